@@ -115,7 +115,7 @@ def test_modes(dataset, tmp_path: Path):
     data.range(3).write_parquet(target, mode="ignore")
     assert data.read_parquet(target).count() == 20
     for mode in (data.SaveMode.CREATE, "error"):
-        with pytest.raises(ValueError, match="exists already"):
+        with pytest.raises(ValueError, match="already exists"):
             dataset.write_parquet(target, mode=mode)
     dataset.write_parquet(target, mode=data.SaveMode.OVERWRITE)
     assert by_id(data.read_parquet(target)) == IDS

@@ -189,10 +189,10 @@ class Memory(Datasink):
     def __init__(self, state: dict) -> None:
         self.state = state
 
-    def kept_state(self):
+    def load_state(self):
         return self.state
 
-    def keep_state(self, state):
+    def save_state(self, state):
         self.state.update(state)
 
 

@@ -13,25 +13,24 @@ import pyarrow.parquet as pq
 
 from syncline.data.columnar import block as blocks
 from syncline.data.columnar import expressions
-from syncline.data.columnar.aggregate import steps as aggregation
+from syncline.data.columnar.aggregate import phases
 from syncline.data.columnar.expressions import Expr
-from syncline.data.columnar.kernels import combine, join, sort
+from syncline.data.columnar.kernels import join, partition, sort
 from syncline.data.context import DataContext
-from syncline.data.execute import stages as st
-from syncline.data.execute.chain import TaskState
-from syncline.data.execute.shape import Shape
-from syncline.data.execute.steps.run import run_chain
+from syncline.data.execute import physical_plan as st
+from syncline.data.execute.physical_plan import ExecutionLimits, TaskState
+from syncline.data.execute.task_run import run_chain
 from syncline.data.io.sources.datasource import Datasource
 from syncline.data.io.sources.memory import MemoryDatasource
 from syncline.data.io.sources.parquet import ParquetDatasource
 from syncline.data.io.sources.range import RangeDatasource
+from syncline.data.plan import lowering
 from syncline.data.plan import nodes as n
-from syncline.data.plan import reads
 from syncline.data.plan.compute import Resources
 from syncline.data.plan.lowering import lower
 
 MIB = 1024**2
-SHAPE = Shape(cpus=2, budget_bytes=64 * MIB)
+SHAPE = ExecutionLimits(cpus=2, budget_bytes=64 * MIB)
 
 
 def numbers(rows: int = 100, tasks: int | None = None) -> n.Read:
@@ -159,7 +158,7 @@ def interpreted(node: n.Node) -> pa.Table:
 
 
 def _read(node: n.Read) -> pa.Table:
-    tasks = reads.read_tasks(node, None, DataContext(), SHAPE, seed=1, epoch=0)
+    tasks = lowering.read_tasks(node, None, DataContext(), SHAPE, seed=1, epoch=0)
     return blocks.concat([table for task in tasks for table in task()])
 
 
@@ -187,11 +186,11 @@ _INTERPRETERS: dict[type, Callable[..., pa.Table]] = {
     n.Repartition: lambda node, table: table,
     n.HashPartition: lambda node, table: table,
     n.RandomizeBlocks: lambda node, table: table,
-    n.RandomShuffle: lambda node, table: combine.permute(table, 1),
+    n.RandomShuffle: lambda node, table: partition.permute(table, 1),
     n.Sort: lambda node, table: sort.sort(table, node.keys, node.descending),
-    n.Aggregate: lambda node, table: aggregation.aggregate(table, node.keys, node.aggregates),
+    n.Aggregate: lambda node, table: phases.aggregate(table, node.keys, node.aggregates),
     n.Union: lambda node, *tables: blocks.concat(list(tables)),
-    n.Zip: lambda node, *tables: functools.reduce(combine.zip_tables, tables),
+    n.Zip: lambda node, *tables: functools.reduce(join.zip_tables, tables),
     n.Join: lambda node, left, right: join.join(
         left,
         right,
@@ -212,11 +211,11 @@ def lowered(
     node: n.Node,
     *,
     context: DataContext | None = None,
-    shape: Shape = SHAPE,
+    limits: ExecutionLimits = SHAPE,
     seed: int = 7,
     epoch: int = 0,
 ) -> tuple[st.Stage, ...]:
-    return lower(node, context or DataContext(), shape, seed=seed, epoch=epoch)
+    return lower(node, context or DataContext(), limits, seed=seed, epoch=epoch)
 
 
 def names(stages: Sequence[st.Stage]) -> list[str]:
@@ -237,19 +236,19 @@ def rows_of(stages: Sequence[st.Stage]) -> pa.Table:
 
 def _run_stage(stage: st.Stage, inputs: list[list[pa.Table]]) -> list[pa.Table]:
     match stage.grouping:
-        case st.Passed(blocks=held_blocks):
+        case st.SourceBlocks(blocks=held_blocks):
             return [block.value for block in held_blocks]
-        case st.Chained():
+        case st.UnionInputs():
             return [table for tables in inputs for table in tables]
-        case st.First(rows=rows):
+        case st.LimitRows(rows=rows):
             whole = blocks.concat(inputs[0])
             return [
                 whole.slice(0, min(rows, whole.num_rows))
             ]  # Arrow makes rows up for tables without columns
-        case st.Shuffled(seed=seed):
+        case st.ShuffleBlocks(seed=seed):
             order = np.random.RandomState(seed % 2**32).permutation(len(inputs[0]))
             return [inputs[0][index] for index in order]
-        case st.Listed(payloads=payloads, done=done):
+        case st.SourceTasks(payloads=payloads, done=done):
             tasks = [((), payload) for number, payload in enumerate(payloads) if number not in done]
         case _:
             tasks = [(ports, None) for ports in _ports(stage.grouping, inputs)]
@@ -266,34 +265,34 @@ def _run_stage(stage: st.Stage, inputs: list[list[pa.Table]]) -> list[pa.Table]:
 def _ports(grouping: Any, inputs: list[list[pa.Table]]) -> list[tuple[list[pa.Table], ...]]:
     full = [table for table in inputs[0] if table.num_rows] or inputs[0][:1]
     match grouping:
-        case st.Bundled(min_rows=least):
+        case st.BundleBlocks(min_rows=least):
             bundles: list[list[pa.Table]] = [[]]
             for table in full:
                 if sum(each.num_rows for each in bundles[-1]) >= least:
                     bundles.append([])
                 bundles[-1].append(table)
             return [(bundle,) for bundle in bundles]
-        case st.CutEvenly(parts=parts):
+        case st.RepartitionRows(parts=parts):
             whole = blocks.concat(full)
             bounds = [index * whole.num_rows // parts for index in range(parts + 1)]
             return [
                 ([whole.slice(start, end - start)],)
                 for start, end in zip(bounds, bounds[1:], strict=False)
             ]
-        case st.Cut(rows=rows):
+        case st.RebatchRows(rows=rows):
             whole = blocks.concat(full)
             return [
                 ([whole.slice(start, rows)],) for start in range(0, max(1, whole.num_rows), rows)
             ]
-        case st.Aligned():
+        case st.ZipInputs():
             return [tuple([blocks.concat(tables)] for tables in inputs)]
-        case st.Exchanged():
+        case st.ExchangeRows():
             return _exchanged(grouping, inputs)
     raise AssertionError(grouping)
 
 
 def _exchanged(
-    grouping: st.Exchanged, inputs: list[list[pa.Table]]
+    grouping: st.ExchangeRows, inputs: list[list[pa.Table]]
 ) -> list[tuple[list[pa.Table], ...]]:
     if (
         grouping.parts is None

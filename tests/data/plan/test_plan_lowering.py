@@ -32,14 +32,14 @@ from plan_helpers import (
 from syncline.data.columnar.aggregate import AggregateFn, AsList, Count, Sum
 from syncline.data.columnar.expressions import col, star, udf
 from syncline.data.context import DataContext
-from syncline.data.execute import stages as st
-from syncline.data.execute.shape import Shape
+from syncline.data.execute import physical_plan as st
+from syncline.data.execute.physical_plan import ExecutionLimits
 from syncline.data.io.sinks.datasink import Datasink
 from syncline.data.io.sources.range import RangeDatasource
 from syncline.data.io.sources.torch_dataset import TorchDatasource
 from syncline.data.io.sources.webdataset import WebDatasetDatasource
+from syncline.data.plan import lowering
 from syncline.data.plan import nodes as n
-from syncline.data.plan import reads
 from syncline.data.plan.compute import ActorPoolStrategy, Resources, TaskPoolStrategy
 from syncline.data.plan.rules import optimize
 
@@ -102,7 +102,7 @@ def test_reads_and_expressions_share_tasks_on_threads() -> None:
         where(project(numbers(), star(), (col("id") * 2).alias("twice")), col("twice") > 10)
     )
     assert stage.name == "ReadRange->Project->Filter"
-    assert stage.lane == st.Threads()
+    assert stage.executor == st.Threads()
     assert not stage.keeps_rows
     assert rows_of([stage]).column("id").to_pylist() == list(range(6, 100))
 
@@ -110,7 +110,7 @@ def test_reads_and_expressions_share_tasks_on_threads() -> None:
 def test_user_functions_take_reads_and_expressions_into_worker_processes() -> None:
     (stage,) = lowered(project(mapped(mapped(numbers(), add_one), add_one), star()))
     assert stage.name == "ReadRange->Map(add_one)->Map(add_one)->Project"
-    assert stage.lane == st.Workers()
+    assert stage.executor == st.Workers()
     assert stage.keeps_rows
     assert rows_of([stage]).column("id").to_pylist() == list(range(2, 102))
 
@@ -120,11 +120,11 @@ def test_classes_get_actors_and_later_expressions_go_with_them() -> None:
     plan = project(batches(project(numbers(), star()), Model, compute=pool, resources=GPU), star())
     read, model = lowered(plan)
     assert names([read, model]) == ["ReadRange->Project", "MapBatches(Model)->Project"]
-    assert model.lane == st.Actors(
+    assert model.executor == st.Actors(
         min_size=1, max_size=3, initial_size=1, in_flight=2, resources=GPU
     )
     assert model.slots == 0.0
-    assert model.grouping == st.Bundled(min_rows=1)
+    assert model.grouping == st.BundleBlocks(min_rows=1)
 
 
 def test_functions_after_actors_do_not_hold_them_up() -> None:
@@ -152,17 +152,17 @@ def test_what_holds_other_resources_has_tasks_of_its_own(
 
 def test_size_of_a_pool_holds_for_all_that_shares_its_tasks() -> None:
     (stage,) = lowered(mapped(mapped(numbers(), add_one, compute=TaskPoolStrategy(2)), add_one))
-    assert stage.lane == st.Workers(size=2)
+    assert stage.executor == st.Workers(size=2)
 
 
 def test_expressions_with_user_functions_run_in_worker_processes_and_classes_in_actors() -> None:
     (stage,) = lowered(project(numbers(), double(col("id")).alias("x")))
-    assert stage.lane == st.Workers()
+    assert stage.executor == st.Workers()
     read, scaled = lowered(project(numbers(), Scale(3)(col("id")).alias("x")))
-    assert isinstance(scaled.lane, st.Actors)
-    assert read.lane == st.Threads()
+    assert isinstance(scaled.executor, st.Actors)
+    assert read.executor == st.Threads()
     (filtered,) = lowered(where(numbers(), double(col("id")) > 3))
-    assert filtered.lane == st.Workers()
+    assert filtered.executor == st.Workers()
 
 
 def test_time_limit_of_a_chain_is_the_shortest() -> None:
@@ -175,25 +175,25 @@ def test_time_limit_of_a_chain_is_the_shortest() -> None:
 
 def test_python_sources_read_in_worker_processes_unless_they_are_bound_to_the_program() -> None:
     (stage,) = lowered(n.Read(source=Opaque(RangeDatasource(10))))
-    assert stage.lane == st.Workers()
+    assert stage.executor == st.Workers()
     read, map_ = lowered(
         mapped(n.Read(source=Opaque(RangeDatasource(10), distributed=False)), add_one)
     )
-    assert (read.lane, map_.lane) == (st.Threads(), st.Workers())
+    assert (read.executor, map_.executor) == (st.Threads(), st.Workers())
 
 
 def test_functions_and_datasets_of_the_program_read_in_worker_processes(tmp_path: Path) -> None:
     shard = tmp_path / "shard.tar"
     shard.write_bytes(bytes(10240))
-    lanes = [
-        lowered(n.Read(source=source))[0].lane
+    executors = [
+        lowered(n.Read(source=source))[0].executor
         for source in (
             WebDatasetDatasource(str(shard)),
             WebDatasetDatasource(str(shard), decoder=[add_one]),
             TorchDatasource([1, 2, 3]),
         )
     ]
-    assert lanes == [st.Threads(), st.Workers(), st.Workers()]
+    assert executors == [st.Threads(), st.Workers(), st.Workers()]
 
 
 # -- batches
@@ -210,7 +210,7 @@ def test_batches_share_the_tasks_of_a_read_that_has_enough_rows() -> None:
 
 def test_small_blocks_are_bundled_until_there_is_a_batch() -> None:
     _, stage = lowered(batches(numbers(1000, tasks=5), len, size=250))
-    assert stage.grouping == st.Bundled(min_rows=250)
+    assert stage.grouping == st.BundleBlocks(min_rows=250)
 
 
 def test_rows_that_nobody_knows_are_taken_as_they_come() -> None:
@@ -220,9 +220,9 @@ def test_rows_that_nobody_knows_are_taken_as_they_come() -> None:
 def test_bundles_grow_for_later_batches() -> None:
     keeping = batches(held(TABLE), len, size=3, keeps=True)
     _, stage = lowered(batches(keeping, len, size=9))
-    assert stage.grouping == st.Bundled(min_rows=9)
+    assert stage.grouping == st.BundleBlocks(min_rows=9)
     _, unknown = lowered(batches(batches(held(TABLE), len, size=3), len, size=9))
-    assert unknown.grouping == st.Bundled(min_rows=3)
+    assert unknown.grouping == st.BundleBlocks(min_rows=3)
 
 
 # -- limits, order, several inputs
@@ -233,30 +233,30 @@ def test_limit_on_a_read_of_known_sizes_needs_no_stage() -> None:
         optimize(n.Limit(input=mapped(numbers(100, tasks=4), add_one), limit=30), DataContext())
     )
     assert stage.name == "ReadRange->Limit(30)->Map(add_one)"
-    assert isinstance(stage.grouping, st.Listed)
+    assert isinstance(stage.grouping, st.SourceTasks)
     assert [task.num_rows for task in stage.grouping.payloads] == [25, 5]
     assert rows_of([stage]).column("id").to_pylist() == list(range(1, 31))
 
 
 def test_limit_elsewhere_is_a_stage_that_lets_rows_pass() -> None:
     stages = lowered(n.Limit(input=where(numbers(), col("id") > 3), limit=5))
-    assert stages[-1].grouping == st.First(rows=5)
+    assert stages[-1].grouping == st.LimitRows(rows=5)
     assert stages[-1].chain is None
     assert rows_of(stages).column("id").to_pylist() == [4, 5, 6, 7, 8]
     assert isinstance(
         lowered(n.Limit(input=n.Read(source=Opaque(RangeDatasource(0))), limit=5))[-1].grouping,
-        st.First,
+        st.LimitRows,
     )
 
 
 def test_repartition_gives_the_blocks_that_were_asked_for() -> None:
     stages = lowered(n.Repartition(input=held(TABLE), num_blocks=3))
-    assert stages[-1].grouping == st.CutEvenly(parts=3)
+    assert stages[-1].grouping == st.RepartitionRows(parts=3)
     assert stages[-1].chain is not None
     assert stages[-1].chain.max_block_bytes is None
     assert [block.num_rows for block in run(stages)] == [13, 13, 14]
     exact = lowered(n.Repartition(input=held(TABLE), target_num_rows=15, strict=True))
-    assert exact[-1].grouping == st.Cut(rows=15, strict=True)
+    assert exact[-1].grouping == st.RebatchRows(rows=15, strict=True)
     assert [block.num_rows for block in run(exact)] == [15, 15, 10]
 
 
@@ -269,11 +269,11 @@ def test_functions_after_repartition_make_blocks_of_the_usual_size() -> None:
 
 def test_several_inputs() -> None:
     union = lowered(n.Union(parts=(held(TABLE), numbers(), held(TABLE))))
-    assert union[-1] == st.Stage(name="Union", inputs=(0, 1, 2), grouping=st.Chained())
+    assert union[-1] == st.Stage(name="Union", inputs=(0, 1, 2), grouping=st.UnionInputs())
     mix = lowered(n.Mix(parts=(held(TABLE), numbers()), weights=(0.3, 0.7), stop_when="longest"))
-    assert mix[-1].grouping == st.Interleaved(weights=(0.3, 0.7), until_shortest=False)
+    assert mix[-1].grouping == st.MixInputs(weights=(0.3, 0.7), until_shortest=False)
     zipped = lowered(project(n.Zip(parts=(held(TABLE), memory(TABLE))), col("a"), col("a_1")))
-    assert zipped[-1].grouping == st.Aligned()
+    assert zipped[-1].grouping == st.ZipInputs()
     assert rows_of(zipped).column_names == ["a", "a_1"]
 
 
@@ -305,7 +305,7 @@ def test_epoch_reaches_sources_and_tasks() -> None:
 def test_small_aggregation_is_a_partial_step_and_one_sorted_partition() -> None:
     stages = lowered(grouped(memory(TABLE.slice(0, 20), TABLE.slice(20)), ["b"], Sum("a"), Count()))
     assert names(stages) == ["ReadMemory->PartialAggregate", "Aggregate"]
-    assert all(stage.lane == st.Threads() for stage in stages)
+    assert all(stage.executor == st.Threads() for stage in stages)
     result = rows_of(stages)
     assert result.column("b").to_pylist() == list(range(7))
     assert sum(result.column("sum(a)").to_pylist()) == sum(range(40))
@@ -313,7 +313,7 @@ def test_small_aggregation_is_a_partial_step_and_one_sorted_partition() -> None:
 
 def test_aggregation_without_keys_has_one_partition() -> None:
     stages = lowered(grouped(memory(TABLE), [], Count()))
-    assert isinstance(stages[-1].grouping, st.Exchanged)
+    assert isinstance(stages[-1].grouping, st.ExchangeRows)
     assert stages[-1].grouping.parts == 1
     assert rows_of(stages).to_pylist() == [{"count()": 40}]
 
@@ -326,14 +326,14 @@ def test_accumulators_of_the_program_run_in_worker_processes() -> None:
         name="own",
     )
     stages = lowered(grouped(memory(TABLE), ["b"], own))
-    assert [stage.lane for stage in stages] == [st.Workers(), st.Workers()]
+    assert [stage.executor for stage in stages] == [st.Workers(), st.Workers()]
     assert sum(rows_of(stages).column("own").to_pylist()) == sum(range(40))
 
 
 def test_sort_is_direct_for_little_and_by_sampled_ranges_for_more() -> None:
     stages = lowered(sorted_by(numbers(1000, tasks=4), "id", descending=True))
     grouping = stages[-1].grouping
-    assert isinstance(grouping, st.Exchanged)
+    assert isinstance(grouping, st.ExchangeRows)
     assert grouping.parts is None
     assert grouping.default_parts == 4
     assert rows_of(stages).column("id").to_pylist() == list(range(999, -1, -1))
@@ -344,7 +344,7 @@ def test_sort_is_direct_for_little_and_by_sampled_ranges_for_more() -> None:
 
 def with_parts(stages: tuple[st.Stage, ...], parts: int) -> tuple[st.Stage, ...]:
     last = stages[-1]
-    assert isinstance(last.grouping, st.Exchanged)
+    assert isinstance(last.grouping, st.ExchangeRows)
     return (
         *stages[:-1],
         dataclasses.replace(last, grouping=dataclasses.replace(last.grouping, parts=parts)),
@@ -387,10 +387,10 @@ def test_groups_run_in_several_worker_tasks_also_for_little() -> None:
     )
     stages = lowered(plan)
     grouping = stages[-1].grouping
-    assert isinstance(grouping, st.Exchanged)
+    assert isinstance(grouping, st.ExchangeRows)
     assert (grouping.direct_bytes, grouping.default_parts) == (0, 4)
-    assert grouping.lane == st.Threads()
-    assert stages[-1].lane == st.Workers()
+    assert grouping.executor == st.Threads()
+    assert stages[-1].executor == st.Workers()
     assert sum(rows_of(stages).column("n").to_pylist()) == 40
 
 
@@ -431,10 +431,10 @@ def test_partitions_fit_into_the_budget(rows: int, budget_mib: int, most: int, p
     stages = lowered(
         n.RandomShuffle(input=numbers(rows, tasks=2)),
         context=context,
-        shape=Shape(cpus=2, budget_bytes=budget_mib * MIB),
+        limits=ExecutionLimits(cpus=2, budget_bytes=budget_mib * MIB),
     )
     grouping = stages[-1].grouping
-    assert isinstance(grouping, st.Exchanged)
+    assert isinstance(grouping, st.ExchangeRows)
     assert grouping.default_parts == parts
 
 
@@ -449,17 +449,17 @@ def test_writes_share_the_tasks_of_what_they_write() -> None:
 
 def test_writes_of_many_rows_bundle_blocks() -> None:
     _, stage = lowered(n.Write(input=numbers(100, tasks=4), sink=Sink(min_rows=60)))
-    assert stage.grouping == st.Bundled(min_rows=60)
+    assert stage.grouping == st.BundleBlocks(min_rows=60)
 
 
 def test_sinks_of_this_machine_write_in_the_program() -> None:
     map_, write = lowered(n.Write(input=mapped(numbers(), add_one), sink=Sink(distributed=False)))
-    assert (map_.lane, write.lane) == (st.Workers(), st.Threads())
+    assert (map_.executor, write.executor) == (st.Workers(), st.Threads())
 
 
 def test_what_is_written_already_is_not_read() -> None:
     (stage,) = lowered(n.Write(input=numbers(100, tasks=4), sink=Sink(done=frozenset({0, 2}))))
-    assert isinstance(stage.grouping, st.Listed)
+    assert isinstance(stage.grouping, st.SourceTasks)
     assert stage.grouping.done == {0, 2}
 
 
@@ -533,13 +533,13 @@ def test_the_stages_of_a_cache_do_not_depend_on_what_reads_it() -> None:
     ],
 )
 def test_parallelism(size: int | None, settings: dict[str, int], cpus: int, expected: int) -> None:
-    shape = Shape(cpus=cpus, budget_bytes=4 * 8 * MIB * cpus)
-    assert reads.parallelism(size, DataContext(**settings), shape) == expected
+    limits = ExecutionLimits(cpus=cpus, budget_bytes=4 * 8 * MIB * cpus)
+    assert lowering.read_parallelism(size, DataContext(**settings), limits) == expected
 
 
 def test_number_of_read_tasks_that_the_program_asks_for_counts() -> None:
     (stage,) = lowered(numbers(100, tasks=7))
-    assert isinstance(stage.grouping, st.Listed)
+    assert isinstance(stage.grouping, st.SourceTasks)
     assert len(stage.grouping.payloads) == 7
 
 

@@ -116,14 +116,17 @@ def test_bytes_are_estimated_from_metadata_only() -> None:
     assert properties.estimated_bytes(n.Limit(input=numbers(100), limit=10)) == 80
     assert properties.estimated_bytes(n.Union(parts=(numbers(100), numbers(50)))) == 1200
     assert properties.estimated_bytes(where(numbers(100), col("id") > 1)) is None
-    assert properties.bytes_at_most(where(numbers(100), col("id") > 1)) == 800
-    assert properties.bytes_at_most(mapped(numbers(100), str)) is None
+    assert properties.estimated_input_bytes(where(numbers(100), col("id") > 1)) == 800
+    assert properties.estimated_input_bytes(mapped(numbers(100), str)) is None
 
 
 def test_input_files_are_listed_once(tmp_path: Path) -> None:
     first, second = parquet(tmp_path / "a.parquet", TABLE), parquet(tmp_path / "b.parquet", TABLE)
     plan = n.Union(parts=(where(first, col("a") > 1), second, first))
-    assert properties.input_files(plan) == [str(tmp_path / "a.parquet"), str(tmp_path / "b.parquet")]
+    assert properties.input_files(plan) == [
+        str(tmp_path / "a.parquet"),
+        str(tmp_path / "b.parquet"),
+    ]
 
 
 def test_long_plans_are_no_matter() -> None:
@@ -134,7 +137,7 @@ def test_long_plans_are_no_matter() -> None:
     schema = properties.known_schema(node)
     assert schema is not None
     assert schema.names == ["id"]
-    assert properties.bytes_at_most(
+    assert properties.estimated_input_bytes(
         n.FilterExpr(
             input=n.Sort(input=numbers(100), keys=("id",), descending=(False,)),
             predicate=col("id") > 3,

@@ -18,16 +18,16 @@ def shuffled(node: n.Node, seed: n.Seed = None) -> n.RandomShuffle:
 
 def drawn(plan: n.Node, execution_seed: int = 1, epoch: int = 0) -> list[int]:
     found = [node for node in n.walk(plan) if isinstance(node, n.RandomShuffle)]
-    return [seeds.resolved(node.seed, execution_seed=execution_seed, epoch=epoch) for node in found]
+    return [seeds.resolve(node.seed, execution_seed=execution_seed, epoch=epoch) for node in found]
 
 
 def test_int_is_itself_in_every_epoch() -> None:
-    plan = seeds.placed(shuffled(held(TABLE), 42))
+    plan = seeds.with_indices(shuffled(held(TABLE), 42))
     assert drawn(plan, 1, 0) == drawn(plan, 2, 5) == [42]
 
 
 def test_none_depends_on_execution_epoch_and_place() -> None:
-    plan = seeds.placed(shuffled(shuffled(held(TABLE))))
+    plan = seeds.with_indices(shuffled(shuffled(held(TABLE))))
     first, second = drawn(plan)
     assert first != second
     assert drawn(plan) == [first, second]
@@ -37,7 +37,7 @@ def test_none_depends_on_execution_epoch_and_place() -> None:
 def test_config_with_a_seed_depends_on_it_and_the_epoch_alone() -> None:
     fixed = n.RandomSeedConfig(seed=3, reseed_after_execution=False)
     moving = n.RandomSeedConfig(seed=3)
-    plan = seeds.placed(shuffled(shuffled(held(TABLE), fixed), moving))
+    plan = seeds.with_indices(shuffled(shuffled(held(TABLE), fixed), moving))
     assert drawn(plan, 1, 0) == drawn(plan, 2, 0)
     before, after = drawn(plan, 1, 0), drawn(plan, 1, 1)
     assert before[0] == after[0]
@@ -45,12 +45,14 @@ def test_config_with_a_seed_depends_on_it_and_the_epoch_alone() -> None:
 
 
 def test_config_without_a_seed_may_keep_the_order_of_an_execution() -> None:
-    plan = seeds.placed(shuffled(held(TABLE), n.RandomSeedConfig(reseed_after_execution=False)))
+    plan = seeds.with_indices(
+        shuffled(held(TABLE), n.RandomSeedConfig(reseed_after_execution=False))
+    )
     assert drawn(plan, 1, 0) == drawn(plan, 1, 3) != drawn(plan, 2, 0)
 
 
 def test_numbers_are_the_same_in_every_version() -> None:
-    assert seeds.derived(1, 2, 3) == 63003607247023404
+    assert seeds.derive(1, 2, 3) == 63003607247023404
 
 
 def test_both_uses_of_one_node_draw_the_same_also_when_rules_part_them() -> None:
@@ -61,5 +63,5 @@ def test_both_uses_of_one_node_draw_the_same_also_when_rules_part_them() -> None
 
 
 def test_placing_again_changes_nothing() -> None:
-    plan = seeds.placed(shuffled(held(TABLE)))
-    assert seeds.placed(plan) is plan
+    plan = seeds.with_indices(shuffled(held(TABLE)))
+    assert seeds.with_indices(plan) is plan

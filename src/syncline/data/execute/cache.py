@@ -36,13 +36,13 @@ from pyarrow import fs as pyarrow_fs
 from syncline import faults
 from syncline.core import api
 from syncline.data.execute import block_store as held
-from syncline.data.execute.program import ExecutionLimits
+from syncline.data.execute.physical_plan import ExecutionLimits
 from syncline.data.execute.steps.block_steps import CacheWriteStep
 from syncline.data.io import filesystem as filesystems
 from syncline.data.io.sinks.staging import DirectoryLock
 from syncline.data.io.sources import arrow_files
 from syncline.data.io.sources.arrow_files import ArrowFile, ArrowFilesDatasource, Manifest
-from syncline.data.plan.nodes import Cache, Held, HeldBlock, Node, Read, rewritten, walk
+from syncline.data.plan.nodes import Cache, Held, HeldBlock, Node, Read, rewrite_bottom_up, walk
 from syncline.data.plan.signature import signature
 
 if TYPE_CHECKING:
@@ -186,7 +186,9 @@ class CacheUses:
         """
         return self.by_slot.get(id(node.slot)) or CacheUse(origin=otherwise)
 
-    def writer(self, use: CacheUse, context: DataContext) -> MemoryCacheWriter | FileCacheWriter | None:
+    def writer(
+        self, use: CacheUse, context: DataContext
+    ) -> MemoryCacheWriter | FileCacheWriter | None:
         """For one stage; None where nothing is to be kept."""
         if use.node is None or not self.keeps:
             return None
@@ -249,7 +251,7 @@ def answered(node: Node) -> Node:
             return changed
         return kept.rows if isinstance(kept.rows, Held) else Read(source=kept.rows)
 
-    return rewritten(node, replace)
+    return rewrite_bottom_up(node, replace)
 
 
 def _topmost(node: Node) -> tuple[Cache, ...]:
@@ -356,7 +358,7 @@ class FileCacheWriter:
         """Delete what programs that were killed have left, and say that this directory is in
         use.
         """
-        for left in arrow_files.leftovers(self._place.filesystem, self._place.directory):
+        for left in arrow_files.writer_directories(self._place.filesystem, self._place.directory):
             # Elsewhere nobody can know whether the writer lives.
             lock = (
                 DirectoryLock.try_acquire(self._place.filesystem, left)
@@ -408,7 +410,7 @@ class FileCacheWriter:
         return (
             kept is not None
             and isinstance(kept.rows, ArrowFilesDatasource)
-            and kept.rows.lies_in(directory)
+            and kept.rows.is_written_to(directory)
         )
 
     def _delete(self, directory: str) -> None:

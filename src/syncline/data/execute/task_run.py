@@ -1,9 +1,15 @@
-"""One task, turn by turn: each turn makes a block, and between turns the task rests. The same code
-in threads and in worker processes.
+"""One running task, which produces a block per call. The same code runs in threads and workers.
 
-Covered: what a stage's tasks work with (`Work`), one running task (`Running`), what a turn tells
-(`Turn`), and the error that the program gets of a failing one. Not covered: who takes turns when
-(the scheduler), and where (the lanes).
+Covered: the code of a stage's tasks (`TaskCode`), a running task (`TaskRun`), its reports
+(`TaskReport`), its random numbers, running a chain, and block sizes. Not covered: the order of
+tasks (`scheduler`) and where they run (`executors`).
+
+Random numbers: each task seeds the global generators of Python, NumPy and torch, so that user
+functions draw the same numbers for the same rows on any worker. A task always runs from its
+beginning, also when an execution starts in the middle of its output. In local mode tasks share a
+thread with the user's program, whose generator states are saved and restored around each block.
+Not covered: generators that functions create, overlapping calls of an async function, and torch if
+the first call of a function imports it.
 """
 
 from __future__ import annotations
@@ -23,108 +29,119 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 import pyarrow as pa
 
-from syncline.core.tracebacks import says_all, user_traceback
+from syncline.core.tracebacks import is_self_explanatory, user_traceback
 from syncline.data.columnar import block as block_functions
 from syncline.data.columnar.kernels.partition import Partitioned
 from syncline.data.context import DataContext
-from syncline.data.execute.program import Chain, Output, Ports, SkippedRows, TaskState
+from syncline.data.execute.physical_plan import (
+    Chain,
+    Output,
+    Payload,
+    Ports,
+    Prepared,
+    SkippedRows,
+    TaskState,
+)
 from syncline.data.execute.steps.user_functions import UserFunctionError, UserStep, one_line
 from syncline.data.io.sinks.datasink import TaskContext
-from syncline.data.plan.seeds import derived
+from syncline.data.plan.seeds import derive
 from syncline.exceptions import UserCodeException
 
+InputLayout: TypeAlias = Sequence[Sequence[tuple[int, int, int]]]
+"""For each port, for each piece: (number of the input table, first row, end)."""
 
-class Request(NamedTuple):
-    """A task, as whoever runs it needs to know it; small, and pickled for each task."""
+
+class TaskRequest(NamedTuple):
+    """Request to run a task. Small, because it is pickled for each task."""
 
     number: int
-    payload: Any = None
+    payload: Payload = None
     skip_rows: int = 0
     port: int = 0
     parts: int = 0
-    failing: frozenset[tuple[str, int]] = frozenset()
+    timed_out_calls: frozenset[tuple[str, int]] = frozenset()
 
 
-class Part(NamedTuple):
-    """Where a partition lies in the table that holds them all."""
+class PartitionRange(NamedTuple):
+    """Rows of a partition in the table that holds all partitions."""
 
     start: int
     stop: int
     size_bytes: int
 
 
-class Turn(NamedTuple):
-    """What came of one turn; the block itself travels beside it."""
+class TaskReport(NamedTuple):
+    """Result of producing one block. The block itself is a separate value."""
 
     rows: int | None = None
-    """Rows of the block; None if the turn made none."""
+    """Rows of the block; None without a block, which also ends the task."""
     size_bytes: int = 0
     is_last: bool = False
-    """The task has ended with it. A turn without a block is the last one, too."""
-    parts: tuple[Part, ...] = ()
-    """Of a "partition" task."""
+    """True if the task has ended."""
+    parts: tuple[PartitionRange, ...] = ()
+    """Ranges of the partitions, for a "partition" task."""
     wall_s: float = 0.0
     cpu_s: float = 0.0
     read_s: float = 0.0
     function_s: float = 0.0
     skipped: tuple[SkippedRows, ...] = ()
-    """Rows left out in this turn."""
+    """Rows skipped while producing this block."""
     error: BaseException | None = None
-    """What the program would get: the task has failed."""
-    hangs: bool = False
-    """A call exceeded its time, and still runs: the process is of no more use."""
-    stuck: tuple[str, int] | None = None
-    """(step, first row) of that call, if its rows are to be left out when the task runs again."""
+    """Error that ended the task."""
+    timed_out: bool = False
+    """True if a call exceeded its time limit and is still running: the process must be killed."""
+    timed_out_call: tuple[str, int] | None = None
+    """(step, first row) of that call if the next attempt is to skip its rows."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class ChainWork:
-    """The tasks of a stage."""
+class ChainCode:
+    """Code of the tasks that run a stage's chain."""
 
     name: str
     chain: Chain
     seed: int
     epoch: int
-    place: int = 0
-    """The number of the stage, counted from the last one: caches before it, filled or not, do not
-    change it.
+    distance: int = 0
+    """Number of stages after this one. Part of the random seed: it does not change when a cache
+    before the stage is filled.
     """
 
     def open(self) -> None:
-        """Before the first task in this process."""
+        """Open the steps of the chain."""
         open_chain(self.chain)
 
     def close(self) -> None:
-        """After the last one."""
+        """Close the steps of the chain."""
         close_chain(self.chain)
 
-    def begin(self, request: Request, ports: Ports, state: TaskState) -> Iterator[Output]:
-        """The blocks of a task."""
+    def begin(self, request: TaskRequest, ports: Ports, state: TaskState) -> Iterator[Output]:
+        """Return the blocks of a task lazily."""
         return run_chain(self.chain, ports, request.payload, state, skip_rows=request.skip_rows)
 
 
 @dataclass(frozen=True, kw_only=True)
-class ExchangeWork:
-    """The first two steps of an exchange; `sample` or `partition` is set."""
+class ExchangeCode:
+    """Code of the sampling or partitioning tasks of an exchange; `sample` or `partition` is set."""
 
     name: str
     context: DataContext
     seed: int = 0
     epoch: int = 0
     sample: Callable[[pa.Table, int], pa.Table] | None = None
-    partition: tuple[Callable[[pa.Table, int, Any, int], Partitioned], ...] = ()
-    prepared: Any = None
+    partition: tuple[Callable[[pa.Table, int, Prepared, int], Partitioned], ...] = ()
+    prepared: Prepared = None
 
     def open(self) -> None:
-        """Functions need no preparation."""
+        """Do nothing: the functions need no preparation."""
 
     def close(self) -> None:
-        """And hold nothing."""
+        """Do nothing: the functions hold no resources."""
 
     def begin(
-        self, request: Request, ports: Ports, state: TaskState
+        self, request: TaskRequest, ports: Ports, state: TaskState
     ) -> Iterator[Output | Partitioned]:
-        """The sample, or the rows by partition."""
+        """Yield the sample, or the rows by partition."""
         ((table,),) = ports
         made: Output | Partitioned
         with DataContext.current(self.context):
@@ -137,102 +154,110 @@ class ExchangeWork:
         yield made
 
 
-Work: TypeAlias = ChainWork | ExchangeWork
+TaskCode: TypeAlias = ChainCode | ExchangeCode
 
 
-def draws_of(work: Work, task: int | None = None) -> tuple[int, ...]:
-    """Numbers that stand for what the user functions of a task draw, or (None) their objects while
-    they are constructed.
+def random_seed_of(code: TaskCode, task: int | None = None) -> tuple[int, ...]:
+    """Return the numbers that seed a task, or without `task` the user's constructors.
 
-    Exchanges call no user functions.
+    Empty for an exchange, which calls no user functions.
     """
-    if isinstance(work, ExchangeWork):
+    if isinstance(code, ExchangeCode):
         return ()
-    return (work.seed, work.place) if task is None else (work.seed, work.place, work.epoch, task)
+    stage = (code.seed, code.distance)
+    return stage if task is None else (*stage, code.epoch, task)
 
 
 Clock: TypeAlias = Callable[[], float]
 
 
-class Running:
-    """A task that runs. Its turns may be taken by different threads, one at a time."""
+class TaskRun:
+    """A running task. Different threads may produce its blocks, one at a time.
+
+    Args:
+        code: Code of the task.
+        request: The task.
+        ports: Input tables, cut to the rows of the task.
+        cpu_clock: CPU seconds.
+        random_state: Context in which each block is produced.
+    """
 
     def __init__(
         self,
-        work: Work,
-        request: Request,
+        code: TaskCode,
+        request: TaskRequest,
         ports: Ports,
         *,
         cpu_clock: Clock = time.thread_time,
-        draws: AbstractContextManager[None] | None = None,
+        random_state: AbstractContextManager[None] | None = None,
     ) -> None:
-        """`ports`: the tables of the task, cut to their pieces. `draws`: each turn runs within
-        it.
-        """
-        self.work = work
+        self.code = code
         self.state = TaskState(
-            stage=work.name,
+            stage=code.name,
             task=request.number,
-            seed=work.seed,
-            epoch=work.epoch,
-            failing=request.failing,
+            seed=code.seed,
+            epoch=code.epoch,
+            timed_out_calls=request.timed_out_calls,
         )
-        self._outputs = work.begin(request, ports, self.state)
+        self._outputs = code.begin(request, ports, self.state)
         self._cpu_clock = cpu_clock
-        self._draws = draws or nullcontext()
+        self._random_state = random_state or nullcontext()
 
-    def turn(self) -> tuple[Turn, pa.Table | None]:
-        """Make the next block. Errors of the task are part of what is told."""
+    def next_block(self) -> tuple[TaskReport, pa.Table | None]:
+        """Produce the next block. An error of the task becomes part of the report."""
         state = self.state
         read_s, function_s, skipped = state.read_s, state.function_s, len(state.skipped)
         wall, cpu = time.perf_counter(), self._cpu_clock()
         try:
-            with self._draws:
+            with self._random_state:
                 output = next(self._outputs, None)
         except (Exception, SystemExit, GeneratorExit) as error:
             output = None
-            turn = Turn(error=failure(self.work.name, error))
+            report = TaskReport(error=task_error(self.code.name, error))
         else:
-            turn = _told(output)
-        told = turn._replace(
+            report = _report_of(output)
+        report = report._replace(
             wall_s=time.perf_counter() - wall,
             cpu_s=self._cpu_clock() - cpu,
             read_s=state.read_s - read_s,
             function_s=state.function_s - function_s,
             skipped=tuple(state.skipped[skipped:]),
         )
-        return told, None if output is None else output.table
+        return report, None if output is None else output.table
 
     def close(self) -> None:
-        """No further turns: what the task holds is let go."""
+        """Stop the task and release what it holds."""
         close: Callable[[], None] | None = getattr(self._outputs, "close", None)
         if close is not None:
             close()
 
 
-def _told(output: Output | Partitioned | None) -> Turn:
+def _report_of(output: Output | Partitioned | None) -> TaskReport:
     if output is None:
-        return Turn(is_last=True)
+        return TaskReport(is_last=True)
     rows, size = output.table.num_rows, block_functions.size_bytes(output.table)
     if isinstance(output, Output):
-        return Turn(rows=rows, size_bytes=size, is_last=output.is_last)
+        return TaskReport(rows=rows, size_bytes=size, is_last=output.is_last)
     offsets = output.offsets.tolist()
     ranges = zip(offsets, offsets[1:], strict=False)
     per_row = size / rows if rows else 0.0
-    parts = tuple(Part(start, stop, int((stop - start) * per_row)) for start, stop in ranges)
-    return Turn(rows=rows, size_bytes=size, is_last=True, parts=parts)
+    parts = tuple(
+        PartitionRange(start, stop, int((stop - start) * per_row)) for start, stop in ranges
+    )
+    return TaskReport(rows=rows, size_bytes=size, is_last=True, parts=parts)
 
 
-def failure(
+def task_error(
     operator: str, error: BaseException, *, traceback: str | None = None
 ) -> UserCodeException:
-    """What the program gets for an error of a task. `traceback`: as text, where `error` has
-    none.
+    """Return the error to raise to the user for an error of a task.
+
+    `traceback` is the text of the traceback if `error` has none.
     """
     where = ""
     if isinstance(error, UserFunctionError):
         operator, where, error = error.operator, f" {error.where}", error.original
-    if traceback is None and says_all(error):
+    if traceback is None and is_self_explanatory(error):
         return UserCodeException(
             operator,
             f"{operator} failed{where} with {type(error).__name__}: {error}",
@@ -244,12 +269,8 @@ def failure(
     return UserCodeException(operator, f"{header}\n\n{text.rstrip()}", error, pid=os.getpid())
 
 
-def cut(
-    tables: Sequence[pa.Table], layout: Sequence[Sequence[tuple[int, int, int]]]
-) -> list[list[pa.Table]]:
-    """The tables of each port: `layout` has a (number of the table, first row, end) for each
-    piece.
-    """
+def slice_inputs(tables: Sequence[pa.Table], layout: InputLayout) -> list[list[pa.Table]]:
+    """Return the input tables of each port, cut to the rows of the task."""
     return [
         [_slice(tables[number], start, stop) for number, start, stop in port] for port in layout
     ]
@@ -259,47 +280,49 @@ def _slice(table: pa.Table, start: int, stop: int) -> pa.Table:
     return table if start == 0 and stop >= table.num_rows else table.slice(start, stop - start)
 
 
-def seed(*numbers: int) -> None:
-    """Let the generators begin at a point that these numbers stand for."""
-    number = derived(*numbers)
+def seed_generators(*numbers: int) -> None:
+    """Seed the global random generators from some numbers."""
+    number = derive(*numbers)
     random.seed(number)
     np.random.seed(number % 2**32)
     torch = _torch()
     if torch is not None:
-        torch.default_generator.manual_seed(
-            number
-        )  # `torch.manual_seed` would note the stack for CUDA, which takes a tenth of a millisecond
+        # `torch.manual_seed` would also record a stack for CUDA, which takes 0.1 ms.
+        torch.default_generator.manual_seed(number)
         if torch.cuda.is_initialized():
             torch.cuda.manual_seed_all(number)
 
 
-class Aside(AbstractContextManager[None]):
-    """Within the block the generators are those of a task; before and after it, those of the
-    program. One block at a time.
+class RandomStateScope(AbstractContextManager[None]):
+    """Context with generator states of its own, which continue in the next `with` block.
+
+    On exit the states of the surrounding program are restored. Not reentrant.
+
+    Args:
+        *numbers: Seed for the first block.
     """
 
     def __init__(self, *numbers: int) -> None:
-        """`numbers` stand for the point where they begin in the first block."""
         self._numbers = numbers
-        self._own: list[Callable[[], Any]] = []
-        self._programs: list[Callable[[], Any]] = []
+        self._own: list[Callable[[], object]] = []
+        self._outer: list[Callable[[], object]] = []
 
     def __enter__(self) -> None:
-        self._programs = _restorers()
+        self._outer = _restorers()
         if self._own:
-            _call(self._own)
+            _call_all(self._own)
         else:
-            seed(*self._numbers)
+            seed_generators(*self._numbers)
 
     def __exit__(self, *error: object) -> None:
         self._own = _restorers()
-        _call(self._programs)
+        _call_all(self._outer)
 
 
-def _restorers() -> list[Callable[[], Any]]:
-    """What brings each generator back to where it is now."""
+def _restorers() -> list[Callable[[], object]]:
+    """Return functions that restore the current state of each generator."""
     python, numpy, torch = random.getstate(), np.random.get_state(), _torch()
-    restorers: list[Callable[[], Any]] = [
+    restorers: list[Callable[[], object]] = [
         lambda: random.setstate(python),
         lambda: np.random.set_state(numpy),
     ]
@@ -309,20 +332,20 @@ def _restorers() -> list[Callable[[], Any]]:
     return restorers
 
 
-def _call(restorers: list[Callable[[], Any]]) -> None:
+def _call_all(restorers: list[Callable[[], object]]) -> None:
     for restore in restorers:
         restore()
 
 
 def _torch() -> Any:
-    """torch, if this process has loaded it."""
+    """Return torch if this process has loaded it completely."""
     torch = sys.modules.get("torch")
-    return torch if hasattr(torch, "default_generator") else None  # else another thread is about to
+    return torch if hasattr(torch, "default_generator") else None  # another thread may be importing
 
 
 @dataclass(kw_only=True)
 class _OpenChain:
-    """A chain that this process works on."""
+    """A chain known to this process."""
 
     chain: Chain
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -334,8 +357,10 @@ _chains_lock = threading.Lock()
 
 
 def open_chain(chain: Chain) -> None:
-    """Open the steps of a chain, once in this process; `run_chain` does so too. UserFunctionError
-    if a class cannot be constructed.
+    """Open the steps of a chain once per process; `run_chain` calls this as well.
+
+    Raises:
+        UserFunctionError: A class of the user cannot be constructed.
     """
     with _chains_lock:
         known = _chains.setdefault(id(chain), _OpenChain(chain=chain))
@@ -349,7 +374,7 @@ def open_chain(chain: Chain) -> None:
                 for step in chain.steps:
                     if isinstance(step, UserStep):
                         names[step.name] += 1
-                        step.tell_apart(names[step.name])
+                        step.set_key_number(names[step.name])
                     step.open()
                     opened += 1
         except BaseException:
@@ -360,7 +385,7 @@ def open_chain(chain: Chain) -> None:
 
 
 def close_chain(chain: Chain) -> None:
-    """Close the steps of a chain, if they are open. None of its tasks may be running."""
+    """Close the steps of a chain if they are open. None of its tasks may be running."""
     with _chains_lock:
         known = _chains.pop(id(chain), None)
     if known is not None and known.is_open:
@@ -369,21 +394,19 @@ def close_chain(chain: Chain) -> None:
 
 
 def run_chain(
-    chain: Chain, ports: Ports, payload: Any, task: TaskState, *, skip_rows: int = 0
+    chain: Chain, ports: Ports, payload: Payload, task: TaskState, *, skip_rows: int = 0
 ) -> Iterator[Output]:
-    """The blocks of one task, made as they are asked for, without the first `skip_rows` rows.
+    """Yield the blocks of a task lazily, without the first `skip_rows` rows.
 
-    Blocks are cut in the same places whatever is skipped. Tables may be slices of larger ones. A
-    task without rows gives one block that has none, as long as its columns are known, so that
-    schemas survive.
+    Block boundaries do not depend on `skip_rows`. Tables may be slices of larger ones. A task
+    without rows yields one empty block if its columns are known, so that the schema survives.
     """
     open_chain(chain)
-    outputs = _without_first(_shaped(_blocks(chain, ports, payload, task), chain), skip_rows)
+    outputs = _without_first(_resized(_blocks(chain, ports, payload, task), chain), skip_rows)
     context = TaskContext(task_idx=task.task, op_name=task.stage)
     with closing(outputs):
         while True:
-            # Between two blocks this thread does other things, so that what is current has to be
-            # set anew for each.
+            # The thread does other work between two blocks, so set the contexts for each block.
             with DataContext.current(chain.context), TaskContext.current(context):
                 output = next(outputs, None)
             if output is None:
@@ -391,8 +414,7 @@ def run_chain(
             yield output
 
 
-def _blocks(chain: Chain, ports: Ports, payload: Any, task: TaskState) -> Iterator[pa.Table]:
-    """What comes out of the last step."""
+def _blocks(chain: Chain, ports: Ports, payload: Payload, task: TaskState) -> Iterator[pa.Table]:
     blocks = _timed(chain.head(ports, payload, task), task)
     for step in chain.steps:
         blocks = step.run(blocks, task)
@@ -400,7 +422,7 @@ def _blocks(chain: Chain, ports: Ports, payload: Any, task: TaskState) -> Iterat
 
 
 def _timed(blocks: Iterator[pa.Table], task: TaskState) -> Iterator[pa.Table]:
-    """The same blocks; the time that they take counts as reading."""
+    """Yield the same blocks and count the time they take as reading."""
     while True:
         began = time.monotonic()
         try:
@@ -412,15 +434,13 @@ def _timed(blocks: Iterator[pa.Table], task: TaskState) -> Iterator[pa.Table]:
         yield block
 
 
-def _shaped(blocks: Iterator[pa.Table], chain: Chain) -> Iterator[Output]:
-    """The same rows in blocks of the size that the chain asks for: large blocks are cut, small ones
-    put together.
-    """
+def _resized(blocks: Iterator[pa.Table], chain: Chain) -> Iterator[Output]:
+    """Yield the same rows in blocks of the target size: split large blocks, combine small ones."""
     limits = _Limits(
         rows=math.inf if chain.max_block_rows is None else chain.max_block_rows,
         size_bytes=math.inf if chain.max_block_bytes is None else chain.max_block_bytes,
     )
-    limit = limits.beginning_at(chain.first_block_bytes)
+    limit = limits.starting_at(chain.first_block_bytes)
     held: list[pa.Table] = []
     sizes = _Sizes(0, 0)
     without_rows: pa.Table | None = None
@@ -438,8 +458,7 @@ def _shaped(blocks: Iterator[pa.Table], chain: Chain) -> Iterator[Output]:
                 held, sizes, limit = [], _Sizes(0, 0), limit.after(limits)
             held.append(part)
             sizes = sizes.plus(added)
-            # Waiting for the next part, only to see that it does not fit, would keep this one from
-            # those who need it.
+            # Yield now if another part of this size would not fit: waiting would only add latency.
             if not limit.hold(sizes.plus(added)):
                 yield Output(table=block_functions.concat(held), is_last=False)
                 held, sizes, limit = [], _Sizes(0, 0), limit.after(limits)
@@ -464,8 +483,8 @@ class _Limits(NamedTuple):
     def hold(self, sizes: _Sizes) -> bool:
         return sizes.rows <= self.rows and sizes.size_bytes <= self.size_bytes
 
-    def beginning_at(self, first_bytes: int | None) -> _Limits:
-        """What holds for a task's first block."""
+    def starting_at(self, first_bytes: int | None) -> _Limits:
+        """Return the limits of the first block of a task."""
         return (
             self
             if first_bytes is None
@@ -473,15 +492,15 @@ class _Limits(NamedTuple):
         )
 
     def after(self, most: _Limits) -> _Limits:
-        """What holds for the block after one for which this held."""
+        """Return the limits of the block after one with these limits."""
         return self._replace(size_bytes=min(self.size_bytes * 2, most.size_bytes))
 
 
 def _cut(block: pa.Table, limit: _Limits) -> tuple[pa.Table, pa.Table | None, _Sizes]:
-    """The first of as many about equal parts as the limit makes necessary, what is left, and how
-    large the part is.
+    """Split a block into about equal parts that meet the limit.
 
-    A part has at least one row.
+    Returns the first part, which has at least one row, the remaining rows, and the size of the
+    first part.
     """
     rows, size_bytes = block.num_rows, block_functions.size_bytes(block)
     parts = min(
@@ -494,7 +513,7 @@ def _cut(block: pa.Table, limit: _Limits) -> tuple[pa.Table, pa.Table | None, _S
 
 
 def _without_first(outputs: Iterator[Output], rows: int) -> Generator[Output, None, None]:
-    """The same blocks without the first rows."""
+    """Yield the same blocks without the first `rows` rows."""
     for output in outputs:
         skipped = min(rows, output.table.num_rows)
         rows -= skipped

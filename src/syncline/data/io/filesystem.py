@@ -1,10 +1,9 @@
-"""Paths and filesystems: what programs may pass as `path` and `filesystem`, brought to a pyarrow
-filesystem and paths on it.
+"""Resolve `path` and `filesystem` arguments to a pyarrow filesystem and the paths on it.
 
-Covered: plain paths (`~` too), URIs that pyarrow knows (file, s3, gs, abfs, hdfs), others through
-fsspec where it is installed (http, memory, hf, ...), pyarrow and fsspec filesystems; trying
-transient errors again. Not covered: which files are read (`sources/files.py`) and how results
-become visible (`sinks/commit.py`).
+Covered: plain paths (also `~`), URIs that pyarrow supports (file, s3, gs, abfs, hdfs), other URIs
+through fsspec if it is installed (http, memory, hf, ...), pyarrow and fsspec filesystems, retries
+after transient errors. Not covered: listing (`sources/file_listing.py`) and publishing results
+(`sinks/commit.py`).
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ import re
 import time
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from pyarrow import fs as pyarrow_fs
 
@@ -29,6 +28,7 @@ from syncline.optional import load
 logger = logging.getLogger(__name__)
 
 Path = str | os.PathLike[str]
+Paths = Path | Sequence[Path]
 T = TypeVar("T")
 
 _OBJECT_STORES = frozenset({"s3", "gcs", "abfs"})
@@ -38,19 +38,16 @@ FIRST_PAUSE_S = 0.2
 LONGEST_PAUSE_S = 32.0
 
 
-def resolve(
-    paths: Path | Sequence[Path], filesystem: Any = None
-) -> tuple[pyarrow_fs.FileSystem, list[str]]:
-    """The filesystem of `paths`, which must all lie on one, and the paths on it, absolute where it
-    is this machine's.
+def resolve(paths: Paths, filesystem: object = None) -> tuple[pyarrow_fs.FileSystem, list[str]]:
+    """Return the filesystem of `paths` and the paths on it; local paths become absolute.
 
     Args:
-        paths: One path or URI, or several.
+        paths: One path or URI, or several on the same filesystem.
         filesystem: A pyarrow or fsspec filesystem; found from the first path if None.
 
     Raises:
-        ValueError: No path, a URI that no library knows, paths on different filesystems.
-        TypeError: Something that is no path or no filesystem.
+        ValueError: No path, a URI that no library supports, or paths on different filesystems.
+        TypeError: A value that is no path or no filesystem.
     """
     given = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
     if not given:
@@ -60,37 +57,40 @@ def resolve(
     others = {_scheme(text) for text in texts[1:]} - {_scheme(texts[0])}
     if others:
         raise ValueError(
-            f"paths of one dataset lie on one filesystem, but {texts[0]!r} and others begin differently: read them apart"
+            f"the paths of a dataset must be on one filesystem, but {texts[0]!r} and {len(others)} "
+            f"other schemes {sorted(others)} are mixed: read each filesystem separately"
         )
     return found, [_on_filesystem(found, text) for text in texts]
 
 
-def as_pyarrow(filesystem: Any) -> pyarrow_fs.FileSystem:
-    """`filesystem` itself, or an fsspec filesystem wrapped for pyarrow. TypeError for anything
-    else.
+def as_pyarrow(filesystem: object) -> pyarrow_fs.FileSystem:
+    """Return `filesystem`, wrapped for pyarrow if it is an fsspec filesystem.
+
+    Raises TypeError for any other type.
     """
     if isinstance(filesystem, pyarrow_fs.FileSystem):
         return filesystem
-    # Asked by its methods, so that fsspec need not be imported to say no.
+    # Checked by its methods, so that fsspec is not imported only to reject a value.
     if all(callable(getattr(filesystem, name, None)) for name in ("info", "find", "mv", "open")):
         return pyarrow_fs.PyFileSystem(pyarrow_fs.FSSpecHandler(filesystem))
     raise TypeError(
-        f"filesystem is a pyarrow.fs.FileSystem or an fsspec filesystem, not {type(filesystem).__name__}"
+        "filesystem must be a pyarrow.fs.FileSystem or an fsspec filesystem, "
+        f"not {type(filesystem).__name__}"
     )
 
 
 def make_directory(filesystem: pyarrow_fs.FileSystem, path: str) -> None:
-    """Make a directory with its parents. Object stores need none, and making one there asks for
-    rights that are often missing.
+    """Create a directory and its parents.
+
+    Object stores need no directories, and creating one needs permissions that are often missing,
+    so it is done there only if `DataContext.s3_try_create_dir` is set.
     """
     if filesystem.type_name not in _OBJECT_STORES or DataContext.get_current().s3_try_create_dir:
         filesystem.create_dir(path, recursive=True)
 
 
 def sync(filesystem: pyarrow_fs.FileSystem, path: str) -> None:
-    """Return when a file or directory of this machine has reached its disk; those of other machines
-    are left to them.
-    """
+    """Flush a local file or directory to disk; do nothing on other filesystems."""
     if not is_local(filesystem):
         return
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
@@ -101,17 +101,17 @@ def sync(filesystem: pyarrow_fs.FileSystem, path: str) -> None:
 
 
 def is_local(filesystem: pyarrow_fs.FileSystem) -> bool:
-    """Whether paths of `filesystem` are paths of this machine."""
+    """Return True if paths of `filesystem` are local paths."""
     return isinstance(filesystem, pyarrow_fs.LocalFileSystem)
 
 
 def exchange(one: str, other: str) -> bool:
-    """Let two directories change places in one step. False where the system cannot."""
+    """Swap two directories atomically; return False if the system does not support it."""
     rename = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
     if rename is None:
         return False
-    here, exchange = -100, 2  # AT_FDCWD, RENAME_EXCHANGE
-    if rename(here, os.fsencode(one), here, os.fsencode(other), exchange) == 0:
+    at_fdcwd, rename_exchange = -100, 2
+    if rename(at_fdcwd, os.fsencode(one), at_fdcwd, os.fsencode(other), rename_exchange) == 0:
         return True
     code = ctypes.get_errno()
     if code in (errno.ENOSYS, errno.EINVAL, errno.ENOTSUP, errno.EXDEV, errno.EPERM):
@@ -127,15 +127,14 @@ def call_with_retry(
     max_attempts: int = MAX_ATTEMPTS,
     sleep: Callable[[float], None] = time.sleep,
 ) -> T:
-    """What `call` returns, called again after a transient error, with pauses that double up to 32
-    s.
+    """Return the result of `call`; retry it after transient errors with exponential backoff.
 
     Args:
-        call: The call; its last error is raised as it is.
-        description: What it does, for the log.
+        call: The call. Its last error is raised unchanged.
+        description: The operation, for the log.
         patterns: As `DataContext.retried_io_errors`.
-        max_attempts: How often it is called at most.
-        sleep: Waits; seconds.
+        max_attempts: Maximum number of calls.
+        sleep: Function that waits for a number of seconds.
     """
     for attempt in range(1, max_attempts + 1):
         try:
@@ -143,12 +142,12 @@ def call_with_retry(
         except Exception as error:
             if attempt == max_attempts or not is_transient(error, patterns):
                 raise
-            # Spread, so that many readers do not come back at the same moment.
+            # Jitter prevents many readers from retrying at the same moment.
             pause = min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2 ** (attempt - 1)) * random.uniform(
                 0.5, 1.0
             )
             logger.info(
-                "%s failed (%s), attempt %d of %d; again in %.1f s",
+                "%s failed (%s), attempt %d of %d; retrying in %.1f s",
                 description,
                 error,
                 attempt,
@@ -162,10 +161,10 @@ def call_with_retry(
 def iterate_with_retry(
     make: Callable[[], Iterator[T]], description: str, patterns: Sequence[str]
 ) -> Iterator[T]:
-    """What `make()` yields; after a transient error a new iterator is made, and what came before
-    the error is skipped.
+    """Yield the values of `make()`; after a transient error, make a new iterator and skip the
+    values that were already yielded.
 
-    Arguments as those of `call_with_retry`. `make` must yield the same each time.
+    `make` must yield the same values each time. Other arguments: see `call_with_retry`.
     """
     yielded = 0
     while True:
@@ -176,8 +175,8 @@ def iterate_with_retry(
                 next(iterator, None)
             return [(first, iterator) for first in islice(iterator, 1)]
 
-        # The first new value counts as part of the attempt, so that an error that never goes away
-        # ends the attempts.
+        # The first new value is part of the attempt, so that a permanent error uses up the
+        # attempts.
         for first, rest in call_with_retry(start, description, patterns):
             yield first
             yielded += 1
@@ -195,8 +194,8 @@ def iterate_with_retry(
 
 
 def is_transient(error: BaseException, patterns: Sequence[str]) -> bool:
-    """Whether trying again may help: a lost connection, a timeout, or a text that one of `patterns`
-    (text or regex) is found in.
+    """Return True if a retry may help: a lost connection, a timeout, or an error message that
+    contains or matches (regex) one of `patterns`.
     """
     if isinstance(error, ConnectionError | TimeoutError):
         return True
@@ -207,7 +206,7 @@ def is_transient(error: BaseException, patterns: Sequence[str]) -> bool:
 def _text(path: Path) -> str:
     if not isinstance(path, str | os.PathLike):
         raise TypeError(
-            f"a path is a string or a pathlib.Path, not {type(path).__name__} ({path!r})"
+            f"a path must be a str or a pathlib.Path, not {type(path).__name__} ({path!r})"
         )
     return os.fspath(path)
 
@@ -224,7 +223,7 @@ def _from_uri(text: str) -> pyarrow_fs.FileSystem:
     try:
         return pyarrow_fs.FileSystem.from_uri(text)[0]
     except (ValueError, NotImplementedError) as error:
-        # pyarrow knows few schemes; fsspec knows the rest, and says what to install for them.
+        # fsspec supports more schemes, and its error names the package to install.
         fsspec = load("fsspec", purpose=f"paths like {text!r}", install="fsspec")
         try:
             return as_pyarrow(fsspec.core.url_to_fs(text)[0])
@@ -245,5 +244,5 @@ def _on_filesystem(filesystem: pyarrow_fs.FileSystem, text: str) -> str:
 
 
 def join(*parts: str) -> str:
-    """Parts of a path with one slash between them; empty ones are left out."""
+    """Join the parts of a path with one slash between them; skip empty parts."""
     return "/".join(part.rstrip("/") if part != "/" else "" for part in parts if part)

@@ -1,16 +1,14 @@
-"""A write from its first call to the commit: the sink's life on the driver, and how a job that was
-cut off goes on.
+"""Run one write, from `on_write_start` to the commit, and resume a write that was interrupted.
 
-A job has an id that follows from the plan (with its sources' content and the code of its functions)
-and from the sink; so the same program, started again, finds what an earlier run has left under that
-id. A position of the input is the number of a write task. Order is kept, and so are the seed and
-the shape of the first run, so that a position means the same rows in every run. Two things are left
-out when it goes on: tasks whose positions the sink has (where a write task reads for itself, its
-piece of the source is not read), and everything before the restart point of the last position
-before which all are done.
+The id of a job follows from the plan (including the content of its sources and the code of its
+functions) and from the sink. Rerun the same program to resume: it computes the same id and finds
+the files that the earlier run staged. A position is the index of a write task in the input order.
+The input order, the seed and the shape of the first run are kept, so a position means the same rows
+in every run. A resumed job skips two things: write tasks whose positions the sink already has
+(including their reads, where a write task reads its own input), and all tasks before the restart
+point up to which all positions are done.
 
-Not covered: what sinks do (`sinks/`), or plans whose rows differ from run to run although their
-code is the same.
+Not covered: sinks (`sinks/`), and plans whose code is the same but whose rows differ between runs.
 """
 
 from __future__ import annotations
@@ -22,7 +20,7 @@ from collections.abc import Callable, Mapping
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
-from syncline.data.execute.start import first_restart, start
+from syncline.data.execute.execution import first_restart, start_execution
 from syncline.data.io.sinks.datasink import Datasink, WriteResult
 from syncline.data.iterate.position import Restart
 from syncline.data.plan import seeds
@@ -33,15 +31,14 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from syncline.data.context import DataContext
-    from syncline.data.execute.outbox import OutputBlock
     from syncline.data.execute.stats import ExecutionStats
     from syncline.data.plan.nodes import Write
 
 logger = logging.getLogger(__name__)
 
-# Progress is kept so rarely that it costs no more than this share of the time.
+# Maximum share of the run time that may be spent on saving progress.
 _SHARE_FOR_PROGRESS = 0.05
-# Settings of the context on which it depends which rows a write task gets.
+# Settings of the context that decide which rows a write task gets.
 _DECIDE_BLOCKS = (
     "target_max_block_size",
     "target_min_block_size",
@@ -53,10 +50,10 @@ _DECIDE_BLOCKS = (
 
 
 def write(node: Write, context: DataContext, *, name: str = "") -> ExecutionStats | None:
-    """Run a plan that ends in a `Write`; returns when the result is visible. None if there was
-    nothing to do.
+    """Run a plan that ends in a `Write`; return its statistics when the result is visible.
 
-    Raises what the plan or the sink raises; then the target is as it was.
+    Returns None if there was nothing to do. Errors of the plan and the sink are raised; the target
+    is unchanged then.
     """
     sink = node.sink
     sink.set_job(job_id(node, context))
@@ -70,7 +67,7 @@ def write(node: Write, context: DataContext, *, name: str = "") -> ExecutionStat
         stats = None
         if not progress.is_complete:
             with closing(
-                start(
+                start_execution(
                     node,
                     _in_order(context),
                     seed=progress.seed,
@@ -78,7 +75,9 @@ def write(node: Write, context: DataContext, *, name: str = "") -> ExecutionStat
                     name=name,
                 )
             ) as execution:
-                results += [part for block in execution for part in _taken(block, progress)]
+                for block in execution:
+                    progress.reached(block.restart)
+                    results += results_of(block.table())
                 stats = execution.stats()
             progress.complete()
         sink.on_write_complete(WriteResult.combine(*results))
@@ -89,8 +88,8 @@ def write(node: Write, context: DataContext, *, name: str = "") -> ExecutionStat
 
 
 def job_id(node: Write, context: DataContext) -> str:
-    """The same for a plan that writes the same rows, in the same blocks, to the same target in the
-    same way.
+    """Return an id that is equal for the same rows in the same blocks, written to the same target
+    in the same way.
     """
     settings = [getattr(context, name) for name in _DECIDE_BLOCKS]
     return digest_of(
@@ -99,14 +98,13 @@ def job_id(node: Write, context: DataContext) -> str:
 
 
 class Progress:
-    """How far a job is, kept with the sink. The seed and the shape of executions stay those of its
-    first run.
+    """Progress of a job, saved with the sink. Resumed runs use the seed and shape of the first run.
 
     Args:
         sink: The sink, after `on_write_start`.
         node: The plan.
         context: The dataset's context.
-        clock: Seconds, for how often progress is kept.
+        clock: Clock in seconds; limits how often progress is saved.
     """
 
     def __init__(
@@ -119,46 +117,38 @@ class Progress:
         self._sink = sink
         self._clock = clock
         self._next = -float("inf")
-        kept: Mapping[str, Any] = sink.kept_state()
-        self.is_complete: bool = kept.get("complete", False)
-        if "seed" in kept:
-            self.seed: int = kept["seed"]
-            self.restart = Restart(index=kept["restart"][0], point=kept["restart"][1])
-            logger.info(
-                "The write goes on: %d write tasks need not be looked at again", self.restart.index
-            )
+        saved: Mapping[str, Any] = sink.load_state()
+        self.is_complete: bool = saved.get("complete", False)
+        if "seed" in saved:
+            self.seed: int = saved["seed"]
+            self.restart = Restart(index=saved["restart"][0], point=saved["restart"][1])
+            logger.info("Resuming the write: %d write tasks are complete", self.restart.index)
             return
         self.seed = seeds.of_execution(context)
         self.restart = first_restart(node, context, seed=self.seed)
-        self._keep()
+        self._save()
 
     def reached(self, restart: Restart) -> None:
-        """All positions before this point are done."""
+        """Note that all positions before `restart` are done."""
         self.restart = restart
         if self._clock() >= self._next:
-            self._keep()
+            self._save()
 
     def complete(self) -> None:
-        """All rows are written; only the commit is left."""
+        """Note that all rows are written; only the commit is left."""
         self.is_complete = True
-        self._keep()
+        self._save()
 
-    def _keep(self) -> None:
+    def _save(self) -> None:
         began = self._clock()
         restart = [self.restart.index, self.restart.point]
-        self._sink.keep_state({"seed": self.seed, "restart": restart, "complete": self.is_complete})
+        self._sink.save_state({"seed": self.seed, "restart": restart, "complete": self.is_complete})
         ended = self._clock()
         self._next = ended + (ended - began) / _SHARE_FOR_PROGRESS
 
 
-def _taken(block: OutputBlock, progress: Progress) -> list[WriteResult[Any]]:
-    """What the write tasks say whose rows these are."""
-    progress.reached(block.restart)
-    return results_of(block.table())
-
-
 def results_of(table: pa.Table) -> list[WriteResult[Any]]:
-    """The rows of a `Write` node, one per task, as results."""
+    """Convert the output rows of a `Write` node, one per task, to results."""
     returns, rows, sizes = (
         table.column(name).to_pylist() for name in ("return", "num_rows", "size_bytes")
     )
@@ -169,14 +159,14 @@ def results_of(table: pa.Table) -> list[WriteResult[Any]]:
 
 
 def _in_order(context: DataContext) -> DataContext:
-    """The context with order kept: positions are numbers in that order."""
+    """Return a copy of the context that preserves order: a position is an index in that order."""
     ordered = context.copy()
     ordered.execution_options.preserve_order = True
     return ordered
 
 
 def _failed(sink: Datasink[Any], error: BaseException) -> None:
-    # An interrupt by the user is a failed write, too.
+    # An interrupt by the user is a failed write as well.
     try:
         sink.on_write_failed(
             error

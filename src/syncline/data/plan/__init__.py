@@ -1,8 +1,10 @@
-"""From what a program asked for to what is executed: pure functions on immutable nodes.
+"""Plans: from the calls of a program to the stages that are executed; pure functions on immutable
+nodes.
 
-Files, in the order in which a plan goes through them: `nodes` (what there is), `facts` (what is
-known of a plan without running it), `signature` (its digest), `seeds` (where its random numbers
-come from), `rules` (what makes it cheaper; `filters` and `pruning` are the two larger ones),
-`reads` (how many read tasks there are), `fusion` (which nodes share tasks), `exchanges` (all to
-all), `lowering` (the stages that are executed), `explain` (all of that for people).
+Files, in the order in which a plan passes through them: `checks`, `compute` and `function_options`
+(arguments of the methods that add nodes), `build` (nodes from arguments), `nodes` (the logical
+plan), `properties` (rows, schema and size of a plan, without running it), `signature` (identity of
+a plan), `seeds` (random numbers), `rules` (the optimizer) with `predicate_pushdown` and
+`column_pruning`, `fusion` (stages that nodes share), `exchanges` (all-to-all stages), `lowering`
+(plan to stages), `explain` (plans and stages as text).
 """

@@ -1,8 +1,7 @@
-"""Columns that nobody asks for are not read, and expressions that nobody asks for are not computed.
+"""Column pruning: do not read columns or compute expressions that the result does not need.
 
-Each node is told which columns of its rows are needed, and tells its inputs. That works as long as
-every node on the way says which columns it reads; user functions, writes and caches get all of
-them.
+Each node gets the columns that its consumer needs and passes the columns that it needs to its
+inputs. User functions, writes and caches need all columns.
 """
 
 from __future__ import annotations
@@ -27,58 +26,58 @@ from syncline.data.plan.nodes import (
     RandomSample,
     RandomShuffle,
     Read,
-    Rebuilt,
     Repartition,
+    Rewrite,
     Sort,
     Union,
-    rewritten_from_above,
+    rewrite_top_down,
 )
 
 Needed = frozenset[str] | None
-"""Names of columns; None for all. All of them are there, or the plan fails."""
+"""Names of columns; None for all. A plan without one of them fails."""
 
-_PASSING = (Limit, RandomizeBlocks, RandomSample, RandomShuffle, Repartition, Union, Mix)
+_PASS_THROUGH = (Limit, RandomizeBlocks, RandomSample, RandomShuffle, Repartition, Union, Mix)
 
 
 def prune_columns(node: Node) -> Node:
-    """The same plan, which reads and computes only what its result is made of."""
-    return rewritten_from_above(node, None, _pruned)
+    """Return the same plan that reads and computes only what its result needs."""
+    return rewrite_top_down(node, None, _prune)
 
 
-def _pruned(node: Node, needed: Needed) -> Rebuilt[Needed]:
-    """The node with at least the columns `needed`; it may still have others."""
+def _prune(node: Node, needed: Needed) -> Rewrite[Needed]:
+    """Rewrite a node so that it has at least the columns `needed`."""
     match node:
         case Read():
-            read = _read(node, needed)
-            return Rebuilt(lambda _: read)
+            read = _prune_read(node, needed)
+            return Rewrite(lambda _: read)
         case Project():
-            return _project(node, needed)
+            return _prune_project(node, needed)
         case Join():
-            below = _of_join(node, needed)
+            below = _needed_by_join(node, needed)
         case FilterExpr():
             below = [_plus(needed, node.predicate.columns())]
         case Sort() | HashPartition():
             below = [_plus(needed, node.keys)]
         case Aggregate():
-            below = [_of_aggregate(node)]
+            below = [_needed_by_aggregate(node)]
         case _:
-            below = [needed if isinstance(node, _PASSING) else None] * len(node.inputs)
-    return Rebuilt(node.with_inputs, list(zip(node.inputs, below, strict=True)))
+            below = [needed if isinstance(node, _PASS_THROUGH) else None] * len(node.inputs)
+    return Rewrite(node.with_inputs, list(zip(node.inputs, below, strict=True)))
 
 
 def _plus(needed: Needed, names: Iterable[str]) -> Needed:
     return None if needed is None else needed | frozenset(names)
 
 
-def _of_aggregate(node: Aggregate) -> Needed:
-    if not properties.knows_its_columns(node.aggregates):
+def _needed_by_aggregate(node: Aggregate) -> Needed:
+    if not properties.read_named_columns_only(node.aggregates):
         return None
     return frozenset(node.keys).union(*(aggregate.columns() for aggregate in node.aggregates))
 
 
-def _of_join(node: Join, needed: Needed) -> list[Needed]:
-    """A column of the result may have had a name without a suffix; both sides keep it then, so that
-    it gets its suffix again.
+def _needed_by_join(node: Join, needed: Needed) -> list[Needed]:
+    """Return the columns that each side needs. A needed column may be one without its suffix; both
+    sides keep it then, so that it gets the suffix again.
     """
     schemas = [properties.known_schema(part) for part in node.parts]
     if needed is None or any(schema is None for schema in schemas):
@@ -94,20 +93,20 @@ def _of_join(node: Join, needed: Needed) -> list[Needed]:
     ]
 
 
-def _project(node: Project, needed: Needed) -> Rebuilt[Needed]:
-    expressions = _kept(node.expressions, needed)
+def _prune_project(node: Project, needed: Needed) -> Rewrite[Needed]:
+    expressions = _needed_expressions(node.expressions, needed)
     if expressions is not node.expressions:
         node = dataclasses.replace(node, expressions=expressions)
     if properties.is_selection(node):
-        selected = _selected(node)
-        if selected is not None:
-            return Rebuilt(lambda _: selected)
-    return Rebuilt(node.with_inputs, [(node.input, _of_project(node, needed))])
+        read = _select_in_read(node)
+        if read is not None:
+            return Rewrite(lambda _: read)
+    return Rewrite(node.with_inputs, [(node.input, _needed_by_project(node, needed))])
 
 
-def _kept(expressions: tuple[Expr, ...], needed: Needed) -> tuple[Expr, ...]:
-    """The expressions whose columns are needed, and those that call user functions; at least one,
-    since none would mean all columns.
+def _needed_expressions(expressions: tuple[Expr, ...], needed: Needed) -> tuple[Expr, ...]:
+    """Return the expressions that are needed or call user functions; at least one, since none would
+    mean all columns.
     """
     if needed is None or not expressions:
         return expressions
@@ -119,16 +118,14 @@ def _kept(expressions: tuple[Expr, ...], needed: Needed) -> tuple[Expr, ...]:
     return kept or expressions[:1]
 
 
-def _of_project(node: Project, needed: Needed) -> Needed:
+def _needed_by_project(node: Project, needed: Needed) -> Needed:
     if not node.expressions:
-        # Columns that are dropped or renamed have to be there.
+        if needed is None:
+            return None
+        # Columns to drop or rename must exist.
         olds = {new: old for old, new in (node.renamed or {}).items()}
-        return (
-            None
-            if needed is None
-            else frozenset(
-                {olds.get(name, name) for name in needed} | set(node.renamed or node.dropped)
-            )
+        return frozenset(olds.get(name, name) for name in needed) | set(
+            node.renamed or node.dropped
         )
     used = frozenset().union(*(expr.columns() for expr in node.expressions), node.dropped)
     stars = [index for index, expr in enumerate(node.expressions) if isinstance(expr, StarExpr)]
@@ -137,17 +134,13 @@ def _of_project(node: Project, needed: Needed) -> Needed:
     if any(isinstance(expr, UnnestExpr) for expr in node.expressions):
         return None  # any of the needed columns may be a field
     replaced = {expr.name for expr in node.expressions[stars[-1] :]}
-    return (
-        None
-        if needed is None
-        else frozenset(name for name in needed if name not in replaced) | used
-    )
+    if needed is None:
+        return None
+    return frozenset(name for name in needed if name not in replaced) | used
 
 
-def _selected(node: Project) -> Node | None:
-    """A selection that stands on a source, as what the source reads; None where it cannot do
-    that.
-    """
+def _select_in_read(node: Project) -> Node | None:
+    """Let the source do the selection; None if it cannot."""
     names = [expr.name for expr in node.expressions if expr.name is not None]
     read = node.input
     if not isinstance(read, Read) or not read.source.supports_projection_pushdown():
@@ -158,9 +151,9 @@ def _selected(node: Project) -> Node | None:
     return _with_columns(read, names, schema)
 
 
-def _read(node: Read, needed: Needed) -> Node:
+def _prune_read(node: Read, needed: Needed) -> Node:
     schema = node.source.schema() if node.source.supports_projection_pushdown() else None
-    # A name that is not there is a mistake, which is told best beside all names that are.
+    # For a missing column keep all others, so that the error can list them.
     if needed is None or schema is None or not needed <= set(schema.names):
         return node
     return _with_columns(
@@ -177,20 +170,17 @@ def _with_columns(node: Read, names: Sequence[str], schema: pa.Schema) -> Read:
 
 
 def _cheapest(schema: pa.Schema) -> list[str]:
-    """A column for plans that only count rows."""
+    """Return a small column for plans that only count rows."""
     fixed = [field for field in schema if pa.types.is_primitive(field.type)]
     return [min(fixed, key=lambda field: field.type.bit_width).name] if fixed else schema.names[:1]
 
 
 def drop_trivial_projections(node: Node) -> Node:
-    """A projection that gives the columns that are there already, in their order, is nothing."""
+    """Drop a projection that returns the columns of its input in the same order."""
     if not isinstance(node, Project) or not node.expressions or node.dropped:
         return node
     if all(isinstance(expr, StarExpr) for expr in node.expressions):
         return node.input
     schema = properties.known_schema(node.input) if properties.is_selection(node) else None
-    return (
-        node.input
-        if schema is not None and [expr.name for expr in node.expressions] == schema.names
-        else node
-    )
+    same = schema is not None and [expr.name for expr in node.expressions] == schema.names
+    return node.input if same else node

@@ -38,12 +38,14 @@ class ActorPoolStrategy(ComputeStrategy):
     """Classes are constructed once per actor, and called with one batch after the other.
 
     Args:
-        size: Number of actors; not together with the others. min_size: Actors that are kept, 1 by
-        default. max_size: The most actors, started while there is more to do than they manage; None
-        for as many as there is room for. initial_size: Actors that are started at the beginning;
-        `min_size` by default. max_tasks_in_flight_per_actor: Blocks that are with one actor at
-        once; None lets the executor choose. enable_true_multi_threading: Kept for programs that
-        pass it.
+        size: Number of actors; not together with the others.
+        min_size: Actors that are kept, 1 by default.
+        max_size: The most actors, started while there is more to do than they manage; None for as
+            many as there is room for.
+        initial_size: Actors that are started at the beginning; `min_size` by default.
+        max_tasks_in_flight_per_actor: Blocks that are with one actor at once; None lets the
+            executor choose.
+        enable_true_multi_threading: Kept for programs that pass it.
     """
 
     def __init__(

@@ -1,8 +1,8 @@
-"""Nodes that bring rows from everywhere together, as stages: shuffle, sort, aggregate, partition by
-keys, map groups, join.
+"""Lowering of all-to-all nodes to stages: shuffle, sort, aggregate, partition by keys, map groups,
+join.
 
-How many partitions there are follows from the plan and the shape of the execution alone, so that a
-restart has the same ones.
+The number of partitions depends only on the plan and the execution limits, so that a restart has
+the same partitions.
 """
 
 from __future__ import annotations
@@ -11,28 +11,31 @@ from typing import cast
 
 from syncline.data.columnar.kernels.join import JoinType
 from syncline.data.context import MIB, DataContext
-from syncline.data.execute.chain import Head
-from syncline.data.execute.shape import Shape
-from syncline.data.execute.stages import Exchanged, Lane, Threads, Workers
-from syncline.data.execute.steps.aggregate import AggregateStep
-from syncline.data.execute.steps.groups import MapGroupsStep
+from syncline.data.execute.physical_plan import (
+    ExchangeRows,
+    ExecutionLimits,
+    ExecutorKind,
+    Head,
+    Threads,
+    Workers,
+)
+from syncline.data.execute.steps.block_steps import AggregateStep
+from syncline.data.execute.steps.function_steps import MapGroupsStep
 from syncline.data.execute.steps.heads import (
     AggregateHead,
+    ChooseBoundaries,
     GroupsHead,
     HashPartitionHead,
     JoinHead,
     MergeSortedHead,
-    PermuteHead,
-)
-from syncline.data.execute.steps.partition import (
-    ChooseBoundaries,
     PartitionAtRandom,
     PartitionByHash,
     PartitionByRange,
+    PermuteHead,
     SampleKeys,
 )
 from syncline.data.plan import properties
-from syncline.data.plan.fusion import Draft, Work, function_lane
+from syncline.data.plan.fusion import StageDraft, StepRequest, function_executor
 from syncline.data.plan.nodes import (
     Aggregate,
     HashPartition,
@@ -45,46 +48,46 @@ from syncline.data.plan.nodes import (
 
 AllToAll = RandomShuffle | Sort | Aggregate | HashPartition | MapGroups | Join
 
-# Each CPU works on one partition, whose rows exist before and after the work, beside those on their
-# way in and out.
+# Each CPU works on one partition, whose rows exist before and after the work, next to rows that
+# arrive and leave.
 _PARTITIONS_IN_BUDGET_PER_CPU = 3
-# One task is quicker than many for so many bytes; a million groups, whose states fit, come out in
-# order of their keys.
+# Up to this size one task is faster than several. Groups come out in the order of their keys.
 _DIRECT_BYTES = 64 * MIB
-# Partitions where nothing is known of the input: enough for data far larger than memory, and cheap
-# for little.
+# Number of partitions for an input of unknown size: enough for more data than memory, and cheap for
+# little data.
 _PARTS_OF_UNKNOWN = 64
 _PARTS_PER_CPU = 2
 
 
-def first_work(node: AllToAll) -> Work | None:
-    """What is done to the blocks of the input before they are exchanged, in the tasks that made
-    them.
-    """
+def partial_step(node: AllToAll) -> StepRequest | None:
+    """Return the step on the input blocks before the exchange, which runs in their tasks."""
     if not isinstance(node, Aggregate):
         return None
-    lane = _aggregate_lane(node)
-    return Work(
+    return StepRequest(
         name=f"Partial{node.name}",
         step=AggregateStep(name=node.name, keys=node.keys, aggregates=node.aggregates),
-        lane=lane,
+        executor=_aggregate_executor(node),
     )
 
 
 def exchange(
-    node: AllToAll, inputs: tuple[int, ...], seed: int, context: DataContext, shape: Shape
-) -> Draft:
-    """The stage of a node; `seed` is what it draws from."""
-    draft = Draft(
+    node: AllToAll,
+    inputs: tuple[int, ...],
+    seed: int,
+    context: DataContext,
+    limits: ExecutionLimits,
+) -> StageDraft:
+    """Return the stage of a node; `seed` is the seed of its random numbers."""
+    draft = StageDraft(
         names=[node.name],
         inputs=inputs,
-        grouping=_grouping(node, seed, context, shape),
+        grouping=_grouping(node, seed, context, limits),
         head=_head(node, seed),
         keeps_rows=isinstance(node, properties.SAME_ROWS),
         whole_blocks=_makes_whole_blocks(node),
     )
     if isinstance(node, Aggregate):
-        draft.lane = _aggregate_lane(node)
+        draft.executor = _aggregate_executor(node)
     elif isinstance(node, MapGroups):
         step = MapGroupsStep(
             function=node.function,
@@ -94,53 +97,55 @@ def exchange(
             zero_copy=node.zero_copy,
         )
         draft.steps = [step]
-        draft.lane, draft.slots = function_lane(node.function, context)
+        draft.executor, draft.slots = function_executor(node.function, context)
         draft.timeout_s = node.function.timeout_s
     return draft
 
 
-def _grouping(node: AllToAll, seed: int, context: DataContext, shape: Shape) -> Exchanged:
+def _grouping(
+    node: AllToAll, seed: int, context: DataContext, limits: ExecutionLimits
+) -> ExchangeRows:
     part_bytes = max(
         MIB,
         min(
-            shape.budget_bytes // (_PARTITIONS_IN_BUDGET_PER_CPU * shape.cpus),
+            limits.budget_bytes // (_PARTITIONS_IN_BUDGET_PER_CPU * limits.cpus),
             context.target_shuffle_max_block_size,
         ),
     )
-    parts = _default_parts(node, part_bytes, context, shape)
+    parts = _default_parts(node, part_bytes, context, limits)
     direct_bytes = min(_DIRECT_BYTES, part_bytes)
     if isinstance(node, Sort):
         return _sorted(node, parts, direct_bytes)
     if isinstance(node, RandomShuffle):
         at_random = PartitionAtRandom(seed=seed)
-        return Exchanged(
+        return ExchangeRows(
             partition=(at_random,),
             parts=node.num_blocks,
             default_parts=parts,
             direct_bytes=direct_bytes,
         )
     keys = (node.left_on, node.right_on) if isinstance(node, Join) else (node.keys,)
-    return Exchanged(
+    return ExchangeRows(
         partition=tuple(PartitionByHash(keys=names) for names in keys),
         parts=1 if isinstance(node, Aggregate) and not node.keys else node.num_blocks,
         default_parts=parts,
-        # One task for all groups would call the program's function for one group after the other.
+        # One task for all groups would call the user function for one group after the other.
         direct_bytes=0 if isinstance(node, MapGroups) else direct_bytes,
     )
 
 
-def _sorted(node: Sort, parts: int, direct_bytes: int) -> Exchanged:
+def _sorted(node: Sort, parts: int, direct_bytes: int) -> ExchangeRows:
     partition = PartitionByRange(
         keys=node.keys, descending=node.descending, boundaries=node.boundaries
     )
     if node.boundaries is not None:
-        return Exchanged(
+        return ExchangeRows(
             partition=(partition,),
             parts=len(node.boundaries) + 1,
             default_parts=parts,
             direct_bytes=direct_bytes,
         )
-    return Exchanged(
+    return ExchangeRows(
         partition=(partition,),
         parts=None,
         default_parts=parts,
@@ -150,13 +155,14 @@ def _sorted(node: Sort, parts: int, direct_bytes: int) -> Exchanged:
     )
 
 
-def _default_parts(node: Node, part_bytes: int, context: DataContext, shape: Shape) -> int:
-    """Partitions where the program gave no number."""
-    sizes = [properties.bytes_at_most(each) for each in node.inputs]
+def _default_parts(
+    node: Node, part_bytes: int, context: DataContext, limits: ExecutionLimits
+) -> int:
+    sizes = [properties.estimated_input_bytes(each) for each in node.inputs]
     known = [size for size in sizes if size is not None]
     wanted = -(-sum(known) // part_bytes) if len(known) == len(sizes) else _PARTS_OF_UNKNOWN
     return max(
-        1, min(max(wanted, _PARTS_PER_CPU * shape.cpus), context.default_hash_shuffle_parallelism)
+        1, min(max(wanted, _PARTS_PER_CPU * limits.cpus), context.default_hash_shuffle_parallelism)
     )
 
 
@@ -186,7 +192,7 @@ def _head(node: AllToAll, seed: int) -> Head:
 
 
 def _makes_whole_blocks(node: AllToAll) -> bool:
-    """Whether the program asked for blocks, so that there is one for each partition."""
+    """Return True if the program requested blocks, so that each partition is one block."""
     if isinstance(node, RandomShuffle):
         return node.num_blocks is not None
     return isinstance(node, HashPartition) or (
@@ -194,6 +200,6 @@ def _makes_whole_blocks(node: AllToAll) -> bool:
     )
 
 
-def _aggregate_lane(node: Aggregate) -> Lane:
-    """Accumulators of the program's are user functions."""
-    return Threads() if properties.knows_its_columns(node.aggregates) else Workers()
+def _aggregate_executor(node: Aggregate) -> ExecutorKind:
+    # User accumulators are user functions.
+    return Threads() if properties.read_named_columns_only(node.aggregates) else Workers()

@@ -1,4 +1,4 @@
-"""Plans and stages as text, for people."""
+"""Text descriptions of plans and stages."""
 
 from __future__ import annotations
 
@@ -7,20 +7,21 @@ from typing import TypeVar
 
 from syncline.data.context import DataContext
 from syncline.data.execute.cache import Origin, settle
-from syncline.data.execute.shape import Shape, shape_for
-from syncline.data.execute.stages import (
+from syncline.data.execute.physical_plan import (
     Actors,
-    Cut,
-    CutEvenly,
-    Exchanged,
+    ExchangeRows,
+    ExecutionLimits,
+    ExecutorKind,
     Grouping,
-    Keeping,
-    Lane,
-    Listed,
-    Passed,
+    RebatchRows,
+    RepartitionRows,
+    SourceBlocks,
+    SourceTasks,
     Stage,
+    TeeBlocks,
     Threads,
     Workers,
+    limits_for,
 )
 from syncline.data.plan.lowering import lower
 from syncline.data.plan.nodes import (
@@ -42,19 +43,18 @@ from syncline.data.plan.rules import optimize
 T = TypeVar("T")
 
 
-def text(node: Node, context: DataContext, shape: Shape | None = None) -> str:
-    """What `Dataset.explain()` prints: the plan as it was written, as it is executed, and the
-    stages that do it.
+def text(node: Node, context: DataContext, limits: ExecutionLimits | None = None) -> str:
+    """Return the text of `Dataset.explain()`: the plan, the optimized plan and the stages.
 
     Args:
-        node: The plan, as the program wrote it.
-        context: The dataset's.
-        shape: What the stages are laid out for; this machine's, or the cluster's, if None.
+        node: The plan, not optimized.
+        context: The dataset's context.
+        limits: Resources of the execution; those of this machine or cluster if None.
     """
     optimized = optimize(node, context)
-    shape = shape or shape_for(context)
-    caches = settle(node, Origin(seed=0, shape=shape))
-    stages = lower(optimized, context, shape, seed=0, epoch=0, caches=caches)
+    limits = limits or limits_for(context)
+    caches = settle(node, Origin(seed=0, limits=limits))
+    stages = lower(optimized, context, limits, seed=0, epoch=0, caches=caches)
     return "\n".join(
         [
             *("", "-------- Logical Plan --------", _detailed(node)),
@@ -66,7 +66,7 @@ def text(node: Node, context: DataContext, shape: Shape | None = None) -> str:
 
 
 def executed(node: Node, stages: Sequence[Stage]) -> str:
-    """The plan as it was written, and the stages of one execution of it."""
+    """Return the plan and the stages of one execution as text."""
     return "\n".join(
         [
             "-------- Logical Plan --------",
@@ -79,13 +79,13 @@ def executed(node: Node, stages: Sequence[Stage]) -> str:
 
 
 def tree(node: Node) -> str:
-    """The operators, each above its inputs."""
+    """Return the operators as a tree, each above its inputs."""
     return _tree(node, lambda each: each.name, lambda each: each.inputs)
 
 
 def stage_tree(stages: Sequence[Stage]) -> str:
-    """The stages of an execution, each above its inputs: name, how its tasks come about, where they
-    run.
+    """Return the stages of an execution as a tree, each above its inputs, with name, grouping and
+    executor.
     """
     return _tree(stages[-1], _stage, lambda stage: [stages[number] for number in stage.inputs])
 
@@ -99,29 +99,25 @@ def _detailed(node: Node) -> str:
 
 
 def _details(node: Node) -> str:
-    """What a node does, beyond its name."""
+    """Return the parameters of a node."""
     match node:
         case Read():
             predicate = node.source.get_current_predicate()
             parts = [f"columns={list(node.columns)}"] if node.columns is not None else []
             parts += [f"where {predicate!r}"] if predicate is not None else []
-            return ", ".join(
-                [*parts, *(["tasks in random order"] if node.task_order is not None else [])]
-            )
+            parts += ["tasks in random order"] if node.task_order is not None else []
+            return ", ".join(parts)
         case Project():
             parts = [*map(repr, node.expressions)]
             parts += [f"without {list(node.dropped)}"] if node.dropped else []
-            return ", ".join(
-                parts + [f"{old!r} as {new!r}" for old, new in (node.renamed or {}).items()]
-            )
+            parts += [f"{old!r} as {new!r}" for old, new in (node.renamed or {}).items()]
+            return ", ".join(parts)
         case FilterExpr():
             return repr(node.predicate)
         case Repartition():
-            return (
-                f"blocks={node.num_blocks}"
-                if node.num_blocks is not None
-                else f"rows={node.target_num_rows}"
-            )
+            if node.num_blocks is not None:
+                return f"blocks={node.num_blocks}"
+            return f"rows={node.target_num_rows}"
         case RandomSample():
             return f"fraction={node.fraction}"
         case Sort():
@@ -130,8 +126,8 @@ def _details(node: Node) -> str:
                 for key, down in zip(node.keys, node.descending, strict=True)
             )
         case Aggregate():
-            made = ", ".join(aggregate.name for aggregate in node.aggregates)
-            return f"{made} by {list(node.keys)}" if node.keys else made
+            names = ", ".join(aggregate.name for aggregate in node.aggregates)
+            return f"{names} by {list(node.keys)}" if node.keys else names
         case Cache():
             return "in memory" if node.path is None else f"in {node.path}"
         case HashPartition() | MapGroups():
@@ -142,56 +138,45 @@ def _details(node: Node) -> str:
 
 
 def _stage(stage: Stage) -> str:
-    facts = [
-        fact
-        for fact in (
-            _grouping(stage.grouping),
-            _lane(stage.lane) if stage.chain is not None else "",
-        )
-        if fact
-    ]
-    return f"{stage.name}  ({', '.join(facts)})" if facts else stage.name
+    executor = _executor(stage.executor) if stage.chain is not None else ""
+    details = ", ".join(filter(None, (_grouping(stage.grouping), executor)))
+    return f"{stage.name}  ({details})" if details else stage.name
 
 
 def _grouping(grouping: Grouping) -> str:
     match grouping:
-        case Listed():
+        case SourceTasks():
             return f"{len(grouping.payloads)} tasks"
-        case Passed():
-            return f"{len(grouping.blocks)} blocks that exist"
-        case Keeping():
+        case SourceBlocks():
+            return f"{len(grouping.blocks)} existing blocks"
+        case TeeBlocks():
             return "to be filled"
-        case Exchanged():
-            return (
-                f"{grouping.default_parts if grouping.parts is None else grouping.parts} partitions"
-            )
-        case CutEvenly():
+        case ExchangeRows():
+            parts = grouping.default_parts if grouping.parts is None else grouping.parts
+            return f"{parts} partitions"
+        case RepartitionRows():
             return f"{grouping.parts} blocks"
-        case Cut():
-            return f"{'' if grouping.strict else 'at most '}{grouping.rows} rows a block"
+        case RebatchRows():
+            return f"{'' if grouping.strict else 'at most '}{grouping.rows} rows per block"
     return ""
 
 
-def _lane(lane: Lane) -> str:
-    match lane:
+def _executor(executor: ExecutorKind) -> str:
+    match executor:
         case Threads():
             return "threads"
         case Workers():
             return "worker processes"
         case Actors():
-            most = "more" if lane.max_size is None else str(lane.max_size)
-            return (
-                f"{lane.min_size} actors"
-                if most == str(lane.min_size)
-                else f"{lane.min_size} to {most} actors"
-            )
+            least, most = str(executor.min_size), str(executor.max_size or "more")
+            return f"{least} actors" if least == most else f"{least} to {most} actors"
 
 
 def _tree(root: T, line: Callable[[T], str], inputs: Callable[[T], Sequence[T]]) -> str:
     lines = []
-    waiting = [(root, 0)]
-    while waiting:
-        node, depth = waiting.pop()
+    pending = [(root, 0)]
+    while pending:
+        node, depth = pending.pop()
         lines.append(f"{'   ' * (depth - 1)}+- {line(node)}" if depth else line(node))
-        waiting.extend((each, depth + 1) for each in reversed(inputs(node)))
+        pending.extend((each, depth + 1) for each in reversed(inputs(node)))
     return "\n".join(lines)

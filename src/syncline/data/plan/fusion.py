@@ -1,10 +1,9 @@
-"""Which nodes share tasks: a stage that is still being put together, and the work that one more
-node wants of its tasks.
+"""Fusion: decide which nodes share tasks. A stage draft collects the steps of several nodes.
 
-Work without user functions runs wherever the blocks are. Work with user functions goes into the
-tasks before it, reads included, if those hold the same resources; it takes them from threads to
-worker processes. Classes get actors of their own, since those keep what they constructed. Nothing
-of a program's own goes into the tasks of an exchange, which may be a single one for all rows.
+Steps without user functions run in the tasks of any stage. Steps with user functions join the
+tasks before them, reads included, if those need the same resources; this moves the tasks from
+threads to worker processes. Classes get actors of their own, which keep the instances. User
+functions never join the tasks of an exchange, which may be a single task for all rows.
 """
 
 from __future__ import annotations
@@ -12,22 +11,24 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from syncline.data.context import MIB, DataContext
-from syncline.data.execute.chain import Chain, Head, Step
-from syncline.data.execute.stages import (
+from syncline.data.execute.physical_plan import (
     Actors,
-    Aligned,
-    Bundled,
-    CutEvenly,
-    Exchanged,
+    BundleBlocks,
+    Chain,
+    ExchangeRows,
+    ExecutorKind,
     Grouping,
-    Lane,
-    Listed,
-    Shuffled,
+    Head,
+    RepartitionRows,
+    ShuffleBlocks,
+    SourceTasks,
     Stage,
+    Step,
     Threads,
     Workers,
+    ZipInputs,
 )
-from syncline.data.execute.steps.write import WriteStep
+from syncline.data.execute.steps.block_steps import WriteStep
 from syncline.data.plan.compute import (
     ActorPoolStrategy,
     ComputeStrategy,
@@ -36,39 +37,39 @@ from syncline.data.plan.compute import (
 )
 from syncline.data.plan.nodes import UserFunction
 
-# Each step asks the one before it for blocks, and Python's stack ends at a thousand calls.
-_MOST_STEPS = 100
-# Rows of a task are passed on when there are so many bytes of them, later twice as many, and so on:
-# so that the first batch comes soon.
+# Each step pulls blocks from the previous one, and Python's stack is limited to a thousand calls.
+_MAX_STEPS = 100
+# Size of the first output block of a task, so that the first batch is available early. Later blocks
+# double in size.
 _FIRST_BLOCK_BYTES = MIB
 
 
 @dataclass(frozen=True, kw_only=True)
-class Work:
-    """What a node wants of tasks: one step."""
+class StepRequest:
+    """A step of a node, and the requirements on the tasks that run it."""
 
     name: str
     step: Step
-    lane: Lane = field(default_factory=Threads)
-    """Where it has to run; `Threads()` is content with any place."""
+    executor: ExecutorKind = field(default_factory=Threads)
+    """Required executor; `Threads()` allows any executor."""
     slots: float = 1.0
     keeps_rows: bool = False
-    """Whether the step gives as many rows as it gets."""
+    """True if the step returns as many rows as it gets."""
     min_rows: int = 1
-    """Rows that a task should have, for batches and files that are not smaller than asked for."""
+    """Minimum number of rows in a task, so that batches and files have their requested size."""
     timeout_s: float | None = None
-    in_program: bool = False
-    """Whether it has to run in the process of the program."""
+    in_driver: bool = False
+    """True if the step must run in the driver process."""
 
     @property
     def runs_anywhere(self) -> bool:
-        """Whether it does not care where it runs."""
-        return self.lane == Threads() and not self.in_program
+        """True if any executor can run the step."""
+        return self.executor == Threads() and not self.in_driver
 
 
 @dataclass(kw_only=True)
-class Draft:
-    """A stage to which more may be added."""
+class StageDraft:
+    """A stage that steps can be added to."""
 
     names: list[str]
     grouping: Grouping
@@ -76,109 +77,106 @@ class Draft:
     head: Head | None = None
     """None for stages without tasks."""
     steps: list[Step] = field(default_factory=list)
-    lane: Lane = field(default_factory=Threads)
+    executor: ExecutorKind = field(default_factory=Threads)
     slots: float = 1.0
     keeps_rows: bool = False
     timeout_s: float | None = None
-    in_program: bool = False
-    """Whether its tasks have to run in the process of the program."""
+    in_driver: bool = False
+    """True if the tasks must run in the driver process."""
     whole_blocks: bool = False
-    """Whether each task gives one block, whatever its size."""
-    counted_blocks: bool = False
-    """Whether the program asked for so many blocks, so that they do not begin small."""
+    """True if each task returns exactly one block, of any size."""
+    fixed_block_count: bool = False
+    """True if the program requested a number of blocks, so that the first ones are not smaller."""
     sealed: bool = False
-    """Whether nothing may be added to its tasks."""
+    """True if no step may be added to the tasks."""
     rows_per_task: int | None = None
-    """Rows that tasks have at least after all steps so far, but the last one; None where that is
-    not known.
-    """
+    """Minimum number of output rows of all tasks but the last; None if unknown."""
 
-    def take(self, work: Work) -> bool:
-        """Add work, if its step may run in the same tasks."""
-        lane = self._lane_with(work) if len(self.steps) < _MOST_STEPS else None
-        if lane is None or not self._is_large_enough(work):
+    def try_add(self, request: StepRequest) -> bool:
+        """Add a step if it can run in the same tasks; return False otherwise."""
+        executor = self._executor_with(request) if len(self.steps) < _MAX_STEPS else None
+        if executor is None or not self._has_enough_rows(request):
             return False
-        if not work.runs_anywhere:
-            self.slots = work.slots
+        if not request.runs_anywhere:
+            self.slots = request.slots
             self.whole_blocks = False
-        self.lane = lane
-        self.add(work)
+        self.executor = executor
+        self.add(request)
         return True
 
-    def add(self, work: Work) -> None:
-        """Add work to tasks that were made for it."""
-        self.in_program = self.in_program or work.in_program
-        self.names.append(work.name)
-        self.steps.append(work.step)
-        self.timeout_s = min(
-            (limit for limit in (self.timeout_s, work.timeout_s) if limit is not None), default=None
-        )
-        if not work.keeps_rows:
+    def add(self, request: StepRequest) -> None:
+        """Add a step whose requirements the tasks meet."""
+        self.in_driver = self.in_driver or request.in_driver
+        self.names.append(request.name)
+        self.steps.append(request.step)
+        timeouts = [limit for limit in (self.timeout_s, request.timeout_s) if limit is not None]
+        self.timeout_s = min(timeouts, default=None)
+        if not request.keeps_rows:
             self.keeps_rows = False
             self.rows_per_task = None
 
-    def _lane_with(self, work: Work) -> Lane | None:
-        """Where the tasks run with this work; None if it does not belong there."""
+    def _executor_with(self, request: StepRequest) -> ExecutorKind | None:
+        """Return the executor of the tasks with this step; None if they cannot run it."""
         if self.head is None or self.sealed:
             return None
-        if work.runs_anywhere:
-            return self.lane
+        if request.runs_anywhere:
+            return self.executor
         if (
-            isinstance(self.grouping, Exchanged)
-            or isinstance(self.lane, Actors)
-            or isinstance(work.lane, Actors)
+            isinstance(self.grouping, ExchangeRows)
+            or isinstance(self.executor, Actors)
+            or isinstance(request.executor, Actors)
         ):
             return None
-        if (self.in_program or work.in_program) and not (
-            isinstance(self.lane, Threads) and isinstance(work.lane, Threads)
+        if (self.in_driver or request.in_driver) and not (
+            isinstance(self.executor, Threads) and isinstance(request.executor, Threads)
         ):
             return None
-        sizes = {self.lane.size, work.lane.size} - {None}
-        if self.slots != work.slots or len(sizes) > 1:
+        sizes = {self.executor.size, request.executor.size} - {None}
+        if self.slots != request.slots or len(sizes) > 1:
             return None
         size = next(iter(sizes), None)
-        if isinstance(work.lane, Threads):
-            return replace(self.lane, size=size)
-        of_tasks = self.lane if isinstance(self.lane, Workers) else Workers()
+        if isinstance(request.executor, Threads):
+            return replace(self.executor, size=size)
+        workers = self.executor if isinstance(self.executor, Workers) else Workers()
         if (
-            needs(of_tasks.resources) != needs(work.lane.resources)
-            or of_tasks.resources_fn is not work.lane.resources_fn
+            without_cpus(workers.resources) != without_cpus(request.executor.resources)
+            or workers.resources_fn is not request.executor.resources_fn
         ):
             return None
-        return replace(work.lane, size=size)
+        return replace(request.executor, size=size)
 
-    def _is_large_enough(self, work: Work) -> bool:
-        """Whether tasks have the rows that the work asks for; where that is not known, they are
-        taken as they are.
+    def _has_enough_rows(self, request: StepRequest) -> bool:
+        """Return True if the tasks have the required rows, or an unknown number of rows. Raises the
+        bundle size if that is enough.
         """
-        if (
-            isinstance(self.grouping, Bundled)
-            and self.keeps_rows
-            and work.min_rows > self.grouping.min_rows
-        ):
-            self.grouping = Bundled(min_rows=work.min_rows)
-        if isinstance(self.grouping, Bundled):
+        if isinstance(self.grouping, BundleBlocks):
+            if self.keeps_rows and request.min_rows > self.grouping.min_rows:
+                self.grouping = BundleBlocks(min_rows=request.min_rows)
             return True
-        if isinstance(self.grouping, Aligned | Exchanged):
-            return work.min_rows <= 1
-        is_single = isinstance(self.grouping, Listed) and len(self.grouping.payloads) <= 1
-        return is_single or self.rows_per_task is None or self.rows_per_task >= work.min_rows
+        if isinstance(self.grouping, ZipInputs | ExchangeRows):
+            return request.min_rows <= 1
+        is_single = isinstance(self.grouping, SourceTasks) and len(self.grouping.payloads) <= 1
+        return is_single or self.rows_per_task is None or self.rows_per_task >= request.min_rows
 
     @property
-    def gathers(self) -> bool:
-        """Whether it does nothing before all its input is there, or makes a file of each block:
-        small blocks would be of no use to it.
+    def prefers_large_blocks(self) -> bool:
+        """True if small first blocks have no use: the stage needs all of its input, or writes each
+        block to a file.
         """
-        return isinstance(self.grouping, Exchanged | CutEvenly | Shuffled) or any(
+        return isinstance(self.grouping, ExchangeRows | RepartitionRows | ShuffleBlocks) or any(
             isinstance(step, WriteStep) for step in self.steps
         )
 
-    def stage(self, context: DataContext, block_bytes: int, *, begins_small: bool) -> Stage:
-        """The finished stage. `begins_small`: whether the first rows of a task are wanted soon."""
+    def stage(self, context: DataContext, block_bytes: int, *, small_first_block: bool) -> Stage:
+        """Return the finished stage. `small_first_block`: the first rows of a task are needed
+        early.
+        """
         chain = None
         if self.head is not None:
-            small = begins_small and not (
-                self.whole_blocks or self.counted_blocks or isinstance(self.grouping, Exchanged)
+            small = small_first_block and not (
+                self.whole_blocks
+                or self.fixed_block_count
+                or isinstance(self.grouping, ExchangeRows)
             )
             chain = Chain(
                 head=self.head,
@@ -193,27 +191,27 @@ class Draft:
             inputs=self.inputs,
             grouping=self.grouping,
             chain=chain,
-            lane=self.lane,
+            executor=self.executor,
             keeps_rows=self.keeps_rows,
             slots=self.slots,
         )
 
 
-def function_lane(function: UserFunction, context: DataContext) -> tuple[Lane, float]:
-    """Where a user function runs, and the CPUs that a task of it counts as."""
+def function_executor(function: UserFunction, context: DataContext) -> tuple[ExecutorKind, float]:
+    """Return the executor of a user function and the CPUs that its tasks count as."""
     compute = function.compute
     if function.is_class and not isinstance(compute, ActorPoolStrategy):
         compute = ActorPoolStrategy()
-    lane = lane_of(compute, function.resources, context)
+    executor = worker_executor(compute, function.resources, context)
     if function.resources_fn is not None:
-        lane = replace(lane, resources_fn=function.resources_fn)
-    return lane, slots_of(function.resources, is_actor=isinstance(lane, Actors))
+        executor = replace(executor, resources_fn=function.resources_fn)
+    return executor, task_slots(function.resources, is_actor=isinstance(executor, Actors))
 
 
-def lane_of(
+def worker_executor(
     compute: ComputeStrategy | None, resources: Resources, context: DataContext
 ) -> Workers | Actors:
-    """Worker processes for a strategy: shared ones, or actors."""
+    """Return the worker processes for a strategy: shared workers, or actors."""
     if isinstance(compute, ActorPoolStrategy):
         return Actors(
             min_size=compute.min_size,
@@ -229,15 +227,13 @@ def lane_of(
     )
 
 
-def slots_of(resources: Resources, *, is_actor: bool = False) -> float:
-    """CPUs that a task counts as."""
+def task_slots(resources: Resources, *, is_actor: bool = False) -> float:
+    """Return the CPUs that a task counts as."""
     if resources.num_cpus is not None:
         return float(resources.num_cpus)
     return 0.0 if is_actor and resources.num_gpus else 1.0
 
 
-def needs(resources: Resources) -> Resources:
-    """Resources without the CPUs, which slots count: what a process has to have been started
-    with.
-    """
+def without_cpus(resources: Resources) -> Resources:
+    """Return the resources that a process must be started with; slots count CPUs."""
     return replace(resources, num_cpus=None)

@@ -1,49 +1,71 @@
-"""From a plan to the stages that are executed.
+"""Lowering: turn a plan into the stages that are executed.
 
 Nodes that work row by row become steps in the tasks of the stage before them (`fusion`); all-to-all
 nodes get stages of their own (`exchanges`). A node that is used twice is computed twice.
 
-`map_batches` with a number of rows: within a task, batches are cut across its blocks. If the tasks
-before it are known to have fewer rows than a batch, they are not used; blocks are then bundled
-until there are enough.
+`map_batches` with a number of rows cuts batches across the blocks of a task. If the tasks before it
+have fewer rows than a batch, it gets tasks of its own, with blocks bundled until there are enough
+rows.
 """
 
 from __future__ import annotations
 
+import functools
 from dataclasses import replace
 from typing import NamedTuple
 
+import pyarrow as pa
+
+from syncline.data.columnar import block as blocks
+from syncline.data.columnar.kernels import partition
 from syncline.data.context import DataContext
-from syncline.data.execute.cache import CacheUses, FilesKeeper, Origin
-from syncline.data.execute.chain import Step
-from syncline.data.execute.shape import Shape
-from syncline.data.execute.stages import (
-    Aligned,
-    Bundled,
-    Chained,
-    Cut,
-    CutEvenly,
-    First,
-    Interleaved,
-    Keeping,
-    Lane,
-    Listed,
-    Passed,
-    Shuffled,
+from syncline.data.execute.cache import CacheUses, FileCacheWriter, Origin
+from syncline.data.execute.physical_plan import (
+    BundleBlocks,
+    ExecutionLimits,
+    ExecutorKind,
+    Grouping,
+    Head,
+    LimitRows,
+    MixInputs,
+    RebatchRows,
+    RepartitionRows,
+    ShuffleBlocks,
+    SourceBlocks,
+    SourceTasks,
     Stage,
+    Step,
+    TeeBlocks,
     Threads,
+    UnionInputs,
     Workers,
+    ZipInputs,
 )
-from syncline.data.execute.steps.batches import MapBatchesStep
-from syncline.data.execute.steps.columns import FilterExprStep, ProjectStep, RandomSampleStep
+from syncline.data.execute.steps.block_steps import (
+    FilterExprStep,
+    ProjectStep,
+    RandomSampleStep,
+    WriteStep,
+)
+from syncline.data.execute.steps.function_steps import (
+    FilterRowsStep,
+    FlatMapStep,
+    MapBatchesStep,
+    MapRowsStep,
+)
 from syncline.data.execute.steps.heads import BlocksHead, ConcatHead, ReadHead, ZipHead
-from syncline.data.execute.steps.rows import FilterRowsStep, FlatMapStep, MapRowsStep
-from syncline.data.execute.steps.write import WriteStep
-from syncline.data.io.sources.datasource import Datasource
-from syncline.data.plan import properties, reads, seeds
+from syncline.data.io.sources.datasource import BlockMetadata, Datasource, ReadTask, limit_tasks
+from syncline.data.plan import properties, seeds
 from syncline.data.plan.compute import ActorPoolStrategy, Resources, TaskPoolStrategy
-from syncline.data.plan.exchanges import exchange, first_work
-from syncline.data.plan.fusion import Draft, Work, function_lane, lane_of, needs, slots_of
+from syncline.data.plan.exchanges import exchange, partial_step
+from syncline.data.plan.fusion import (
+    StageDraft,
+    StepRequest,
+    function_executor,
+    task_slots,
+    without_cpus,
+    worker_executor,
+)
 from syncline.data.plan.nodes import (
     Aggregate,
     Cache,
@@ -73,249 +95,275 @@ from syncline.data.plan.nodes import (
     Zip,
 )
 
+# Several tasks per CPU keep all CPUs busy when tasks end at different times.
+_READ_TASKS_PER_CPU = 2
+
 
 def lower(
     node: Node,
     context: DataContext,
-    shape: Shape,
+    limits: ExecutionLimits,
     *,
     seed: int,
     epoch: int,
     caches: CacheUses | None = None,
 ) -> tuple[Stage, ...]:
-    """The stages of one execution, inputs before those that read them; the last one's output is the
-    plan's.
+    """Return the stages of one execution, inputs before their consumers; the last stage gives the
+    output.
 
     Args:
-        node: What `rules.optimize` made, or any plan. context: The dataset's; the stages keep it.
-        shape: What the stages are laid out for. With the same shape, seed and epoch, the same plan
-        on the same input has the same stages. seed: What nodes without a seed of their own draw
-        from. epoch: Number of the pass. caches: What to do about its caches; None computes their
-        inputs.
+        node: The plan, usually the result of `rules.optimize`.
+        context: The dataset's context; the stages keep it.
+        limits: Resources of the execution. The same plan on the same input has the same stages for
+            the same limits, seed and epoch.
+        seed: Seed of nodes without a fixed seed.
+        epoch: Index of the pass over the dataset.
+        caches: Use of its caches; None computes their inputs.
     """
-    lowering = _Lowering(_Layout.of(context, shape, seed, epoch), caches or CacheUses())
-    lowering.lower(seeds.placed(node))
+    lowering = _Lowering(_Target.of(context, limits, seed, epoch), caches or CacheUses())
+    lowering.lower(seeds.with_indices(node))
     return lowering.stages()
 
 
-class _Layout(NamedTuple):
-    """What nodes are lowered for: that of the execution, or below a cache that of the execution
-    which fills it first.
+def read_parallelism(
+    estimated_bytes: int | None, context: DataContext, limits: ExecutionLimits
+) -> int:
+    """Return the number of read tasks to request from a source.
+
+    It is `read_op_min_num_blocks`, or fewer if blocks would be smaller than
+    `target_min_block_size`, more if they would be larger than a block, and at least two per CPU.
     """
+    wanted = context.read_op_min_num_blocks
+    if wanted == DataContext.read_op_min_num_blocks:
+        wanted = context.min_parallelism  # the older name, if only it was changed
+    if estimated_bytes is None:
+        return max(wanted, _READ_TASKS_PER_CPU * limits.cpus)
+    most = estimated_bytes // max(1, context.target_min_block_size)
+    least = -(-estimated_bytes // limits.block_bytes(context))
+    return max(min(wanted, most), least, _READ_TASKS_PER_CPU * limits.cpus)
+
+
+def read_tasks(
+    node: Read,
+    limit: int | None,
+    context: DataContext,
+    limits: ExecutionLimits,
+    *,
+    seed: int,
+    epoch: int,
+) -> list[ReadTask]:
+    """Return as many read tasks as the first `limit` rows may need, in execution order. If there is
+    nothing to read, return a task without rows, for the columns.
+    """
+    count = node.parallelism or read_parallelism(
+        node.source.estimate_inmemory_data_size(), context, limits
+    )
+    tasks = node.source.get_read_tasks(count, limit, context)
+    if node.task_order is not None:
+        state = partition.random_state(
+            seeds.resolve(node.task_order.seed, execution_seed=seed, epoch=epoch)
+        )
+        tasks = [tasks[index] for index in state.permutation(len(tasks)).tolist()]
+    needed = tasks if limit is None else limit_tasks(tasks, limit)
+    schema = None if needed else node.source.schema()
+    if schema is None:
+        return needed
+    return [ReadTask(functools.partial(_no_rows, schema), BlockMetadata(0, 0), schema)]
+
+
+class _Target(NamedTuple):
+    """The execution that nodes are lowered for; below a cache, the execution that fills it."""
 
     context: DataContext
-    shape: Shape
+    limits: ExecutionLimits
     seed: int
     epoch: int
 
     @classmethod
-    def of(cls, context: DataContext, shape: Shape, seed: int, epoch: int) -> _Layout:
+    def of(cls, context: DataContext, limits: ExecutionLimits, seed: int, epoch: int) -> _Target:
         if (context._execution_idx, context._execution_seed) != (epoch, seed):
             context = context.copy()
             context._execution_idx, context._execution_seed = epoch, seed
-        return cls(context, shape, seed, epoch)
+        return cls(context, limits, seed, epoch)
 
 
 class _Lowering:
-    """The stages so far. Each method puts a node's at the end, after those of its inputs, and
-    returns the number of the last one.
+    """The stages so far. Each method appends the stages of a node, after those of its inputs, and
+    returns the index of the last one.
     """
 
-    def __init__(self, layout: _Layout, caches: CacheUses) -> None:
-        self.drafts: list[Draft] = []
-        self._layout = layout
-        self._layouts: list[_Layout] = []  # of each draft
+    def __init__(self, target: _Target, caches: CacheUses) -> None:
+        self.drafts: list[StageDraft] = []
+        self._target = target
+        self._targets: list[_Target] = []  # of each draft
         self._caches = caches
 
     def stages(self) -> tuple[Stage, ...]:
-        """The finished stages."""
-        begins_small = [True] * len(self.drafts)
+        """Return the finished stages."""
+        small_first = [True] * len(self.drafts)
         for number in reversed(range(len(self.drafts))):
             draft = self.drafts[number]
             for each in draft.inputs:
-                # The blocks of a cache are the same whoever reads them.
-                begins_small[each] = isinstance(draft.grouping, Keeping) or (
-                    begins_small[number] and not draft.gathers
+                # The blocks of a cache must not depend on its consumers.
+                small_first[each] = isinstance(draft.grouping, TeeBlocks) or (
+                    small_first[number] and not draft.prefers_large_blocks
                 )
         return tuple(
             draft.stage(
-                layout.context, layout.shape.block_bytes(layout.context), begins_small=small
+                target.context, target.limits.block_bytes(target.context), small_first_block=small
             )
-            for draft, layout, small in zip(self.drafts, self._layouts, begins_small, strict=True)
+            for draft, target, small in zip(self.drafts, self._targets, small_first, strict=True)
         )
 
-    @property
-    def _context(self) -> DataContext:
-        return self._layout.context
-
-    @property
-    def _shape(self) -> Shape:
-        return self._layout.shape
-
     def lower(self, node: Node) -> int:
-        """Any node."""
+        """Append the stages of any node."""
         match node:
             case Read():
                 return self._read(node)
             case Held():
-                return self._add(Draft(names=[node.name], grouping=Passed(blocks=node.blocks)))
+                return self._add(
+                    StageDraft(names=[node.name], grouping=SourceBlocks(blocks=node.blocks))
+                )
             case Cache():
                 return self._cached(node)
             case Limit():
-                return self._limited(node)
+                return self._limit(node)
             case Repartition():
-                return self._repartitioned(node)
+                return self._repartition(node)
             case RandomShuffle() | Sort() | Aggregate() | HashPartition() | MapGroups() | Join():
-                return self._exchanged(node)
+                return self._exchange(node)
             case Write():
-                return self._written(node)
+                return self._write(node)
             case RandomizeBlocks():
-                grouping = Shuffled(seed=self._drawn(node.seed))
-                return self._add(
-                    Draft(names=[node.name], inputs=self._inputs(node), grouping=grouping)
-                )
+                return self._regroup(node, ShuffleBlocks(seed=self._seed(node.seed)))
             case Union():
-                return self._add(
-                    Draft(names=[node.name], inputs=self._inputs(node), grouping=Chained())
-                )
+                return self._regroup(node, UnionInputs())
             case Mix():
-                mixed = Interleaved(
-                    weights=node.weights, until_shortest=node.stop_when == "shortest"
-                )
-                return self._add(
-                    Draft(names=[node.name], inputs=self._inputs(node), grouping=mixed)
+                until_shortest = node.stop_when == "shortest"
+                return self._regroup(
+                    node, MixInputs(weights=node.weights, until_shortest=until_shortest)
                 )
             case Zip():
-                return self._add(
-                    Draft(
-                        names=[node.name],
-                        inputs=self._inputs(node),
-                        grouping=Aligned(),
-                        head=ZipHead(),
-                    )
-                )
+                return self._regroup(node, ZipInputs(), ZipHead())
             case _:
                 return self._row_by_row(node)
 
-    def _add(self, draft: Draft) -> int:
+    def _add(self, draft: StageDraft) -> int:
         self.drafts.append(draft)
-        self._layouts.append(self._layout)
+        self._targets.append(self._target)
         return len(self.drafts) - 1
+
+    def _regroup(self, node: Node, grouping: Grouping, head: Head | None = None) -> int:
+        inputs = self._inputs(node)
+        return self._add(StageDraft(names=[node.name], inputs=inputs, grouping=grouping, head=head))
 
     def _inputs(self, node: Node) -> tuple[int, ...]:
         return tuple(self.lower(each) for each in node.inputs)
 
-    def _drawn(self, seed: Seed) -> int:
-        return seeds.resolved(seed, execution_seed=self._layout.seed, epoch=self._layout.epoch)
+    def _seed(self, seed: Seed) -> int:
+        return seeds.resolve(seed, execution_seed=self._target.seed, epoch=self._target.epoch)
 
     # -- sources
 
     def _read(self, node: Read, limit: int | None = None) -> int:
-        tasks = reads.read_tasks(
-            node,
-            limit,
-            self._context,
-            self._shape,
-            seed=self._layout.seed,
-            epoch=self._layout.epoch,
-        )
-        lane: Lane = Threads(size=node.concurrency)
+        context, limits, seed, epoch = self._target
+        tasks = read_tasks(node, limit, context, limits, seed=seed, epoch=epoch)
+        executor: ExecutorKind = Threads(size=node.concurrency)
         if node.source.supports_distributed_reads and not (
-            node.source.reads_in_threads and needs(node.resources) == Resources()
+            node.source.reads_in_threads and without_cpus(node.resources) == Resources()
         ):
-            lane = Workers(resources=node.resources, size=node.concurrency)
+            executor = Workers(resources=node.resources, size=node.concurrency)
         return self._add(
-            Draft(
+            StageDraft(
                 names=[node.name],
-                grouping=Listed(payloads=tasks),
+                grouping=SourceTasks(payloads=tasks),
                 head=ReadHead(),
-                lane=lane,
-                slots=slots_of(node.resources),
-                in_program=not node.source.supports_distributed_reads,
+                executor=executor,
+                slots=task_slots(node.resources),
+                in_driver=not node.source.supports_distributed_reads,
                 keeps_rows=True,
-                rows_per_task=reads.rows_of_each(tasks),
-                counted_blocks=node.parallelism is not None,
+                rows_per_task=_min_rows_per_task(tasks),
+                fixed_block_count=node.parallelism is not None,
             )
         )
 
     def _cached(self, node: Cache) -> int:
-        """Where kept rows take the place of the input, and where they are kept.
+        """Append a read of the cached rows, or the stages that fill the cache.
 
-        Nothing that comes after is done in the same tasks: it gets the same blocks whether they are
-        kept already or not.
+        Later steps never join these tasks, so that they get the same blocks whether the cache is
+        filled or not.
         """
-        outer = self._layout
-        use = self._caches.of(node, Origin(seed=outer.seed, shape=outer.shape))
+        outer = self._target
+        use = self._caches.of(node, Origin(seed=outer.seed, limits=outer.limits))
         if use.kept is not None:
-            return self._add(_reading(node.name, use.kept.rows))
-        self._layout = _Layout.of(outer.context, use.origin.shape, use.origin.seed, 0)
+            return self._add(_cache_read(node.name, use.kept.rows))
+        self._target = _Target.of(outer.context, use.origin.limits, use.origin.seed, 0)
         below = self.lower(node.input)
-        keeper = self._caches.keeper(use, outer.context)
+        writer = self._caches.writer(use, outer.context)
         if node.path is not None:
-            steps: list[Step] = [keeper.step("Keep")] if isinstance(keeper, FilesKeeper) else []
-            files = Draft(
+            steps: list[Step] = [writer.step("Keep")] if isinstance(writer, FileCacheWriter) else []
+            files = StageDraft(
                 names=["Keep"],
                 inputs=(below,),
-                grouping=Bundled(),
+                grouping=BundleBlocks(),
                 head=ConcatHead(),
                 steps=steps,
                 keeps_rows=True,
                 whole_blocks=True,  # a file for each
             )
             below = self._add(files)
-        self._layout = outer
-        return self._add(Draft(names=[node.name], inputs=(below,), grouping=Keeping(keeper=keeper)))
+        self._target = outer
+        return self._add(
+            StageDraft(names=[node.name], inputs=(below,), grouping=TeeBlocks(writer=writer))
+        )
 
-    # -- in order
+    # -- order-preserving operators
 
-    def _limited(self, node: Limit) -> int:
+    def _limit(self, node: Limit) -> int:
         if not isinstance(node.input, Read):
-            return self._first(node, self.lower(node.input))
+            return self._regroup(node, LimitRows(rows=node.limit))
         stage = self._read(node.input, node.limit)
         draft = self.drafts[stage]
         if draft.rows_per_task is None:
-            return self._first(node, stage)
-        # The tasks are cut to the limit exactly.
+            limit = LimitRows(rows=node.limit)
+            return self._add(StageDraft(names=[node.name], inputs=(stage,), grouping=limit))
+        # The tasks together have exactly the rows of the limit.
         draft.names.append(node.name)
         return stage
 
-    def _first(self, node: Limit, below: int) -> int:
-        return self._add(Draft(names=[node.name], inputs=(below,), grouping=First(rows=node.limit)))
-
-    def _repartitioned(self, node: Repartition) -> int:
-        grouping: Cut | CutEvenly
+    def _repartition(self, node: Repartition) -> int:
+        grouping: RebatchRows | RepartitionRows
         if node.target_num_rows is not None:
-            grouping = Cut(rows=node.target_num_rows, strict=node.strict)
+            grouping = RebatchRows(rows=node.target_num_rows, strict=node.strict)
         else:
             assert node.num_blocks is not None, "a repartition has a number of blocks or of rows"
-            grouping = CutEvenly(parts=node.num_blocks)
-        rows = node.target_num_rows if node.strict else None
-        draft = Draft(
+            grouping = RepartitionRows(parts=node.num_blocks)
+        draft = StageDraft(
             names=[node.name],
             inputs=self._inputs(node),
             grouping=grouping,
             head=ConcatHead(),
             keeps_rows=True,
             whole_blocks=True,
-            rows_per_task=rows,
+            rows_per_task=node.target_num_rows if node.strict else None,
         )
         return self._add(draft)
 
-    def _exchanged(
+    def _exchange(
         self, node: RandomShuffle | Sort | Aggregate | HashPartition | MapGroups | Join
     ) -> int:
         inputs = self._inputs(node)
-        work = first_work(node)
-        if work is not None:
-            inputs = (self._worked(inputs[0], work),)
-        seed = self._drawn(node.seed) if isinstance(node, RandomShuffle) else 0
-        return self._add(exchange(node, inputs, seed, self._context, self._shape))
+        partial = partial_step(node)
+        if partial is not None:
+            inputs = (self._add_step(inputs[0], partial),)
+        seed = self._seed(node.seed) if isinstance(node, RandomShuffle) else 0
+        return self._add(exchange(node, inputs, seed, self._target.context, self._target.limits))
 
     # -- row by row
 
     def _row_by_row(self, node: Node) -> int:
-        """A node that works row by row, and those below it: not recursive, since loops of programs
-        make long rows of them.
+        """Append a node that works row by row and those below it. Iterative: loops in programs
+        create long chains.
         """
         nodes: list[Node] = []
         while isinstance(node, Project | FilterExpr | RandomSample) or (
@@ -325,69 +373,62 @@ class _Lowering:
             (node,) = node.inputs
         stage = self.lower(node)
         for each in reversed(nodes):
-            stage = self._worked(stage, self._work(each))
+            stage = self._add_step(stage, self._request(each))
         return stage
 
-    def _worked(self, below: int, work: Work) -> int:
-        """The work in the tasks of stage `below`, which nothing else reads, or in tasks of its
-        own.
-        """
-        if self.drafts[below].take(work):
+    def _add_step(self, below: int, request: StepRequest) -> int:
+        """Add a step to the tasks of stage `below`, or in a stage of its own."""
+        if self.drafts[below].try_add(request):
             return below
-        grouping = Bundled(min_rows=work.min_rows)
-        draft = Draft(
+        draft = StageDraft(
             names=[],
             inputs=(below,),
-            grouping=grouping,
+            grouping=BundleBlocks(min_rows=request.min_rows),
             head=BlocksHead(),
             keeps_rows=True,
-            lane=work.lane,
-            slots=work.slots,
+            executor=request.executor,
+            slots=request.slots,
         )
-        draft.add(work)
+        draft.add(request)
         return self._add(draft)
 
-    def _written(self, node: Write) -> int:
-        below = self.lower(node.input)
-        stage = self._worked(below, self._writing(node))
+    def _write(self, node: Write) -> int:
+        stage = self._add_step(self.lower(node.input), self._write_request(node))
         draft = self.drafts[stage]
-        if isinstance(draft.grouping, Listed):
-            # What an earlier run of this job has written is not even read.
+        if isinstance(draft.grouping, SourceTasks):
+            # Positions that an earlier run of this job has written are not read again.
             draft.grouping = replace(draft.grouping, done=frozenset(node.sink.positions_done()))
         return stage
 
-    def _writing(self, node: Write) -> Work:
-        lane: Lane = Threads(size=node.concurrency)
+    def _write_request(self, node: Write) -> StepRequest:
+        executor: ExecutorKind = Threads(size=node.concurrency)
         if node.sink.supports_distributed_writes and not (
-            node.sink.writes_in_threads and needs(node.resources) == Resources()
+            node.sink.writes_in_threads and without_cpus(node.resources) == Resources()
         ):
-            lane = lane_of(TaskPoolStrategy(node.concurrency), node.resources, self._context)
-        return Work(
+            strategy = TaskPoolStrategy(node.concurrency)
+            executor = worker_executor(strategy, node.resources, self._target.context)
+        return StepRequest(
             name=node.name,
             step=WriteStep(name=node.name, sink=node.sink),
-            lane=lane,
-            slots=slots_of(node.resources),
+            executor=executor,
+            slots=task_slots(node.resources),
             min_rows=node.sink.min_rows_per_write or 1,
-            in_program=not node.sink.supports_distributed_writes,
+            in_driver=not node.sink.supports_distributed_writes,
         )
 
-    def _work(self, node: Node) -> Work:
-        """What a node that works row by row wants of tasks."""
+    def _request(self, node: Node) -> StepRequest:
+        """Return the step of a node that works row by row, with its requirements."""
         match node:
             case Mapped():
-                lane, slots = function_lane(node.function, self._context)
-                size = (
-                    node.batch_size
-                    if isinstance(node, MapBatches) and isinstance(node.batch_size, int)
-                    else 1
-                )
-                return Work(
+                executor, slots = function_executor(node.function, self._target.context)
+                size = node.batch_size if isinstance(node, MapBatches) else None
+                return StepRequest(
                     name=node.name,
                     step=_function_step(node),
-                    lane=lane,
+                    executor=executor,
                     slots=slots,
                     keeps_rows=properties.keeps_rows(node),
-                    min_rows=size,
+                    min_rows=size if isinstance(size, int) else 1,
                     timeout_s=node.function.timeout_s,
                 )
             case Project():
@@ -397,26 +438,28 @@ class _Lowering:
                     dropped=node.dropped,
                     renamed=node.renamed,
                 )
-                lane, slots = self._expression_lane(node)
-                return Work(name=node.name, step=step, lane=lane, slots=slots, keeps_rows=True)
+                executor, slots = self._expression_executor(node)
+                return StepRequest(
+                    name=node.name, step=step, executor=executor, slots=slots, keeps_rows=True
+                )
             case FilterExpr():
-                lane, slots = self._expression_lane(node)
-                return Work(
+                executor, slots = self._expression_executor(node)
+                return StepRequest(
                     name=node.name,
                     step=FilterExprStep(name=node.name, predicate=node.predicate),
-                    lane=lane,
+                    executor=executor,
                     slots=slots,
                 )
             case RandomSample():
-                return Work(
+                return StepRequest(
                     name=node.name,
                     step=RandomSampleStep(
-                        name=node.name, fraction=node.fraction, seed=self._drawn(node.seed)
+                        name=node.name, fraction=node.fraction, seed=self._seed(node.seed)
                     ),
                 )
         raise AssertionError(f"{type(node).__name__} has no lowering")
 
-    def _expression_lane(self, node: Project | FilterExpr) -> tuple[Lane, float]:
+    def _expression_executor(self, node: Project | FilterExpr) -> tuple[ExecutorKind, float]:
         functions = properties.functions_of(node)
         if not functions:
             return Threads(), 1.0
@@ -424,23 +467,34 @@ class _Lowering:
         compute = node.compute if isinstance(node, Project) else None
         if compute is None and any(function.is_class for function in functions):
             compute = ActorPoolStrategy()
-        lane = lane_of(compute, resources, self._context)
-        return lane, slots_of(resources, is_actor=isinstance(compute, ActorPoolStrategy))
+        executor = worker_executor(compute, resources, self._target.context)
+        return executor, task_slots(resources, is_actor=isinstance(compute, ActorPoolStrategy))
 
 
-def _reading(name: str, rows: Held | Datasource) -> Draft:
-    """The stage that reads what a cache has kept."""
+def _cache_read(name: str, rows: Held | Datasource) -> StageDraft:
     if isinstance(rows, Held):
-        return Draft(names=[name], grouping=Passed(blocks=rows.blocks))
-    tasks = rows.get_read_tasks(1)
-    return Draft(
+        return StageDraft(names=[name], grouping=SourceBlocks(blocks=rows.blocks))
+    return StageDraft(
         names=[name],
-        grouping=Listed(payloads=tasks),
+        grouping=SourceTasks(payloads=rows.get_read_tasks(1)),
         head=ReadHead(),
         keeps_rows=True,
         whole_blocks=True,
         sealed=True,
     )
+
+
+def _no_rows(schema: pa.Schema) -> list[pa.Table]:
+    return [blocks.empty(schema)]
+
+
+def _min_rows_per_task(tasks: list[ReadTask]) -> int | None:
+    """Return the minimum number of rows of all tasks but the last; None if unknown."""
+    counts = [task.num_rows for task in tasks]
+    known = [count for count in counts if count is not None]
+    if len(known) < len(counts) or not known:
+        return None
+    return min(known[:-1], default=sum(known))
 
 
 def _function_step(node: Mapped) -> Step:

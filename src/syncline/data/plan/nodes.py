@@ -1,7 +1,7 @@
-"""The plan of a dataset: what its rows are computed from, as a tree of immutable nodes.
+"""The logical plan of a dataset: a tree of immutable nodes.
 
-Covered: every node, its inputs and its name. Not covered: what to make of them (`rules`,
-`lowering`).
+Covered: all nodes, and traversal and rewriting of plans. Not covered: optimizing (`rules`) and
+lowering to stages (`lowering`).
 """
 
 from __future__ import annotations
@@ -30,31 +30,31 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class RandomSeedConfig:
-    """A seed, and whether each execution draws another order from it."""
+    """A seed that may be derived anew for each execution."""
 
     seed: int | None = None
     """The seed; None for one that the execution draws."""
     reseed_after_execution: bool = True
-    """Whether every epoch has an order of its own."""
+    """True to use a different random order in each execution (epoch)."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class PlacedSeed:
-    """Set by `seeds.placed`: a seed that is not fixed, and where in the plan it stands, so that
-    rules may move its node.
+class IndexedSeed:
+    """A seed that is not fixed, with the index of its node in the plan. `seeds.with_indices` sets
+    it, so that rules may move the node.
     """
 
     seed: RandomSeedConfig | None
-    place: int
+    index: int
 
 
-Seed: TypeAlias = int | RandomSeedConfig | PlacedSeed | None
-"""An int gives the same order in every execution; None another one in each."""
+Seed: TypeAlias = int | RandomSeedConfig | IndexedSeed | None
+"""An int gives the same order in every execution, None a different one in each."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class UserFunction:
-    """A function or class of the program's, and how to call it."""
+    """A user function or class, and how to call it."""
 
     function: Callable[..., Any]
     """The function, or the class whose instances are called."""
@@ -69,31 +69,29 @@ class UserFunction:
     compute: ComputeStrategy = field(default_factory=TaskPoolStrategy)
     """An `ActorPoolStrategy` for a class."""
     resources: Resources = field(default_factory=Resources)
-    """What each task or actor holds."""
+    """Resources of each task or actor."""
     resources_fn: Callable[[], Mapping[str, Any]] | None = None
-    """Options for `remote` that are asked for before each worker starts (`ray_remote_args_fn`)."""
+    """Returns options of `remote` before each worker starts (`ray_remote_args_fn`)."""
     timeout_s: float | None = None
-    """Seconds that one call (of a row or batch) may take; None for no limit."""
+    """Maximum seconds of one call (with a row or batch); None for no limit."""
     on_error: OnError = "raise"
-    """What an error of the function, or its timeout, means: the end of the execution, or that its
-    rows are left out and counted.
-    """
+    """Effect of an error or timeout: end the execution, or skip and count the rows."""
 
     @property
     def is_class(self) -> bool:
-        """Whether it has to be constructed first."""
+        """True for a class, which is constructed before it is called."""
         return isinstance(self.function, type)
 
     @property
     def name(self) -> str:
-        """For people: the function's or class's own."""
+        """Name of the function or class, for display."""
         function = getattr(self.function, "func", self.function)  # of a functools.partial
         return getattr(function, "__name__", None) or type(function).__name__
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class HeldBlock:
-    """A block that exists already."""
+    """A block that already exists."""
 
     value: ObjectRef[pa.Table] | pa.Table
     """The rows, or a reference to them."""
@@ -105,29 +103,27 @@ class HeldBlock:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Node:
-    """What the rows are made of. Nodes are compared by identity: two plans that were built alike
-    are two plans.
-    """
+    """Base class of plan nodes. Nodes are compared by identity."""
 
     @property
     def inputs(self) -> tuple[Node, ...]:
-        """The nodes whose rows this one works on, in order."""
+        """Input nodes, in order."""
         return ()
 
     def with_inputs(self, inputs: Sequence[Node]) -> Node:
-        """The same node on other inputs, as many as it has."""
+        """Return the same node on other inputs."""
         assert not inputs, f"{self.name} has no inputs"
         return self
 
     @property
     def name(self) -> str:
-        """The operator as people see it in `explain()`, `stats()` and progress."""
+        """Name of the operator in `explain()`, `stats()` and the progress display."""
         return type(self).__name__
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class OneInput(Node):
-    """Base of the nodes with one input."""
+    """Base class of nodes with one input."""
 
     input: Node
 
@@ -149,16 +145,14 @@ class Read(Node):
 
     source: Datasource
     parallelism: int | None = None
-    """Read tasks that are asked for (`override_num_blocks`); None lets the executor choose."""
+    """Requested number of read tasks (`override_num_blocks`); None lets the executor choose."""
     concurrency: int | None = None
-    """The most read tasks at once."""
+    """Maximum number of concurrent read tasks."""
     resources: Resources = field(default_factory=Resources)
     columns: tuple[str, ...] | None = None
-    """Set by the rules: the columns that are left of all, in the order in which they are wanted."""
+    """Projected columns in their order, set by the rules; None for all."""
     task_order: RandomizeBlocks | None = None
-    """Set by the rules: the node whose seed puts the read tasks into random order; its input means
-    nothing here.
-    """
+    """Node whose seed shuffles the read tasks, set by the rules; its input is ignored."""
 
     @property
     def name(self) -> str:
@@ -167,9 +161,7 @@ class Read(Node):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Held(Node):
-    """Blocks that exist already: materialized datasets, and those made of what the program has in
-    memory.
-    """
+    """Blocks that already exist: materialized datasets and datasets made from objects in memory."""
 
     blocks: tuple[HeldBlock, ...]
 
@@ -183,12 +175,12 @@ class Held(Node):
         return sum(block.num_rows for block in self.blocks)
 
 
-# -- row by row, batch by batch
+# -- rows and batches
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Mapped(OneInput):
-    """Base of the nodes that call a user function."""
+    """Base class of nodes that call a user function."""
 
     function: UserFunction
 
@@ -225,12 +217,12 @@ class MapBatches(Mapped):
     """`map_batches`."""
 
     batch_size: int | Literal["auto"] | None = None
-    """Rows of a batch; None for blocks as they come."""
+    """Rows of a batch; None for whole blocks."""
     batch_format: BatchFormat = "default"
     zero_copy: bool = True
-    """Whether batches are read-only views of blocks; False gives writable copies."""
+    """True for read-only views of blocks; False for writable copies."""
     keeps_row_count: bool = False
-    """Whether the program promised as many rows as there were (`udf_modifying_row_count=False`)."""
+    """True if the function keeps the number of rows (`udf_modifying_row_count=False`)."""
 
     @property
     def name(self) -> str:
@@ -240,22 +232,18 @@ class MapBatches(Mapped):
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Project(OneInput):
     """Columns computed from columns: `select_columns`, `drop_columns`, `rename_columns`,
-    `with_column(s)` are all this.
+    `with_column` and `with_columns`.
     """
 
     expressions: tuple[Expr, ...] = ()
-    """What `expressions.project` takes: `star()` stands for all columns of the input."""
+    """Arguments of `expressions.project`; `star()` is all columns of the input."""
     dropped: tuple[str, ...] = ()
-    """Columns of the input that are left out first (`drop_columns`, where the others are not known
-    yet).
-    """
+    """Columns of the input to remove first (`drop_columns` if the other columns are unknown)."""
     renamed: Mapping[str, str] | None = None
-    """New names by old name (`rename_columns`); the other columns and the order stay. Alone: not
-    with expressions or dropped.
-    """
+    """New names by old name (`rename_columns`); excludes `expressions` and `dropped`."""
     resources: Resources = field(default_factory=Resources)
     compute: ComputeStrategy | None = None
-    """For expressions with user functions: an `ActorPoolStrategy` where one is a class."""
+    """Strategy for expressions with user functions: an `ActorPoolStrategy` for classes."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -271,13 +259,13 @@ class FilterExpr(OneInput):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class RandomSample(OneInput):
-    """`random_sample`: each row with this probability."""
+    """`random_sample`: each row with the probability `fraction`."""
 
     fraction: float
     seed: Seed = None
 
 
-# -- in order, without looking into rows
+# -- order-preserving operators that do not read rows
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -293,15 +281,12 @@ class Limit(OneInput):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Repartition(OneInput):
-    """`repartition` without keys: other blocks, the same rows in the same order (with `shuffle`:
-    rows in random order).
-    """
+    """`repartition` without keys: the same rows in other blocks, in the same order."""
 
     num_blocks: int | None = None
     target_num_rows: int | None = None
     strict: bool = False
-    """With `target_num_rows`: blocks have exactly so many rows, but the last; else at most so
-    many.
+    """With `target_num_rows`: blocks but the last have exactly this many rows; otherwise at most.
     """
 
 
@@ -329,12 +314,12 @@ class RandomShuffle(OneInput):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Sort(OneInput):
-    """Rows in order of keys."""
+    """Rows sorted by keys."""
 
     keys: tuple[str, ...]
     descending: tuple[bool, ...]
     boundaries: tuple[Any, ...] | None = None
-    """Values of the first key at which blocks begin."""
+    """Values of the first key at which new blocks begin."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -344,7 +329,7 @@ class HashPartition(OneInput):
     keys: tuple[str, ...]
     num_blocks: int | None = None
     sort: bool = False
-    """Whether the rows of a block are sorted by the keys."""
+    """True to sort the rows of each block by the keys."""
 
     @property
     def name(self) -> str:
@@ -379,7 +364,7 @@ class MapGroups(Mapped):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ManyInputs(Node):
-    """Base of the nodes with several inputs."""
+    """Base class of nodes with several inputs."""
 
     parts: tuple[Node, ...]
 
@@ -394,7 +379,7 @@ class ManyInputs(Node):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Join(ManyInputs):
-    """Two inputs, matched by keys."""
+    """Rows of two inputs, matched by keys."""
 
     join_type: str
     left_on: tuple[str, ...]
@@ -411,24 +396,24 @@ class Union(ManyInputs):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Zip(ManyInputs):
-    """The columns of each input, side by side."""
+    """The columns of all inputs, side by side."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Mix(ManyInputs):
-    """Rows of each input in turns, by weight."""
+    """Rows of all inputs, interleaved by weight."""
 
     weights: tuple[float, ...]
     stop_when: Literal["shortest", "longest"] = "shortest"
 
 
-# -- ends
+# -- outputs
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Write(OneInput):
-    """Rows into a sink. Its rows are one per write task: `return`, a pickled `WriteReturn`,
-    `num_rows` and `size_bytes`.
+    """Rows written to a sink. The output has one row per write task: `return` (the pickled result
+    of `Datasink.write`), `num_rows` and `size_bytes`.
     """
 
     sink: Datasink[Any]
@@ -442,19 +427,19 @@ class Write(OneInput):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Cache(OneInput):
-    """`cache()`: the first complete execution keeps its rows, later ones read them."""
+    """`cache()`: the first complete execution stores its rows; later ones read them."""
 
     path: str | None = None
-    """A directory that outlives the program; None for as long as the program runs."""
+    """Directory for a cache that outlives the program; None for the lifetime of the program."""
     slot: Any = None
-    """Shared by all plans that contain this node: what was kept so far (`data.cache`)."""
+    """State shared by all plans that contain this node (`execute.cache`)."""
 
 
 def walk(node: Node) -> list[Node]:
-    """Every node, inputs before those that use them; a node that is used twice comes once."""
+    """Return every node once, inputs before their consumers."""
     seen: set[int] = set()
     found: list[Node] = []
-    # Not recursive: loops of programs make deep plans.
+    # Iterative: loops in programs create deep plans.
     waiting: list[tuple[Node, bool]] = [(node, False)]
     while waiting:
         current, inputs_done = waiting.pop()
@@ -467,39 +452,38 @@ def walk(node: Node) -> list[Node]:
     return found
 
 
-def rewritten(node: Node, change: Callable[[Node, Node], Node]) -> Node:
-    """The plan with `change(node, original)` of every node, inputs before those that use them;
-    `node` has the changed inputs already.
+def rewrite_bottom_up(node: Node, change: Callable[[Node, Node], Node]) -> Node:
+    """Replace every node by `change(node, original)`, inputs before their consumers; `node` already
+    has the changed inputs.
     """
     done: dict[int, Node] = {}
     for original in walk(node):
-        done[id(original)] = change(
-            original.with_inputs([done[id(each)] for each in original.inputs]), original
-        )
+        inputs = [done[id(each)] for each in original.inputs]
+        done[id(original)] = change(original.with_inputs(inputs), original)
     return done[id(node)]
 
 
-class Rebuilt(NamedTuple, Generic[T]):
-    """What takes the place of a node."""
+class Rewrite(NamedTuple, Generic[T]):
+    """The replacement of a node."""
 
     build: Callable[[list[Node]], Node]
-    """Makes it of the rewritten parts."""
+    """Builds it from the rewritten parts."""
     parts: Sequence[tuple[Node, T]] = ()
-    """Nodes that have to be rewritten first, each with what is said to it."""
+    """Nodes to rewrite first, each with the information for it."""
 
 
-def rewritten_from_above(node: Node, said: T, visit: Callable[[Node, T], Rebuilt[T]]) -> Node:
-    """The plan that `visit(node, said)` makes, where each node says something to those below it.
-    Not recursive, as `walk` is not.
+def rewrite_top_down(node: Node, info: T, visit: Callable[[Node, T], Rewrite[T]]) -> Node:
+    """Rewrite a plan by `visit(node, info)`, where each node passes information to its inputs.
+    Iterative, as `walk`.
     """
-    under_way: list[tuple[Rebuilt[T], list[Node]]] = [(visit(node, said), [])]
+    stack: list[tuple[Rewrite[T], list[Node]]] = [(visit(node, info), [])]
     while True:
-        (build, parts), done = under_way[-1]
+        (build, parts), done = stack[-1]
         if len(done) < len(parts):
-            under_way.append((visit(*parts[len(done)]), []))
+            stack.append((visit(*parts[len(done)]), []))
             continue
-        made = build(done)
-        under_way.pop()
-        if not under_way:
-            return made
-        under_way[-1][1].append(made)
+        built = build(done)
+        stack.pop()
+        if not stack:
+            return built
+        stack[-1][1].append(built)

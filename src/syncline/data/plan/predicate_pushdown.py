@@ -1,10 +1,10 @@
-"""Filters as near to the source as they may go, into it where it takes them.
+"""Predicate pushdown: move filters towards the sources, and into sources that support predicates.
 
-A predicate is taken apart at `&`, so that each part goes as far as it can: through projections (put
-into the terms of their inputs), through what only reorders rows, through grouping if it looks at
-keys alone, into every input of a union. Nothing goes past a limit, a sample, a cache or a user
-function. A part that may fail (a division, a cast) does not go past another filter, which may be
-what keeps it from failing, and is not left to the source.
+A predicate is split at `&`, so that each part moves as far as possible: through projections
+(rewritten in terms of their inputs), through nodes that only reorder rows, through grouping if it
+uses keys only, into every input of a union. Nothing moves past a limit, a sample, a cache or a user
+function. A part that may fail (a division, a cast) does not move past another filter, which may
+prevent the failure, and does not move into the source.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from syncline.data.plan.nodes import (
     Node,
     Project,
     Read,
-    Rebuilt,
+    Rewrite,
     Union,
-    rewritten_from_above,
+    rewrite_top_down,
 )
 
 _MAY_FAIL = frozenset(
@@ -43,75 +43,79 @@ _MAY_FAIL = frozenset(
 
 
 def push_filters(node: Node) -> Node:
-    """The same plan with its `FilterExpr`s as near to the sources as they may go."""
+    """Return the same plan with all `FilterExpr` nodes as close to the sources as possible."""
     none: Sequence[Expr] = ()
-    return rewritten_from_above(node, none, _pushed)
+    return rewrite_top_down(node, none, _push)
 
 
-def _pushed(node: Node, above: Sequence[Expr]) -> Rebuilt[Sequence[Expr]]:
-    """The node with the predicates `above`, first to be true first, at it or below it."""
+def _push(node: Node, above: Sequence[Expr]) -> Rewrite[Sequence[Expr]]:
+    """Apply the predicates `above`, in order of evaluation, at the node or below it."""
     if isinstance(node, FilterExpr):
-        return _pushed_filter(node, above)
+        return _push_filter(node, above)
     if isinstance(node, Read):
-        read = _into_read(node, above)
-        return Rebuilt(lambda _: read)
-    passing, staying = _split(node, above)
-    return Rebuilt(
-        lambda parts: _placed(staying, node.with_inputs(parts)),
-        [(each, passing) for each in node.inputs],
+        read = _push_into_read(node, above)
+        return Rewrite(lambda _: read)
+    moved, kept = _split(node, above)
+    return Rewrite(
+        lambda parts: _filtered(kept, node.with_inputs(parts)),
+        [(each, moved) for each in node.inputs],
     )
 
 
-def _pushed_filter(node: FilterExpr, above: Sequence[Expr]) -> Rebuilt[Sequence[Expr]]:
+def _push_filter(node: FilterExpr, above: Sequence[Expr]) -> Rewrite[Sequence[Expr]]:
     conjuncts = node.predicate.conjuncts()
     if not node.predicate.is_idempotent():
-        # What it draws depends on which rows it gets.
-        return Rebuilt(lambda parts: _placed(above, node.with_inputs(parts)), [(node.input, ())])
+        # Its result depends on the rows that it gets, so no other filter may move below it.
+        return Rewrite(lambda parts: _filtered(above, node.with_inputs(parts)), [(node.input, ())])
     functions = [part for part in conjuncts if properties.calls_function(part)]
     safe = [part for part in conjuncts if cannot_fail(part)]
     others = [
         part for part in conjuncts if not cannot_fail(part) and not properties.calls_function(part)
     ]
-    going = [*safe, *([_all(others)] if others else [])]
+    moved = [*safe, *([_all(others)] if others else [])]
     if not functions:
-        return Rebuilt(lambda parts: parts[0], [(node.input, [*going, *above])])
-    return Rebuilt(
-        lambda parts: _placed(above, FilterExpr(input=parts[0], predicate=_all(functions))),
-        [(node.input, going)],
+        return Rewrite(lambda parts: parts[0], [(node.input, [*moved, *above])])
+    return Rewrite(
+        lambda parts: _filtered(above, FilterExpr(input=parts[0], predicate=_all(functions))),
+        [(node.input, moved)],
     )
 
 
 def _split(node: Node, predicates: Sequence[Expr]) -> tuple[list[Expr], list[Expr]]:
-    """The predicates as they are below a node, and those that stay above."""
-    passing: list[Expr] = []
-    staying: list[Expr] = []
+    """Return the predicates that move, in terms of the node's inputs, and those that stay."""
+    moved: list[Expr] = []
+    kept: list[Expr] = []
     for predicate in predicates:
-        below = _below(node, predicate) if not staying or cannot_fail(predicate) else None
+        below = _on_inputs(node, predicate) if not kept or cannot_fail(predicate) else None
         if below is None:
-            staying.append(predicate)
+            kept.append(predicate)
         else:
-            passing.append(below)
-    return passing, staying
+            moved.append(below)
+    return moved, kept
 
 
-def _below(node: Node, predicate: Expr) -> Expr | None:
-    """What a predicate on a node's rows is on its inputs' rows; None if it has to stay."""
+def _on_inputs(node: Node, predicate: Expr) -> Expr | None:
+    """Rewrite a predicate in terms of the node's inputs; None if it must stay above the node."""
     if not predicate.is_idempotent():
         return None
     if isinstance(node, (Union, *properties.SAME_ROWS)):
         return predicate
     if isinstance(node, Aggregate):
         return predicate if predicate.columns() and predicate.columns() <= set(node.keys) else None
-    if isinstance(node, Project) and properties.is_idempotent(node) and not properties.functions_of(node):
-        return _below_projection(node, predicate)
+    if (
+        isinstance(node, Project)
+        and properties.is_idempotent(node)
+        and not properties.functions_of(node)
+    ):
+        return _on_projection_input(node, predicate)
     return None
 
 
-def _below_projection(node: Project, predicate: Expr) -> Expr | None:
+def _on_projection_input(node: Project, predicate: Expr) -> Expr | None:
     found: dict[str, Expr] = {}
     for name in predicate.columns():
         source = input_of(node, name)
-        # A value that takes long, or may fail, is not worth computing twice.
+        # Do not compute a value twice that is expensive or may fail.
         if source is None or not cannot_fail(source):
             return None
         found[name] = source
@@ -119,8 +123,8 @@ def _below_projection(node: Project, predicate: Expr) -> Expr | None:
 
 
 def input_of(node: Project, name: str) -> Expr | None:
-    """What a column of a projection is on the input; None where there is no such column, or only
-    running can tell.
+    """Return a column of a projection in terms of its input; None if there is no such column, or if
+    it is unknown without running.
     """
     if node.renamed is not None:
         old = {new: old for old, new in node.renamed.items()}
@@ -134,8 +138,7 @@ def input_of(node: Project, name: str) -> Expr | None:
         if isinstance(expr, UnnestExpr):
             return None
         if isinstance(expr, StarExpr):
-            # Whether it takes the place of a column of this name that came before, only the input's
-            # columns tell.
+            # The star may replace an earlier column of this name; that depends on the input.
             if found is not None or name in node.dropped:
                 return None
             found = ColumnExpr(name)
@@ -145,8 +148,8 @@ def input_of(node: Project, name: str) -> Expr | None:
 
 
 def cannot_fail(expr: Expr) -> bool:
-    """Whether an expression has a value for every row, whatever is in it, as comparisons have and
-    divisions have not.
+    """Return True if an expression has a value for every row, such as a comparison but not a
+    division.
     """
     if isinstance(expr, BinaryExpr | UnaryExpr):
         return expr.op not in _MAY_FAIL and all(map(cannot_fail, expr.children))
@@ -155,30 +158,27 @@ def cannot_fail(expr: Expr) -> bool:
     )
 
 
-def _into_read(node: Read, predicates: Sequence[Expr]) -> Node:
-    staying = []
+def _push_into_read(node: Read, predicates: Sequence[Expr]) -> Node:
+    kept = []
     source = node.source
     schema = source.schema()
     for predicate in predicates:
         columns = predicate.columns()
-        takes = (
+        supported = (
             source.supports_predicate_pushdown()
             and columns
             and (schema is None or columns <= set(schema.names))
         )
-        if takes and cannot_fail(predicate) and predicate.to_arrow(schema) is not None:
+        if supported and cannot_fail(predicate) and predicate.to_arrow(schema) is not None:
             source = source.apply_predicate(predicate)
         else:
-            staying.append(predicate)
-    return _placed(
-        staying, node if source is node.source else dataclasses.replace(node, source=source)
-    )
+            kept.append(predicate)
+    read = node if source is node.source else dataclasses.replace(node, source=source)
+    return _filtered(kept, read)
 
 
-def _placed(predicates: Sequence[Expr], node: Node) -> Node:
-    """Filters on a node: first one of all that cannot fail, then the others, each on what those
-    before it left.
-    """
+def _filtered(predicates: Sequence[Expr], node: Node) -> Node:
+    """Add filters on a node: one of all predicates that cannot fail, then the others one by one."""
     safe = [predicate for predicate in predicates if cannot_fail(predicate)]
     if safe:
         node = FilterExpr(input=node, predicate=_all(safe))

@@ -1,8 +1,7 @@
-"""What is known of a plan without running it: rows, schema, bytes, files; and what its nodes do to
-rows.
+"""Properties of plans that are known without running them: rows, schema, size, files, and the
+effect of nodes on rows.
 
-None always means "not known". Questions about a whole plan follow its nodes only as far as the
-answer is certain (rows, schema), or reasonable (bytes).
+None always means unknown. Row counts and schemas are exact; sizes are estimates.
 """
 
 from __future__ import annotations
@@ -16,10 +15,10 @@ import pyarrow as pa
 
 from syncline.data.columnar import block as blocks
 from syncline.data.columnar import schemas
-from syncline.data.columnar.aggregate import AggregateFn, Count, steps
-from syncline.data.columnar.aggregate.columnar import works_by_columns
+from syncline.data.columnar.aggregate import AggregateFn, Count, phases
+from syncline.data.columnar.aggregate.base import works_by_columns
 from syncline.data.columnar.expressions import ColumnExpr, Expr, UDFExpr, projected_schema
-from syncline.data.columnar.kernels import combine, join
+from syncline.data.columnar.kernels import join
 from syncline.data.columnar.kernels.join import JoinType
 from syncline.data.plan.nodes import (
     Aggregate,
@@ -48,7 +47,7 @@ from syncline.data.plan.nodes import (
     walk,
 )
 
-# Nodes whose rows are those of the input, whatever their order and blocks.
+# Nodes whose rows are those of the input; order and blocks may differ.
 SAME_ROWS = (Sort, RandomShuffle, RandomizeBlocks, Repartition, HashPartition)
 
 _schemas: WeakKeyDictionary[Node, pa.Schema | None] = WeakKeyDictionary()
@@ -58,8 +57,8 @@ _schemas: WeakKeyDictionary[Node, pa.Schema | None] = WeakKeyDictionary()
 
 
 def keeps_rows(node: Node) -> bool:
-    """Whether a node has as many rows as its input, for certain; skipped rows (`on_error="skip"`)
-    are none.
+    """Return True if a node certainly has as many rows as its input; skipped rows
+    (`on_error="skip"`) are missing.
     """
     match node:
         case MapRows(function=function):
@@ -71,39 +70,36 @@ def keeps_rows(node: Node) -> bool:
 
 
 def functions_of(node: Node) -> tuple[UDFExpr, ...]:
-    """The user functions in a node's expressions."""
+    """Return the user functions in a node's expressions."""
     return functions_in(_expressions(node))
 
 
 def functions_in(expressions: Iterable[Expr]) -> tuple[UDFExpr, ...]:
-    """The user functions in expressions."""
+    """Return the user functions in expressions."""
     return tuple(each for expr in expressions for each in expr.walk() if isinstance(each, UDFExpr))
 
 
 def calls_function(expr: Expr) -> bool:
-    """Whether a user function is called in an expression."""
+    """Return True if an expression calls a user function."""
     return bool(functions_in([expr]))
 
 
 def is_idempotent(node: Node) -> bool:
-    """Whether a node's expressions give the same for a row wherever it lies: false for random
-    numbers and ids.
-    """
+    """Return True if a node's expressions depend on the row only: not random numbers or ids."""
     return all(expr.is_idempotent() for expr in _expressions(node))
 
 
 def is_selection(node: Node) -> bool:
-    """Whether a node does nothing but keep some columns, each under its name."""
+    """Return True if a node only selects columns, each under its own name."""
     if not isinstance(node, Project) or not node.expressions:
         return False
     names = [expr.name for expr in node.expressions]
-    return all(isinstance(expr, ColumnExpr) for expr in node.expressions) and len(
-        set(names)
-    ) == len(names)
+    distinct = len(set(names)) == len(names)
+    return distinct and all(isinstance(expr, ColumnExpr) for expr in node.expressions)
 
 
 def counts_rows(node: Node) -> TypeGuard[Aggregate]:
-    """Whether a node only asks how many rows there are."""
+    """Return True if a node only counts rows."""
     return (
         isinstance(node, Aggregate)
         and not node.keys
@@ -114,9 +110,9 @@ def counts_rows(node: Node) -> TypeGuard[Aggregate]:
     )
 
 
-def knows_its_columns(aggregates: Iterable[AggregateFn]) -> bool:
-    """Whether aggregators read the columns that they name and no others; those of the program's may
-    look into whole rows.
+def read_named_columns_only(aggregates: Iterable[AggregateFn]) -> bool:
+    """Return True if the aggregators read only the columns that they name; those of users may read
+    whole rows.
     """
     return all(map(works_by_columns, aggregates))
 
@@ -131,7 +127,7 @@ def _expressions(node: Node) -> tuple[Expr, ...]:
 
 
 def known_rows(node: Node) -> int | None:
-    """Exact number of rows."""
+    """Return the exact number of rows."""
     limit: int | None = None
     while isinstance(node, Limit) or keeps_rows(node):
         if isinstance(node, Limit):
@@ -144,7 +140,7 @@ def known_rows(node: Node) -> int | None:
 
 
 def _rows(node: Node) -> int | None:
-    """Those of a node that makes rows of its own."""
+    """Return the number of rows of a node that creates rows."""
     match node:
         case Read():
             return node.source.num_rows()
@@ -163,17 +159,17 @@ def _rows(node: Node) -> int | None:
 
 
 def known_schema(node: Node) -> pa.Schema | None:
-    """Schema of the rows, also None where running the plan would fail: this is no place for its
-    errors.
+    """Return the schema of the rows. Also None if running the plan would fail: its errors are
+    raised when it runs.
     """
-    waiting = [node]
-    while waiting:
-        each = waiting[-1]
+    pending = [node]
+    while pending:
+        each = pending[-1]
         unknown = [part for part in each.inputs if part not in _schemas]
         if unknown:
-            waiting.extend(unknown)
+            pending.extend(unknown)
             continue
-        waiting.pop()
+        pending.pop()
         if each not in _schemas:
             try:
                 _schemas[each] = _schema(each, [_schemas[part] for part in each.inputs])
@@ -183,7 +179,7 @@ def known_schema(node: Node) -> pa.Schema | None:
 
 
 def _schema(node: Node, inputs: list[pa.Schema | None]) -> pa.Schema | None:
-    """The schema of a node from those of its inputs."""
+    """Return the schema of a node, given those of its inputs."""
     match node:
         case Read():
             return node.source.schema()
@@ -200,7 +196,7 @@ def _schema(node: Node, inputs: list[pa.Schema | None]) -> pa.Schema | None:
         case Union() | Mix():
             return schemas.unify(known)
         case Zip():
-            return functools.reduce(combine.zip_tables, map(blocks.empty, known)).schema
+            return functools.reduce(join.zip_tables, map(blocks.empty, known)).schema
         case Join():
             return _joined(node, known[0], known[1])
         case _:
@@ -215,16 +211,15 @@ def _projected(node: Project, schema: pa.Schema) -> pa.Schema | None:
         return pa.schema(
             [field.with_name(node.renamed.get(field.name, field.name)) for field in schema]
         )
-    left = pa.schema([field for field in schema if field.name not in node.dropped])
-    return projected_schema(left, node.expressions) if node.expressions else left
+    remaining = pa.schema([field for field in schema if field.name not in node.dropped])
+    return projected_schema(remaining, node.expressions) if node.expressions else remaining
 
 
 def _aggregated(node: Aggregate, schema: pa.Schema) -> pa.Schema | None:
-    # Only the values tell the types of what a program's own accumulators become, and of what stands
-    # for no rows.
-    if not node.keys or not knows_its_columns(node.aggregates):
+    # The result types of user accumulators, and of aggregates of no rows, depend on the values.
+    if not node.keys or not read_named_columns_only(node.aggregates):
         return None
-    return steps.aggregate(blocks.empty(schema), node.keys, node.aggregates).schema
+    return phases.aggregate(blocks.empty(schema), node.keys, node.aggregates).schema
 
 
 def _joined(node: Join, left: pa.Schema, right: pa.Schema) -> pa.Schema:
@@ -240,7 +235,7 @@ def _joined(node: Join, left: pa.Schema, right: pa.Schema) -> pa.Schema:
 
 
 def estimated_bytes(node: Node) -> int | None:
-    """About how many bytes the rows take in memory, from metadata."""
+    """Estimate the size of the rows in memory from metadata, in bytes."""
     while isinstance(node, (Cache, *SAME_ROWS)):
         node = node.input
     match node:
@@ -251,30 +246,27 @@ def estimated_bytes(node: Node) -> int | None:
         case Limit():
             size, rows = estimated_bytes(node.input), known_rows(node.input)
             return None if size is None or not rows else size * min(node.limit, rows) // rows
-        case _:
-            return (
-                _sum(map(estimated_bytes, node.inputs)) if isinstance(node, Union | Zip) else None
-            )
+        case Union() | Zip():
+            return _sum(map(estimated_bytes, node.inputs))
+    return None
 
 
-def bytes_at_most(node: Node) -> int | None:
-    """About how many bytes the rows take, where what expressions, filters and groups do to that is
-    left out.
-
-    User functions may make anything of what they get: None behind them.
+def estimated_input_bytes(node: Node) -> int | None:
+    """Estimate the size of the rows in memory, ignoring the effect of expressions, filters and
+    groups. None after user functions, whose output size is unknown.
     """
     while not isinstance(node, MapRows | FlatMap | MapBatches | MapGroups):
         known = estimated_bytes(node)
         if known is not None:
             return known
         if len(node.inputs) != 1:
-            return _sum(map(bytes_at_most, node.inputs)) if node.inputs else None
+            return _sum(map(estimated_input_bytes, node.inputs)) if node.inputs else None
         (node,) = node.inputs
     return None
 
 
 def input_files(node: Node) -> list[str]:
-    """Paths of the files that are read, each once, in the order of the plan."""
+    """Return the paths of the files that are read, without duplicates, in plan order."""
     found: dict[str, None] = {}
     for each in walk(node):
         if isinstance(each, Read):

@@ -1,15 +1,15 @@
-"""What makes a plan cheaper without changing its rows: one pure function per rule, and `optimize`,
-which applies them in order.
+"""Optimizer rules: one pure function per rule, and `optimize`, which applies them in order.
 
-Filters (`filters`) and columns (`pruning`) have files of their own. Here: projections, limits,
-nodes without effect, the order of blocks. A rule may change how rows lie in blocks, and which
-random order a shuffle draws, but never which rows there are. Nothing moves across a cache, whose
-rows other plans share.
+Predicate pushdown and column pruning are in files of their own. Here: projections, limits, nodes
+without effect, the order of blocks. A rule may change the split of rows into blocks and the random
+order of a shuffle, but never the set of rows. Nothing moves across a cache, whose rows other plans
+share.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections import Counter
 from collections.abc import Callable
 
@@ -55,12 +55,12 @@ from syncline.data.plan.nodes import (
     Repartition,
     Sort,
     Union,
-    rewritten,
+    rewrite_bottom_up,
 )
 from syncline.data.plan.predicate_pushdown import input_of, push_filters
 
-# Their results are the same in whatever order the rows come.
-_IN_ANY_ORDER = (
+# Aggregators whose results do not depend on the order of rows.
+_ORDER_INDEPENDENT = (
     AbsMax,
     Count,
     CountDistinct,
@@ -76,14 +76,12 @@ _IN_ANY_ORDER = (
 
 
 def optimize(node: Node, context: DataContext) -> Node:
-    """The plan that is executed for a plan: the same rows for less work. It may be lowered, and not
-    be optimized again.
-    """
-    node = seeds.placed(node)
+    """Return an equivalent plan that is cheaper to execute. Apply only once."""
+    node = seeds.with_indices(node)
     node = everywhere(node, name_columns)
     node = push_filters(node)
     node = everywhere(node, merge_projections)
-    node = everywhere(node, drop_useless)
+    node = everywhere(node, drop_without_effect)
     node = prune_columns(node)
     node = push_limits(node, context)
     node = everywhere(node, flatten_unions)
@@ -92,16 +90,16 @@ def optimize(node: Node, context: DataContext) -> Node:
 
 
 def everywhere(node: Node, rule: Callable[[Node], Node]) -> Node:
-    """A rule on every node, inputs before those that use them."""
-    return rewritten(node, lambda each, original: rule(each))
+    """Apply a rule to every node, inputs before their consumers."""
+    return rewrite_bottom_up(node, lambda each, original: rule(each))
 
 
 # -- projections
 
 
 def name_columns(node: Node) -> Node:
-    """`drop_columns` and `rename_columns` as selections by name, where the input's columns are
-    known.
+    """Turn `drop_columns` and `rename_columns` into selections by name, if the columns of the input
+    are known.
     """
     if not isinstance(node, Project) or node.expressions or not (node.dropped or node.renamed):
         return node
@@ -109,23 +107,26 @@ def name_columns(node: Node) -> Node:
     if schema is None or not set(node.dropped or node.renamed or ()) <= set(schema.names):
         return node
     new = dict(node.renamed or {})
-    left = [name for name in schema.names if name not in node.dropped]
-    names = [new.get(name, name) for name in left]
-    if not left or len(set(names)) < len(names):
+    remaining = [name for name in schema.names if name not in node.dropped]
+    names = [new.get(name, name) for name in remaining]
+    if not remaining or len(set(names)) < len(names):
         return node
-    selected = tuple(_named(ColumnExpr(old), name) for old, name in zip(left, names, strict=True))
+    selected = tuple(
+        _named(ColumnExpr(old), name) for old, name in zip(remaining, names, strict=True)
+    )
     return dataclasses.replace(node, expressions=selected, dropped=(), renamed=None)
 
 
 def merge_projections(node: Node) -> Node:
-    """A projection of a projection is one, unless something would be computed twice or a user
-    function called elsewhere.
+    """Merge a projection of a projection, unless a value would be computed twice or a user function
+    moved.
     """
     if not isinstance(node, Project) or not isinstance(node.input, Project):
         return node
     lower = node.input
     plain = all(
-        properties.is_idempotent(each) and not properties.functions_of(each) for each in (node, lower)
+        properties.is_idempotent(each) and not properties.functions_of(each)
+        for each in (node, lower)
     )
     if not plain or node.resources != lower.resources or not node.expressions or node.dropped:
         return node
@@ -146,7 +147,7 @@ def merge_projections(node: Node) -> Node:
 
 
 def _on_input_of(lower: Project, expr: Expr) -> Expr | None:
-    """An expression on a projection as one on its input; None where it cannot be told."""
+    """Rewrite an expression on a projection in terms of its input; None if that is impossible."""
     found = {name: input_of(lower, name) for name in expr.columns()}
     if any(source is None for source in found.values()):
         return None
@@ -155,9 +156,9 @@ def _on_input_of(lower: Project, expr: Expr) -> Expr | None:
 
 
 def _computes_more(upper: Project, lower: Project) -> bool:
-    """Whether something that the lower one computes once would be computed several times."""
+    """Return True if a value that `lower` computes once would be computed several times."""
     replaced = {expr.name for expr in upper.expressions}
-    all_stay = any(isinstance(expr, StarExpr) for expr in upper.expressions)
+    has_star = any(isinstance(expr, StarExpr) for expr in upper.expressions)
     uses = Counter(
         each.name
         for expr in upper.expressions
@@ -166,11 +167,11 @@ def _computes_more(upper: Project, lower: Project) -> bool:
     )
     for expr in lower.expressions:
         value = expr.expr if isinstance(expr, AliasExpr) else expr
-        stays = all_stay and expr.name not in replaced
+        uses_by_star = has_star and expr.name not in replaced
         if (
             not isinstance(value, ColumnExpr | LiteralExpr | StarExpr)
             and expr.name is not None
-            and uses[expr.name] + stays > 1
+            and uses[expr.name] + uses_by_star > 1
         ):
             return True
     return False
@@ -181,13 +182,13 @@ def _named(expr: Expr, name: str) -> Expr:
 
 
 def _last_of_each_name(expressions: list[Expr]) -> tuple[Expr, ...]:
-    """The same columns without those that a later expression replaces; what stands before a star or
-    unnest is left as it is.
+    """Drop expressions that a later one of the same name replaces; keep all up to the last star or
+    unnest.
     """
-    several = [
+    multiple = [
         index for index, expr in enumerate(expressions) if isinstance(expr, StarExpr | UnnestExpr)
     ]
-    start = several[-1] + 1 if several else 0
+    start = multiple[-1] + 1 if multiple else 0
     by_name = {expr.name: expr for expr in expressions[start:]}
     return (*expressions[:start], *by_name.values())
 
@@ -195,12 +196,12 @@ def _last_of_each_name(expressions: list[Expr]) -> tuple[Expr, ...]:
 # -- nodes without effect
 
 
-def drop_useless(node: Node) -> Node:
-    """Nodes whose work the next one undoes: an order before another order, blocks before other
-    blocks, anything before a mere count.
+def drop_without_effect(node: Node) -> Node:
+    """Drop nodes whose work their consumer undoes: an order before another order, blocks before
+    other blocks, anything before a count of rows.
     """
     if properties.counts_rows(node):
-        return dataclasses.replace(node, input=_counted(node.input))
+        return dataclasses.replace(node, input=_same_count(node.input))
     if isinstance(
         node, (Sort, RandomShuffle, HashPartition, Aggregate, MapGroups, Join, Repartition)
     ):
@@ -208,8 +209,8 @@ def drop_useless(node: Node) -> Node:
     return node
 
 
-def _counted(node: Node) -> Node:
-    """What has as many rows as a node, without user functions being left out."""
+def _same_count(node: Node) -> Node:
+    """Return a cheaper node with the same number of rows; user functions are kept."""
     while (
         properties.keeps_rows(node)
         and isinstance(node, (Project, *properties.SAME_ROWS))
@@ -219,48 +220,43 @@ def _counted(node: Node) -> Node:
     return node
 
 
-def _without(node: Node, reader: Node) -> Node:
-    """The input of a node that reads it, without what makes no difference to it."""
-    while isinstance(node, properties.SAME_ROWS) and _makes_no_difference(node, reader):
+def _without(node: Node, consumer: Node) -> Node:
+    """Return the input of a consumer without the nodes that have no effect on it."""
+    while isinstance(node, properties.SAME_ROWS) and _has_no_effect(node, consumer):
         node = node.input
     return node
 
 
-def _makes_no_difference(node: Node, reader: Node) -> bool:
+def _has_no_effect(node: Node, consumer: Node) -> bool:
     if isinstance(node, Repartition):
-        return True  # keeps the order, and all readers make blocks of their own
-    if isinstance(reader, Sort):
-        # Sorting is stable: rows that the reader finds equal stay in the order of the node's other
-        # keys.
-        return not isinstance(node, Sort) or set(node.keys) <= set(reader.keys)
-    if isinstance(reader, RandomShuffle):
-        # A sort before a shuffle with a fixed seed gives the shuffle an input that does not depend
-        # on files and blocks.
-        return isinstance(node, RandomShuffle | RandomizeBlocks) or not isinstance(reader.seed, int)
-    return isinstance(reader, Aggregate) and all(
-        type(aggregate) in _IN_ANY_ORDER for aggregate in reader.aggregates
+        return True  # it keeps the order, and all consumers make their own blocks
+    if isinstance(consumer, Sort):
+        # Sorting is stable: rows with equal keys keep the order of the node's other keys.
+        return not isinstance(node, Sort) or set(node.keys) <= set(consumer.keys)
+    if isinstance(consumer, RandomShuffle):
+        # A sort before a shuffle with a fixed seed makes the result independent of files and
+        # blocks.
+        fixed = isinstance(consumer.seed, int)
+        return isinstance(node, RandomShuffle | RandomizeBlocks) or not fixed
+    return isinstance(consumer, Aggregate) and all(
+        type(aggregate) in _ORDER_INDEPENDENT for aggregate in consumer.aggregates
     )
 
 
 def flatten_unions(node: Node) -> Node:
-    """A union of unions is one."""
+    """Merge nested unions."""
     if not isinstance(node, Union) or not any(isinstance(part, Union) for part in node.parts):
         return node
-    return Union(
-        parts=tuple(
-            each
-            for part in node.parts
-            for each in (part.parts if isinstance(part, Union) else (part,))
-        )
-    )
+    nested = (part.parts if isinstance(part, Union) else (part,) for part in node.parts)
+    return Union(parts=tuple(itertools.chain.from_iterable(nested)))
 
 
 # -- limits and order
 
 
 def push_limits(node: Node, context: DataContext) -> Node:
-    """Limits below nodes that have a row for each row, into every input of a union, and to the
-    source.
+    """Move limits below nodes that keep the number of rows, into every input of a union, and into
+    the source.
     """
     return everywhere(
         node, lambda each: _limited(each, context) if isinstance(each, Limit) else each
@@ -270,48 +266,42 @@ def push_limits(node: Node, context: DataContext) -> Node:
 def _limited(node: Limit, context: DataContext) -> Node:
     below = node.input
     passed: list[Node] = []
-    while isinstance(below, Limit) or _lets_limits_pass(below, context):
+    while isinstance(below, Limit) or _commutes_with_limit(below, context):
         if isinstance(below, Limit):
             node = Limit(input=below.input, limit=min(node.limit, below.limit))
         else:
             passed.append(below)
             node = Limit(input=below.inputs[0], limit=node.limit)
         below = node.input
-    made = _limited_source(node, context)
+    result = _limited_source(node, context)
     for each in reversed(passed):
-        made = each.with_inputs([made])
-    return made
+        result = each.with_inputs([result])
+    return result
 
 
-def _lets_limits_pass(node: Node, context: DataContext) -> bool:
-    has_row_for_row = (
+def _commutes_with_limit(node: Node, context: DataContext) -> bool:
+    keeps_rows = (
         isinstance(node, Project | MapRows | MapBatches)
         and properties.keeps_rows(node)
         and context.max_errored_blocks == 0
     )
-    return has_row_for_row or isinstance(node, Repartition)
+    return keeps_rows or isinstance(node, Repartition)
 
 
 def _limited_source(node: Limit, context: DataContext) -> Node:
     below = node.input
     if isinstance(below, Union):
-        # No input has to give more than all together.
-        return node.with_inputs(
-            [
-                below.with_inputs(
-                    [_limited(Limit(input=part, limit=node.limit), context) for part in below.parts]
-                )
-            ]
-        )
+        # Each input needs at most as many rows as the union.
+        parts = [_limited(Limit(input=part, limit=node.limit), context) for part in below.parts]
+        return node.with_inputs([below.with_inputs(parts)])
     if isinstance(below, Read) and below.source.supports_limit_pushdown():
-        return node.with_inputs(
-            [dataclasses.replace(below, source=below.source.apply_limit(node.limit))]
-        )
+        source = below.source.apply_limit(node.limit)
+        return node.with_inputs([dataclasses.replace(below, source=source)])
     return node
 
 
 def order_reads(node: Node) -> Node:
-    """Random order of blocks as random order of read tasks, also across what works row by row."""
+    """Shuffle read tasks instead of blocks, also below nodes that work row by row."""
     if not isinstance(node, RandomizeBlocks):
         return node
     below = node.input
@@ -325,7 +315,7 @@ def order_reads(node: Node) -> Node:
         below = below.input
     if not isinstance(below, Read) or below.task_order is not None:
         return node
-    made: Node = dataclasses.replace(below, task_order=node)
+    result: Node = dataclasses.replace(below, task_order=node)
     for each in reversed(passed):
-        made = each.with_inputs([made])
-    return made
+        result = each.with_inputs([result])
+    return result

@@ -1,9 +1,8 @@
-"""Where the random numbers of a plan come from: a seed for each node that draws, the same in every
-process and version.
+"""Seeds of the nodes that use random numbers, the same in every process and version.
 
-A seed that the program does not fix depends on the node's place in the plan as the program wrote
-it. `placed` notes that place before rules move nodes about, so that a node that comes twice (two
-branches of one dataset) draws the same twice.
+A seed that the program does not fix depends on the index of its node in the original plan.
+`with_indices` stores the index before rules move nodes, so that a node that occurs twice (in two
+branches of one dataset) gets the same seed twice.
 """
 
 from __future__ import annotations
@@ -14,57 +13,57 @@ import secrets
 
 from syncline.data.context import DataContext
 from syncline.data.plan.nodes import (
+    IndexedSeed,
     Node,
-    PlacedSeed,
     RandomizeBlocks,
     RandomSample,
     RandomShuffle,
     Seed,
-    rewritten,
+    rewrite_bottom_up,
     walk,
 )
 
-_DRAWING = (RandomizeBlocks, RandomSample, RandomShuffle)
+_RANDOM_NODES = (RandomizeBlocks, RandomSample, RandomShuffle)
 # Fits numpy's and Arrow's seeds, and JSON.
 _SEED_BYTES = 7
 _DRAWN_BITS = 31
 
 
 def of_execution(context: DataContext) -> int:
-    """The seed of an execution: the one that the program gives, or else one that is drawn now."""
+    """Return the seed of an execution: `context.seed`, or a new random one."""
     return secrets.randbits(_DRAWN_BITS) if context.seed is None else context.seed
 
 
-def placed(node: Node) -> Node:
-    """The same plan, whose seeds know their places. Again on the result: no change."""
-    drawing = (each for each in walk(node) if isinstance(each, _DRAWING))
-    places = {id(each): place for place, each in enumerate(drawing)}
+def with_indices(node: Node) -> Node:
+    """Return the same plan with the index of each random node in its seed; idempotent."""
+    random_nodes = (each for each in walk(node) if isinstance(each, _RANDOM_NODES))
+    indices = {id(each): index for index, each in enumerate(random_nodes)}
 
-    def place(each: Node, original: Node) -> Node:
-        if not isinstance(each, _DRAWING) or isinstance(each.seed, int | PlacedSeed):
+    def add_index(each: Node, original: Node) -> Node:
+        if not isinstance(each, _RANDOM_NODES) or isinstance(each.seed, int | IndexedSeed):
             return each
-        return dataclasses.replace(
-            each, seed=PlacedSeed(seed=each.seed, place=places[id(original)])
-        )
+        seed = IndexedSeed(seed=each.seed, index=indices[id(original)])
+        return dataclasses.replace(each, seed=seed)
 
-    return rewritten(node, place)
+    return rewrite_bottom_up(node, add_index)
 
 
-def resolved(seed: Seed, *, execution_seed: int, epoch: int) -> int:
-    """The number that a node of a placed plan draws from in one epoch of one execution.
+def resolve(seed: Seed, *, execution_seed: int, epoch: int) -> int:
+    """Return the seed of a node with an indexed seed, in one epoch of one execution.
 
-    An int is itself. A `RandomSeedConfig` with a seed depends on it, and on the epoch if it is to
-    reseed; without, on the execution and the node's place, too. None is such a config.
+    An int is used as it is. A `RandomSeedConfig` with a seed gives a seed derived from it and, if
+    it reseeds, the epoch; without a seed, also from the execution and the node's index. None is
+    the default config.
     """
     if isinstance(seed, int):
         return seed
-    config, place = (seed.seed, seed.place) if isinstance(seed, PlacedSeed) else (seed, 0)
-    drawn_in = epoch if config is None or config.reseed_after_execution else 0
+    config, index = (seed.seed, seed.index) if isinstance(seed, IndexedSeed) else (seed, 0)
+    epoch_part = epoch if config is None or config.reseed_after_execution else 0
     if config is not None and config.seed is not None:
-        return derived(config.seed, drawn_in)
-    return derived(execution_seed, drawn_in, place)
+        return derive(config.seed, epoch_part)
+    return derive(execution_seed, epoch_part, index)
 
 
-def derived(*numbers: int) -> int:
-    """A number in [0, 2**56) that stands for these numbers."""
+def derive(*numbers: int) -> int:
+    """Hash numbers to a seed in [0, 2**56)."""
     return int.from_bytes(hashlib.sha256(repr(numbers).encode()).digest()[:_SEED_BYTES], "big")

@@ -1,13 +1,13 @@
-"""`signature`: a short text that stands for a plan, the same in every run of the same program on
-the same input.
+"""Signatures: short texts that identify a plan, equal in every run of the same program on the same
+input.
 
-It tells whether a cursor, a cache or a write job belongs to a plan. Covered: kinds of nodes, their
-parameters, expressions, the sources' identities, and user functions: their names, their code, their
-defaults and arguments, the constants that they close over, and the code of functions of the same
-module that they call. Pickles would not do: they differ from run to run in the order of sets and in
-the ids of classes. Only `with_state` counts what may change while a program runs or from run to run
-without changing the rows: objects that functions close over, and global variables. Not covered:
-code of other modules, and where and with how many workers functions run.
+A signature tells whether a cursor, a cache or a write job belongs to a plan. Covered: node types
+and parameters, expressions, identities of sources, and user functions: name, code, defaults,
+arguments, constants in their closures, and the code of functions of the same module that they call.
+Pickles are not usable: they differ between runs in the order of sets and in the ids of classes.
+Only `with_state` covers values that may change during or between runs without a change of the rows:
+objects in closures, and global variables. Not covered: code of other modules, and where and with
+how many workers functions run.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ import pyarrow as pa
 
 from syncline.data.columnar.aggregate import AggregateFn
 from syncline.data.columnar.expressions import Expr, UDFExpr
-from syncline.data.columnar.expressions.functions import ClassFunction
+from syncline.data.columnar.expressions.udf import ClassFunction
 from syncline.data.io.sinks.datasink import Datasink
 from syncline.data.io.sources.datasource import Datasource
 from syncline.data.plan.nodes import Held, HeldBlock, Node, walk
 
-_LENGTH = 24
-# What does not change the rows, and what says where they come from in another way.
-_NOT_COVERED = frozenset(
+_SIGNATURE_LENGTH = 24
+# Fields that do not change the rows, and inputs, which are covered separately.
+_IGNORED_FIELDS = frozenset(
     {
         "input",
         "parts",
@@ -48,70 +48,65 @@ _NOT_COVERED = frozenset(
         "path",
     }
 )
-# A held table is told from others by a few rows at both ends: reading all of it would take as long
-# as working with it.
-_ROWS_LOOKED_AT = 16
-# So much of what an object holds counts: a model of gigabytes is told from another one by its
-# beginning.
-_MOST_STATE_BYTES = 64 * 1024 * 1024
+# Rows at both ends that identify an in-memory table: hashing all of it would be as slow as
+# processing it.
+_SAMPLED_ROWS = 16
+# Maximum size of the state of an object that is hashed, so that huge models stay cheap.
+_MAX_STATE_BYTES = 64 * 1024 * 1024
 _PLAIN = (type(None), bool, int, float, complex, str, bytes, type(...))
 
 
 def signature(node: Node, *, with_state: bool = False) -> str:
-    """A short text that another plan, other data, another order or other functions would change.
+    """Return a short text that changes with the plan, its data, its order and its functions.
 
-    `with_state`: also other objects and globals that functions use, for what must rather be made
-    again than be wrong, such as caches.
+    `with_state` also covers other objects and globals that functions use, for uses that need to
+    detect every change, such as caches.
     """
     order = walk(node)
     numbers = {id(each): number for number, each in enumerate(order)}
-    describe = _Description(with_state)
+    hasher = _Hasher(with_state)
     for each in order:
-        describe.text(type(each).__name__, *(numbers[id(part)] for part in each.inputs))
-        describe.node(each)
-    return describe.hash.hexdigest()[:_LENGTH]
+        hasher.text(type(each).__name__, *(numbers[id(part)] for part in each.inputs))
+        hasher.node(each)
+    return hasher.hash.hexdigest()[:_SIGNATURE_LENGTH]
 
 
-def digest_of(*values: Any) -> str:
-    """A short text that stands for values of a program, in the same way: containers by content,
-    functions by code, objects by type.
+def digest_of(*values: object) -> str:
+    """Return a short text that identifies values: containers by content, functions by code, objects
+    by type.
     """
-    describe = _Description()
+    hasher = _Hasher()
     for value in values:
-        describe.value(value)
-    return describe.hash.hexdigest()[:_LENGTH]
+        hasher.value(value)
+    return hasher.hash.hexdigest()[:_SIGNATURE_LENGTH]
 
 
-class _Description:
-    """Feeds what it is shown into a hash. Lengths and types go in, too, so that different things
-    never look alike.
-    """
+class _Hasher:
+    """Hashes values with their lengths and types, so that different values never collide."""
 
     def __init__(self, with_state: bool = False) -> None:
         self.hash = hashlib.sha256()
         self._with_state = with_state
         self._seen: dict[int, int] = {}
-        # Keeps what was seen alive, so that no other object gets its id.
-        self._alive: list[Any] = []
+        # Keeps the values alive, so that no other object gets their ids.
+        self._alive: list[object] = []
 
     def text(self, *parts: object) -> None:
-        """Texts, each with its length."""
+        """Hash texts, each with its length."""
         for part in parts:
             encoded = str(part).encode(errors="surrogatepass")
             self.hash.update(b"%d:" % len(encoded) + encoded)
 
     def node(self, node: Node) -> None:
-        """A node without its inputs."""
+        """Hash a node without its inputs."""
         if isinstance(node, Held):
             for block in node.blocks:
-                self._held(block)
+                self._held_block(block)
             return
         self._fields(node)
 
-    def value(self, value: Any, *, may_change: bool = False) -> None:
-        """Any value; of those that may change while the program runs only what they are if
-        `may_change`.
-        """
+    def value(self, value: object, *, may_change: bool = False) -> None:
+        """Hash any value; only its type if it is mutable and `may_change` is set."""
         kind = type(value)
         if kind in _PLAIN or isinstance(
             value, enum.Enum | np.generic | np.dtype | pa.DataType | pa.Schema
@@ -123,7 +118,7 @@ class _Description:
             self._set(value)
         elif isinstance(value, types.CodeType):
             self._code(value)
-        elif self._known(value):
+        elif self._seen_before(value):
             return
         elif isinstance(value, list | set | Mapping | np.ndarray) and (
             self._with_state or not may_change
@@ -134,12 +129,10 @@ class _Description:
         else:
             self._object(value)
 
-    def _known(self, value: Any) -> bool:
-        """Whether a value came before; then only its number is added, so that what refers to itself
-        has an end.
+    def _seen_before(self, value: object) -> bool:
+        """Hash only the number of a value that was seen before, so that cycles end.
 
-        Not for constants: whether equal ones are one object depends on whether Python compiled
-        their module or loaded it.
+        Not for constants: Python may or may not share equal constants of a module.
         """
         number = self._seen.setdefault(id(value), len(self._seen))
         if number < len(self._alive):
@@ -148,21 +141,23 @@ class _Description:
         self._alive.append(value)
         return False
 
-    def _items(self, kind: str, values: Iterable[Any], may_change: bool) -> None:
+    def _items(self, kind: str, values: Iterable[object], may_change: bool) -> None:
         listed = list(values)
         self.text(kind, len(listed))
         for each in listed:
             self.value(each, may_change=may_change)
 
-    def _set(self, values: Iterable[Any]) -> None:
+    def _set(self, values: Iterable[object]) -> None:
         digests = []
         for each in values:
-            own = _Description(self._with_state)
+            own = _Hasher(self._with_state)
             own.value(each)
             digests.append(own.hash.hexdigest())
         self.text("set", *sorted(digests))
 
-    def _container(self, value: Any) -> None:
+    def _container(
+        self, value: list[object] | set[object] | Mapping[Any, Any] | np.ndarray
+    ) -> None:
         if isinstance(value, np.ndarray):
             self.text("ndarray", value.dtype, value.shape)
             if value.dtype.hasobject:
@@ -178,7 +173,7 @@ class _Description:
                 type(value).__name__, (part for item in value.items() for part in item), False
             )
 
-    def _object(self, value: Any) -> None:
+    def _object(self, value: object) -> None:
         if isinstance(value, functools.partial):
             self._items("partial", (value.func, value.args, value.keywords), False)
         elif isinstance(value, types.FunctionType):
@@ -206,20 +201,20 @@ class _Description:
             self.text(_name(type(value)))
             self._fields(value)
         else:
-            # Of objects of the program's and other libraries only what they are.
+            # Of objects of programs and other libraries only the type.
             self.value(type(value))
             self._state(value)
 
-    def _state(self, value: Any) -> None:
-        """What an object holds, as far as it can be pickled, and no more of it than counts."""
+    def _state(self, value: object) -> None:
+        """Hash the pickled state of an object, up to a limit."""
         if self._with_state and not isinstance(value, type | types.ModuleType):
-            # What cannot be pickled, or is too long, has been fed into the hash as far as it went.
+            # The part before an unpicklable value, or before the limit, is hashed already.
             with suppress(Exception):
-                pickle.Pickler(_HashedFile(self.hash), protocol=5).dump(value)
+                pickle.Pickler(_HashWriter(self.hash), protocol=5).dump(value)
 
     def _fields(self, value: Any) -> None:
         for each in dataclasses.fields(value):
-            if each.name not in _NOT_COVERED:
+            if each.name not in _IGNORED_FIELDS:
                 self.text(each.name)
                 self.value(getattr(value, each.name))
 
@@ -230,7 +225,7 @@ class _Description:
                 self.value(each.fn)
 
     def _function(self, function: types.FunctionType) -> None:
-        # A decorator's wrapper is described through what it closes over.
+        # The function that a decorator wraps is part of the wrapper's closure.
         self.text("function", function.__module__, function.__qualname__)
         self.value(function.__code__)
         self.value(function.__defaults__, may_change=True)
@@ -250,7 +245,7 @@ class _Description:
                 self.value(used)
 
     def _code(self, code: types.CodeType) -> None:
-        # Without line numbers, so that a comment above changes nothing.
+        # Without line numbers, so that a comment above has no effect.
         self.text(
             "code",
             code.co_code.hex(),
@@ -273,11 +268,8 @@ class _Description:
             if base.__module__ == class_.__module__:
                 self.value(base)
         for name, member in sorted(class_.__dict__.items()):
-            function = (
-                inspect.unwrap(getattr(member, "__func__", member))
-                if callable(getattr(member, "__func__", member))
-                else None
-            )
+            unbound = getattr(member, "__func__", member)
+            function = inspect.unwrap(unbound) if callable(unbound) else None
             if isinstance(function, types.FunctionType):
                 self.text(name)
                 self.value(function)
@@ -285,7 +277,7 @@ class _Description:
                 self.text(name)
                 self.value(member)
 
-    def _held(self, block: HeldBlock) -> None:
+    def _held_block(self, block: HeldBlock) -> None:
         self.text(
             "held",
             block.num_rows,
@@ -295,8 +287,8 @@ class _Description:
         self.text(*block.input_files)
         if isinstance(block.value, pa.Table):
             ends = (
-                block.value.slice(0, _ROWS_LOOKED_AT),
-                block.value.slice(max(0, block.num_rows - _ROWS_LOOKED_AT)),
+                block.value.slice(0, _SAMPLED_ROWS),
+                block.value.slice(max(0, block.num_rows - _SAMPLED_ROWS)),
             )
             for table in ends:
                 sink = pa.BufferOutputStream()
@@ -306,22 +298,22 @@ class _Description:
                 self.hash.update(sink.getvalue())
 
 
-class _HashedFile:
-    """Where a pickle is written to: it goes into a hash, up to a limit."""
+class _HashWriter:
+    """File that hashes its content, up to a limit."""
 
     def __init__(self, hash: hashlib._Hash) -> None:
         self._hash = hash
-        self._left = _MOST_STATE_BYTES
+        self._left = _MAX_STATE_BYTES
 
     def write(self, data: bytes) -> None:
         self._left -= len(data)
         if self._left < 0:
-            raise ValueError("that is enough of it")
+            raise ValueError("the state is larger than the limit")
         self._hash.update(data)
 
 
 def _names(code: types.CodeType) -> set[str]:
-    """The names that a function and those inside it look up."""
+    """Return the names that a function and its inner functions look up."""
     found = set(code.co_names)
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):
@@ -329,7 +321,7 @@ def _names(code: types.CodeType) -> set[str]:
     return found
 
 
-def _content(cell: types.CellType) -> Any:
+def _content(cell: types.CellType) -> object:
     try:
         return cell.cell_contents
     except ValueError:
@@ -337,7 +329,8 @@ def _content(cell: types.CellType) -> Any:
 
 
 def _name(type_: type) -> str:
-    # Sources and sinks moved below `data.io`. Their old names stay in signatures, so that cursors,
-    # caches and write jobs of earlier versions are still found.
+    # Keep the module names of earlier versions, so that their cursors, caches and write jobs are
+    # still found.
     module = type_.__module__.replace("syncline.data.io.", "syncline.data.")
+    module = module.replace("syncline.data.columnar.", "syncline.data.")
     return f"{module}.{type_.__qualname__}"

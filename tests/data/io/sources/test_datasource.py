@@ -118,7 +118,7 @@ def test_range_counts_in_blocks_of_the_context():
     (task,) = source.get_read_tasks(1, None, context)
     assert [table.num_rows for table in task()] == [10] * 10
     assert RangeDatasource(0).get_read_tasks(4) == []
-    with pytest.raises(ValueError, match="0 or more"):
+    with pytest.raises(ValueError, match="at least 0"):
         RangeDatasource(-1)
 
 
@@ -200,7 +200,7 @@ def test_iterable_torch_datasets_are_one_task_of_unknown_length():
     (task,) = source.get_read_tasks(3)
     assert task.metadata.num_rows is None
     assert read(source, limit=130)["item"].to_pylist() == list(range(130))
-    with pytest.raises(TypeError, match="has none"):
+    with pytest.raises(TypeError, match="has neither"):
         TorchDatasource(3)
 
 

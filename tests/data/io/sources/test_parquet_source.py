@@ -199,7 +199,7 @@ def test_files_that_differ_are_widened_and_filled(place, read_all):
         {"x": 2.5, "y": None, "z": True}
     ]
     put(place, "c.parquet", pa.table({"x": ["word"]}))
-    with pytest.raises(SchemaMismatchError, match=r"c\.parquet does not fit.*'x'"):
+    with pytest.raises(SchemaMismatchError, match=r"c\.parquet does not match.*'x'"):
         source_of(place)
 
 

@@ -100,7 +100,7 @@ def test_broken_json_names_the_file(place, read_all):
     with pytest.raises(ValueError, match=r"a\.json cannot be read as JSON"):
         read_all(JSONDatasource(place.path, lines=True, filesystem=place.filesystem))
     place.write("a.json", b"[1, 2]")
-    with pytest.raises(ValueError, match="rows need objects"):
+    with pytest.raises(ValueError, match="rows must be objects"):
         read_all(JSONDatasource(place.path, filesystem=place.filesystem))
 
 
@@ -119,7 +119,7 @@ def test_text_lines_do_not_depend_on_pieces(place, read_all, monkeypatch, chunk,
 
 def test_text_in_another_encoding_names_the_file(place, read_all):
     place.write("a.txt", b"\xff\xfe\xfd")
-    with pytest.raises(ValueError, match=r"a\.txt is no text in 'utf-8'"):
+    with pytest.raises(ValueError, match=r"a\.txt is not 'utf-8' text"):
         read_all(TextDatasource(place.path, filesystem=place.filesystem))
     with pytest.raises(LookupError, match="klingon"):
         TextDatasource(place.path, encoding="klingon", filesystem=place.filesystem)

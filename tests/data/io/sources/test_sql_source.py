@@ -8,7 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from syncline.core.tracebacks import says_all
+from syncline.core.tracebacks import is_self_explanatory
 from syncline.data.io.sinks.datasink import TaskContext
 from syncline.data.io.sinks.sql import SQLDatasink
 from syncline.data.io.sources import sql as sql_source
@@ -110,4 +110,4 @@ def test_what_the_database_says_is_all_that_a_program_sees(database):
         caught.value.__traceback__ = (
             caught.value.__traceback__.tb_next
         )  # without the frame of this test
-        assert says_all(caught.value)
+        assert is_self_explanatory(caught.value)

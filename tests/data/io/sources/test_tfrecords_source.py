@@ -58,7 +58,7 @@ def test_a_schema_makes_lists_and_refuses_what_differs(place, read_all):
     assert read_all(source).to_pylist() == [{"a": [7]}]
     for given, message in (
         (schema(b=2), "'a' is not in tf_schema"),
-        (schema(a=3), "'a' is INT, elsewhere FLOAT"),
+        (schema(a=3), "'a' is INT, but FLOAT"),
     ):
         with pytest.raises(ValueError, match=rf"a\.tfrecords, record 0.*{message}"):
             read_all(TFRecordDatasource(place.path, tf_schema=given, filesystem=place.filesystem))
@@ -67,20 +67,20 @@ def test_a_schema_makes_lists_and_refuses_what_differs(place, read_all):
 def test_columns_that_no_feature_holds_are_named():
     with pytest.raises(ValueError, match="'t' is timestamp"):
         list(encode_examples(pa.table({"t": pa.array([0], pa.timestamp("s"))})))
-    with pytest.raises(ValueError, match="tf_schema says FLOAT"):
+    with pytest.raises(ValueError, match="tf_schema has FLOAT"):
         list(encode_examples(pa.table({"a": [1]}), kinds_from_schema(schema(a=3))))
 
 
 @pytest.mark.parametrize(
     ("broken", "message"),
     [
-        (lambda content: content[:5], "record 0 is broken, its length"),
-        (lambda content: content[:-6], "record 1 is broken, the file ends"),
+        (lambda content: content[:5], "record 0 is corrupt: its length"),
+        (lambda content: content[:-6], "record 1 is corrupt: the file ends"),
         (
             lambda content: content[:14] + b"\x00" + content[15:],
-            "record 0 is broken, the checksum of its content",
+            "record 0 is corrupt: its content",
         ),
-        (lambda content: b"\x01" + content[1:], "record 0 is broken, its length"),
+        (lambda content: b"\x01" + content[1:], "record 0 is corrupt: its length"),
     ],
 )
 def test_broken_records_are_named(broken, message):

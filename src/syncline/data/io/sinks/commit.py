@@ -1,14 +1,14 @@
-"""`WriteJob`: how files come into a directory all together or not at all, and how a job that was
-killed goes on.
+"""`StagedWrite`: publish the files of a write job all together or not at all, and resume a job that
+was killed.
 
-Tasks write into a staging directory, at positions of the input (`record.py` shows the layout). A
-position counts as done once its files are on the disk and the journal says so; a job that starts
-again under the same id leaves those out. The commit then writes its decision and publishes: by one
-rename where a whole directory appears or is replaced on this machine's disk, otherwise file by
-file. Killed before the decision, the target is as it was; killed after it, the next start finishes,
-and readers of this library see the result at once.
+Tasks write into a staging directory (see `staging.py` for its layout). A position of the input is
+done when its files are on disk and the journal has an entry for it; a job that starts again under
+the same id skips those positions. The commit writes a commit record and then publishes the files:
+with one rename if a whole local directory is new or replaced, otherwise file by file. If the
+program is killed before the record exists, the target is unchanged. If it is killed later, the next
+start finishes the commit, and readers that use this library already see the complete result.
 
-Faults may be injected at the points in `POINTS`. Not covered: what is written (`file_datasink.py`).
+Faults can be injected at the points in `POINTS`. Not covered: file formats (`file_datasink.py`).
 """
 
 from __future__ import annotations
@@ -18,14 +18,15 @@ import json
 import os
 import posixpath
 import shutil
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
-from typing import Any
 
 from pyarrow import fs as pyarrow_fs
 
 from syncline import faults
 from syncline.data.io import filesystem as filesystems
+from syncline.data.io.sinks.datasink import JobState
 from syncline.data.io.sinks.staging import (
     DATA,
     DONE,
@@ -40,8 +41,8 @@ from syncline.data.io.sinks.staging import (
 )
 
 PUBLISHED_MARK = ".committed-"
-"""Name of a file that lies in `data` until the directory is swapped, so that a swap is never done
-twice.
+"""Prefix of a marker file in `data`. It shows that the directory is not swapped yet, so that a
+resumed commit does not swap it twice.
 """
 
 POINTS = (
@@ -53,34 +54,34 @@ POINTS = (
     "data.commit.published",
     "data.commit.cleaned",
 )
-"""Fault points of a write job, in the order in which it passes them."""
+"""Fault points of a write job, in the order in which a job reaches them."""
 
-# From this many files on, one call that writes back everything is quicker than one for each file.
+# From this number of files on, one system-wide sync is faster than one sync for each file.
 _SYNC_EACH_BELOW = 32
 
 
 @dataclass(frozen=True, kw_only=True)
-class Done:
-    """One position of the input whose rows are on the disk."""
+class JournalEntry:
+    """One position of the input whose rows are on disk."""
 
     position: int
     """Index of the write task."""
     files: tuple[str, ...]
-    """What it wrote: paths below the target."""
+    """Files that the task wrote: paths below the target."""
     num_rows: int
     """Rows in those files."""
     size_bytes: int
-    """Bytes of those rows in memory."""
+    """Size of those rows in memory."""
 
 
-class WriteJob:
+class StagedWrite:
     """One job that writes files below one directory. Pickled to the tasks after `start`.
 
     Args:
-        filesystem: Where the directory lies.
+        filesystem: Filesystem of the directory.
         target: The directory.
-        job_id: Names the job; the same for a job that goes on.
-        overwrite: The result replaces what is there.
+        job_id: Id of the job; a resumed job has the same id.
+        overwrite: True if the result replaces the content of the directory.
     """
 
     def __init__(
@@ -90,20 +91,20 @@ class WriteJob:
         self.target = os.path.realpath(target) if filesystems.is_local(filesystem) else target
         self.job_id = job_id
         self.overwrite = overwrite
-        self.staging = self._inside
+        self.staging = self._staging_inside
         self._lock: DirectoryLock | None = None
 
     @property
-    def _inside(self) -> str:
+    def _staging_inside(self) -> str:
         return filesystems.join(self.target, f"{STAGING_PREFIX}{self.job_id}")
 
     @property
-    def _beside(self) -> str:
+    def _staging_beside(self) -> str:
         parent, name = posixpath.split(self.target)
         return filesystems.join(parent, f"{STAGING_PREFIX}{name}-{self.job_id}")
 
     def exists(self) -> bool:
-        """Whether the target is there, apart from what unfinished jobs have left in it."""
+        """Return True if the target holds more than the staging directories of unfinished jobs."""
         info = self.filesystem.get_file_info(self.target)
         if info.type != pyarrow_fs.FileType.Directory:
             return bool(info.type != pyarrow_fs.FileType.NotFound)
@@ -114,98 +115,91 @@ class WriteJob:
         return not names or any(not name.startswith(STAGING_PREFIX) for name in names)
 
     def recover(self) -> bool:
-        """Finish the commits that were decided but cut short below this target. True if this job's
-        own was one of them.
+        """Finish the commits below this target that were interrupted after their record was
+        written. Return True if one of them is this job's own.
         """
-        mine = False
-        for staging in self._decided():
-            lock = DirectoryLock.taken(self.filesystem, staging)
+        own = False
+        for staging in self._committed():
+            lock = DirectoryLock.try_acquire(self.filesystem, staging)
             if lock is None:
-                continue  # whoever decided it is at it
+                continue  # another job is finishing it
             record = read_record(self.filesystem, staging)
             if record is not None:
                 self._finish(staging, record)
-                mine = mine or record.job == self.job_id
+                own = own or record.job == self.job_id
             lock.release()
-        return mine
+        return own
 
-    def start(self) -> dict[int, Done]:
-        """Make the staging directory, or take the one that this job left; the positions that are
-        done already.
+    def start(self) -> dict[int, JournalEntry]:
+        """Create or reopen the staging directory; return the positions that are already done.
 
-        If the same job runs elsewhere at this moment, this one becomes another job, with a number
-        behind its id.
+        If the same job is running in another process, a number is appended to this job's id.
         """
-        given = self.job_id
+        base_id = self.job_id
         for number in itertools.count(1):
             self._make_staging()
-            self._lock = DirectoryLock.taken(self.filesystem, self.staging)
+            self._lock = DirectoryLock.try_acquire(self.filesystem, self.staging)
             if self._lock is not None:
                 break
-            self.job_id = f"{given}-{number}"
-        return {done.position: done for done in self._journal()}
+            self.job_id = f"{base_id}-{number}"
+        return {entry.position: entry for entry in self._journal()}
 
     def has_progress(self) -> bool:
-        """Whether there is anything to go on with: a position that is done, or a commit that was
-        decided.
-        """
+        """Return True if a run can resume: a position is done, or a commit record exists."""
         return bool(self._journal()) or read_record(self.filesystem, self.staging) is not None
 
     def release(self) -> None:
-        """The job does not run any more: the next start under its id may go on with it."""
+        """Release the lock of the staging directory, so that another run can resume the job."""
         if self._lock is not None:
             self._lock.release()
 
-    def read_state(self) -> dict[str, Any]:
-        """What `write_state` wrote last in this staging directory; empty if there is nothing
-        yet.
-        """
+    def read_state(self) -> JobState:
+        """Return the state that `write_state` saved last; empty if there is none."""
         try:
             with self.filesystem.open_input_stream(filesystems.join(self.staging, STATE)) as file:
-                state: dict[str, Any] = json.loads(file.read())
+                state: JobState = json.loads(file.read())
                 return state
         except FileNotFoundError:
             return {}
 
-    def write_state(self, state: Mapping[str, Any]) -> None:
-        """Keep a few values (JSON) for a start that goes on."""
+    def write_state(self, state: JobState) -> None:
+        """Save values for a resumed run."""
         self._write(filesystems.join(self.staging, STATE), json.dumps(state).encode())
 
     def staged(self, relative: str) -> str:
-        """Where a task writes the file that will be `relative` below the target."""
+        """Return the staged path of the file that will be `relative` below the target."""
         return filesystems.join(self.staging, DATA, relative)
 
-    def mark_done(self, done: Done) -> None:
-        """Enter a position into the journal, after its files have reached the disk."""
+    def mark_done(self, entry: JournalEntry) -> None:
+        """Flush the files of a position to disk, then add the entry to the journal."""
         faults.reach("data.sink.staged")
-        self._sync([self.staged(relative) for relative in done.files])
+        self._sync([self.staged(relative) for relative in entry.files])
         self._write(
-            filesystems.join(self.staging, DONE, f"{done.position:06d}.json"),
-            json.dumps(asdict(done)).encode(),
+            filesystems.join(self.staging, DONE, f"{entry.position:06d}.json"),
+            json.dumps(asdict(entry)).encode(),
         )
         faults.reach("data.sink.done")
 
-    def commit(self, done: Iterable[Done]) -> None:
+    def commit(self, entries: Iterable[JournalEntry]) -> None:
         """Publish the files of these positions.
 
         Raises:
-            ValueError: Two positions, or a position and an older file that stays, have the same
-            name. Nothing was published.
+            ValueError: Two positions, or a position and an older file that is kept, have the same
+                file name. Nothing is published.
         """
         faults.reach("data.commit.begin")
-        files = self._distinct(done)
-        swap = self.staging == self._beside
+        files = self._distinct_files(entries)
+        swap = self.staging == self._staging_beside
         if swap and os.path.isdir(self.target) and not self.overwrite and os.listdir(self.target):
-            # Somebody else has written there meanwhile, so that this result comes to theirs, file
-            # by file.
-            os.rename(self.staging, self._inside)
-            self.staging, swap = self._inside, False
+            # Another program has written there meanwhile: add this result to it, file by file.
+            os.rename(self.staging, self._staging_inside)
+            self.staging, swap = self._staging_inside, False
         if not files and not self.overwrite:
             self.discard()
             return
-        present = [] if swap else self._present()
+        present = [] if swap else self._present_files()
         if not self.overwrite:
-            self._check_free(files, present)
+            self._check_no_conflict(files, present)
         if swap:
             self._prepare_swap(files)
         record = CommitRecord(
@@ -220,26 +214,29 @@ class WriteJob:
         self.release()
 
     def discard(self) -> None:
-        """Delete what the job has staged. What was decided stays, for the next start to finish."""
+        """Delete the staged files. After the commit record is written they stay, for the next
+        start.
+        """
         if read_record(self.filesystem, self.staging) is None:
             self._delete(self.staging)
         self.release()
 
     def _make_staging(self) -> None:
         local = filesystems.is_local(self.filesystem)
-        # What an earlier start has staged decides, even if the target has changed since.
+        # An existing staging directory decides, even if the target has changed since.
         beside = (
             local
-            and not os.path.isdir(self._inside)
-            and (os.path.isdir(self._beside) or self._may_swap())
+            and not os.path.isdir(self._staging_inside)
+            and (os.path.isdir(self._staging_beside) or self._can_swap())
         )
-        self.staging = self._beside if beside else self._inside
+        self.staging = self._staging_beside if beside else self._staging_inside
         for name in (DATA, DONE):
             filesystems.make_directory(self.filesystem, filesystems.join(self.staging, name))
 
-    def _decided(self) -> list[str]:
+    def _committed(self) -> list[str]:
+        """Return the staging directories of this target that may hold a commit record."""
         found = []
-        beside = self._beside
+        beside = self._staging_beside
         if filesystems.is_local(self.filesystem) and os.path.exists(os.path.join(beside, RECORD)):
             found.append(beside)
         selector = pyarrow_fs.FileSelector(self.target, allow_not_found=True)
@@ -251,20 +248,21 @@ class WriteJob:
             ]
         return found
 
-    def _may_swap(self) -> bool:
-        """Whether the whole directory can be put in place by one rename."""
+    def _can_swap(self) -> bool:
         if os.path.lexists(self.target):
             empty = os.path.isdir(self.target) and not os.listdir(self.target)
             if os.path.ismount(self.target) or not (self.overwrite or empty):
                 return False
-        parent = _existing(os.path.dirname(self.target))
+        parent = os.path.dirname(self.target)
+        while not os.path.isdir(parent):
+            parent = os.path.dirname(parent)
         if not os.access(parent, os.W_OK):
             return False
         return (
             not os.path.exists(self.target) or os.stat(parent).st_dev == os.stat(self.target).st_dev
         )
 
-    def _journal(self) -> list[Done]:
+    def _journal(self) -> list[JournalEntry]:
         selector = pyarrow_fs.FileSelector(
             filesystems.join(self.staging, DONE), allow_not_found=True
         )
@@ -273,21 +271,27 @@ class WriteJob:
             for info in self.filesystem.get_file_info(selector)
             if info.path.endswith(".json")
         )
-        return [_read_done(self.filesystem, name) for name in names]
+        return [self._read_entry(name) for name in names]
 
-    def _distinct(self, done: Iterable[Done]) -> list[str]:
+    def _read_entry(self, path: str) -> JournalEntry:
+        with self.filesystem.open_input_stream(path) as file:
+            fields = json.loads(file.read())
+        return JournalEntry(**{**fields, "files": tuple(fields["files"])})
+
+    def _distinct_files(self, entries: Iterable[JournalEntry]) -> list[str]:
         owners: dict[str, int] = {}
-        for one in sorted(done, key=lambda one: one.position):
-            for relative in one.files:
-                if owners.setdefault(relative, one.position) != one.position:
+        for entry in sorted(entries, key=lambda entry: entry.position):
+            for relative in entry.files:
+                owner = owners.setdefault(relative, entry.position)
+                if owner != entry.position:
                     raise ValueError(
-                        f"write tasks {owners[relative]} and {one.position} both name their file {relative!r}, so that one would replace "
-                        "the other: let the FilenameProvider use task_index"
+                        f"write tasks {owner} and {entry.position} both name their file "
+                        f"{relative!r}, so one would replace the other: use task_index in the "
+                        "FilenameProvider"
                     )
         return list(owners)
 
-    def _present(self) -> list[str]:
-        """The files of the target, relative to it."""
+    def _present_files(self) -> list[str]:
         selector = pyarrow_fs.FileSelector(self.target, recursive=True, allow_not_found=True)
         paths = [info.path for info in self.filesystem.get_file_info(selector) if info.is_file]
         return [
@@ -296,18 +300,17 @@ class WriteJob:
             if not is_hidden(relative)
         ]
 
-    def _check_free(self, files: Sequence[str], present: Sequence[str]) -> None:
+    def _check_no_conflict(self, files: Sequence[str], present: Sequence[str]) -> None:
         taken = sorted(set(files) & set(present))
         if taken:
             raise ValueError(
-                f"{self.target} has a file {taken[0]!r} already ({len(taken)} such files), and mode='append' replaces none: "
-                "let the FilenameProvider use write_uuid, or pass mode='overwrite'"
+                f"{self.target} already has a file {taken[0]!r} ({len(taken)} such files), and "
+                "mode='append' does not replace files: use write_uuid in the FilenameProvider, or "
+                "pass mode='overwrite'"
             )
 
     def _prepare_swap(self, files: Sequence[str]) -> None:
-        """Leave only the result in `data`: a task that was killed may have left something else
-        there.
-        """
+        """Delete everything but the result from `data`: a killed task may have left other files."""
         data = os.path.join(self.staging, DATA)
         wanted = {os.path.join(data, relative) for relative in files}
         for directory, _, names in os.walk(data, topdown=False):
@@ -320,7 +323,7 @@ class WriteJob:
             pass
 
     def _finish(self, staging: str, record: CommitRecord) -> None:
-        """Publish what was decided, from wherever an earlier attempt has stopped."""
+        """Publish a committed job; continue where an earlier attempt stopped."""
         if record.swap:
             self._swap(staging, record)
         else:
@@ -329,10 +332,11 @@ class WriteJob:
         for name in (DATA, "replaced", DONE):
             self._delete(filesystems.join(staging, name))
         if record.swap:
-            _unlink(os.path.join(self.target, f"{PUBLISHED_MARK}{record.job}"))
+            with suppress(FileNotFoundError):
+                os.unlink(os.path.join(self.target, f"{PUBLISHED_MARK}{record.job}"))
         faults.reach("data.commit.cleaned")
-        # The decision goes last: without it, a journal that was still there would look like work to
-        # go on with.
+        # The record is deleted last: without it, a remaining journal would look like a job to
+        # resume.
         self.filesystem.delete_file(filesystems.join(staging, RECORD))
         self._delete(staging)
 
@@ -357,12 +361,10 @@ class WriteJob:
         for parent in sorted(parents):
             filesystems.make_directory(self.filesystem, parent)
         for relative in record.files:
-            source, target = (
-                filesystems.join(staging, DATA, relative),
-                filesystems.join(self.target, relative),
-            )
+            source = filesystems.join(staging, DATA, relative)
+            target = filesystems.join(self.target, relative)
             if self.filesystem.get_file_info(source).type == pyarrow_fs.FileType.NotFound:
-                continue  # moved before the earlier attempt stopped
+                continue  # an earlier attempt has moved it
             self.filesystem.move(source, target)
             faults.reach("data.commit.moved")
         for relative in sorted(set(record.replaced) - set(record.files)):
@@ -373,7 +375,7 @@ class WriteJob:
             filesystems.sync(self.filesystem, parent)
 
     def _write(self, path: str, data: bytes) -> None:
-        """Write a small file that is there whole or not at all."""
+        """Write a small file atomically."""
         if not filesystems.is_local(self.filesystem):
             with self.filesystem.open_output_stream(path) as stream:
                 stream.write(data)
@@ -396,22 +398,3 @@ class WriteJob:
             shutil.rmtree(path, ignore_errors=True)
         elif self.filesystem.get_file_info(path).type == pyarrow_fs.FileType.Directory:
             self.filesystem.delete_dir(path)
-
-
-def _read_done(filesystem: pyarrow_fs.FileSystem, path: str) -> Done:
-    with filesystem.open_input_stream(path) as file:
-        fields = json.loads(file.read())
-    return Done(**{**fields, "files": tuple(fields["files"])})
-
-
-def _existing(directory: str) -> str:
-    while not os.path.isdir(directory):
-        directory = os.path.dirname(directory)
-    return directory
-
-
-def _unlink(path: str) -> None:
-    try:
-        os.unlink(path)
-    except FileNotFoundError:
-        return

@@ -1,15 +1,20 @@
-"""Writing one column as image files, one a row."""
+"""Write one column as image files, one per row."""
 
 from __future__ import annotations
 
 import io
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
-from syncline.data.io.sinks.file_datasink import RowBasedFileDatasink
+from syncline.data.io.sinks.file_datasink import FileDatasinkOptions, RowBasedFileDatasink
 from syncline.optional import load
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+_PILLOW = {"purpose": "write_images", "install": "syncline[images]"}
 
 
 class ImageDatasink(RowBasedFileDatasink):
@@ -19,36 +24,38 @@ class ImageDatasink(RowBasedFileDatasink):
         path: The directory.
         column: The column.
         file_format: Format and extension: "png", "jpeg", ….
-        file_datasink_kwargs: As `RowBasedFileDatasink` takes them.
+        options: See `FileDatasink`.
     """
 
     def __init__(
-        self, path: str, column: str, file_format: str = "png", **file_datasink_kwargs: Any
+        self,
+        path: str,
+        column: str,
+        file_format: str = "png",
+        **options: Unpack[FileDatasinkOptions],
     ) -> None:
-        super().__init__(path, file_format=file_format, **file_datasink_kwargs)
-        pillow = load("PIL.Image", purpose="write_images", install="syncline[images]")
+        super().__init__(path, file_format=file_format, **options)
+        pillow = load("PIL.Image", **_PILLOW)
         self.column = column
         self._format = "jpeg" if file_format.lower() == "jpg" else file_format
         pillow.init()
         if self._format.upper() not in pillow.SAVE:
-            raise ValueError(
-                f"file_format={file_format!r}: pillow writes {', '.join(sorted(pillow.SAVE)).lower()}"
-            )
+            formats = ", ".join(sorted(pillow.SAVE)).lower()
+            raise ValueError(f"file_format={file_format!r}: pillow writes {formats}")
 
-    def write_row_to_file(self, row: dict[str, Any], file: pa.NativeFile) -> None:
-        """One image."""
+    def write_row_to_file(self, row: dict[str, object], file: pa.NativeFile) -> None:
+        """Write one image."""
         if self.column not in row:
             raise ValueError(f"the rows have no column {self.column!r}, only {list(row)}")
         array = np.asarray(row[self.column])
         try:
-            image = load("PIL.Image", purpose="write_images", install="syncline[images]").fromarray(
-                array
-            )
+            image = load("PIL.Image", **_PILLOW).fromarray(array)
         except (TypeError, ValueError) as error:
             raise TypeError(
-                f"column {self.column!r} holds {array.dtype} {array.shape}, which pillow cannot make an image of: "
-                "it takes uint8 arrays (height, width) or (height, width, 3 or 4)"
+                f"column {self.column!r} holds {array.dtype} arrays of shape {array.shape}, which "
+                "pillow cannot write: convert them to uint8 arrays of shape (height, width) or "
+                "(height, width, 3 or 4)"
             ) from error
-        buffer = io.BytesIO()  # formats go back in the file when they write, and streams cannot
+        buffer = io.BytesIO()  # some formats seek while they write, which streams cannot do
         image.save(buffer, format=self._format)
         file.write(buffer.getvalue())

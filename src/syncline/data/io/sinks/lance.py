@@ -1,4 +1,4 @@
-"""Writing Lance datasets: every write task writes fragments, and one commit makes them visible."""
+"""Write Lance datasets: write tasks write fragments, and one commit makes them visible."""
 
 from __future__ import annotations
 
@@ -11,24 +11,27 @@ from syncline.data.columnar import block as block_functions
 from syncline.data.io.sinks.datasink import Datasink, SaveMode, TaskContext, WriteResult
 from syncline.optional import load
 
-_PURPOSE = {"purpose": "write_lance", "install": "pylance"}
+_LANCE = {"purpose": "write_lance", "install": "pylance"}
+
+Piece = tuple[Any, pa.Schema]
+"""A `lance.FragmentMetadata` and the schema of its rows."""
 
 
-class LanceDatasink(Datasink[list[Any]]):
+class LanceDatasink(Datasink[list[Piece]]):
     """Writes to a Lance dataset.
 
     Args:
-        uri: Its path or URI.
+        uri: Path or URI of the dataset.
         schema: Schema to write; that of the first block if None.
-        mode: create (it must not exist), append or overwrite.
-        min_rows_per_file: Rows that a write task gets at least.
-        max_rows_per_file: Rows of every file at most.
-        data_storage_version: Version of Lance's file format; Lance's own choice if None.
-        storage_options: For the object store.
+        mode: create (the dataset must not exist), append or overwrite.
+        min_rows_per_file: Minimum number of rows in each write task.
+        max_rows_per_file: Maximum number of rows in each file.
+        data_storage_version: Version of Lance's file format; Lance's default if None.
+        storage_options: Options of the object store.
 
     Raises:
         ImportError: Lance is not installed.
-        ValueError: Another mode.
+        ValueError: Any other mode.
     """
 
     def __init__(
@@ -40,15 +43,16 @@ class LanceDatasink(Datasink[list[Any]]):
         min_rows_per_file: int = 1024 * 1024,
         max_rows_per_file: int = 64 * 1024 * 1024,
         data_storage_version: str | None = None,
-        storage_options: Mapping[str, Any] | None = None,
+        storage_options: Mapping[str, object] | None = None,
     ) -> None:
-        load("lance", **_PURPOSE)
+        load("lance", **_LANCE)
         self.uri = uri
         self.schema = schema
         self.mode = SaveMode(mode)
         if self.mode not in (SaveMode.CREATE, SaveMode.APPEND, SaveMode.OVERWRITE):
             raise ValueError(
-                f"write_lance knows the modes 'create', 'append' and 'overwrite', not {self.mode.value!r}"
+                "write_lance supports the modes 'create', 'append' and 'overwrite', not "
+                f"{self.mode.value!r}"
             )
         self._min_rows = min_rows_per_file
         self._max_rows = max_rows_per_file
@@ -57,28 +61,29 @@ class LanceDatasink(Datasink[list[Any]]):
         self._read_version: int | None = None
 
     def on_write_start(self, schema: pa.Schema | None = None) -> None:
-        """See which version there is. ValueError if there is one and the mode is create."""
-        lance = load("lance", **_PURPOSE)
+        """Look up the current version. Raises ValueError if there is one and the mode is create."""
+        lance = load("lance", **_LANCE)
         try:
             present = lance.dataset(self.uri, storage_options=self._storage_options)
         except (ValueError, FileNotFoundError, OSError):
             present = None
         if present is not None and self.mode is SaveMode.CREATE:
             raise ValueError(
-                f"there is a Lance dataset at {self.uri!r} already: pass mode='append' or mode='overwrite'"
+                f"there is already a Lance dataset at {self.uri!r}: pass mode='append' or "
+                "mode='overwrite'"
             )
         if present is not None and self.mode is SaveMode.APPEND:
             self._read_version = present.version
             self.schema = self.schema or present.schema
 
-    def write(self, blocks: Iterable[pa.Table], ctx: TaskContext) -> list[Any]:
-        """Fragments, which belong to no version yet, each with the schema of its rows."""
+    def write(self, blocks: Iterable[pa.Table], ctx: TaskContext) -> list[Piece]:
+        """Write fragments that belong to no version yet; return each with its schema."""
         table = block_functions.concat(list(blocks))
         if table.num_rows == 0:
             return []
         if self.schema is not None:
             table = table.select(self.schema.names).cast(self.schema)
-        fragment = load("lance.fragment", **_PURPOSE)
+        fragment = load("lance.fragment", **_LANCE)
         written = fragment.write_fragments(
             table,
             self.uri,
@@ -89,9 +94,9 @@ class LanceDatasink(Datasink[list[Any]]):
         )
         return [(piece, table.schema) for piece in written]
 
-    def on_write_complete(self, write_result: WriteResult[list[Any]]) -> None:
-        """Commit a version of all fragments."""
-        lance = load("lance", **_PURPOSE)
+    def on_write_complete(self, write_result: WriteResult[list[Piece]]) -> None:
+        """Commit all fragments as one version."""
+        lance = load("lance", **_LANCE)
         pieces = [piece for returned in write_result.write_returns for piece in returned]
         if not pieces:
             return

@@ -1,14 +1,17 @@
-"""Writing one column as `.npy` files."""
+"""Write one column as `.npy` files."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
-from syncline.data.columnar.accessor import BlockAccessor
-from syncline.data.io.sinks.file_datasink import BlockBasedFileDatasink
+from syncline.data.columnar.block import BlockAccessor
+from syncline.data.io.sinks.file_datasink import BlockBasedFileDatasink, BlockFileDatasinkOptions
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 
 class NumpyDatasink(BlockBasedFileDatasink):
@@ -17,18 +20,23 @@ class NumpyDatasink(BlockBasedFileDatasink):
     Args:
         path: The directory.
         column: The column.
-        file_format: Extension of the names.
-        file_datasink_kwargs: As `BlockBasedFileDatasink` takes them.
+        file_format: Extension of the file names.
+        options: See `BlockBasedFileDatasink`.
     """
 
     def __init__(
-        self, path: str, column: str, *, file_format: str = "npy", **file_datasink_kwargs: Any
+        self,
+        path: str,
+        column: str,
+        *,
+        file_format: str = "npy",
+        **options: Unpack[BlockFileDatasinkOptions],
     ) -> None:
-        super().__init__(path, file_format=file_format, **file_datasink_kwargs)
+        super().__init__(path, file_format=file_format, **options)
         self.column = column
 
     def write_block_to_file(self, block: BlockAccessor, file: pa.NativeFile) -> None:
-        """One array."""
+        """Write one array."""
         if self.column not in block.column_names():
             raise ValueError(
                 f"the rows have no column {self.column!r}, only {block.column_names()}"

@@ -1,23 +1,30 @@
-"""Writing Parquet: a file for each write task, or several where rows per file are bounded or
-columns become directories.
+"""Write Parquet: one file for each write task, or several if rows per file are limited or columns
+become directories.
 """
 
 from __future__ import annotations
 
 import posixpath
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from syncline.data.io import filesystem as filesystems
 from syncline.data.io.sinks.datasink import TaskContext
-from syncline.data.io.sinks.file_datasink import FileDatasink, resolved_arguments, split_extension
+from syncline.data.io.sinks.file_datasink import (
+    FileDatasink,
+    FileDatasinkOptions,
+    resolved_arguments,
+    split_extension,
+)
 from syncline.data.io.sinks.staging import relative_to
 from syncline.optional import arrow_dataset
 
-# What pyarrow puts into a row group if nobody says; a file that asks for more rows gets larger
-# groups.
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+# pyarrow's default row group size. A file with a larger minimum of rows gets larger groups.
 _ROWS_PER_GROUP = 1024 * 1024
 _LARGEST_OFFSET = 2**31 - 1
 
@@ -26,13 +33,16 @@ class ParquetDatasink(FileDatasink):
     """Writes Parquet files.
 
     Args:
-        path: The directory. partition_cols: Columns that become `name=value` directories.
-        arrow_parquet_args_fn: Returns more of `arrow_parquet_args`, called by each write task.
-        arrow_parquet_args: For `pyarrow.parquet.write_table` (compression, row_group_size, …),
-        besides `schema` and `partitioning_flavor`. min_rows_per_file: Rows of every file but the
-        last at least. max_rows_per_file: Rows of every file at most. min_bytes_per_file: Bytes in
-        memory of the rows of every file but the last at least; not together with the other two.
-        file_datasink_kwargs: As `FileDatasink` takes them.
+        path: The directory.
+        partition_cols: Columns that become `name=value` directories.
+        arrow_parquet_args_fn: Returns more `arrow_parquet_args`; called by each write task.
+        arrow_parquet_args: Arguments of `pyarrow.parquet.write_table` (compression, row_group_size,
+            …), and `schema` and `partitioning_flavor`.
+        min_rows_per_file: Minimum number of rows in each file but the last.
+        max_rows_per_file: Maximum number of rows in each file.
+        min_bytes_per_file: Minimum size in memory of the rows in each file but the last; excludes
+            the other two limits.
+        options: See `FileDatasink`.
     """
 
     def __init__(
@@ -40,28 +50,27 @@ class ParquetDatasink(FileDatasink):
         path: str,
         *,
         partition_cols: Sequence[str] | None = None,
-        arrow_parquet_args_fn: Callable[[], Mapping[str, Any]] | None = None,
-        arrow_parquet_args: Mapping[str, Any] | None = None,
+        arrow_parquet_args_fn: Callable[[], Mapping[str, object]] | None = None,
+        arrow_parquet_args: Mapping[str, object] | None = None,
         min_rows_per_file: int | None = None,
         max_rows_per_file: int | None = None,
         min_bytes_per_file: int | None = None,
-        **file_datasink_kwargs: Any,
+        **options: Unpack[FileDatasinkOptions],
     ) -> None:
-        super().__init__(path, file_format="parquet", **file_datasink_kwargs)
+        super().__init__(path, file_format="parquet", **options)
         _check_limits(min_rows_per_file, max_rows_per_file, min_bytes_per_file)
         self._partition_cols = list(partition_cols or [])
         self._arguments_fn = arrow_parquet_args_fn
         self._arguments = dict(arrow_parquet_args or {})
         if "compression" in self.open_stream_args:
-            # The format compresses its pages itself; a compressed stream around them could not be
-            # read.
+            # Parquet compresses its pages itself; readers cannot open a compressed stream.
             self._arguments.setdefault("compression", self.open_stream_args.pop("compression"))
         self._min_rows = min_rows_per_file
         self._max_rows = max_rows_per_file
         self._min_bytes = min_bytes_per_file
 
     def write_table(self, table: pa.Table, ctx: TaskContext) -> Iterator[str]:
-        """One file for each partition, more where `max_rows_per_file` asks for them."""
+        """Stage a file for each partition, and more if `max_rows_per_file` requires it."""
         arguments = resolved_arguments(self._arguments, self._arguments_fn)
         schema = arguments.pop("schema", None)
         flavor = arguments.pop("partitioning_flavor", "hive")
@@ -124,7 +133,8 @@ class ParquetDatasink(FileDatasink):
         missing = [name for name in self._partition_cols if name not in table.column_names]
         if missing:
             raise ValueError(
-                f"partition_cols={self._partition_cols}, but the rows have the columns {table.column_names}: {missing} is not there"
+                f"partition_cols={self._partition_cols}, but {missing} is not among the columns "
+                f"{table.column_names}"
             )
 
 
@@ -135,19 +145,18 @@ def _check_limits(min_rows: int | None, max_rows: int | None, min_bytes: int | N
         ("min_bytes_per_file", min_bytes),
     ):
         if value is not None and value <= 0:
-            raise ValueError(f"{name}={value}: it must be above 0")
+            raise ValueError(f"{name}={value}: it must be at least 1")
     if min_rows is not None and max_rows is not None and min_rows > max_rows:
         raise ValueError(f"min_rows_per_file={min_rows} is more than max_rows_per_file={max_rows}")
     if min_bytes is not None and (min_rows is not None or max_rows is not None):
         raise ValueError(
-            "min_bytes_per_file goes alone: leave out min_rows_per_file and max_rows_per_file"
+            "min_bytes_per_file cannot be combined with min_rows_per_file or max_rows_per_file: "
+            "pass only one kind of limit"
         )
 
 
 def _with_long_offsets(table: pa.Table) -> pa.Table:
-    """The table with 64-bit offsets in columns of text and bytes that are too long for 32 bits in
-    one row group.
-    """
+    """Use 64-bit offsets in text and bytes columns that need more than 32 bits in one row group."""
     longer = {pa.string(): pa.large_string(), pa.binary(): pa.large_binary()}
     for index, field in enumerate(table.schema):
         if field.type in longer and table.column(index).nbytes > _LARGEST_OFFSET:

@@ -1,5 +1,5 @@
-"""Writing rows through any DB-API connection. Each write task is one transaction; a job that is
-started again writes its rows again.
+"""Write rows through a DB-API connection. Each write task is one transaction; a job that is started
+again writes its rows again.
 """
 
 from __future__ import annotations
@@ -17,11 +17,12 @@ _ROWS_PER_CALL = 1024
 
 
 class SQLDatasink(Datasink[None]):
-    """Runs one statement for each row.
+    """Executes one statement for each row.
 
     Args:
-        sql: The statement, with a parameter for each column in their order: `INSERT INTO t VALUES
-        (?, ?)`. connection_factory: Opens a connection; called by each write task.
+        sql: The statement with one parameter for each column, in their order: `INSERT INTO t VALUES
+            (?, ?)`.
+        connection_factory: Opens a connection; called by each write task.
     """
 
     def __init__(self, sql: str, connection_factory: Callable[[], Connection]) -> None:
@@ -29,13 +30,11 @@ class SQLDatasink(Datasink[None]):
         self.connection_factory = connection_factory
 
     def write(self, blocks: Iterable[pa.Table], ctx: TaskContext) -> None:
-        """All rows in one transaction, rolled back if one of them fails."""
+        """Write all rows in one transaction, which is rolled back if a row fails."""
         rows = (tuple(row.values()) for block in blocks for row in block_functions.rows(block))
         with connected(self.connection_factory) as cursor:
             while values := list(islice(rows, _ROWS_PER_CALL)):
                 try:
                     cursor.executemany(self.sql, values)
                 except Exception as error:
-                    raise error.with_traceback(
-                        None
-                    )  # the database says what is wrong; how it came there says nothing
+                    raise error.with_traceback(None)  # the database's message is enough

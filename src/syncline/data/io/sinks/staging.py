@@ -1,14 +1,16 @@
-"""What a write job leaves on the filesystem while it runs, and what readers make of it.
+"""The staging directory of a write job: its layout, its commit record and its lock.
 
-    .staging-<job>/             below the target, or beside it with the target's name where one rename can publish everything
-        data/…                  the files, under the names that they will have in the target
-        done/<position>.json    the journal: positions of the input that are done, each with its files
-        STATE                   what else a start that goes on has to know: the names' id, the seed, from where on rows are needed
-        COMMIT                  the decision to publish; until it is there, nothing of the job counts, and from then on all of it does
+    .staging-<job>/            in the target, or next to it if one rename can publish everything
+        data/…                 the files, under their final names
+        done/<position>.json   the journal: one entry for each position that is done
+        STATE                  values for a resumed run: id for names, seed, restart point
+        COMMIT                 the commit record: before it exists nothing of the job is visible,
+                               afterwards all of it is
 
-Publishing many files takes many renames. A program that is killed between them leaves the record,
-by which readers see the whole result at once (`visible_files`) and the next write job finishes the
-renames (`commit.py`).
+Publishing many files takes many renames. If a program is killed between them, the commit record
+stays: readers see the whole result (`visible_files`), and the next write job finishes the renames
+(`commit.py`). Not covered: locks on filesystems of other machines, where every job counts as one
+that does not run.
 """
 
 from __future__ import annotations
@@ -36,23 +38,23 @@ class CommitRecord:
     """The content of `COMMIT`."""
 
     job: str
-    """The job that wrote it."""
+    """Id of the job that wrote it."""
     files: tuple[str, ...]
-    """The result: paths below the target."""
+    """Files of the result: paths below the target."""
     replaced: tuple[str, ...] = ()
-    """Paths below the target that go."""
+    """Files to delete: paths below the target."""
     swap: bool = False
-    """The directory is published by one rename, before which readers see the former content and
-    after which they see the new.
+    """True if one rename publishes the whole directory. Readers see the old content before it and
+    the new content after it.
     """
 
     def encode(self) -> bytes:
-        """The record as it lies on the filesystem."""
+        """Encode the record as JSON."""
         return json.dumps(asdict(self)).encode()
 
     @classmethod
     def decode(cls, data: bytes) -> CommitRecord:
-        """The opposite of `encode`."""
+        """Decode a record; the inverse of `encode`."""
         fields = json.loads(data)
         return cls(
             job=fields["job"],
@@ -63,7 +65,7 @@ class CommitRecord:
 
 
 def read_record(filesystem: pyarrow_fs.FileSystem, staging: str) -> CommitRecord | None:
-    """The decision in a staging directory, or None if there is none."""
+    """Return the commit record of a staging directory, or None if there is none."""
     try:
         with filesystem.open_input_stream(filesystems.join(staging, RECORD)) as file:
             return CommitRecord.decode(file.read())
@@ -72,16 +74,16 @@ def read_record(filesystem: pyarrow_fs.FileSystem, staging: str) -> CommitRecord
 
 
 def is_hidden(relative: str) -> bool:
-    """Whether a path below a directory is none of its content: a part begins with "." or, unless it
-    is a partition, with "_".
+    """Return True if a path below a directory is not part of its content: a part begins with "."
+    or, unless it is a partition, with "_".
     """
     parts = [part for part in relative.split("/") if part]
     return any(part.startswith(".") or (part.startswith("_") and "=" not in part) for part in parts)
 
 
 def relative_to(directory: str, path: str) -> str:
-    """The path of a file below `directory`. Some filesystems begin paths in listings with a slash,
-    whatever they were asked for.
+    """Return the path of a file relative to `directory`. Some filesystems list paths with a leading
+    slash even if the directory has none.
     """
     return path.lstrip("/").removeprefix(directory.strip("/")).lstrip("/")
 
@@ -89,8 +91,8 @@ def relative_to(directory: str, path: str) -> str:
 def visible_files(
     filesystem: pyarrow_fs.FileSystem, directory: str, entries: Sequence[pyarrow_fs.FileInfo]
 ) -> list[pyarrow_fs.FileInfo]:
-    """Of everything below `directory` the files that belong to its content, those of decided
-    commits included.
+    """Return the files below `directory` that belong to its content, including those of committed
+    jobs that are not fully published.
     """
     files = {entry.path: entry for entry in entries if entry.is_file}
     visible = {
@@ -99,11 +101,11 @@ def visible_files(
     for path in files:
         staging, name = posixpath.split(path)
         if name == RECORD and posixpath.basename(staging).startswith(STAGING_PREFIX):
-            _apply(filesystem, staging, files, visible)
+            _apply_record(filesystem, staging, files, visible)
     return list(visible.values())
 
 
-def _apply(
+def _apply_record(
     filesystem: pyarrow_fs.FileSystem,
     staging: str,
     files: dict[str, pyarrow_fs.FileInfo],
@@ -117,25 +119,26 @@ def _apply(
         visible.pop(filesystems.join(target, relative), None)
     for relative in record.files:
         staged = filesystems.join(staging, DATA, relative)
-        # As long as a file is staged, the one that has its name in the target is the former one.
+        # While a file is staged, a file with its name in the target is the old one.
         if staged in files:
             visible.pop(filesystems.join(target, relative), None)
             visible[staged] = files[staged]
 
 
 class DirectoryLock:
-    """Held from `taken` to `release`. Not for other processes: a copy of it holds nothing.
+    """Exclusive lock of a directory. The system releases it when the process ends. A pickled copy
+    holds no lock.
 
     Args:
-        descriptor: The open directory; None where there are no locks.
+        descriptor: The open directory; None if the filesystem has no locks.
     """
 
     def __init__(self, descriptor: int | None) -> None:
         self._descriptor = descriptor
 
     @classmethod
-    def taken(cls, filesystem: pyarrow_fs.FileSystem, directory: str) -> DirectoryLock | None:
-        """The lock of an existing directory, or None if another job holds it or has just deleted
+    def try_acquire(cls, filesystem: pyarrow_fs.FileSystem, directory: str) -> DirectoryLock | None:
+        """Lock an existing directory; return None if another job holds the lock or has just deleted
         the directory.
         """
         if not filesystems.is_local(filesystem):
@@ -152,13 +155,13 @@ class DirectoryLock:
         except OSError:  # a filesystem without locks
             os.close(descriptor)
             return cls(None)
-        if not _is_still(directory, descriptor):
+        if not _is_same_directory(directory, descriptor):
             os.close(descriptor)
             return None
         return cls(descriptor)
 
     def release(self) -> None:
-        """Let others take it; idempotent."""
+        """Release the lock; idempotent."""
         if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None
@@ -167,7 +170,7 @@ class DirectoryLock:
         return (DirectoryLock, (None,))
 
 
-def _is_still(directory: str, descriptor: int) -> bool:
+def _is_same_directory(directory: str, descriptor: int) -> bool:
     try:
         return os.path.samestat(os.stat(directory), os.fstat(descriptor))
     except FileNotFoundError:

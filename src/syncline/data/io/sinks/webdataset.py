@@ -1,5 +1,5 @@
-"""Writing WebDataset shards: tar files in which the files of one row lie together, named
-`<key>.<column>`.
+"""Write WebDataset shards: tar files in which the files of one row are adjacent and have names of
+the form `<key>.<column>`.
 """
 
 from __future__ import annotations
@@ -7,48 +7,53 @@ from __future__ import annotations
 import io
 import tarfile
 import uuid
-from typing import Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from syncline.data.columnar.accessor import BlockAccessor
-from syncline.data.io.sinks.file_datasink import BlockBasedFileDatasink
-from syncline.data.io.sources.webdataset import Codec, applied, default_encoder
+from syncline.data.columnar.block import BlockAccessor
+from syncline.data.io.sinks.file_datasink import BlockBasedFileDatasink, BlockFileDatasinkOptions
+from syncline.data.io.sources.webdataset import Codec, apply_codec, default_encoder
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 
 class WebDatasetDatasink(BlockBasedFileDatasink):
     """Writes a tar file for each block.
 
     Args:
-        path: The directory. encoder: How values become bytes: True for the rules of the columns'
-        names (`webdataset_codecs`), a function on the row, a list of
-            these, or None for rows that hold bytes and text already.
-        file_datasink_kwargs: As `BlockBasedFileDatasink` takes them.
+        path: The directory.
+        encoder: Converts values to bytes: True to choose by column name (`default_encoder`), a
+            function of the row, a list of these, or None for rows that already hold bytes or text.
+        options: See `BlockBasedFileDatasink`.
     """
 
-    def __init__(self, path: str, encoder: Codec = True, **file_datasink_kwargs: Any) -> None:
-        super().__init__(path, **{"file_format": "tar", **file_datasink_kwargs})
+    def __init__(
+        self, path: str, encoder: Codec = True, **options: Unpack[BlockFileDatasinkOptions]
+    ) -> None:
+        super().__init__(path, file_format="tar", **options)
         self.encoder = encoder
 
     def write_block_to_file(self, block: BlockAccessor, file: pa.NativeFile) -> None:
-        """One tar file. Rows without a column `__key__` get a random key."""
+        """Write a tar file. Rows without a column `__key__` get a random key."""
         with tarfile.open(fileobj=file, mode="w|") as archive:
             for row in block.iter_rows():
-                encoded = applied(self.encoder, row, default_encoder)
+                encoded = apply_codec(self.encoder, row, default_encoder)
                 key = encoded.get("__key__") or uuid.uuid4().hex
                 for name, value in encoded.items():
                     if value is not None and not name.startswith("__"):
                         _add(archive, f"{key}.{name}", value)
 
 
-def _add(archive: tarfile.TarFile, name: str, value: Any) -> None:
+def _add(archive: tarfile.TarFile, name: str, value: object) -> None:
     content = value.encode() if isinstance(value, str) else value
     if not isinstance(content, bytes | bytearray):
         raise TypeError(
-            f"{name} is {type(value).__name__}, which cannot be written as it is: give the column a name that says how (.json, .npy, "
-            ".png, …) or pass an encoder"
+            f"{name} is of type {type(value).__name__}, which has no encoding: give the column a "
+            "name that selects one (.json, .npy, .png, …) or pass an encoder"
         )
-    # No time of writing: the same rows give the same bytes.
+    # The time stamp stays 0, so that the same rows give the same bytes.
     info = tarfile.TarInfo(name)
     info.size = len(content)
     archive.addfile(info, io.BytesIO(content))

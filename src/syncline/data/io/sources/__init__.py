@@ -1,9 +1,8 @@
 """Sources: where rows enter a dataset.
 
-Files, in the order in which data flows through them: `datasource` (the extension point), `files`
-and `partitioning` (which files, and what their paths say), `file_based` (reading files), the
-formats `parquet`, `csv`, `json`, `text`, `binary`, `numpy`, `images`, `webdataset` (with
-`webdataset_codecs`), `tfrecords` (with `tfrecord_framing`, `tfexample`), `orc`; besides these
-`sql`, `lance`, `huggingface`, `torch_dataset`, `memory`, `range`, and `slices` for those that cut
-rows.
+Files, in the order in which data flows through them: `datasource` (the extension point),
+`file_listing` and `partitioning` (files to read, and columns in their paths),
+`file_based_datasource` (base class of file formats), the formats `parquet`, `csv`, `json`, `text`,
+`binary`, `numpy`, `images`, `webdataset`, `tfrecords` and `orc`; besides these `sql`, `lance`,
+`huggingface`, `torch_dataset`, `memory`, `range` and `arrow_files` (the format of cached datasets).
 """

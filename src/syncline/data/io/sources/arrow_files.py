@@ -1,10 +1,10 @@
-"""Blocks in Arrow's IPC file format, one a file, with a manifest that names them: what
-`Dataset.cache(path)` keeps.
+"""Blocks in Arrow's IPC file format, one per file, with a manifest: the files of
+`Dataset.cache(path)`.
 
-`<directory>/manifest.json` is written last, by a rename: without it there is nothing, whatever else
-lies there. The files of each writer lie in a directory of its own, `data-<token>`, so that writers
-never meet. Files of this machine are mapped, not read. Not covered: which directory belongs to
-which plan (`data.cache`).
+`<directory>/manifest.json` is published last, by a rename: a directory without it is empty,
+whatever other files it has. Each writer uses its own directory, `data-<token>`, so that writers
+never conflict. Local files are memory-mapped. Not covered: the mapping from plans to directories
+(`execute/cache.py`).
 """
 
 from __future__ import annotations
@@ -33,34 +33,35 @@ _VERSION = 1
 
 @dataclass(frozen=True, kw_only=True)
 class ArrowFile:
-    """One block."""
+    """File of one block."""
 
     name: str
-    """Relative to the directory."""
+    """Path relative to the directory."""
     num_rows: int
+    """Rows in the block."""
     size_bytes: int
-    """Bytes of the rows in memory."""
+    """Size of the rows in memory."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Manifest:
-    """What a directory holds."""
+    """Content of a directory."""
 
     files: tuple[ArrowFile, ...]
-    """In the order of their rows."""
+    """Files in the order of their rows."""
     schema: pa.Schema | None
-    """Of the first block; None if there is none."""
+    """Schema of the first block; None if there are no blocks."""
     origin: Any
-    """What the writer wants to be kept beside, JSON."""
+    """JSON value that the writer stores with the files."""
 
 
 class ArrowFilesDatasource(Datasource):
-    """Reads the files of a manifest, one a task, each as one block.
+    """Reads the files of a manifest, one per task, each as one block.
 
     Args:
-        filesystem: Where they lie.
+        filesystem: Filesystem of the directory.
         directory: The directory.
-        manifest: What `read_manifest` found in it.
+        manifest: Its manifest, from `read_manifest`.
     """
 
     def __init__(
@@ -76,7 +77,7 @@ class ArrowFilesDatasource(Datasource):
         per_task_row_limit: int | None = None,
         data_context: DataContext | None = None,
     ) -> list[ReadTask]:
-        """A task for each file, whatever `parallelism` is."""
+        """Return a task for each file; `parallelism` is ignored."""
         tasks = []
         for file in self._manifest.files:
             path = filesystems.join(self._directory, file.name)
@@ -90,35 +91,34 @@ class ArrowFilesDatasource(Datasource):
         return tasks
 
     def estimate_inmemory_data_size(self) -> int:
-        """Exact."""
+        """Return the exact size."""
         return sum(file.size_bytes for file in self._manifest.files)
 
     def schema(self) -> pa.Schema | None:
-        """That of the first block."""
+        """Return the schema of the first block."""
         return self._manifest.schema
 
     def num_rows(self) -> int:
-        """Exact."""
+        """Return the exact number."""
         return sum(file.num_rows for file in self._manifest.files)
 
-    def lies_in(self, directory: str) -> bool:
-        """Whether the files are those of a writer's own directory."""
-        return any(
-            file.name.startswith(f"{os.path.basename(directory)}/") for file in self._manifest.files
-        )
+    def is_written_to(self, directory: str) -> bool:
+        """Return True if the files are in this writer's directory."""
+        prefix = f"{os.path.basename(directory)}/"
+        return any(file.name.startswith(prefix) for file in self._manifest.files)
 
     def identity(self) -> str:
-        """Of the files' names: no two writers use the same."""
+        """Return a digest of the file names, which are unique for each writer."""
         return digest("ArrowFiles", self._directory, *(file.name for file in self._manifest.files))
 
 
 def file_name(data: str, number: int) -> str:
-    """Name of a block within the directory; `data` is that of its writer's own."""
+    """Return the name of a block's file; `data` is the writer's directory."""
     return f"{data}/{number:06d}.arrow"
 
 
 def write_block(filesystem: pyarrow_fs.FileSystem, path: str, table: pa.Table) -> None:
-    """One block into a file, which has reached the disk of this machine when this returns."""
+    """Write one block to a file and flush it to disk."""
     filesystems.make_directory(filesystem, os.path.dirname(path))
     with (
         filesystem.open_output_stream(path, compression=None) as stream,
@@ -129,9 +129,7 @@ def write_block(filesystem: pyarrow_fs.FileSystem, path: str, table: pa.Table) -
 
 
 def read_manifest(filesystem: pyarrow_fs.FileSystem, directory: str) -> Manifest | None:
-    """What the directory holds; None if there is nothing (yet), or something that another version
-    has written.
-    """
+    """Return the manifest of a directory; None if there is none, or only one of another version."""
     try:
         with filesystem.open_input_stream(
             filesystems.join(directory, _MANIFEST), compression=None
@@ -154,8 +152,8 @@ def read_manifest(filesystem: pyarrow_fs.FileSystem, directory: str) -> Manifest
 def publish(
     filesystem: pyarrow_fs.FileSystem, directory: str, data: str, manifest: Manifest
 ) -> bool:
-    """Make the files visible, all at once. False if another writer was first; on other machines'
-    filesystems the last one counts then.
+    """Publish the files atomically. Return False if another writer was first; on filesystems of
+    other machines the last writer wins.
     """
     content = {
         "version": _VERSION,
@@ -166,9 +164,8 @@ def publish(
         "files": [asdict(file) for file in manifest.files],
     }
     staged = filesystems.join(directory, data, _MANIFEST)
-    filesystems.make_directory(
-        filesystem, os.path.dirname(staged)
-    )  # nobody else has made it where there are no blocks
+    # The directory does not exist yet if there are no blocks.
+    filesystems.make_directory(filesystem, os.path.dirname(staged))
     with filesystem.open_output_stream(staged, compression=None) as stream:
         stream.write(json.dumps(content).encode())
     filesystems.sync(filesystem, staged)
@@ -182,7 +179,7 @@ def publish(
 
 
 def _linked(staged: str, published: str) -> bool:
-    """The file under another name, unless there is one; a move would replace that."""
+    """Rename the file unless the target exists, which a plain rename would replace."""
     try:
         os.link(staged, published)
     except FileExistsError:
@@ -204,8 +201,8 @@ def _read(filesystem: pyarrow_fs.FileSystem, path: str) -> Iterator[pa.Table]:
         yield reader.read_all()
 
 
-def leftovers(filesystem: pyarrow_fs.FileSystem, directory: str) -> Sequence[str]:
-    """Directories of writers below `directory`, finished or not."""
+def writer_directories(filesystem: pyarrow_fs.FileSystem, directory: str) -> Sequence[str]:
+    """Return the directories of all writers below `directory`, finished or not."""
     selector = pyarrow_fs.FileSelector(directory, allow_not_found=True)
     return [
         info.path

@@ -1,4 +1,4 @@
-"""Reading files as they are: a row for each file, in the column `bytes`."""
+"""Read whole files: a row for each file, in the column `bytes`."""
 
 from __future__ import annotations
 
@@ -9,14 +9,12 @@ import pyarrow as pa
 from syncline.data.io.sources.file_based_datasource import FileBasedDatasource
 from syncline.data.io.sources.file_listing import FileInfo
 
-# Columns of bytes have 32-bit offsets, and a block should stay far below that.
+# Binary columns have 32-bit offsets; blocks stay far below that limit.
 _BLOCK_BYTES = 64 * 1024**2
 
 
 class BinaryDatasource(FileBasedDatasource):
-    """Reads whole files. Arguments as `FileBasedDatasource` takes them. Compressed files are
-    decompressed.
-    """
+    """Reads whole files and decompresses them. Arguments: see `FileBasedDatasource`."""
 
     _COLUMN_NAME = "bytes"
 
@@ -26,14 +24,15 @@ class BinaryDatasource(FileBasedDatasource):
         for index, file in enumerate(files):
             content = self._file_bytes(file)
             if contents and size + len(content) > _BLOCK_BYTES:
-                yield self._decorated_rows(
+                yield self._with_path_columns_by_row(
                     pa.table({"bytes": _column(contents)}), files[start:index]
                 )
                 start, contents, size = index, [], 0
             contents.append(content)
             size += len(content)
         if contents:
-            yield self._decorated_rows(pa.table({"bytes": _column(contents)}), files[start:])
+            table = pa.table({"bytes": _column(contents)})
+            yield self._with_path_columns_by_row(table, files[start:])
 
     def _rows_per_file(self) -> int:
         return 1

@@ -1,48 +1,56 @@
-"""Reading CSV files, streamed; types are those of the first megabytes of each file."""
+"""Read CSV files as streams. Types are inferred from the first 8 MiB of each file."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyarrow import csv
 
-from syncline.data.io.sources.file_based_datasource import FileBasedDatasource
+from syncline.data.io import filesystem as filesystems
+from syncline.data.io.sources.file_based_datasource import FileBasedDatasource, FileSourceOptions
 
-# Types are found in the first piece, so it is large.
-_PIECE_BYTES = 8 * 1024**2
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+# Large, because types are inferred from the first block.
+_BLOCK_BYTES = 8 * 1024**2
+_PARSE_OPTIONS = ("delimiter", "quote_char", "escape_char", "newlines_in_values")
+_CONVERT_OPTIONS = ("column_types", "null_values", "include_columns")
+_READ_OPTIONS = ("skip_rows", "column_names", "autogenerate_column_names", "encoding")
 
 
 class CSVDatasource(FileBasedDatasource):
     """Reads CSV files.
 
     Args:
-        paths: As `FileBasedDatasource` takes them.
+        paths: See `FileBasedDatasource`.
         arrow_csv_args: `read_options`, `parse_options` and `convert_options` of `pyarrow.csv`.
-        file_based_datasource_kwargs: As `FileBasedDatasource` takes them.
+        options: See `FileBasedDatasource`.
     """
 
     _FILE_EXTENSIONS = ["csv", "csv.gz", "csv.br", "csv.zst", "csv.lz4"]
 
     def __init__(
         self,
-        paths: Any,
+        paths: filesystems.Paths,
         arrow_csv_args: dict[str, Any] | None = None,
-        **file_based_datasource_kwargs: Any,
+        **options: Unpack[FileSourceOptions],
     ) -> None:
         arguments = dict(arrow_csv_args or {})
         self.read_options = arguments.pop("read_options", None) or csv.ReadOptions(
-            block_size=_PIECE_BYTES
+            block_size=_BLOCK_BYTES
         )
         self.parse_options = arguments.pop("parse_options", None) or csv.ParseOptions()
         self.convert_options = arguments.pop("convert_options", None) or csv.ConvertOptions()
         arguments.pop("memory_pool", None)
         if arguments:
             raise TypeError(
-                f"read_csv got {sorted(arguments)}: it takes read_options, parse_options and convert_options of pyarrow.csv"
+                f"read_csv got {sorted(arguments)}: it accepts read_options, parse_options and "
+                "convert_options of pyarrow.csv"
             )
-        super().__init__(paths, **file_based_datasource_kwargs)
+        super().__init__(paths, **options)
 
     def _read_stream(self, f: pa.NativeFile, path: str) -> Iterator[pa.Table]:
         try:
@@ -54,21 +62,13 @@ class CSVDatasource(FileBasedDatasource):
             if "Empty CSV file" in str(error):
                 return
             raise ValueError(
-                f"{path} cannot be read as CSV: {error}. If a column's type changes after the first lines, name it in "
-                "convert_options=pyarrow.csv.ConvertOptions(column_types={…}); if the file is no CSV, leave it out with file_extensions"
+                f"{path} cannot be read as CSV: {error}. If the type of a column changes after the "
+                "first lines, pass convert_options=pyarrow.csv.ConvertOptions(column_types={…}); "
+                "if the file is no CSV, exclude it with file_extensions"
             ) from error
 
     def _options(self) -> object:
-        parse = {
-            name: getattr(self.parse_options, name)
-            for name in ("delimiter", "quote_char", "escape_char", "newlines_in_values")
-        }
-        convert = {
-            name: getattr(self.convert_options, name)
-            for name in ("column_types", "null_values", "include_columns")
-        }
-        read = {
-            name: getattr(self.read_options, name)
-            for name in ("skip_rows", "column_names", "autogenerate_column_names", "encoding")
-        }
+        parse = {name: getattr(self.parse_options, name) for name in _PARSE_OPTIONS}
+        convert = {name: getattr(self.convert_options, name) for name in _CONVERT_OPTIONS}
+        read = {name: getattr(self.read_options, name) for name in _READ_OPTIONS}
         return (self._open_stream_args, parse, convert, read)

@@ -1,8 +1,9 @@
-"""`Datasource`: the one way in which rows enter a dataset, and `ReadTask`: one piece of it.
+"""`Datasource`: the extension point for reading rows into a dataset; `ReadTask`: one part of it.
 
-A source lists its pieces; the executor runs each of them anywhere, at any time, again after a
-failure. Pieces are deterministic and in a stable order: the same source with the same `parallelism`
-gives the same pieces, which is what resuming relies on. Not covered: files (`file_based.py`).
+A source lists its read tasks; the executor runs each of them on any machine, at any time, and again
+after a failure. Tasks are deterministic and in a stable order: the same source with the same
+`parallelism` gives the same tasks, which resuming relies on. Not covered: files
+(`file_based_datasource.py`).
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import copy
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import cloudpickle
 import pyarrow as pa
@@ -27,18 +28,18 @@ Source = TypeVar("Source", bound="Datasource")
 
 @dataclass(frozen=True)
 class BlockMetadata:
-    """What is known of rows before they are read."""
+    """Metadata of rows that is known before they are read."""
 
     num_rows: int | None
-    """Exact number of rows, None if it is not known."""
+    """Exact number of rows; None if unknown."""
     size_bytes: int | None
-    """About how many bytes they take in memory."""
-    exec_stats: Any = None
-    """Kept for programs that pass it."""
-    task_exec_stats: Any = None
-    """Kept for programs that pass it."""
+    """Approximate size in memory."""
+    exec_stats: object = None
+    """Unused; accepted for compatibility."""
+    task_exec_stats: object = None
+    """Unused; accepted for compatibility."""
     input_files: Sequence[str] | None = None
-    """The files that they come from."""
+    """Files that the rows come from."""
 
     def __post_init__(self) -> None:
         if self.input_files is not None:
@@ -46,18 +47,19 @@ class BlockMetadata:
 
 
 class ReadTask:
-    """One piece of a source: calling it yields tables.
+    """One part of a source. Calling it yields tables.
 
     Args:
-        read_fn: Returns tables, DataFrames or mappings of columns; called once for each time that
-        the piece is read. metadata: What is known of all its rows together. schema: Schema of the
-        tables, where it is known. per_task_row_limit: The most rows to yield. fragment: Name of the
-        piece, the same as long as its content is; made from `metadata` if None.
+        read_fn: Returns tables, DataFrames or mappings of columns; called for each read.
+        metadata: Metadata of all its rows together.
+        schema: Schema of the tables, if known.
+        per_task_row_limit: Maximum number of rows to yield.
+        fragment: Name of the part, stable while its content is; derived from `metadata` if None.
     """
 
     def __init__(
         self,
-        read_fn: Callable[[], Iterable[Any]],
+        read_fn: Callable[[], Iterable[blocks.Batch]],
         metadata: BlockMetadata,
         schema: pa.Schema | None = None,
         per_task_row_limit: int | None = None,
@@ -71,42 +73,38 @@ class ReadTask:
         self._fragment = fragment
 
     @property
-    def read_fn(self) -> Callable[[], Iterable[Any]]:
-        """What was given to the constructor."""
+    def read_fn(self) -> Callable[[], Iterable[blocks.Batch]]:
+        """The function given to the constructor."""
         return self._read_fn
 
     @property
     def metadata(self) -> BlockMetadata:
-        """What is known of the rows, without the limit."""
+        """Metadata of the rows, without the limit."""
         return self._metadata
 
     @property
     def schema(self) -> pa.Schema | None:
-        """The tables' schema, or None if it is not known."""
+        """Schema of the tables, or None if unknown."""
         return self._schema
 
     @property
     def per_task_row_limit(self) -> int | None:
-        """The most rows that calling the task yields."""
+        """Maximum number of rows that calling the task yields."""
         return self._per_task_row_limit
 
     @property
     def fragment(self) -> str | None:
-        """Name of the piece within its source; None where the source gives none."""
+        """Name of the part within its source; None if the source gives none."""
         return self._fragment
 
     @property
     def num_rows(self) -> int | None:
-        """Exact number of rows that calling the task yields, or None if it is not known."""
-        known = self._metadata.num_rows
-        return (
-            known
-            if known is None or self._per_task_row_limit is None
-            else min(known, self._per_task_row_limit)
-        )
+        """Exact number of rows that calling the task yields, or None if unknown."""
+        known, limit = self._metadata.num_rows, self._per_task_row_limit
+        return known if known is None or limit is None else min(known, limit)
 
     def __call__(self) -> Iterator[pa.Table]:
-        """Tables with rows; one without any, for its schema's sake, if there are none."""
+        """Yield tables with rows, or one empty table for its schema if there are no rows."""
         left = self._per_task_row_limit
         empty = None
         any_rows = False
@@ -116,8 +114,7 @@ class ReadTask:
                 empty = table if empty is None else empty
                 continue
             if left is not None and table.num_rows >= left:
-                # Taken out of what it was cut from, so that a limit of ten rows does not keep a
-                # whole file in memory.
+                # Copied, so that a limit of ten rows does not keep a whole file in memory.
                 if left > 0:
                     yield table if table.num_rows == left else blocks.compact(table.slice(0, left))
                 return
@@ -132,12 +129,12 @@ class ReadTask:
 
 
 class Datasource:
-    """Where rows come from. Subclass it and implement `get_read_tasks`; everything else has an
-    answer that is true of any source.
+    """A source of rows. Subclass it and implement `get_read_tasks`; the other methods have
+    defaults that are valid for any source.
 
     Sources are immutable once they are part of a dataset: `apply_projection`, `apply_predicate` and
-    `apply_limit` return copies. They are pickled with the plan, and their tasks with whatever the
-    tasks refer to.
+    `apply_limit` return copies. Sources are pickled with the plan; read tasks are pickled with the
+    objects that they refer to.
     """
 
     _projection: tuple[str, ...] | None = None
@@ -145,7 +142,7 @@ class Datasource:
     _row_limit: int | None = None
 
     def get_name(self) -> str:
-        """A name for people: the class's without `Datasource`."""
+        """Return the class name without `Datasource`, for display."""
         return type(self).__name__.removesuffix("Datasource") or type(self).__name__
 
     def get_read_tasks(
@@ -154,63 +151,64 @@ class Datasource:
         per_task_row_limit: int | None = None,
         data_context: DataContext | None = None,
     ) -> list[ReadTask]:
-        """The pieces in the order of their rows.
+        """Return the read tasks in the order of their rows.
 
         Args:
-            parallelism: How many pieces are wanted. A source may return fewer or more.
-            per_task_row_limit: The most rows to read of any piece.
+            parallelism: Requested number of tasks. A source may return fewer or more.
+            per_task_row_limit: Maximum number of rows for each task.
             data_context: The dataset's context; the current one if None.
         """
         raise NotImplementedError(
-            f"{type(self).__name__} must implement get_read_tasks(parallelism, per_task_row_limit, data_context)"
+            f"{type(self).__name__} must implement "
+            "get_read_tasks(parallelism, per_task_row_limit, data_context)"
         )
 
     def estimate_inmemory_data_size(self) -> int | None:
-        """About how many bytes all rows take in memory, or None."""
+        """Return the approximate size of all rows in memory, in bytes, or None if unknown."""
         return None
 
     def schema(self) -> pa.Schema | None:
-        """Schema of the rows, after the projection, or None where it is not known without
+        """Return the schema of the rows after the projection, or None if it is unknown without
         reading.
         """
         return None
 
     def num_rows(self) -> int | None:
-        """Exact number of rows, or None where it is not known without reading."""
+        """Return the exact number of rows, or None if it is unknown without reading."""
         return None
 
     def input_files(self) -> list[str]:
-        """Paths of the files that are read, each once."""
+        """Return the paths of the files to read, without duplicates."""
         return []
 
     def identity(self) -> str:
-        """A short text that changes when the input changes, for caches and for resuming.
+        """Return a short text that changes with the input; used by caches and for resuming.
 
-        The base cannot look into a source: it answers for all that the object holds.
+        The default covers the class name and all attributes of the object.
         """
         return digest(type(self).__qualname__, cloudpickle.dumps(vars(self)))
 
     @property
     def supports_distributed_reads(self) -> bool:
-        """False if only the machine of the program can read it."""
+        """False if only the driver's machine can read the source."""
         return True
 
     @property
     def reads_in_threads(self) -> bool:
-        """Whether its tasks may run on threads of the program, since they let the others run.
+        """True if read tasks may run on threads of the driver process.
 
-        True for what comes with this package, mostly native decoders; Python code of the program's
-        reads in worker processes.
+        Default: True for the sources of this package, which release the interpreter lock. Other
+        sources run Python code and are read in worker processes.
         """
         return type(self).__module__.startswith(f"{__package__}.")
 
     def supports_projection_pushdown(self) -> bool:
-        """Whether `apply_projection` makes reading cheaper."""
+        """Return True if `apply_projection` makes reading cheaper."""
         return False
 
     def apply_projection(self: Source, columns: Sequence[str] | Mapping[str, str] | None) -> Source:
-        """A copy that reads only these columns, in this order; None for all. Names are never
-        changed: of a mapping, its keys count.
+        """Return a copy that reads only these columns, in this order; None for all columns. Of a
+        mapping the keys are used: columns are never renamed.
         """
         clone = copy.copy(self)
         if columns is not None:
@@ -223,17 +221,17 @@ class Datasource:
         return clone
 
     def get_projection_map(self) -> dict[str, str] | None:
-        """The columns that are read, each mapped to itself; None for all."""
+        """Return the columns to read, each mapped to itself; None for all."""
         return None if self._projection is None else {name: name for name in self._projection}
 
     def supports_predicate_pushdown(self) -> bool:
-        """Whether `apply_predicate` may be used: what is read then satisfies the predicate, row by
-        row.
+        """Return True if the source supports `apply_predicate`: all rows that it reads then satisfy
+        the predicate.
         """
         return False
 
     def apply_predicate(self: Source, predicate_expr: Expr) -> Source:
-        """A copy that reads only the rows for which this and all earlier predicates are true."""
+        """Return a copy that reads only rows for which this and all earlier predicates are true."""
         clone = copy.copy(self)
         clone._predicate_expr = (
             predicate_expr
@@ -243,25 +241,24 @@ class Datasource:
         return clone
 
     def get_current_predicate(self) -> Expr | None:
-        """The predicate of the rows that are read, or None for all rows."""
+        """Return the predicate of the rows to read, or None for all rows."""
         return self._predicate_expr
 
     def supports_limit_pushdown(self) -> bool:
-        """Whether `apply_limit` makes planning cheaper than `limit_tasks` does."""
+        """Return True if `apply_limit` makes planning cheaper than `limit_tasks` does."""
         return False
 
     def apply_limit(self: Source, limit: int) -> Source:
-        """A copy that need not offer more than the first `limit` rows; it may."""
+        """Return a copy that may stop after the first `limit` rows."""
         clone = copy.copy(self)
         clone._row_limit = limit if self._row_limit is None else min(limit, self._row_limit)
         return clone
 
 
 def limit_tasks(tasks: Iterable[ReadTask], limit: int) -> list[ReadTask]:
-    """The first tasks, as many as the first `limit` rows may need, each bounded to what it can
-    contribute.
+    """Return the first tasks that the first `limit` rows need, each limited to its share.
 
-    Tasks of unknown size count as empty. With exact sizes the tasks together yield exactly
+    Tasks of unknown size count as empty. If all sizes are exact, the tasks together yield
     min(limit, all) rows.
     """
     kept: list[ReadTask] = []
@@ -278,12 +275,12 @@ def limit_tasks(tasks: Iterable[ReadTask], limit: int) -> list[ReadTask]:
 
 
 def digest(*parts: object) -> str:
-    """A short text that stands for the parts."""
+    """Hash the parts to a short text."""
     return hashlib.sha256("\0".join(map(str, parts)).encode()).hexdigest()[:24]
 
 
 def slice_bounds(rows: int, count: int) -> list[tuple[int, int]]:
-    """(start, end) of at most `count` slices whose lengths differ by one at most; none is empty."""
+    """Split rows into at most `count` slices (start, end) of nearly equal length, none empty."""
     count = max(1, min(count, rows))
     bounds = [index * rows // count for index in range(count + 1)]
     return [(start, end) for start, end in zip(bounds, bounds[1:], strict=False) if end > start]

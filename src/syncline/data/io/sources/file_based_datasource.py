@@ -1,9 +1,9 @@
-"""`FileBasedDatasource`: sources that read files. A format says how to read one open file;
-everything else is here.
+"""`FileBasedDatasource`: base class of sources that read files. A format implements how to read one
+open file.
 
-Covered: listing at construction (a missing path fails there), runs of files as read tasks,
-compression, retries, partition columns, the column `path`, errors that name the file. Not covered:
-pieces of files (`parquet.py`).
+Covered: listing (at construction, so that a missing path fails there), groups of files as read
+tasks, compression, retries, partition columns, the column `path`, errors that name the file. Not
+covered: reading parts of files (`parquet.py`).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import copy
 import functools
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Literal, TypedDict, TypeVar
 
 import pyarrow as pa
 from pyarrow import fs as pyarrow_fs
@@ -31,49 +31,66 @@ from syncline.data.io.sources.partitioning import (
 )
 
 if TYPE_CHECKING:
-    Shuffle = Literal["files"] | FileShuffleConfig | None
+    pass
 
+Shuffle = Literal["files"] | FileShuffleConfig | None
 Source = TypeVar("Source", bound="FileBasedDatasource")
 
-# Endings by which pyarrow decompresses.
+# Extensions for which pyarrow decompresses.
 _COMPRESSED = (".gz", ".bz2", ".zst", ".lz4", ".br")
-# Small tables are put together up to this size, since every block has its price; large ones pass as
-# they are.
-_JOIN_BELOW_BYTES = 4 * 1024**2
+# Small tables are merged up to this size, since every block has a fixed cost.
+_MERGE_BELOW_BYTES = 4 * 1024**2
+
+
+class FileSourceOptions(TypedDict, total=False):
+    """Keyword arguments of every file source; `FileBasedDatasource` describes them."""
+
+    filesystem: object
+    schema: pa.Schema | None
+    open_stream_args: dict[str, object] | None
+    partition_filter: PathPartitionFilter | None
+    partitioning: Partitioning | None
+    ignore_missing_paths: bool
+    shuffle: Shuffle
+    include_paths: bool
+    file_extensions: Sequence[str] | None
 
 
 class FileBasedDatasource(Datasource):
-    """Base of sources that read files. Subclasses implement `_read_stream`.
+    """Base class of sources that read files. Subclasses implement `_read_stream`.
 
     Args:
         paths: Files and directories: paths or URIs on one filesystem. Globs are not expanded.
-        filesystem: A pyarrow or fsspec filesystem; found from the first path if None. schema: Kept
-        for subclasses; what `schema()` answers. open_stream_args: For
-        `filesystem.open_input_stream`, for instance `{"compression": "gzip"}`. partition_filter:
-        Keeps the files that it accepts. partitioning: Columns that stand in the paths; they come
-        after the file's own. ignore_missing_paths: Leave out paths that do not exist. shuffle:
-        "files" or a `FileShuffleConfig` reads the files in another order, in each epoch a new one.
-        include_paths: Add the column `path`, last. file_extensions: Read only files with these
-        endings.
+        filesystem: A pyarrow or fsspec filesystem; found from the first path if None.
+        schema: Result of `schema()`; for subclasses.
+        open_stream_args: Arguments of `filesystem.open_input_stream`, for example
+            `{"compression": "gzip"}`.
+        partition_filter: Selects the files to read.
+        partitioning: Columns to parse from the paths; added after the columns of the file.
+        ignore_missing_paths: Skip paths that do not exist.
+        shuffle: "files" or a `FileShuffleConfig` to read the files in random order, by default a
+            new one in each epoch.
+        include_paths: Add the column `path`, last.
+        file_extensions: Read only files with these extensions.
 
     Raises:
         FileNotFoundError: A path does not exist.
-        ValueError: No file is left to read, or an argument is none of those above.
+        ValueError: No file remains to read, or an argument is invalid.
     """
 
     _FILE_EXTENSIONS: list[str] | None = None
-    """Endings that the format's files have; `read_*` functions pass them on."""
+    """Extensions of the format; the `read_*` functions pass them as `file_extensions`."""
 
     _COLUMN_NAME: str | None = None
-    """Name of the only column, for formats that have one."""
+    """Name of the only column, for formats with one column."""
 
     def __init__(
         self,
-        paths: filesystems.Path | Sequence[filesystems.Path],
+        paths: filesystems.Paths,
         *,
-        filesystem: Any = None,
+        filesystem: object = None,
         schema: pa.Schema | None = None,
-        open_stream_args: dict[str, Any] | None = None,
+        open_stream_args: dict[str, object] | None = None,
         partition_filter: PathPartitionFilter | None = None,
         partitioning: Partitioning | None = None,
         ignore_missing_paths: bool = False,
@@ -103,7 +120,7 @@ class FileBasedDatasource(Datasource):
             self._patterns,
         )
 
-    def _read_stream(self, f: pa.NativeFile, path: str) -> Iterator[Any]:
+    def _read_stream(self, f: pa.NativeFile, path: str) -> Iterator[blocks.Batch]:
         """Yield the rows of one file: tables, DataFrames or mappings of columns.
 
         Args:
@@ -113,10 +130,10 @@ class FileBasedDatasource(Datasource):
         raise NotImplementedError(f"{type(self).__name__} must implement _read_stream(f, path)")
 
     def _open_input_source(
-        self, filesystem: pyarrow_fs.FileSystem, path: str, **open_args: Any
+        self, filesystem: pyarrow_fs.FileSystem, path: str, **open_args: object
     ) -> pa.NativeFile:
-        """Open one file for `_read_stream`: a stream, decompressed by the ending of its name.
-        Formats that seek override this.
+        """Open a file for `_read_stream`, as a stream that is decompressed by its extension.
+        Formats that need to seek override this.
         """
         open_args.setdefault("compression", "detect")
         if not filesystems.is_local(filesystem):
@@ -126,19 +143,19 @@ class FileBasedDatasource(Datasource):
         return filesystem.open_input_stream(path, **open_args)
 
     def _rows_per_file(self) -> int | None:
-        """Rows of every file, where that is known without reading."""
+        """Return the number of rows in every file if it is known without reading."""
         return None
 
     def _read_files(self, files: Sequence[FileInfo]) -> Iterator[pa.Table]:
-        """Tables of several files in their order, with partition columns and paths. Formats that
-        read many small files override this.
+        """Yield the tables of several files in order, with partition columns and paths. Formats
+        with many small files override this.
         """
         for file in files:
             tables = (
-                self._decorated(blocks.from_batch(batch), file.path)
-                for batch in self._replayed(file.path)
+                self._with_path_columns(blocks.from_batch(batch), file.path)
+                for batch in self._batches_with_retry(file.path)
             )
-            yield from self._named(tables, file.path)
+            yield from self._named_errors(tables, file.path)
 
     def get_read_tasks(
         self,
@@ -146,41 +163,39 @@ class FileBasedDatasource(Datasource):
         per_task_row_limit: int | None = None,
         data_context: DataContext | None = None,
     ) -> list[ReadTask]:
-        """A task for each run of files that are about equal in bytes together."""
+        """Return a task for each group of adjacent files; groups have nearly equal sizes."""
         rows_per_file = self._rows_per_file()
         reader = self._reader()
+        schema = self.schema()
         tasks = []
-        for run in file_listing.runs(self.ordered_files(data_context), parallelism):
-            read = (
-                run
-                if per_task_row_limit is None or not rows_per_file
-                else run[: -(-per_task_row_limit // rows_per_file)]
-            )
+        for group in file_listing.contiguous_groups(self.ordered_files(data_context), parallelism):
+            needed = group
+            if per_task_row_limit is not None and rows_per_file:
+                needed = group[: -(-per_task_row_limit // rows_per_file)]
             metadata = BlockMetadata(
-                num_rows=rows_per_file * len(run) if rows_per_file is not None else None,
-                size_bytes=self._decoded_bytes(run),
-                input_files=tuple(file.path for file in run),
+                num_rows=rows_per_file * len(group) if rows_per_file is not None else None,
+                size_bytes=self._decoded_bytes(group),
+                input_files=tuple(file.path for file in group),
             )
-            name = f"{run[0].path}+{len(run) - 1}"
             tasks.append(
                 ReadTask(
-                    functools.partial(reader._read_run, read),
+                    functools.partial(reader._read_group, needed),
                     metadata,
-                    self.schema(),
+                    schema,
                     per_task_row_limit,
-                    fragment=name,
+                    fragment=f"{group[0].path}+{len(group) - 1}",
                 )
             )
         return tasks
 
     def ordered_files(self, data_context: DataContext | None = None) -> list[FileInfo]:
-        """The files in the order of one execution."""
+        """Return the files in the order of one execution."""
         if self._shuffle is None:
             return list(self._files)
         context = data_context or DataContext.get_current()
         config = self._shuffle
         if config.seed is None:
-            # Nobody chose a seed: that of the execution is known to whoever goes on with it.
+            # Without a seed, use that of the execution, which a resumed execution knows.
             config = FileShuffleConfig(
                 seed=context._execution_seed or 0, reseed_after_execution=True
             )
@@ -189,26 +204,26 @@ class FileBasedDatasource(Datasource):
         return file_listing.shuffled(self._files, seed)
 
     def estimate_inmemory_data_size(self) -> int | None:
-        """The size of the files, where it is known."""
+        """Return the total size of the files if known."""
         return self._decoded_bytes(self._files)
 
     def schema(self) -> pa.Schema | None:
-        """The schema that was given, after the projection."""
+        """Return the schema given to the constructor, after the projection."""
         if self._schema is None or self._projection is None:
             return self._schema
         return pa.schema([self._schema.field(name) for name in self._projection])
 
     def num_rows(self) -> int | None:
-        """Exact where every file has the same number of rows."""
+        """Return the exact number of rows if every file has the same number."""
         rows_per_file = self._rows_per_file()
         return None if rows_per_file is None else rows_per_file * len(self._files)
 
     def input_files(self) -> list[str]:
-        """The files, in the order of their paths."""
+        """Return the paths of the files, in listing order."""
         return [file.path for file in self._files]
 
     def identity(self) -> str:
-        """Changes with the files' paths, sizes and times, and with what is read of them."""
+        """Return a digest of the files' paths, sizes and times and of the read options."""
         files = [(file.path, file.size, file.mtime_ns) for file in self._files]
         return digest(
             type(self).__qualname__,
@@ -226,8 +241,10 @@ class FileBasedDatasource(Datasource):
         return not self._local_only
 
     def _options(self) -> object:
-        """What else decides what is read, for `identity`."""
+        """Return further options that affect the result, for `identity`."""
         return self._open_stream_args
+
+    # Methods that subclasses written for Ray call.
 
     def _paths(self) -> list[str]:
         return self.input_files()
@@ -236,35 +253,32 @@ class FileBasedDatasource(Datasource):
         return [file.size for file in self._files]
 
     def _decoded_bytes(self, files: Sequence[FileInfo]) -> int | None:
-        """About how many bytes the rows of files take in memory."""
+        """Return the approximate size in memory of the rows of some files."""
         sizes = [file.size for file in files if file.size is not None]
         return sum(sizes) if len(sizes) == len(files) else None
 
     def _reader(self: Source) -> Source:
-        """What read tasks hold: without the list of all files, which would travel with each of
-        them.
+        """Return a copy for the read tasks, without the list of all files, which would be pickled
+        with each task.
         """
         reader = copy.copy(self)
         reader._files = []
         return reader
 
-    def _read_run(self, files: Sequence[FileInfo]) -> Iterator[pa.Table]:
-        return joined(self._read_files(files))
+    def _read_group(self, files: Sequence[FileInfo]) -> Iterator[pa.Table]:
+        return merge_small_tables(self._read_files(files))
 
-    def _replayed(self, path: str) -> Iterator[Any]:
-        """What `_read_stream` yields; after a transient error the file is opened again and what
-        came before is skipped.
-        """
+    def _batches_with_retry(self, path: str) -> Iterator[blocks.Batch]:
         return filesystems.iterate_with_retry(
             lambda: self._batches(path), f"reading {path}", self._patterns
         )
 
-    def _batches(self, path: str) -> Iterator[Any]:
+    def _batches(self, path: str) -> Iterator[blocks.Batch]:
         with self._open_input_source(self._filesystem, path, **self._open_stream_args) as file:
             yield from self._read_stream(file, path)
 
-    def _decorated(self, table: pa.Table, path: str) -> pa.Table:
-        """The table with partition columns and path."""
+    def _with_path_columns(self, table: pa.Table, path: str) -> pa.Table:
+        """Add the partition columns and the column `path` to a table of one file."""
         if self._parser is not None:
             values = self._parser(path)
             table = append_columns(table, values, self._parser.types(list(values)), path)
@@ -272,8 +286,8 @@ class FileBasedDatasource(Datasource):
             table = append_columns(table, {"path": path}, {"path": pa.string()}, path)
         return table
 
-    def _decorated_rows(self, table: pa.Table, files: Sequence[FileInfo]) -> pa.Table:
-        """The same for a table that has one row for each of `files`."""
+    def _with_path_columns_by_row(self, table: pa.Table, files: Sequence[FileInfo]) -> pa.Table:
+        """Add the partition columns and the column `path` to a table with one row per file."""
         if self._parser is not None:
             values = [self._parser(file.path) for file in files]
             for name, type_ in self._parser.types(
@@ -288,8 +302,8 @@ class FileBasedDatasource(Datasource):
             )
         return table
 
-    def _named(self, tables: Iterable[pa.Table], path: str) -> Iterator[pa.Table]:
-        """The tables; an error of Arrow or the filesystem says which file it is about."""
+    def _named_errors(self, tables: Iterable[pa.Table], path: str) -> Iterator[pa.Table]:
+        """Yield the tables; add the path to errors of Arrow and of the filesystem."""
         try:
             yield from tables
         except pa.ArrowInvalid as error:
@@ -300,7 +314,7 @@ class FileBasedDatasource(Datasource):
             raise OSError(f"{path} cannot be read: {error}") from error
 
     def _file_bytes(self, file: FileInfo) -> bytes:
-        """Content of one file, decompressed by the ending of its name or as `open_stream_args`
+        """Return the content of a file, decompressed by its extension or as `open_stream_args`
         says.
         """
         if (
@@ -321,8 +335,8 @@ class FileBasedDatasource(Datasource):
 
 
 def _local_bytes(file: FileInfo) -> bytes:
-    """Content of a file of this machine, by the system's own calls: for small files, Python's file
-    objects cost twice as much.
+    """Read a local file with system calls, which cost half as much as Python's file objects for
+    small files.
     """
     descriptor = os.open(file.path, os.O_RDONLY | os.O_CLOEXEC)
     try:
@@ -334,22 +348,22 @@ def _local_bytes(file: FileInfo) -> bytes:
         os.close(descriptor)
 
 
-def joined(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
-    """The same rows with small neighbours put together."""
-    waiting: list[pa.Table] = []
+def merge_small_tables(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
+    """Yield the same rows with small adjacent tables merged."""
+    pending: list[pa.Table] = []
     size = 0
     for table in tables:
         table_size = blocks.size_bytes(table)
-        if waiting and size + table_size > _JOIN_BELOW_BYTES:
-            yield _one(waiting)
-            waiting, size = [], 0
-        waiting.append(table)
+        if pending and size + table_size > _MERGE_BELOW_BYTES:
+            yield _merged(pending)
+            pending, size = [], 0
+        pending.append(table)
         size += table_size
-    if waiting:
-        yield _one(waiting)
+    if pending:
+        yield _merged(pending)
 
 
-def _one(tables: list[pa.Table]) -> pa.Table:
+def _merged(tables: list[pa.Table]) -> pa.Table:
     return tables[0] if len(tables) == 1 else blocks.compact(blocks.concat(tables).combine_chunks())
 
 
@@ -360,7 +374,7 @@ def _shuffle_config(shuffle: Shuffle) -> FileShuffleConfig | None:
         raise ValueError(f"shuffle={shuffle!r}: choose None, 'files' or a FileShuffleConfig")
     if shuffle is None or shuffle.seed is not None or shuffle.reseed_after_execution:
         return shuffle
-    # One order for all executions of this dataset.
+    # One order for all executions of the dataset.
     return FileShuffleConfig(
         seed=int.from_bytes(os.urandom(4), "little"), reseed_after_execution=False
     )

@@ -1,10 +1,9 @@
-"""Which files a dataset reads: from the paths that a program gives to a list of files with sizes,
-in a stable order.
+"""List the files that a dataset reads, with sizes and in a stable order.
 
-Covered: files and directories (read recursively, sorted; names that begin with "." or "_" are left
-out), results that a write job has committed but not finished moving (see `sinks/commit.py`),
-extensions, filters by partition, shuffling by a seed. Globs are not expanded. Not covered: reading
-(`file_based.py`).
+Covered: files and directories (read recursively and sorted, without names that begin with "." or
+"_"), results that a write job has committed but not fully published (`sinks/staging.py`),
+extensions, partition filters, seeded shuffling. Globs are not expanded. Not covered: reading the
+files (`file_based_datasource.py`).
 """
 
 from __future__ import annotations
@@ -25,11 +24,9 @@ class FileInfo:
     path: str
     """Path on its filesystem."""
     size: int | None
-    """Bytes, None where the filesystem does not say."""
+    """Size in bytes; None if the filesystem does not know it."""
     mtime_ns: int | None = None
-    """When it was last changed, in nanoseconds since the epoch; None where the filesystem does not
-    say.
-    """
+    """Modification time in nanoseconds since the epoch; None if the filesystem does not know it."""
 
 
 @dataclass
@@ -37,16 +34,18 @@ class FileShuffleConfig:
     """Shuffles the order in which files are read."""
 
     seed: int | None = None
-    """The same seed gives the same order; None draws one for the dataset."""
+    """Seed of the order; None draws one for the dataset."""
     reseed_after_execution: bool = True
-    """Every execution (epoch) has another order, which follows from `seed` and its number."""
+    """True to use a different order in each execution (epoch), derived from `seed` and its
+    index.
+    """
 
     def __post_init__(self) -> None:
         if self.seed is not None and not isinstance(self.seed, int):
-            raise ValueError(f"FileShuffleConfig(seed={self.seed!r}): the seed is an int or None")
+            raise ValueError(f"FileShuffleConfig(seed={self.seed!r}): pass an int or None")
 
     def get_seed(self, execution_idx: int = 0) -> int | None:
-        """The seed of one execution."""
+        """Return the seed of one execution."""
         if self.seed is None or not self.reseed_after_execution:
             return self.seed
         return int(np.random.SeedSequence([self.seed % 2**64, execution_idx]).generate_state(1)[0])
@@ -60,105 +59,99 @@ def list_files(
     partition_filter: Callable[[list[str]], list[str]] | None = None,
     ignore_missing_paths: bool = False,
 ) -> list[FileInfo]:
-    """The files at and below `paths`.
+    """Return the files in `paths` and below.
 
     Args:
-        filesystem: Where they lie.
-        paths: Files and directories, as `filesystem.resolve` gives them.
-        extensions: Endings to read, with or without their dot, in any case; None for all.
-        partition_filter: Keeps some of a list of paths.
-        ignore_missing_paths: Leave out what does not exist.
+        filesystem: Filesystem of the paths.
+        paths: Files and directories, as returned by `filesystem.resolve`.
+        extensions: Extensions to read, with or without the dot, case-insensitive; None for all.
+        partition_filter: Selects from a list of paths.
+        ignore_missing_paths: Skip paths that do not exist.
 
     Raises:
         FileNotFoundError: A path does not exist.
-        ValueError: No file is left.
+        ValueError: No file remains.
     """
     found: list[FileInfo] = []
     for path, info in zip(paths, filesystem.get_file_info(list(paths)), strict=True):
         if info.type == pyarrow_fs.FileType.Directory:
-            found += _below(filesystem, info.path)
+            entries = filesystem.get_file_info(pyarrow_fs.FileSelector(info.path, recursive=True))
+            below = map(_file_info, visible_files(filesystem, info.path, entries))
+            found += sorted(below, key=lambda file: file.path)
         elif info.type != pyarrow_fs.FileType.NotFound:
-            found.append(_file(info))
+            found.append(_file_info(info))
         elif not ignore_missing_paths:
             raise FileNotFoundError(_missing(path))
     if not found:
-        skipped = ", or do not exist" if ignore_missing_paths else ""
+        missing = ", or the paths do not exist" if ignore_missing_paths else ""
         raise ValueError(
-            f"there is no file to read below {_some(paths)}: the directories are empty, hold only names with '.' or '_'{skipped}"
+            f"found no file to read in {_shortened(paths)}: the directories are empty or hold only "
+            f"names that begin with '.' or '_'{missing}"
         )
     if partition_filter is not None:
         kept = set(partition_filter([file.path for file in found]))
-        found = _left(
-            [file for file in found if file.path in kept],
-            found,
-            "partition_filter accepts none of them",
+        found = _not_empty(
+            [file for file in found if file.path in kept], found, "partition_filter rejects all"
         )
     if extensions is not None:
         matching = [file for file in found if has_extension(file.path, extensions)]
-        found = _left(
-            matching, found, f"none ends with one of {list(extensions)} (file_extensions)"
+        found = _not_empty(
+            matching, found, f"none has one of the file_extensions {list(extensions)}"
         )
     return found
 
 
 def has_extension(path: str, extensions: Sequence[str]) -> bool:
-    """Whether the path ends with one of the extensions; a query (`?versionId=…`) does not count."""
+    """Return True if the path has one of the extensions; a query (`?versionId=…`) is ignored."""
     name = path.partition("?")[0].lower()
     return any(name.endswith(f".{extension.lower().removeprefix('.')}") for extension in extensions)
 
 
 def shuffled(files: Sequence[FileInfo], seed: int) -> list[FileInfo]:
-    """The files in the order that the seed gives."""
+    """Return the files in a random order that depends on the seed."""
     order = np.random.default_rng(seed).permutation(len(files))
     return [files[index] for index in order]
 
 
-def runs(files: Sequence[FileInfo], count: int) -> list[list[FileInfo]]:
-    """At most `count` runs of neighbouring files, about equal in bytes (in number where a size is
-    unknown), none empty.
+def contiguous_groups(files: Sequence[FileInfo], count: int) -> list[list[FileInfo]]:
+    """Split the files into at most `count` groups of adjacent files of nearly equal size in bytes
+    (in number if a size is unknown), none empty.
     """
     count = max(1, min(count, len(files)))
-    # Every file weighs something, so that empty ones are spread as well.
+    # Every file counts at least one byte, so that empty files are distributed as well.
     weights = np.array(
         [(file.size or 0) + 1 for file in files]
         if all(file.size is not None for file in files)
         else [1] * len(files)
     )
     middles = np.cumsum(weights) - weights / 2
-    places = np.minimum((middles * count / weights.sum()).astype(int), count - 1)
-    cuts = np.flatnonzero(np.diff(places)) + 1
+    groups = np.minimum((middles * count / weights.sum()).astype(int), count - 1)
+    cuts = np.flatnonzero(np.diff(groups)) + 1
     return [
         list(files[start:end]) for start, end in zip([0, *cuts], [*cuts, len(files)], strict=True)
     ]
 
 
-def _below(filesystem: pyarrow_fs.FileSystem, directory: str) -> list[FileInfo]:
-    entries = filesystem.get_file_info(pyarrow_fs.FileSelector(directory, recursive=True))
-    entries = visible_files(filesystem, directory, entries)
-    return sorted(map(_file, entries), key=lambda file: file.path)
-
-
-def _file(info: pyarrow_fs.FileInfo) -> FileInfo:
+def _file_info(info: pyarrow_fs.FileInfo) -> FileInfo:
     return FileInfo(path=info.path, size=info.size, mtime_ns=info.mtime_ns)
 
 
-def _left(kept: list[FileInfo], found: list[FileInfo], reason: str) -> list[FileInfo]:
+def _not_empty(kept: list[FileInfo], found: list[FileInfo], reason: str) -> list[FileInfo]:
     if not kept:
-        raise ValueError(
-            f"no file is left to read of {_some([file.path for file in found])}: {reason}"
-        )
+        paths = _shortened([file.path for file in found])
+        raise ValueError(f"no file remains to read of {paths}: {reason}")
     return kept
 
 
 def _missing(path: str) -> str:
     hint = (
-        "; globs are not expanded: pass the directory with file_extensions=[…], or the list of files"
-        if any(c in path for c in "*?[")
+        ". Globs are not expanded: pass the directory with file_extensions=[…], or a list of files"
+        if any(character in path for character in "*?[")
         else ""
     )
     return f"there is no file or directory {path!r}{hint}"
 
 
-def _some(paths: Sequence[str]) -> str:
+def _shortened(paths: Sequence[str]) -> str:
     shown = ", ".join(map(repr, paths[:3]))
     return shown if len(paths) <= 3 else f"{shown} and {len(paths) - 3} more"

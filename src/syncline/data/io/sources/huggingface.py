@@ -1,5 +1,5 @@
-"""Reading Hugging Face datasets: map-style ones in slices, as the Arrow tables that they are, and
-streamed ones in one task.
+"""Read Hugging Face datasets: map-style datasets in slices of their Arrow tables, iterable datasets
+in one task.
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ class HuggingFaceDatasource(Datasource):
 
     Args:
         dataset: The dataset; one split, not a dictionary of splits.
-        batch_size: Rows that are read at once.
+        batch_size: Rows to read at a time.
 
     Raises:
-        TypeError: Something else.
+        TypeError: Any other object.
     """
 
     def __init__(self, dataset: Any, batch_size: int = 4096) -> None:
         if isinstance(dataset, dict):
-            raise TypeError(
-                f"this is a dictionary of splits, and a dataset is one of them: pass dataset[{next(iter(dataset), 'train')!r}]"
-            )
+            split = next(iter(dataset), "train")
+            raise TypeError(f"got a dictionary of splits: pass one split, dataset[{split!r}]")
         if not hasattr(dataset, "with_format"):
             raise TypeError(
-                f"from_huggingface takes a datasets.Dataset or IterableDataset, not {type(dataset).__name__}"
+                "from_huggingface takes a datasets.Dataset or IterableDataset, not "
+                f"{type(dataset).__name__}"
             )
         self._dataset = dataset
         self._batch_size = batch_size
@@ -53,7 +53,7 @@ class HuggingFaceDatasource(Datasource):
         per_task_row_limit: int | None = None,
         data_context: DataContext | None = None,
     ) -> list[ReadTask]:
-        """Slices of rows, or one task for a stream."""
+        """Return slices of rows, or one task for an iterable dataset."""
         if self._rows is None:
             read = functools.partial(_stream, self._dataset, self._batch_size)
             return [
@@ -74,17 +74,17 @@ class HuggingFaceDatasource(Datasource):
         ]
 
     def estimate_inmemory_data_size(self) -> int | None:
-        """What the dataset says."""
+        """Return the size that the dataset reports."""
         size: int | None = getattr(self._dataset, "dataset_size", None)
         return size
 
     def num_rows(self) -> int | None:
-        """None for a stream."""
+        """Return the length; None for an iterable dataset."""
         return self._rows
 
     def identity(self) -> str:
-        """The dataset's fingerprint, which changes with its content; streams are told apart by
-        their class only.
+        """Return a digest of the dataset's fingerprint, which changes with its content. Iterable
+        datasets are distinguished by their class only.
         """
         return digest(
             "HuggingFace", getattr(self._dataset, "_fingerprint", type(self._dataset)), self._rows
@@ -98,7 +98,6 @@ def _slices(dataset: Any, start: int, end: int, batch_size: int) -> Iterator[pa.
 
 
 def _stream(dataset: Any, batch_size: int) -> Iterator[pa.Table]:
-    # Some streams answer in a format of their own, whatever they were asked for; all of them are
-    # batches here.
+    # Some streams ignore the requested format, so all batches are converted.
     for batch in dataset.with_format("arrow").iter(batch_size=batch_size):
         yield blocks.from_batch(batch)

@@ -1,32 +1,36 @@
-"""Reading images: a row for each file, in the column `image` as an array `(height, width)` or
+"""Read images: a row for each file, in the column `image`, as an array `(height, width)` or
 `(height, width, channels)`.
 
-JPEG goes through simplejpeg straight into the block where its colours allow, everything else
-through pillow; both decode without the GIL.
+simplejpeg decodes JPEG directly into the block if the color space allows it; pillow decodes all
+other images. Both release the interpreter lock.
 """
 
 from __future__ import annotations
 
 import io
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
 from syncline.data.columnar import block as blocks
-from syncline.data.io.sources.file_based_datasource import FileBasedDatasource
+from syncline.data.io import filesystem as filesystems
+from syncline.data.io.sources.file_based_datasource import FileBasedDatasource, FileSourceOptions
 from syncline.data.io.sources.file_listing import FileInfo
 from syncline.optional import load
 
 if TYPE_CHECKING:
-    from PIL.Image import Image
+    from types import ModuleType
 
-# Blocks of decoded images: large enough to be worth their price, small enough that the first one is
-# there soon.
+    from PIL.Image import Image
+    from typing_extensions import Unpack
+
+# Size of blocks of decoded images. Larger blocks cost less; the first block is small, so that it is
+# available early.
 _BLOCK_BYTES = 16 * 1024**2
 _FIRST_BLOCK_FILES = 64
-# What an image file takes in memory compared with the disk, where nothing better is known.
+# Default ratio of an image's size in memory to its file size.
 _DECODED_RATIO = 6
 _CHANNELS = {
     "1": 1,
@@ -48,10 +52,11 @@ class ImageDatasource(FileBasedDatasource):
     """Reads images.
 
     Args:
-        paths: As `FileBasedDatasource` takes them. size: Height and width that every image is
-        resized to, bilinearly; None leaves them, so that the column may be ragged. mode: Pillow's
-        mode that every image is converted to ("RGB", "L", …); None leaves them.
-        file_based_datasource_kwargs: As `FileBasedDatasource` takes them.
+        paths: See `FileBasedDatasource`.
+        size: Height and width to resize every image to, bilinearly; None keeps the sizes, and the
+            column may be ragged.
+        mode: Pillow mode to convert every image to ("RGB", "L", …); None keeps the modes.
+        options: See `FileBasedDatasource`.
 
     Raises:
         ImportError: pillow is not installed.
@@ -63,17 +68,15 @@ class ImageDatasource(FileBasedDatasource):
 
     def __init__(
         self,
-        paths: Any,
+        paths: filesystems.Paths,
         size: tuple[int, int] | None = None,
         mode: str | None = None,
-        **file_based_datasource_kwargs: Any,
+        **options: Unpack[FileSourceOptions],
     ) -> None:
         load("PIL.Image", purpose="read_images", install="syncline[images]")
         if size is not None and (len(size) != 2 or min(size) <= 0):
-            raise ValueError(
-                f"size={size}: it is the height and the width of the images, both above 0"
-            )
-        super().__init__(paths, **file_based_datasource_kwargs)
+            raise ValueError(f"size={size}: pass a height and a width of at least 1")
+        super().__init__(paths, **options)
         self.size = None if size is None else (int(size[0]), int(size[1]))
         self.mode = mode
 
@@ -81,13 +84,13 @@ class ImageDatasource(FileBasedDatasource):
         decoder = ImageDecoder(self.size, self.mode)
         start, count = 0, _FIRST_BLOCK_FILES
         while start < len(files):
-            run = files[start : start + count]
+            group = files[start : start + count]
             array = decoder.decode_all(
-                ((self._file_bytes(file), file.path) for file in run), len(run)
+                ((self._file_bytes(file), file.path) for file in group), len(group)
             )
-            yield self._decorated_rows(blocks.from_batch({"image": array}), run)
-            start += len(run)
-            image_bytes = max(1, sum(image.nbytes for image in array) // len(run))
+            yield self._with_path_columns_by_row(blocks.from_batch({"image": array}), group)
+            start += len(group)
+            image_bytes = max(1, sum(image.nbytes for image in array) // len(group))
             count = max(1, min(_BLOCK_BYTES // image_bytes, 4 * count))
 
     def _rows_per_file(self) -> int:
@@ -108,7 +111,7 @@ class ImageDecoder:
 
     Args:
         size: Height and width to resize to, or None.
-        mode: Pillow's mode to convert to, or None.
+        mode: Pillow mode to convert to, or None.
     """
 
     def __init__(self, size: tuple[int, int] | None = None, mode: str | None = None) -> None:
@@ -117,15 +120,16 @@ class ImageDecoder:
         self._pillow = load("PIL.Image", purpose="decoding images", install="syncline[images]")
         self._jpeg = _simplejpeg() if mode in (None, "RGB", "L") else None
 
-    def decode(self, content: bytes, name: str, room: np.ndarray | None = None) -> np.ndarray:
-        """One image, uint8 for most modes. ValueError names the file if it is none.
+    def decode(self, content: bytes, name: str, buffer: np.ndarray | None = None) -> np.ndarray:
+        """Decode one image, to uint8 for most modes. Raises ValueError if it is no image.
 
         Args:
-            content: Of the file. name: Its name, for the error. room: Where to put the image if its
-            shape fits; whether that was done shows in `room` being returned.
+            content: Content of the file.
+            name: Name of the file, for errors.
+            buffer: Array to decode into if its shape matches; it is the return value then.
         """
         try:
-            jpeg = self._decode_jpeg(content, room if self._size is None else None)
+            jpeg = self._decode_jpeg(content, buffer if self._size is None else None)
             if jpeg is not None:
                 return (
                     jpeg
@@ -138,24 +142,24 @@ class ImageDecoder:
             )
         except self._pillow.UnidentifiedImageError as error:
             raise ValueError(
-                f"{name} cannot be read as an image: it is none, or of a format that pillow does not know"
+                f"{name} cannot be read as an image: pillow does not recognize its format"
             ) from error
         except (OSError, ValueError, SyntaxError) as error:
             raise ValueError(f"{name} cannot be read as an image: {error}") from error
 
     def decode_all(self, contents: Iterator[tuple[bytes, str]], count: int) -> np.ndarray:
-        """Images `(count, height, width[, channels])`, or an array of objects where their shapes
-        differ.
+        """Decode `count` images to `(count, height, width[, channels])`, or to an array of objects
+        if their shapes differ.
 
         Args:
             contents: Content and name of each file.
-            count: How many there are.
+            count: Number of files.
         """
         images: np.ndarray | None = None
         for index, (content, name) in enumerate(contents):
-            room = None if images is None or images.dtype != np.uint8 else images[index]
-            image = self.decode(content, name, room)
-            if image is room:
+            buffer = None if images is None or images.dtype != np.uint8 else images[index]
+            image = self.decode(content, name, buffer)
+            if image is buffer:
                 continue
             if images is None:
                 images = np.empty((count, *image.shape), image.dtype)
@@ -167,25 +171,25 @@ class ImageDecoder:
         assert images is not None
         return images
 
-    def _decode_jpeg(self, content: bytes, room: np.ndarray | None) -> np.ndarray | None:
-        """The image, or None where pillow is asked: no JPEG, a damaged one, or colours that
-        simplejpeg would turn into others.
+    def _decode_jpeg(self, content: bytes, buffer: np.ndarray | None) -> np.ndarray | None:
+        """Decode with simplejpeg; None for other formats, damaged images, and color spaces that
+        simplejpeg converts differently.
         """
         if self._jpeg is None or not content.startswith(_JPEG):
             return None
         try:
-            height, width, colours, _ = self._jpeg.decode_jpeg_header(content)
-            if colours == "Gray" and self._mode in (None, "L"):
+            height, width, color_space, _ = self._jpeg.decode_jpeg_header(content)
+            if color_space == "Gray" and self._mode in (None, "L"):
                 gray: np.ndarray = self._jpeg.decode_jpeg(content, "GRAY")
                 return gray[:, :, 0]
-            if colours not in ("YCbCr", "Gray") or self._mode == "L":
+            if color_space not in ("YCbCr", "Gray") or self._mode == "L":
                 return None
-            if room is not None and room.shape == (height, width, 3):
-                self._jpeg.decode_jpeg(content, "RGB", buffer=room)
-                return room
+            if buffer is not None and buffer.shape == (height, width, 3):
+                self._jpeg.decode_jpeg(content, "RGB", buffer=buffer)
+                return buffer
             rgb: np.ndarray = self._jpeg.decode_jpeg(content, "RGB")
         except ValueError:
-            return None  # pillow knows what can be forgiven
+            return None  # pillow tolerates some damage
         return rgb
 
     def _resized(self, image: Image) -> Image:
@@ -196,11 +200,12 @@ class ImageDecoder:
         )
 
 
-def _simplejpeg() -> Any:
+def _simplejpeg() -> ModuleType | None:
     try:
-        return load("simplejpeg", purpose="fast JPEG", install="syncline[images]")
+        module: ModuleType = load("simplejpeg", purpose="fast JPEG", install="syncline[images]")
     except ImportError:
-        return None  # pillow decodes JPEG as well, at half the speed
+        return None  # pillow decodes JPEG at half the speed
+    return module
 
 
 def _as_objects(images: np.ndarray, filled: int) -> np.ndarray:

@@ -1,21 +1,25 @@
-"""Reading JSON files: one object a line (streamed), or one document that holds a list of objects or
-a single one.
+"""Read JSON files: one object per line (streamed), or one document with a list of objects or a
+single object.
 """
 
 from __future__ import annotations
 
 import json as python_json
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyarrow import json
 
 from syncline.data.columnar import block as blocks
-from syncline.data.io.sources.file_based_datasource import FileBasedDatasource
+from syncline.data.io import filesystem as filesystems
+from syncline.data.io.sources.file_based_datasource import FileBasedDatasource, FileSourceOptions
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 _CHUNK_BYTES = 16 * 1024**2
-# Arrow refuses pieces of 2 GiB and more.
+# Arrow rejects blocks of 2 GiB and more.
 _LARGEST_CHUNK_BYTES = 2**31 - 2
 
 
@@ -23,25 +27,26 @@ class JSONDatasource(FileBasedDatasource):
     """Reads JSON files.
 
     Args:
-        paths: As `FileBasedDatasource` takes them. lines: The files hold one object a line. False
-        looks at the first character: "[" begins a document. arrow_json_args: `read_options` and
-        `parse_options` of `pyarrow.json`. file_based_datasource_kwargs: As `FileBasedDatasource`
-        takes them.
+        paths: See `FileBasedDatasource`.
+        lines: True if the files hold one object per line. False detects it: a file that begins
+            with "[" is one document.
+        arrow_json_args: `read_options` and `parse_options` of `pyarrow.json`.
+        options: See `FileBasedDatasource`.
     """
 
     _FILE_EXTENSIONS = [
-        f"{name}{packed}"
-        for packed in ("", ".gz", ".br", ".zst", ".lz4")
+        f"{name}{compression}"
+        for compression in ("", ".gz", ".br", ".zst", ".lz4")
         for name in ("json", "jsonl")
     ]
 
     def __init__(
         self,
-        paths: Any,
+        paths: filesystems.Paths,
         *,
         lines: bool = False,
         arrow_json_args: dict[str, Any] | None = None,
-        **file_based_datasource_kwargs: Any,
+        **options: Unpack[FileSourceOptions],
     ) -> None:
         arguments = dict(arrow_json_args or {})
         self.lines = lines
@@ -50,9 +55,10 @@ class JSONDatasource(FileBasedDatasource):
         arguments.pop("memory_pool", None)
         if arguments:
             raise TypeError(
-                f"read_json got {sorted(arguments)}: it takes read_options and parse_options of pyarrow.json"
+                f"read_json got {sorted(arguments)}: it accepts read_options and parse_options of "
+                "pyarrow.json"
             )
-        super().__init__(paths, **file_based_datasource_kwargs)
+        super().__init__(paths, **options)
 
     def _read_stream(self, f: pa.NativeFile, path: str) -> Iterator[pa.Table]:
         head = f.read(_CHUNK_BYTES)
@@ -60,25 +66,25 @@ class JSONDatasource(FileBasedDatasource):
             yield self._document(head + f.read(), path)
             return
         try:
-            yield from self._pieces(head, f)
+            yield from self._parsed_lines(head, f)
         except _NotLines as error:
             if self.lines:
                 raise _unreadable(path, error) from error
             yield self._document(error.text + f.read(), path)
 
-    def _pieces(self, head: bytes, f: pa.NativeFile) -> Iterator[pa.Table]:
-        """Tables of whole lines. `_NotLines` if the first piece shows that objects span lines."""
+    def _parsed_lines(self, head: bytes, f: pa.NativeFile) -> Iterator[pa.Table]:
+        """Yield tables of whole lines. Raises `_NotLines` if the first lines are no objects."""
         rest, chunk, first = b"", head, True
         while chunk or rest:
             following = f.read(_CHUNK_BYTES) if chunk else b""
             text = rest + chunk
-            cut = text.rfind(b"\n") + 1 if following else len(text)
-            if cut == 0 and len(text) > _LARGEST_CHUNK_BYTES:
+            end = text.rfind(b"\n") + 1 if following else len(text)
+            if end == 0 and len(text) > _LARGEST_CHUNK_BYTES:
                 raise pa.ArrowInvalid(f"a line is longer than {_LARGEST_CHUNK_BYTES} bytes")
-            piece, rest = text[:cut], text[cut:]
-            if piece.strip():
+            lines, rest = text[:end], text[end:]
+            if lines.strip():
                 try:
-                    yield self._parse(piece)
+                    yield self._parse(lines)
                 except pa.ArrowInvalid as error:
                     if not first:
                         raise
@@ -87,7 +93,7 @@ class JSONDatasource(FileBasedDatasource):
             chunk = following
 
     def _parse(self, lines: bytes) -> pa.Table:
-        # The piece is one block to Arrow, so that no object straddles two of them.
+        # One Arrow block, so that no object crosses a block boundary.
         options = json.ReadOptions(use_threads=True, block_size=max(len(lines), 1))
         return json.read_json(
             pa.BufferReader(lines), read_options=options, parse_options=self.parse_options
@@ -101,7 +107,8 @@ class JSONDatasource(FileBasedDatasource):
         rows = [document] if isinstance(document, dict) else document
         if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
             raise ValueError(
-                f"{path} holds {type(document).__name__} in JSON, and rows need objects: one a line, or a list of them"
+                f"{path} holds {type(document).__name__} in JSON, but rows must be objects: one "
+                "per line, or a list of objects"
             )
         try:
             return blocks.from_rows(rows)
@@ -117,7 +124,7 @@ class JSONDatasource(FileBasedDatasource):
 
 
 class _NotLines(ValueError):
-    """Arrow cannot read the beginning as objects one a line."""
+    """The beginning of a file is not one object per line."""
 
     def __init__(self, text: bytes, message: str) -> None:
         super().__init__(message)

@@ -1,10 +1,10 @@
-"""Reading Lance datasets, a task for each run of fragments. Needs the library `pylance`."""
+"""Read Lance datasets, with a task for each group of fragments. Needs the library `pylance`."""
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -17,7 +17,8 @@ from syncline.optional import load
 if TYPE_CHECKING:
     from syncline.data.columnar.expressions import Expr
 
-_PATTERNS = (r"LanceError\(IO\)",)
+_TRANSIENT_ERRORS = (r"LanceError\(IO\)",)
+_LANCE = {"purpose": "read_lance", "install": "pylance"}
 
 
 class LanceDatasource(Datasource):
@@ -25,11 +26,11 @@ class LanceDatasource(Datasource):
 
     Args:
         uri: Path or URI, or several.
-        version: Number or tag of the version; the newest if None.
+        version: Number or tag of the version; the latest if None.
         columns: Names of the columns to read; None for all.
         filter: A condition in SQL.
-        storage_options: For the object store.
-        scanner_options: For Lance's scanner.
+        storage_options: Options of the object store.
+        scanner_options: Options of Lance's scanner.
 
     Raises:
         ImportError: Lance is not installed.
@@ -43,12 +44,12 @@ class LanceDatasource(Datasource):
         columns: Sequence[str] | None = None,
         filter: str | None = None,
         storage_options: Mapping[str, str] | None = None,
-        scanner_options: Mapping[str, Any] | None = None,
+        scanner_options: Mapping[str, object] | None = None,
     ) -> None:
-        lance = load("lance", purpose="read_lance", install="pylance")
+        lance = load("lance", **_LANCE)
         self._uris = [uri] if isinstance(uri, str) else list(uri)
         if not self._uris:
-            raise ValueError("no uri was given: pass a path or a list with at least one")
+            raise ValueError("no uri was given: pass a path or a non-empty list of paths")
         self._storage_options = dict(storage_options or {})
         self._scanner_options = dict(scanner_options or {})
         if filter is not None:
@@ -57,36 +58,34 @@ class LanceDatasource(Datasource):
             lance.dataset(name, version=version, storage_options=self._storage_options)
             for name in self._uris
         ]
-        # The version that was found is read by every task, whatever is written meanwhile.
+        # All tasks read these versions, even if newer ones are written meanwhile.
         self._versions = [dataset.version for dataset in datasets]
         self._schema = schemas.unify(dataset.schema for dataset in datasets)
-        self._rows = [
+        self._rows: list[list[tuple[int, int]]] = [
             [(fragment.fragment_id, fragment.count_rows()) for fragment in dataset.get_fragments()]
             for dataset in datasets
         ]
-        self._patterns = (*_PATTERNS, *DataContext.get_current().retried_io_errors)
+        self._patterns = (*_TRANSIENT_ERRORS, *DataContext.get_current().retried_io_errors)
         if columns is not None:
             self._projection = tuple(columns)
 
     def schema(self) -> pa.Schema:
-        """Of the version that is read."""
+        """Return the schema of the version that is read, after the projection."""
         names = self._schema.names if self._projection is None else self._projection
         return pa.schema([self._schema.field(name) for name in names])
 
     def num_rows(self) -> int | None:
-        """Exact without a filter."""
-        return (
-            None
-            if self._is_filtered()
-            else sum(rows for fragments in self._rows for _, rows in fragments)
-        )
+        """Return the exact number without a filter."""
+        if self._is_filtered():
+            return None
+        return sum(rows for fragments in self._rows for _, rows in fragments)
 
     def input_files(self) -> list[str]:
-        """The URIs."""
+        """Return the URIs."""
         return list(self._uris)
 
     def identity(self) -> str:
-        """Of the versions, which never change."""
+        """Return a digest of the URIs, the versions, which are immutable, and the read options."""
         return digest(
             "Lance",
             self._uris,
@@ -97,16 +96,17 @@ class LanceDatasource(Datasource):
         )
 
     def supports_projection_pushdown(self) -> bool:
-        """Other columns are not read."""
+        """True: only the projected columns are read."""
         return True
 
     def supports_predicate_pushdown(self) -> bool:
-        """Lance evaluates it."""
+        """True unless the scanner has a filter already: Lance evaluates the predicate."""
         return "filter" not in self._scanner_options
 
     def apply_predicate(self, predicate_expr: Expr) -> LanceDatasource:
-        """A copy that reads only rows for which the predicate is true. ValueError for one that
-        Arrow cannot evaluate.
+        """Return a copy that reads only matching rows.
+
+        Raises ValueError for a predicate that Arrow cannot evaluate.
         """
         predicate_expr.to_pyarrow()
         return super().apply_predicate(predicate_expr)
@@ -117,36 +117,34 @@ class LanceDatasource(Datasource):
         per_task_row_limit: int | None = None,
         data_context: DataContext | None = None,
     ) -> list[ReadTask]:
-        """Runs of fragments, about equal in number."""
-        pieces = [
+        """Return tasks of adjacent fragments, with nearly equal numbers of fragments."""
+        fragments = [
             (index, fragment, rows)
-            for index, fragments in enumerate(self._rows)
-            for fragment, rows in fragments
+            for index, of_dataset in enumerate(self._rows)
+            for fragment, rows in of_dataset
         ]
-        size = max(1, -(-len(pieces) // max(1, parallelism)))
+        size = max(1, -(-len(fragments) // max(1, parallelism)))
         tasks = []
-        for start in range(0, len(pieces), size):
-            run = pieces[start : start + size]
-            rows = None if self._is_filtered() else sum(rows for _, _, rows in run)
+        for start in range(0, len(fragments), size):
+            group = fragments[start : start + size]
             metadata = BlockMetadata(
-                rows,
+                None if self._is_filtered() else sum(rows for _, _, rows in group),
                 None,
-                input_files=tuple(dict.fromkeys(self._uris[index] for index, _, _ in run)),
+                input_files=tuple(dict.fromkeys(self._uris[index] for index, _, _ in group)),
             )
-            read = functools.partial(self._read, [(index, fragment) for index, fragment, _ in run])
             tasks.append(
                 ReadTask(
-                    read,
+                    functools.partial(self._read, [each[:2] for each in group]),
                     metadata,
                     self.schema(),
                     per_task_row_limit,
-                    fragment=f"{run[0][:2]}..{run[-1][:2]}",
+                    fragment=f"{group[0][:2]}..{group[-1][:2]}",
                 )
             )
         return tasks
 
-    def _read(self, run: Sequence[tuple[int, int]]) -> Iterator[pa.Table]:
-        for index, fragment in run:
+    def _read(self, group: Sequence[tuple[int, int]]) -> Iterator[pa.Table]:
+        for index, fragment in group:
             batches = filesystems.iterate_with_retry(
                 functools.partial(self._batches, index, fragment),
                 f"reading {self._uris[index]}",
@@ -156,7 +154,7 @@ class LanceDatasource(Datasource):
                 yield schemas.conform(pa.Table.from_batches([batch]), self.schema())
 
     def _batches(self, index: int, fragment: int) -> Iterator[pa.RecordBatch]:
-        lance = load("lance", purpose="read_lance", install="pylance")
+        lance = load("lance", **_LANCE)
         dataset = lance.dataset(
             self._uris[index], version=self._versions[index], storage_options=self._storage_options
         )

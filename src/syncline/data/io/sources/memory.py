@@ -1,4 +1,4 @@
-"""Rows that are in memory already: items, DataFrames, ndarrays, tables."""
+"""Read rows that are in memory: items, DataFrames, ndarrays, tables."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class MemoryDatasource(Datasource):
-    """Reads tables, one a task.
+    """Reads tables, one per task.
 
     Args:
         tables: The tables.
@@ -39,7 +39,7 @@ class MemoryDatasource(Datasource):
         per_task_row_limit: int | None = None,
         data_context: DataContext | None = None,
     ) -> list[ReadTask]:
-        """A task for each table, whatever `parallelism` is."""
+        """Return a task for each table; `parallelism` is ignored."""
         return [
             ReadTask(
                 functools.partial(_selected, table, self._projection),
@@ -54,11 +54,11 @@ class MemoryDatasource(Datasource):
         ]
 
     def estimate_inmemory_data_size(self) -> int:
-        """Exact."""
+        """Return the exact size."""
         return sum(map(blocks.size_bytes, self._tables))
 
     def schema(self) -> pa.Schema | None:
-        """The schema that holds all tables, None if there is none."""
+        """Return the unified schema of all tables; None if there are no tables."""
         if not self._tables:
             return None
         unified = schemas.unify(table.schema for table in self._tables)
@@ -69,15 +69,15 @@ class MemoryDatasource(Datasource):
         )
 
     def num_rows(self) -> int:
-        """Exact."""
+        """Return the exact number."""
         return sum(table.num_rows for table in self._tables)
 
     def supports_projection_pushdown(self) -> bool:
-        """Other columns do not travel."""
+        """True: only the projected columns are sent to the tasks."""
         return True
 
     def identity(self) -> str:
-        """Of the tables' content."""
+        """Return a digest of the tables' content."""
         sink = pa.BufferOutputStream()
         for table in self._tables:
             with pa.ipc.new_stream(sink, table.schema) as writer:
@@ -90,8 +90,8 @@ def _selected(table: pa.Table, columns: Sequence[str] | None) -> list[pa.Table]:
 
 
 def tables_from_items(items: Sequence[Any], num_blocks: int) -> list[pa.Table]:
-    """At most `num_blocks` tables: mappings are rows, anything else is the value of a column
-    `item`.
+    """Convert items to at most `num_blocks` tables: mappings are rows, other items are values of
+    the column `item`.
     """
     rows = [item if isinstance(item, Mapping) else {"item": item} for item in items]
     return [
@@ -100,19 +100,19 @@ def tables_from_items(items: Sequence[Any], num_blocks: int) -> list[pa.Table]:
     ]
 
 
-def tables_from_pandas(frames: Any) -> list[pa.Table]:
-    """A table for each DataFrame; one or a list of them."""
+def tables_from_pandas(frames: object) -> list[pa.Table]:
+    """Convert a DataFrame or a list of DataFrames to tables."""
     return [blocks.from_batch(frame) for frame in _listed(frames)]
 
 
 def tables_from_numpy(arrays: np.ndarray | Sequence[np.ndarray]) -> list[pa.Table]:
-    """A table with the column `data` for each array `(rows, ...)`; one or a list of them."""
+    """Convert an array `(rows, ...)` or a list of arrays to tables with the column `data`."""
     given = [arrays] if isinstance(arrays, np.ndarray) else list(arrays)
     return [blocks.from_batch({"data": np.asarray(array)}) for array in given]
 
 
-def tables_from_arrow(tables: Any) -> list[pa.Table]:
-    """The tables; one or a list of them. Bytes are tables in Arrow's IPC stream format."""
+def tables_from_arrow(tables: object) -> list[pa.Table]:
+    """Convert a table or a list of tables; bytes are tables in Arrow's IPC stream format."""
     return [
         pa.ipc.open_stream(table).read_all()
         if isinstance(table, bytes)
@@ -122,9 +122,7 @@ def tables_from_arrow(tables: Any) -> list[pa.Table]:
 
 
 def split_tables(tables: Sequence[pa.Table], num_blocks: int) -> list[pa.Table]:
-    """The same rows in the same order in `num_blocks` tables (fewer if there are fewer rows), cut
-    without a copy.
-    """
+    """Split the rows into at most `num_blocks` tables in the same order, without copying."""
     rows = sum(table.num_rows for table in tables)
     return [
         blocks.concat(list(_between(tables, start, end)))

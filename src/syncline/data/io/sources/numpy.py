@@ -1,17 +1,20 @@
-"""Reading `.npy` files: rows of the arrays, in the column `data`."""
+"""Read `.npy` files: rows of the arrays, in the column `data`."""
 
 from __future__ import annotations
 
 import io
 import math
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
 from syncline.data.io import filesystem as filesystems
-from syncline.data.io.sources.file_based_datasource import FileBasedDatasource
+from syncline.data.io.sources.file_based_datasource import FileBasedDatasource, FileSourceOptions
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 _BLOCK_BYTES = 64 * 1024**2
 
@@ -20,10 +23,10 @@ class NumpyDatasource(FileBasedDatasource):
     """Reads arrays `(rows, ...)`.
 
     Args:
-        paths: As `FileBasedDatasource` takes them.
-        numpy_load_args: For `numpy.load`.
-        allow_pickle: Read arrays of objects too, which runs code of whoever wrote the file.
-        file_based_datasource_kwargs: As `FileBasedDatasource` takes them.
+        paths: See `FileBasedDatasource`.
+        numpy_load_args: Arguments of `numpy.load`.
+        allow_pickle: Also read arrays of objects. Unpickling runs code from the file.
+        options: See `FileBasedDatasource`.
     """
 
     _COLUMN_NAME = "data"
@@ -31,12 +34,12 @@ class NumpyDatasource(FileBasedDatasource):
 
     def __init__(
         self,
-        paths: Any,
+        paths: filesystems.Paths,
         numpy_load_args: dict[str, Any] | None = None,
         allow_pickle: bool = False,
-        **file_based_datasource_kwargs: Any,
+        **options: Unpack[FileSourceOptions],
     ) -> None:
-        super().__init__(paths, **file_based_datasource_kwargs)
+        super().__init__(paths, **options)
         self.numpy_load_args = {
             name: value for name, value in (numpy_load_args or {}).items() if name != "allow_pickle"
         }
@@ -45,17 +48,16 @@ class NumpyDatasource(FileBasedDatasource):
     def _read_stream(self, f: pa.NativeFile, path: str) -> Iterator[dict[str, np.ndarray]]:
         array = self._load(f, path)
         if not isinstance(array, np.ndarray) or array.ndim == 0:
-            raise ValueError(
-                f"{path} holds {'one number' if isinstance(array, np.ndarray) else 'no array'}, and rows need an array (rows, …)"
-            )
-        # Pieces of a mapped file are copied when they are needed, so that a file may be larger than
-        # memory, and may change afterwards.
+            found = "a scalar" if isinstance(array, np.ndarray) else "no array"
+            raise ValueError(f"{path} holds {found}, but rows need an array (rows, …)")
+        # Copied slice by slice from the memory map, so that a file may be larger than memory and
+        # may change afterwards.
         row_bytes = max(1, array.dtype.itemsize * math.prod(array.shape[1:]))
         rows = max(1, _BLOCK_BYTES // row_bytes)
         for start in range(0, max(1, len(array)), rows):
             yield {"data": np.array(array[start : start + rows])}
 
-    def _load(self, f: pa.NativeFile, path: str) -> Any:
+    def _load(self, f: pa.NativeFile, path: str) -> object:
         arguments = {**self.numpy_load_args, "allow_pickle": self.allow_pickle}
         try:
             if (
@@ -67,9 +69,9 @@ class NumpyDatasource(FileBasedDatasource):
             return np.load(io.BytesIO(f.read()), **arguments)
         except (ValueError, EOFError) as error:
             if "object" in str(error).lower() and not self.allow_pickle:
-                hint = "pass allow_pickle=True if you trust the file"
                 raise ValueError(
-                    f"{path} cannot be read as an array: it holds Python objects ({hint}), or is no .npy file"
+                    f"{path} cannot be read as an array: it holds Python objects (pass "
+                    "allow_pickle=True if you trust the file), or is no .npy file"
                 ) from error
             raise ValueError(f"{path} cannot be read as an array: {error}") from error
 

@@ -1,43 +1,47 @@
-"""Reading ORC files, stripe by stripe, only the columns that are needed."""
+"""Read ORC files, stripe by stripe, only the projected columns."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from pyarrow import fs as pyarrow_fs
 from pyarrow import orc
 
 from syncline.data.columnar import block as blocks
-from syncline.data.io.sources.file_based_datasource import FileBasedDatasource
+from syncline.data.io import filesystem as filesystems
+from syncline.data.io.sources.file_based_datasource import FileBasedDatasource, FileSourceOptions
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 
 class ORCDatasource(FileBasedDatasource):
-    """Reads ORC files. Arguments as `FileBasedDatasource` takes them; a file that is no ORC fails
-    here if it is the first.
+    """Reads ORC files. Arguments: see `FileBasedDatasource`. The first file is opened at
+    construction, for the schema.
     """
 
     _FILE_EXTENSIONS = ["orc"]
 
-    def __init__(self, paths: Any, **file_based_datasource_kwargs: Any) -> None:
-        super().__init__(paths, **file_based_datasource_kwargs)
+    def __init__(self, paths: filesystems.Paths, **options: Unpack[FileSourceOptions]) -> None:
+        super().__init__(paths, **options)
         first = self._files[0].path
         with self._open_input_source(self._filesystem, first) as file:
-            table = self._opened(file, first).schema.empty_table()
-        self._schema = self._decorated(table, first).schema
+            table = self._orc_file(file, first).schema.empty_table()
+        self._schema = self._with_path_columns(table, first).schema
 
     def supports_projection_pushdown(self) -> bool:
-        """Columns that are not needed are not decoded."""
+        """True: only the projected columns are decoded."""
         return True
 
     def _open_input_source(
-        self, filesystem: pyarrow_fs.FileSystem, path: str, **open_args: Any
+        self, filesystem: pyarrow_fs.FileSystem, path: str, **open_args: object
     ) -> pa.NativeFile:
         return filesystem.open_input_file(path)
 
     def _read_stream(self, f: pa.NativeFile, path: str) -> Iterator[pa.Table]:
-        file = self._opened(f, path)
+        file = self._orc_file(f, path)
         columns = (
             None
             if self._projection is None
@@ -57,11 +61,11 @@ class ORCDatasource(FileBasedDatasource):
                 schema.names
             )
 
-    def _decorated(self, table: pa.Table, path: str) -> pa.Table:
-        table = super()._decorated(table, path)
+    def _with_path_columns(self, table: pa.Table, path: str) -> pa.Table:
+        table = super()._with_path_columns(table, path)
         return table if self._projection is None else table.select(list(self._projection))
 
-    def _opened(self, f: pa.NativeFile, path: str) -> orc.ORCFile:
+    def _orc_file(self, f: pa.NativeFile, path: str) -> orc.ORCFile:
         try:
             return orc.ORCFile(f)
         except (pa.ArrowInvalid, OSError) as error:

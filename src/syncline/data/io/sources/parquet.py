@@ -1,102 +1,108 @@
-"""Reading Parquet: only the files, row groups and columns that are needed, with exact numbers of
-rows from the footers.
+"""Read Parquet: only the files, row groups and columns that are needed, with exact row counts from
+the footers.
 
-A read task is a run of row groups, of about `target_max_block_size` decoded bytes at most, or a
-single larger row group, which is streamed. Partition columns and the column `path` are constants of
-a file to the scan, so that filters on them leave out whole files. Not covered: other table formats
-on top of Parquet.
+A read task is a group of row groups with at most about `target_max_block_size` decoded bytes, or
+one larger row group, which is streamed. Partition columns and the column `path` are constants of a
+file in the scan, so filters on them skip whole files. Not covered: table formats on top of Parquet.
 """
 
 from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import DTypeLike
 
 from syncline.data.columnar import schemas, tensors
 from syncline.data.columnar.schemas import SchemaMismatchError, UnknownColumnError
 from syncline.data.context import DataContext
 from syncline.data.io import filesystem as filesystems
 from syncline.data.io.sources.datasource import BlockMetadata, ReadTask
-from syncline.data.io.sources.file_based_datasource import FileBasedDatasource, joined
+from syncline.data.io.sources.file_based_datasource import (
+    FileBasedDatasource,
+    FileSourceOptions,
+    merge_small_tables,
+)
 from syncline.data.io.sources.file_listing import FileInfo
-from syncline.data.io.sources.partitioning import HIVE, Partitioning
+from syncline.data.io.sources.partitioning import HIVE, PartitionValues
 from syncline.optional import arrow_dataset
 
 if TYPE_CHECKING:
     import pyarrow.dataset as pyarrow_dataset
+    from typing_extensions import Unpack
 
     from syncline.data.columnar.expressions import Expr
 
-TensorColumnSchema = Mapping[str, tuple[Any, tuple[int, ...]]]
+TensorColumnSchema = Mapping[str, tuple[DTypeLike, tuple[int, ...]]]
 """Column of bytes -> (dtype, shape) of the array that each value holds in C order."""
+T = TypeVar("T")
 
-# As many footers are read when the dataset is made, which finds files that do not fit; the others
-# wait until they are needed.
+# Number of footers that are read when the dataset is created, to detect files that do not match.
+# The other footers are read when they are needed.
 _FOOTERS_AT_ONCE = 256
 _THREADS = 16
-# Bytes of one value of Parquet's physical types; None where the values say themselves.
+# Bytes of a value of Parquet's physical types with fixed width.
 _WIDTHS = {"BOOLEAN": 0.125, "INT32": 4, "INT64": 8, "INT96": 8, "FLOAT": 4, "DOUBLE": 8}
-# Short text that is written once for many rows takes more room when it is read; of long values
-# (images) there is a dictionary page only until the writer gives it up.
+# Dictionary encoding stores repeated short text once, so it needs more room when it is decoded. For
+# long values (images) writers give up the dictionary after its first page.
 _DICTIONARY_RATIO = 3
 _LONG_VALUE_BYTES = 32
 
 
 @dataclass(frozen=True, kw_only=True)
-class Piece:
+class FilePart:
     """Row groups of one file that are read together."""
 
     path: str
-    """The file."""
+    """Path of the file."""
     row_groups: tuple[int, ...]
-    """Numbers of the row groups within it."""
+    """Indices of the row groups in the file."""
     num_rows: int
-    """Rows in them, before any filter."""
+    """Rows before any filter."""
     decoded_bytes: int
-    """About how many bytes they take in memory."""
+    """Approximate size in memory."""
 
 
 class ParquetDatasource(FileBasedDatasource):
     """Reads Parquet files.
 
     Args:
-        paths: As `FileBasedDatasource` takes them. columns: Names of the columns to read, in this
-        order; None for all. tensor_column_schema: Columns of bytes that become tensors.
-        arrow_parquet_args: `filter` (a pyarrow expression), `schema` (what the files are read as),
-        `batch_size` (rows), `use_threads` (of
-            Arrow within one read task) and the options of
+        paths: See `FileBasedDatasource`.
+        columns: Names of the columns to read, in this order; None for all.
+        tensor_column_schema: Columns of bytes to decode as tensors.
+        arrow_parquet_args: `filter` (a pyarrow expression), `schema` (to read the files with),
+            `batch_size` (rows), `use_threads` (of Arrow within a read task) and the options of
             `pyarrow.dataset.ParquetFragmentScanOptions`.
-        partitioning: Columns that stand in the paths; a column that the file has itself counts
-        more. file_based_datasource_kwargs: As `FileBasedDatasource` takes them.
+        options: See `FileBasedDatasource`. `partitioning` is `HIVE` by default; a column in the
+            file has priority over one in the path.
 
     Raises:
         FileNotFoundError: A path does not exist.
-        ValueError: A file is no Parquet.
-        UnknownColumnError: A column that the files do not have.
-        SchemaMismatchError: Files whose schemas do not fit together; the text names them.
+        ValueError: A file is not a Parquet file.
+        UnknownColumnError: The files do not have a column.
+        SchemaMismatchError: The schemas of the files cannot be unified.
     """
 
     _FILE_EXTENSIONS = ["parquet"]
 
     def __init__(
         self,
-        paths: Any,
+        paths: filesystems.Paths,
         *,
         columns: Sequence[str] | None = None,
         tensor_column_schema: TensorColumnSchema | None = None,
         arrow_parquet_args: Mapping[str, Any] | None = None,
-        partitioning: Partitioning | None = HIVE,
-        **file_based_datasource_kwargs: Any,
+        **options: Unpack[FileSourceOptions],
     ) -> None:
-        super().__init__(paths, partitioning=partitioning, **file_based_datasource_kwargs)
+        options.setdefault("partitioning", HIVE)
+        super().__init__(paths, **options)
         arguments = dict(arrow_parquet_args or {})
         self._scan_filter: pc.Expression | None = arguments.pop("filter", None)
         self._batch_size: int | None = arguments.pop("batch_size", None)
@@ -109,10 +115,14 @@ class ParquetDatasource(FileBasedDatasource):
         }
         self._fragments: dict[str, pyarrow_dataset.ParquetFileFragment] = {}
         self._load(self._files[:_FOOTERS_AT_ONCE])
-        self._file_schema = self._given_schema or self._unified(self._files[:_FOOTERS_AT_ONCE])
+        self._file_schema = self._given_schema or self._unified_schema(
+            self._files[:_FOOTERS_AT_ONCE]
+        )
         self._constant_types = self._constants_of(self._files[0].path)[1]
         self._full_schema = self._with_constants(self._file_schema)
-        self._check_known([*(columns or ()), *self._tensor_columns])
+        for name in [*(columns or ()), *self._tensor_columns]:
+            if name not in self._full_schema.names:
+                raise UnknownColumnError(name, self._full_schema.names)
         if columns is not None:
             self._projection = (
                 *columns,
@@ -120,29 +130,27 @@ class ParquetDatasource(FileBasedDatasource):
             )
 
     def schema(self) -> pa.Schema:
-        """Known from the footers: the files' columns, those of their paths, `path`; after the
-        projection.
-        """
+        """Return the columns of the files, of their paths and `path`, after the projection."""
         names = self._full_schema.names if self._projection is None else self._projection
         return pa.schema([self._tensor_field(self._full_schema.field(name)) for name in names])
 
     def num_rows(self) -> int | None:
-        """Exact without a filter; reads the footers that have not been read yet."""
+        """Return the exact number without a filter. Reads the footers that are still missing."""
         if self._predicate_expr is not None or self._scan_filter is not None:
             return None
         self._load(self._files)
         return sum(int(self._fragments[file.path].metadata.num_rows) for file in self._files)
 
     def estimate_inmemory_data_size(self) -> int | None:
-        """From the footers that were read; the rest by their files' sizes."""
+        """Estimate from the footers read so far, and from the file sizes for the other files."""
         known = [file for file in self._files if file.path in self._fragments]
         if not known:
             return None
         ratio = self._ratio()
         decoded = sum(
-            piece.decoded_bytes
+            part.decoded_bytes
             for file in known
-            for piece in self._row_groups(file.path, None, ratio)
+            for part in self._row_groups(file.path, None, ratio)
         )
         sizes = [file.size for file in self._files]
         if len(known) == len(self._files) or any(size is None for size in sizes):
@@ -154,24 +162,23 @@ class ParquetDatasource(FileBasedDatasource):
         )
 
     def supports_projection_pushdown(self) -> bool:
-        """Other columns are not read."""
+        """True: only the projected columns are read."""
         return True
 
     def supports_predicate_pushdown(self) -> bool:
-        """Row groups whose statistics rule the predicate out are not read, nor files whose paths
-        do.
-        """
+        """True: row groups and files are skipped if statistics or paths rule out the predicate."""
         return True
 
     def apply_predicate(self, predicate_expr: Expr) -> ParquetDatasource:
-        """A copy that reads only rows for which the predicate is true. ValueError for one that
-        Arrow cannot evaluate, see `to_arrow`.
+        """Return a copy that reads only matching rows.
+
+        Raises ValueError for a predicate that Arrow cannot evaluate.
         """
         predicate_expr.to_pyarrow()
         return super().apply_predicate(predicate_expr)
 
     def supports_limit_pushdown(self) -> bool:
-        """Footers behind the limit are not read."""
+        """True: footers after the limit are not read."""
         return True
 
     def get_read_tasks(
@@ -180,66 +187,68 @@ class ParquetDatasource(FileBasedDatasource):
         per_task_row_limit: int | None = None,
         data_context: DataContext | None = None,
     ) -> list[ReadTask]:
-        """Runs of row groups, about equal in decoded bytes."""
+        """Return tasks of adjacent row groups, with nearly equal decoded sizes."""
         context = data_context or DataContext.get_current()
-        pieces = self._pieces(context)
-        total = sum(piece.decoded_bytes for piece in pieces)
+        parts = self._parts(context)
+        total = sum(part.decoded_bytes for part in parts)
         limit = context.target_max_block_size or math.inf
         target = min(limit, total / max(1, parallelism))
         reader = self._reader()
         batch_bytes = context.target_max_block_size
         return [
-            self._task(run, functools.partial(reader._read, run, batch_bytes), per_task_row_limit)
-            for run in _runs(pieces, target)
+            self._task(
+                group, functools.partial(reader._read, group, batch_bytes), per_task_row_limit
+            )
+            for group in _grouped(parts, target)
         ]
 
     def _task(
         self,
-        run: Sequence[Piece],
+        group: Sequence[FilePart],
         read: functools.partial[Iterator[pa.Table]],
         row_limit: int | None,
     ) -> ReadTask:
         exact = self._filter() is None
         metadata = BlockMetadata(
-            num_rows=sum(piece.num_rows for piece in run) if exact else None,
-            size_bytes=sum(piece.decoded_bytes for piece in run),
-            input_files=tuple(dict.fromkeys(piece.path for piece in run)),
+            num_rows=sum(part.num_rows for part in group) if exact else None,
+            size_bytes=sum(part.decoded_bytes for part in group),
+            input_files=tuple(dict.fromkeys(part.path for part in group)),
         )
-        first, last = run[0], run[-1]
-        name = f"{first.path}#{first.row_groups[0]}..{'' if last.path == first.path else last.path}#{last.row_groups[-1]}"
+        first, last = group[0], group[-1]
+        last_path = "" if last.path == first.path else last.path
+        name = f"{first.path}#{first.row_groups[0]}..{last_path}#{last.row_groups[-1]}"
         return ReadTask(read, metadata, self.schema(), row_limit, fragment=name)
 
-    # From files to row groups
-
-    def _pieces(self, context: DataContext) -> list[Piece]:
-        """The row groups to read, in order, one a piece."""
+    def _parts(self, context: DataContext) -> list[FilePart]:
+        """Return the row groups to read, in order, one per part."""
         files = [file for file in self.ordered_files(context) if self._may_match(file.path)]
-        found: list[Piece] = []
+        found: list[FilePart] = []
         expression, ratio = self._filter(), self._ratio()
         left = math.inf if self._row_limit is None or expression is not None else self._row_limit
         for start in range(0, len(files), _FOOTERS_AT_ONCE):
             batch = files[start : start + _FOOTERS_AT_ONCE]
             self._load(batch)
             for file in batch:
-                for piece in self._row_groups(file.path, expression, ratio):
+                for part in self._row_groups(file.path, expression, ratio):
                     if left <= 0:
                         return found
-                    found.append(piece)
-                    left -= piece.num_rows
+                    found.append(part)
+                    left -= part.num_rows
         return found
 
-    def _row_groups(self, path: str, expression: pc.Expression | None, ratio: float) -> list[Piece]:
+    def _row_groups(
+        self, path: str, expression: pc.Expression | None, ratio: float
+    ) -> list[FilePart]:
         fragment = self._fragments[path]
         if expression is not None:
             schema = self._scan_schema(fragment.physical_schema)
-            # With the constants of the path, which loading left out because they need the schema of
-            # all files.
+            # Rebuilt with the constants of the path, which need the schema of all files.
             fragment = self._fragment(path, tuple(range(fragment.metadata.num_row_groups)))
-            fragment = self._explained(
+            fragment = self._with_path_in_errors(
                 path, lambda: fragment.subset(filter=expression, schema=schema)
             )
         return [
-            Piece(
+            FilePart(
                 path=path,
                 row_groups=(group.id,),
                 num_rows=group.num_rows,
@@ -250,9 +259,7 @@ class ParquetDatasource(FileBasedDatasource):
         ]
 
     def _may_match(self, path: str) -> bool:
-        """False if the constants of a file rule out the predicate, so that its footer need not be
-        read.
-        """
+        """Return False if the constants of a file rule out the predicate."""
         if self._predicate_expr is None or not self._constant_types:
             return True
         values, types = self._constants_of(path)
@@ -270,7 +277,7 @@ class ParquetDatasource(FileBasedDatasource):
         return all(pc.all(part.evaluate(row)).as_py() for part in parts)
 
     def _ratio(self) -> float:
-        """Decoded bytes of the columns that are read for each encoded byte of all columns, found
+        """Return decoded bytes of the projected columns per encoded byte of all columns; estimated
         from the first row group.
         """
         self._load(self._files[:1])
@@ -287,12 +294,8 @@ class ParquetDatasource(FileBasedDatasource):
         ]
         return sum(map(_decoded_bytes, wanted)) / max(1, int(group.total_byte_size))
 
-    # Footers and schemas
-
     def _load(self, files: Sequence[FileInfo]) -> None:
-        """Read the footers that have not been read yet. ValueError names a file that is no
-        Parquet.
-        """
+        """Read the footers that are still missing."""
         missing = [file.path for file in files if file.path not in self._fragments]
         if not missing:
             return
@@ -310,30 +313,28 @@ class ParquetDatasource(FileBasedDatasource):
             fragment.ensure_complete_metadata()
             return fragment
 
-        return self._explained(
+        return self._with_path_in_errors(
             path, lambda: filesystems.call_with_retry(read, f"reading {path}", self._patterns)
         )
 
-    def _unified(self, files: Sequence[FileInfo]) -> pa.Schema:
+    def _unified_schema(self, files: Sequence[FileInfo]) -> pa.Schema:
         unified = self._fragments[files[0].path].physical_schema.remove_metadata()
         for file in files[1:]:
-            unified = self._joined_schema(unified, file.path)
+            own = self._fragments[file.path].physical_schema
+            if own.equals(unified):
+                continue
+            try:
+                unified = schemas.unify([unified, own])
+            except SchemaMismatchError as error:
+                raise SchemaMismatchError(
+                    f"the schema of {file.path} does not match the files before it, such as "
+                    f"{files[0].path}: {error}"
+                ) from error
         return unified
 
-    def _joined_schema(self, known: pa.Schema, path: str) -> pa.Schema:
-        own = self._fragments[path].physical_schema
-        if own.equals(known):
-            return known
-        try:
-            return schemas.unify([known, own])
-        except SchemaMismatchError as error:
-            raise SchemaMismatchError(
-                f"{path} does not fit the files before it, such as {self._files[0].path}: {error}"
-            ) from error
-
-    def _constants_of(self, path: str) -> tuple[dict[str, Any], dict[str, pa.DataType]]:
-        """Values and types of the columns that one file's path gives."""
-        values: dict[str, Any] = {} if self._parser is None else self._parser(path)
+    def _constants_of(self, path: str) -> tuple[PartitionValues, dict[str, pa.DataType]]:
+        """Return values and types of the columns that the path of one file defines."""
+        values: PartitionValues = {} if self._parser is None else self._parser(path)
         values = {
             name: value for name, value in values.items() if name not in self._file_schema.names
         }
@@ -348,9 +349,7 @@ class ParquetDatasource(FileBasedDatasource):
         return schema
 
     def _scan_schema(self, physical: pa.Schema) -> pa.Schema:
-        """The full schema in the types of one file: what differs is converted after the scan,
-        tensors included.
-        """
+        """Return the full schema in the types of one file; types are converted after the scan."""
         if self._given_schema is not None:
             return self._full_schema
         return pa.schema(
@@ -359,13 +358,6 @@ class ParquetDatasource(FileBasedDatasource):
                 for field in self._full_schema
             ]
         )
-
-    def _check_known(self, names: Sequence[str]) -> None:
-        for name in names:
-            if name not in self._full_schema.names:
-                raise UnknownColumnError(name, self._full_schema.names)
-
-    # Reading
 
     def _filter(self) -> pc.Expression | None:
         predicate = None if self._predicate_expr is None else self._predicate_expr.to_pyarrow()
@@ -397,42 +389,47 @@ class ParquetDatasource(FileBasedDatasource):
         reader._fragments = {}
         return reader
 
-    def _read(self, run: Sequence[Piece], batch_bytes: int | None) -> Iterator[pa.Table]:
-        return joined(table for piece in run for table in self._read_piece(piece, batch_bytes))
+    def _read(self, group: Sequence[FilePart], batch_bytes: int | None) -> Iterator[pa.Table]:
+        return merge_small_tables(
+            table for part in group for table in self._read_part(part, batch_bytes)
+        )
 
-    def _read_piece(self, piece: Piece, batch_bytes: int | None) -> Iterator[pa.Table]:
+    def _read_part(self, part: FilePart, batch_bytes: int | None) -> Iterator[pa.Table]:
         schema = self.schema()
         batches = filesystems.iterate_with_retry(
-            lambda: self._batches_of(piece, batch_bytes), f"reading {piece.path}", self._patterns
+            lambda: self._batches_of(part, batch_bytes), f"reading {part.path}", self._patterns
         )
         try:
             for batch in batches:
                 table = pa.Table.from_batches([batch])
                 for name, (dtype, shape) in self._tensor_columns.items():
                     if name in table.column_names:
-                        table = _with_tensor(table, name, dtype, shape, piece.path)
+                        table = _with_tensor(table, name, dtype, shape, part.path)
                 yield schemas.conform(table, schema)
         except (pa.ArrowInvalid, SchemaMismatchError) as error:
-            raise _unreadable(piece.path, error) from error
+            raise _unreadable(part.path, error) from error
         except IndexError as error:
-            message = f"{piece.path} is not the file that it was when the dataset was made: {error}; make the dataset again"
-            raise OSError(message) from error
+            raise OSError(
+                f"{part.path} has changed since the dataset was created: {error}. Create the "
+                "dataset again"
+            ) from error
         except OSError as error:
             kind = (
                 type(error) if isinstance(error, FileNotFoundError | PermissionError) else OSError
             )
             raise kind(
-                f"{piece.path} cannot be read as Parquet (row groups {list(piece.row_groups)}): {error}"
+                f"{part.path} cannot be read as Parquet (row groups {list(part.row_groups)}): "
+                f"{error}"
             ) from error
 
-    def _batches_of(self, piece: Piece, batch_bytes: int | None) -> Iterator[pa.RecordBatch]:
-        fragment = self._fragment(piece.path, piece.row_groups)
-        # One batch for a whole run if it may be one block: fewer, larger columns are quicker
-        # everywhere after this.
+    def _batches_of(self, part: FilePart, batch_bytes: int | None) -> Iterator[pa.RecordBatch]:
+        fragment = self._fragment(part.path, part.row_groups)
+        # Read everything in one batch if it fits into a block: fewer, larger columns are faster in
+        # all later steps.
         rows = (
-            piece.num_rows
+            part.num_rows
             if batch_bytes is None
-            else min(piece.num_rows, piece.num_rows * batch_bytes // max(1, piece.decoded_bytes))
+            else min(part.num_rows, part.num_rows * batch_bytes // max(1, part.decoded_bytes))
         )
         scanner = fragment.scanner(
             schema=self._scan_schema(fragment.physical_schema),
@@ -449,7 +446,7 @@ class ParquetDatasource(FileBasedDatasource):
         dtype, shape = self._tensor_columns[field.name]
         return pa.field(field.name, pa.fixed_shape_tensor(pa.from_numpy_dtype(dtype), shape))
 
-    def _explained(self, path: str, call: Any) -> Any:
+    def _with_path_in_errors(self, path: str, call: Callable[[], T]) -> T:
         try:
             return call()
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
@@ -463,43 +460,41 @@ class ParquetDatasource(FileBasedDatasource):
         return (str(self._scan_filter), str(self._given_schema), self._tensor_columns)
 
     def __copy__(self) -> ParquetDatasource:
-        # With its footers, so that they are not read once more for a projection, say.
+        # Keeps the footers, so that a projection does not read them again.
         clone = object.__new__(type(self))
         vars(clone).update(vars(self))
         return clone
 
     def __getstate__(self) -> dict[str, Any]:
-        # Footers stay with the driver: a task reads those of its own files again.
+        # Footers stay on the driver: a task reads those of its own files.
         return {**self.__dict__, "_fragments": {}}
 
 
-def _runs(pieces: Sequence[Piece], target: float) -> list[list[Piece]]:
-    """Neighbouring row groups together, up to `target` bytes; neighbours in one file as one
-    piece.
-    """
-    runs: list[list[Piece]] = []
+def _grouped(parts: Sequence[FilePart], target: float) -> list[list[FilePart]]:
+    """Group adjacent row groups up to `target` bytes; merge those of one file into one part."""
+    groups: list[list[FilePart]] = []
     size = math.inf
-    for piece in pieces:
-        if size + piece.decoded_bytes > target:
-            runs.append([piece])
-            size = piece.decoded_bytes
+    for part in parts:
+        if size + part.decoded_bytes > target:
+            groups.append([part])
+            size = part.decoded_bytes
             continue
-        size += piece.decoded_bytes
-        last = runs[-1][-1]
-        if last.path == piece.path:
-            runs[-1][-1] = Piece(
-                path=piece.path,
-                row_groups=last.row_groups + piece.row_groups,
-                num_rows=last.num_rows + piece.num_rows,
-                decoded_bytes=last.decoded_bytes + piece.decoded_bytes,
+        size += part.decoded_bytes
+        last = groups[-1][-1]
+        if last.path == part.path:
+            groups[-1][-1] = FilePart(
+                path=part.path,
+                row_groups=last.row_groups + part.row_groups,
+                num_rows=last.num_rows + part.num_rows,
+                decoded_bytes=last.decoded_bytes + part.decoded_bytes,
             )
         else:
-            runs[-1].append(piece)
-    return runs
+            groups[-1].append(part)
+    return groups
 
 
 def _decoded_bytes(chunk: Any) -> float:
-    """About how many bytes a column chunk takes in memory."""
+    """Estimate the size of a column chunk in memory, in bytes."""
     width = _WIDTHS.get(chunk.physical_type)
     if width is not None:
         return float(chunk.num_values * width)
@@ -516,14 +511,15 @@ def _decoded_bytes(chunk: Any) -> float:
 def _with_tensor(
     table: pa.Table, name: str, dtype: np.dtype, shape: tuple[int, ...], path: str
 ) -> pa.Table:
-    """The table with a column of bytes as tensors of one shape."""
+    """Decode a column of bytes as tensors of one shape."""
     values = table.column(name)
     row_bytes = dtype.itemsize * math.prod(shape)
     sizes = pc.unique(pc.binary_length(values)).to_pylist()
     if sizes not in ([row_bytes], []):
+        found = sorted(map(str, sizes))[:5]
         raise ValueError(
-            f"{path}: tensor_column_schema says that {name!r} holds arrays {shape} of {dtype}, {row_bytes} bytes each, "
-            f"but there are values of {sorted(map(str, sizes))[:5]} bytes"
+            f"{path}: tensor_column_schema declares {name!r} as {dtype} arrays of shape {shape}, "
+            f"{row_bytes} bytes each, but there are values of {found} bytes"
         )
     content = b"".join(value for chunk in values.chunks for value in chunk.to_pylist())
     array = np.frombuffer(content, dtype).reshape(-1, *shape)
@@ -537,8 +533,9 @@ def _scan_options(
         return arrow_dataset().ParquetFragmentScanOptions(**arguments) if arguments else None
     except TypeError as error:
         raise TypeError(
-            f"read_parquet got {sorted(arguments)}: it takes filter, schema, batch_size, use_threads and the options of "
-            f"pyarrow.dataset.ParquetFragmentScanOptions ({error})"
+            f"read_parquet got {sorted(arguments)}: it accepts filter, schema, batch_size, "
+            "use_threads and the options of pyarrow.dataset.ParquetFragmentScanOptions "
+            f"({error})"
         ) from error
 
 

@@ -1,9 +1,9 @@
-"""Columns that stand in the paths of files: `year=2024/month=5/part.parquet` (hive) or `cat/0.png`
-(directories).
+"""Partition columns: values in file paths, such as `year=2024/month=5/part.parquet` (hive) or
+`cat/0.png` (directories).
 
-Covered: parsing one path (`PathPartitionParser`), keeping files by their values
-(`PathPartitionFilter`), adding the columns to a table. Values are strings unless `field_types` says
-otherwise. Not covered: writing partitions (`sinks/parquet.py`).
+Covered: parsing a path (`PathPartitionParser`), selecting files by partition values
+(`PathPartitionFilter`), adding the columns to a table. Values are strings unless `field_types` has
+another type. Not covered: writing partitions (`sinks/parquet.py`).
 """
 
 from __future__ import annotations
@@ -20,7 +20,10 @@ import pyarrow as pa
 from syncline.data.io import filesystem as filesystems
 
 HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
-"""How hive writes a null into a path."""
+"""Encoding of null in a hive path."""
+
+PartitionValues = dict[str, Any]
+"""Values by column: str, int, float, bool or None."""
 
 _ARROW_TYPES: dict[type, pa.DataType] = {
     str: pa.string(),
@@ -31,29 +34,28 @@ _ARROW_TYPES: dict[type, pa.DataType] = {
 
 
 class PartitionStyle(str, Enum):
-    """How values stand in paths."""
+    """Encoding of values in paths."""
 
     HIVE = "hive"
     """`name=value` directories."""
     DIRECTORY = "dir"
-    """Directories that are the values; `field_names` names them."""
+    """Directories named by the value; `field_names` gives the column names."""
 
 
 @dataclass
 class Partitioning:
-    """How to find columns in paths."""
+    """Description of the columns in file paths."""
 
     style: PartitionStyle
     """`PartitionStyle`, or its value "hive" or "dir"."""
     base_dir: str | None = None
-    """Only directories below this one count; None looks at the whole path."""
+    """Directory below which partitions begin; None considers the whole path."""
     field_names: list[str] | None = None
-    """Names of the columns in the order of the directories: needed for "dir", a check for
-    "hive".
-    """
+    """Column names in the order of the directories: required for "dir", checked for "hive"."""
     field_types: dict[str, type] | None = field(default_factory=dict)
-    """int, float, bool or str for a column; str for those that are not named."""
-    filesystem: Any = None
+    """Types of the columns: int, float, bool or str; str by default."""
+    filesystem: object = None
+    """Filesystem of `base_dir`; found from it if None."""
     """Filesystem of `base_dir`; found from it if None."""
 
     def __post_init__(self) -> None:
@@ -62,7 +64,8 @@ class Partitioning:
         self.field_types = self.field_types or {}
         if self.style is PartitionStyle.DIRECTORY and not self.field_names:
             raise ValueError(
-                "Partitioning('dir') has no names for its columns: pass field_names=[…], one for each level of directories"
+                "Partitioning('dir') has no column names: pass field_names=[…], one for each level "
+                "of directories"
             )
         for name, type_ in self.field_types.items():
             if type_ not in _ARROW_TYPES:
@@ -72,23 +75,21 @@ class Partitioning:
 
     @cached_property
     def normalized_base_dir(self) -> str:
-        """`base_dir` as paths on its filesystem begin, with a slash at its end; empty for any."""
+        """`base_dir` as a path prefix on its filesystem, with a trailing slash; empty for any."""
         if not self.base_dir:
             return ""
         return f"{filesystems.resolve(self.base_dir, self.filesystem)[1][0].rstrip('/')}/"
 
 
 HIVE = Partitioning(PartitionStyle.HIVE)
-"""`name=value` directories anywhere in a path: what the readers of tables look for unless they are
-told otherwise.
-"""
+"""`name=value` directories anywhere in a path: the default of the tabular readers."""
 
 
 class PathPartitionParser:
-    """Reads the columns in paths.
+    """Parses partition columns from paths.
 
     Args:
-        partitioning: Where and how they stand there.
+        partitioning: Description of the columns.
     """
 
     def __init__(self, partitioning: Partitioning) -> None:
@@ -100,21 +101,22 @@ class PathPartitionParser:
         base_dir: str | None = None,
         field_names: list[str] | None = None,
         field_types: dict[str, type] | None = None,
-        filesystem: Any = None,
+        filesystem: object = None,
     ) -> PathPartitionParser:
-        """A parser from the fields of `Partitioning`."""
+        """Create a parser from the fields of `Partitioning`."""
         return PathPartitionParser(
             Partitioning(style, base_dir, field_names, field_types, filesystem)
         )
 
     @property
     def scheme(self) -> Partitioning:
-        """What was given to the constructor."""
+        """The partitioning given to the constructor."""
         return self._scheme
 
-    def __call__(self, path: str) -> dict[str, Any]:
-        """Columns and values of one path; empty where it has none or lies outside of `base_dir`.
-        ValueError if the names do not fit.
+    def __call__(self, path: str) -> PartitionValues:
+        """Return the columns of one path; empty if it has none or is outside of `base_dir`.
+
+        Raises ValueError if the names do not match `field_names`.
         """
         base = self._scheme.normalized_base_dir
         if not path.startswith(base):
@@ -131,7 +133,7 @@ class PathPartitionParser:
         }
 
     def types(self, names: Sequence[str]) -> dict[str, pa.DataType]:
-        """Arrow's types of columns."""
+        """Return the Arrow types of some columns."""
         types = self._scheme.field_types or {}
         return {name: _ARROW_TYPES[types.get(name, str)] for name in names}
 
@@ -140,79 +142,76 @@ class PathPartitionParser:
         names = self._scheme.field_names
         if names and pairs and [name for name, _ in pairs] != list(names):
             raise ValueError(
-                f"the path has the partitions {[name for name, _ in pairs]}, but field_names={names}"
+                f"the path has the partitions {[name for name, _ in pairs]}, but "
+                f"field_names={names}"
             )
-        # Object stores and file systems get values percent-encoded.
+        # Values are percent-encoded in paths.
         return {name: urllib.parse.unquote(value) for name, value in pairs}
 
     def _directories(self, directories: list[str]) -> dict[str, str]:
         names = self._scheme.field_names or []
-        if directories and len(directories) != len(names):
+        if not directories:
+            return {}
+        if len(directories) != len(names):
             raise ValueError(
-                f"the path has {len(directories)} levels of directories, {directories}, but field_names={names}: "
-                "name every level, or set base_dir to the directory below which they begin"
+                f"the path has {len(directories)} levels of directories, {directories}, but "
+                f"field_names={names}: name every level, or set base_dir to the directory below "
+                "which the partitions begin"
             )
-        return (
-            {
-                name: value
-                for name, value in zip(names, directories, strict=bool(directories))
-                if name is not None
-            }
-            if directories
-            else {}
-        )
+        named = zip(names, directories, strict=True)
+        return {name: value for name, value in named if name is not None}
 
 
 class PathPartitionFilter:
-    """Keeps the files whose partition values a function accepts.
+    """Selects files by their partition values.
 
     Args:
-        path_partition_parser: Reads the values. filter_fn: Gets the values (empty for a file that
-        has none) and says whether to read the file.
+        path_partition_parser: Parses the values.
+        filter_fn: Returns True to read a file, given its values (empty if it has none).
     """
 
     def __init__(
         self,
         path_partition_parser: PathPartitionParser,
-        filter_fn: Callable[[dict[str, Any]], bool],
+        filter_fn: Callable[[PartitionValues], bool],
     ) -> None:
         self._parser = path_partition_parser
         self._filter_fn = filter_fn
 
     @staticmethod
     def of(
-        filter_fn: Callable[[dict[str, Any]], bool],
+        filter_fn: Callable[[PartitionValues], bool],
         style: PartitionStyle = PartitionStyle.HIVE,
         base_dir: str | None = None,
         field_names: list[str] | None = None,
         field_types: dict[str, type] | None = None,
-        filesystem: Any = None,
+        filesystem: object = None,
     ) -> PathPartitionFilter:
-        """A filter from a function and the fields of `Partitioning`."""
+        """Create a filter from a function and the fields of `Partitioning`."""
         return PathPartitionFilter(
             PathPartitionParser.of(style, base_dir, field_names, field_types, filesystem), filter_fn
         )
 
     def __call__(self, paths: list[str]) -> list[str]:
-        """The paths that are kept, in their order."""
+        """Return the selected paths, in order."""
         return [path for path in paths if self.apply(path)]
 
     def apply(self, path: str) -> bool:
-        """Whether to read one file."""
+        """Return True if the file is selected."""
         return self._filter_fn(self._parser(path))
 
     @property
     def parser(self) -> PathPartitionParser:
-        """What reads the values."""
+        """The parser given to the constructor."""
         return self._parser
 
 
 def append_columns(
-    table: pa.Table, values: Mapping[str, Any], types: Mapping[str, pa.DataType], path: str
+    table: pa.Table, values: PartitionValues, types: Mapping[str, pa.DataType], path: str
 ) -> pa.Table:
-    """The table with one constant column for each value, last.
+    """Append a constant column for each value.
 
-    ValueError where the table has the column already, with other values in it.
+    Raises ValueError if the table already has the column with other values.
     """
     for name, value in values.items():
         column = pa.repeat(pa.scalar(value, types[name]), table.num_rows)
@@ -221,22 +220,20 @@ def append_columns(
             continue
         present = table[name]
         try:
-            same = (
-                present.equals(pa.chunked_array([column.cast(present.type)]))
-                if table.num_rows
-                else True
+            same = not table.num_rows or present.equals(
+                pa.chunked_array([column.cast(present.type)])
             )
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
             same = False
         if not same:
             raise ValueError(
-                f"{path}: column {name!r} in the file differs from the value {value!r} in its path: "
-                "pass partitioning=None to read what is in the file"
+                f"{path}: column {name!r} in the file differs from the value {value!r} in its "
+                "path: pass partitioning=None to read the column of the file"
             )
     return table
 
 
-def _typed(name: str, value: str, type_: type, path: str) -> Any:
+def _typed(name: str, value: str, type_: type, path: str) -> object:
     if value == HIVE_NULL:
         return None
     if type_ is bool:
@@ -244,5 +241,7 @@ def _typed(name: str, value: str, type_: type, path: str) -> Any:
     try:
         return type_(value)
     except ValueError as error:
-        message = f"{path}: the partition value {value!r} of {name!r} is no {type_.__name__}: correct field_types"
-        raise ValueError(message) from error
+        raise ValueError(
+            f"{path}: the partition value {value!r} of {name!r} is no {type_.__name__}: correct "
+            "field_types"
+        ) from error

@@ -1,4 +1,4 @@
-"""Counting: rows 0, 1, 2, …, as numbers or as tensors that are filled with them."""
+"""Generate the rows 0, 1, 2, …, as numbers or as tensors filled with the number."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ class RangeDatasource(Datasource):
     Args:
         n: Number of rows.
         block_format: "arrow" for a column of int64, "tensor" for one of tensors.
-        tensor_shape: Shape of each tensor, every element of which is the row's number.
-        column_name: Name of the column.
+        tensor_shape: Shape of each tensor; every element is the row number.
+        column_name: Name of the column; "id" or "data" by default.
     """
 
     def __init__(
@@ -42,7 +42,7 @@ class RangeDatasource(Datasource):
         column_name: str | None = None,
     ) -> None:
         if n < 0:
-            raise ValueError(f"range({n}): the number of rows is 0 or more")
+            raise ValueError(f"range({n}): the number of rows must be at least 0")
         self._n = int(n)
         self._shape = tuple(tensor_shape) if block_format == "tensor" else ()
         self._name = column_name or ("data" if block_format == "tensor" else "id")
@@ -53,7 +53,7 @@ class RangeDatasource(Datasource):
         per_task_row_limit: int | None = None,
         data_context: DataContext | None = None,
     ) -> list[ReadTask]:
-        """Slices of equal lengths."""
+        """Return slices of nearly equal lengths."""
         limit = (data_context or DataContext.get_current()).target_max_block_size
         rows = self._n if limit is None else max(1, limit // self._row_bytes)
         return [
@@ -68,19 +68,19 @@ class RangeDatasource(Datasource):
         ]
 
     def estimate_inmemory_data_size(self) -> int:
-        """Exact."""
+        """Return the exact size."""
         return self._n * self._row_bytes
 
     def schema(self) -> pa.Schema:
-        """One column."""
+        """Return the schema of the only column."""
         return _table(0, 0, self._shape, self._name).schema
 
     def num_rows(self) -> int:
-        """n."""
+        """Return n."""
         return self._n
 
     def identity(self) -> str:
-        """Of the arguments."""
+        """Return a digest of the arguments."""
         return digest("Range", self._n, self._shape, self._name)
 
     @property

@@ -1,5 +1,5 @@
-"""Reading the result of a query through any DB-API connection: in one task, or in shards by a hash
-of key columns.
+"""Read the result of a query through a DB-API connection: in one task, or in shards by a hash of
+key columns.
 """
 
 from __future__ import annotations
@@ -21,8 +21,9 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 Connection: TypeAlias = Any
-"""A connection as PEP 249 describes it."""
+"""A connection as PEP 249 defines it."""
 Cursor: TypeAlias = Any
+"""A cursor as PEP 249 defines it."""
 
 _ROWS_PER_FETCH = 16384
 _ROWS_PER_TASK = 50
@@ -31,13 +32,14 @@ _ROWS_PER_TASK = 50
 class SQLDatasource(Datasource):
     """Reads the rows of a query.
 
-    Args:
-        sql: The query. connection_factory: Opens a connection; called by each task. shard_hash_fn:
-        Function of the database that turns the key into a number ("MD5" where that gives one).
-        shard_keys: Columns whose hash decides which task reads a row; None for one task.
-        sql_params: Parameters of the query, as the database's `execute` takes them.
+    A database that cannot compute MOD, ABS and the hash is read in one task; the log says so.
 
-    A database that cannot compute MOD, ABS and the hash reads in one task, which the log says.
+    Args:
+        sql: The query.
+        connection_factory: Opens a connection; called by each task.
+        shard_hash_fn: Function of the database that maps the key to a number ("MD5" if it does).
+        shard_keys: Columns whose hash selects the shard of a row; None for one task.
+        sql_params: Parameters of the query, as the database's `execute` takes them.
     """
 
     def __init__(
@@ -46,7 +48,7 @@ class SQLDatasource(Datasource):
         connection_factory: Callable[[], Connection],
         shard_hash_fn: str = "MD5",
         shard_keys: Sequence[str] | None = None,
-        sql_params: Any = None,
+        sql_params: object = None,
     ) -> None:
         self.sql = sql.strip().rstrip(";")
         self.connection_factory = connection_factory
@@ -60,16 +62,10 @@ class SQLDatasource(Datasource):
         per_task_row_limit: int | None = None,
         data_context: DataContext | None = None,
     ) -> list[ReadTask]:
-        """One task, or one for each shard."""
-        shards = self._shards(parallelism)
-        queries = (
-            [self.sql]
-            if shards == 1
-            else [
-                f"SELECT * FROM ({self.sql}) AS t WHERE {self._shard(shards)} = {n}"
-                for n in range(shards)
-            ]
-        )
+        """Return one task, or one for each shard."""
+        shards = self._num_shards(parallelism)
+        query, hashed = f"SELECT * FROM ({self.sql}) AS t WHERE", self._shard_of_row(shards)
+        queries = [self.sql] if shards == 1 else [f"{query} {hashed} = {n}" for n in range(shards)]
         return [
             ReadTask(
                 functools.partial(read_query, query, self.connection_factory, self.sql_params),
@@ -82,50 +78,44 @@ class SQLDatasource(Datasource):
         ]
 
     def supports_sharding(self, parallelism: int) -> bool:
-        """Whether the database computes the expression that deals rows to shards."""
+        """Return True if the database can compute the shard of a row."""
         if parallelism <= 1 or not self.shard_keys:
             return False
+        shard = self._shard_of_row(parallelism)
         try:
-            self._one_value(
-                f"SELECT COUNT(1) FROM ({self.sql}) AS t WHERE {self._shard(parallelism)} = 0"
-            )
-        except Exception as error:  # each database has errors of its own
+            self._fetch_int(f"SELECT COUNT(1) FROM ({self.sql}) AS t WHERE {shard} = 0")
+        except Exception as error:  # each database has its own errors
             logger.info(
-                "The query is read in one task, since the database does not compute %s (%s)",
-                self._shard(parallelism),
-                error,
+                "Reading the query in one task: the database cannot compute %s (%s)", shard, error
             )
             return False
         return True
 
     def identity(self) -> str:
-        """Of the query: whether the tables behind it have changed cannot be seen."""
+        """Return a digest of the query. Changes of the tables are not detected."""
         return digest("SQL", self.sql, self.sql_params, self.shard_keys, self.shard_hash_fn)
 
-    def _shards(self, parallelism: int) -> int:
+    def _num_shards(self, parallelism: int) -> int:
         if not self.supports_sharding(parallelism):
             return 1
-        rows = self._one_value(f"SELECT COUNT(*) FROM ({self.sql}) AS t")
+        rows = self._fetch_int(f"SELECT COUNT(*) FROM ({self.sql}) AS t")
         return max(1, min(parallelism, -(-rows // _ROWS_PER_TASK)))
 
-    def _shard(self, shards: int) -> str:
-        key = (
-            self.shard_keys[0]
-            if len(self.shard_keys) == 1
-            else f"CONCAT({','.join(self.shard_keys)})"
-        )
+    def _shard_of_row(self, shards: int) -> str:
+        keys = self.shard_keys
+        key = keys[0] if len(keys) == 1 else f"CONCAT({','.join(keys)})"
         return f"MOD(ABS({self.shard_hash_fn}({key})), {shards})"
 
-    def _one_value(self, query: str) -> int:
+    def _fetch_int(self, query: str) -> int:
         with connected(self.connection_factory) as cursor:
             _execute(cursor, query, self.sql_params)
             return int(cursor.fetchone()[0])
 
 
 def read_query(
-    query: str, connection_factory: Callable[[], Connection], params: Any
+    query: str, connection_factory: Callable[[], Connection], params: object
 ) -> Iterator[pa.Table]:
-    """Tables of a query's rows; one without rows first, for the names of its columns."""
+    """Yield the rows of a query; first an empty table, for the column names."""
     with connected(connection_factory) as cursor:
         _execute(cursor, query, params)
         names = [column[0] for column in cursor.description]
@@ -140,23 +130,24 @@ def read_query(
 
 @contextmanager
 def connected(connection_factory: Callable[[], Connection]) -> Iterator[Cursor]:
-    """A cursor on a new connection: committed at the end of the block, rolled back if it fails, and
-    closed.
+    """Open a connection and yield a cursor; commit at the end of the block, roll back if it fails,
+    and close.
 
-    TypeError if the factory returns no DB-API connection.
+    Raises TypeError if the factory returns no DB-API connection.
     """
     connection = connection_factory()
     missing = [name for name in ("cursor", "commit", "close") if not hasattr(connection, name)]
     if missing:
         raise TypeError(
-            f"connection_factory returned {type(connection).__name__}, which has no {', '.join(missing)}: "
-            "it must open a connection as PEP 249 describes it, like sqlite3.connect"
+            f"connection_factory returned {type(connection).__name__}, which has no "
+            f"{', '.join(missing)}: it must open a connection as PEP 249 defines it, like "
+            "sqlite3.connect"
         )
     try:
         yield connection.cursor()
         connection.commit()
     except BaseException:
-        # Databases without transactions have no rollback, or one that says so.
+        # Databases without transactions have no rollback, or raise an error.
         try:
             connection.rollback()
         except Exception as error:
@@ -166,13 +157,11 @@ def connected(connection_factory: Callable[[], Connection]) -> Iterator[Cursor]:
         connection.close()
 
 
-def _execute(cursor: Cursor, query: str, params: Any) -> None:
+def _execute(cursor: Cursor, query: str, params: object) -> None:
     try:
         if params is None:
             cursor.execute(query)
         else:
             cursor.execute(query, params)
     except Exception as error:
-        raise error.with_traceback(
-            None
-        )  # the database says what is wrong with the query; how it came there says nothing
+        raise error.with_traceback(None)  # the database's message is enough

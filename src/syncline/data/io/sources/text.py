@@ -1,14 +1,18 @@
-"""Reading text files: a row for each line, in the column `text`."""
+"""Read text files: a row for each line, in the column `text`."""
 
 from __future__ import annotations
 
 import codecs
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from syncline.data.io.sources.file_based_datasource import FileBasedDatasource
+from syncline.data.io import filesystem as filesystems
+from syncline.data.io.sources.file_based_datasource import FileBasedDatasource, FileSourceOptions
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 _CHUNK_BYTES = 16 * 1024**2
 
@@ -17,24 +21,24 @@ class TextDatasource(FileBasedDatasource):
     """Reads lines.
 
     Args:
-        paths: As `FileBasedDatasource` takes them.
-        drop_empty_lines: Leave out lines that hold only white space.
-        encoding: Of the files.
-        file_based_datasource_kwargs: As `FileBasedDatasource` takes them.
+        paths: See `FileBasedDatasource`.
+        drop_empty_lines: Skip lines that hold only white space.
+        encoding: Encoding of the files.
+        options: See `FileBasedDatasource`.
     """
 
     _COLUMN_NAME = "text"
 
     def __init__(
         self,
-        paths: Any,
+        paths: filesystems.Paths,
         *,
         drop_empty_lines: bool = False,
         encoding: str = "utf-8",
-        **file_based_datasource_kwargs: Any,
+        **options: Unpack[FileSourceOptions],
     ) -> None:
-        codecs.lookup(encoding)  # LookupError here and not on a worker
-        super().__init__(paths, **file_based_datasource_kwargs)
+        codecs.lookup(encoding)  # raises LookupError here and not on a worker
+        super().__init__(paths, **options)
         self.drop_empty_lines = drop_empty_lines
         self.encoding = encoding
 
@@ -49,13 +53,14 @@ class TextDatasource(FileBasedDatasource):
                 text = rest + decoder.decode(chunk, final=ended)
             except UnicodeDecodeError as error:
                 raise ValueError(
-                    f"{path} is no text in {self.encoding!r} ({error}): pass encoding=…, or read_binary_files"
+                    f"{path} is not {self.encoding!r} text ({error}): pass encoding=…, or use "
+                    "read_binary_files"
                 ) from error
-            # Cut after the last line feed: what follows may be half a line, or a carriage return
-            # whose line feed is still to come.
-            cut = len(text) if ended else text.rfind("\n") + 1
-            rest = text[cut:]
-            lines = text[:cut].splitlines()
+            # Split after the last line feed: the rest may be an incomplete line, or a carriage
+            # return whose line feed follows.
+            end = len(text) if ended else text.rfind("\n") + 1
+            rest = text[end:]
+            lines = text[:end].splitlines()
             if self.drop_empty_lines:
                 lines = [line for line in lines if line.strip()]
             if lines or ended:

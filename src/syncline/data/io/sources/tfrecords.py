@@ -1,5 +1,13 @@
-"""Reading TFRecord files of `tf.train.Example` messages, without TensorFlow; checksums are
-verified.
+"""Read TFRecord files of `tf.train.Example` messages without TensorFlow.
+
+Records have the framing: length, its checksum, content, its checksum; all little-endian (source:
+"TFRecords format details" in TensorFlow's documentation). Checksums are verified. protobuf parses
+and serializes the messages, from the public definition of the format:
+
+    Example { Features features = 1 }
+    Features { map<string, Feature> feature = 1 }
+    Feature { oneof kind { BytesList = 1; FloatList = 2; Int64List = 3 } }
+    each list: repeated value = 1
 """
 
 from __future__ import annotations
@@ -9,35 +17,48 @@ import struct
 from collections.abc import Iterable, Iterator
 from enum import IntEnum
 from itertools import islice
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pyarrow as pa
 
 from syncline.data.columnar import block as blocks
 from syncline.data.columnar import tensors
-from syncline.data.io.sources.file_based_datasource import FileBasedDatasource
+from syncline.data.io import filesystem as filesystems
+from syncline.data.io.sources.file_based_datasource import FileBasedDatasource, FileSourceOptions
 from syncline.optional import load
 from syncline.runs.event_file import masked_checksum
 
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
 _ROWS_PER_BLOCK = 1024
+_PACKAGE = "syncline.tfexample"
+_LENGTH_HEADER = struct.Struct("<QI")
+_CHECKSUM = struct.Struct("<I")
+Protobuf: TypeAlias = Any
+"""A module, class or message of protobuf, which has no types here."""
 
 
 class TFRecordDatasource(FileBasedDatasource):
     """Reads Examples.
 
     Args:
-        paths: As `FileBasedDatasource` takes them. tf_schema: A `tensorflow_metadata` Schema: every
-        feature it names is a column of lists of its kind, and there are no others.
-        file_based_datasource_kwargs: As `FileBasedDatasource` takes them.
+        paths: See `FileBasedDatasource`.
+        tf_schema: A `tensorflow_metadata` Schema: the columns are exactly its features, as lists of
+            their kind.
+        options: See `FileBasedDatasource`.
     """
 
     _FILE_EXTENSIONS = ["tfrecords"]
 
     def __init__(
-        self, paths: Any, tf_schema: Any = None, **file_based_datasource_kwargs: Any
+        self,
+        paths: filesystems.Paths,
+        tf_schema: object = None,
+        **options: Unpack[FileSourceOptions],
     ) -> None:
-        example_class()  # ImportError here and not on a worker
-        super().__init__(paths, **file_based_datasource_kwargs)
+        example_class()  # raises ImportError here and not on a worker
+        super().__init__(paths, **options)
         self._kinds = kinds_from_schema(tf_schema)
 
     def _read_stream(self, f: pa.NativeFile, path: str) -> Iterator[pa.Table]:
@@ -47,9 +68,6 @@ class TFRecordDatasource(FileBasedDatasource):
 
     def _options(self) -> object:
         return (self._open_stream_args, self._kinds)
-
-
-_PACKAGE = "syncline.tfexample"
 
 
 class FeatureKind(IntEnum):
@@ -74,10 +92,8 @@ _ARROW_TYPES = {
 
 
 @functools.cache
-def example_class() -> Any:
-    """The message class; its instances have the fields above. ImportError if protobuf is not
-    installed.
-    """
+def example_class() -> Protobuf:
+    """Return the message class. Raises ImportError if protobuf is not installed."""
     descriptor_pb2 = _protobuf("descriptor_pb2")
     field = descriptor_pb2.FieldDescriptorProto
     file = descriptor_pb2.FileDescriptorProto(
@@ -111,37 +127,35 @@ def example_class() -> Any:
     )
 
 
-def _refer(owner: Any, name: str, number: int, to: str, label: int) -> Any:
+def _refer(owner: Protobuf, name: str, number: int, to: str, label: int) -> Protobuf:
     message_kind = 11  # FieldDescriptorProto.TYPE_MESSAGE
     return owner.field.add(
         name=name, number=number, label=label, type=message_kind, type_name=f".{_PACKAGE}.{to}"
     )
 
 
-def _protobuf(module: str) -> Any:
+def _protobuf(module: str) -> Protobuf:
     return load(f"google.protobuf.{module}", purpose="TFRecord files", install="protobuf")
 
 
 def kinds_from_schema(tf_schema: Any) -> dict[str, FeatureKind] | None:
-    """Kinds by name from a `tensorflow_metadata` Schema (anything with `.feature`, each with
-    `.name` and `.type`).
+    """Return the kinds by name of a `tensorflow_metadata` Schema (any object with `.feature`, each
+    with `.name` and `.type`).
     """
-    return (
-        None
-        if tf_schema is None
-        else {feature.name: FeatureKind(feature.type) for feature in tf_schema.feature}
-    )
+    if tf_schema is None:
+        return None
+    return {feature.name: FeatureKind(feature.type) for feature in tf_schema.feature}
 
 
 def decode_examples(
     contents: Iterable[bytes], kinds: dict[str, FeatureKind] | None, path: str
 ) -> pa.Table:
-    """A row for each message. Without `kinds`, a feature is a plain column where each message holds
-    at most one value, else one of lists.
+    """Decode messages to rows. Without `kinds`, a feature becomes a plain column if each message
+    has at most one value, otherwise a column of lists.
 
-    ValueError for other messages, features that `kinds` does not have or has as another kind.
+    Raises ValueError for other messages, and for features that do not match `kinds`.
     """
-    rows: list[dict[str, Any]] = []
+    rows: list[dict[str, list[object]]] = []
     found: dict[str, FeatureKind] = dict(kinds or {})
     example_type, decode_error = example_class(), _protobuf("message").DecodeError
     for content in contents:
@@ -150,7 +164,7 @@ def decode_examples(
             example.ParseFromString(content)
         except decode_error as error:
             raise ValueError(f"{path}, record {len(rows)}: no tf.train.Example: {error}") from error
-        row: dict[str, Any] = {}
+        row: dict[str, list[object]] = {}
         for name, feature in example.features.feature.items():
             row[name] = values = []
             which = feature.WhichOneof("kind")
@@ -158,12 +172,14 @@ def decode_examples(
                 continue
             if kinds is not None and name not in kinds:
                 raise ValueError(
-                    f"{path}, record {len(rows)}: the feature {name!r} is not in tf_schema, which has {sorted(kinds)}"
+                    f"{path}, record {len(rows)}: the feature {name!r} is not in tf_schema, which "
+                    f"has {sorted(kinds)}"
                 )
             kind = found.setdefault(name, _KIND_OF[which])
             if kind is not _KIND_OF[which]:
                 raise ValueError(
-                    f"{path}, record {len(rows)}: {name!r} is {_KIND_OF[which].name}, elsewhere {kind.name}"
+                    f"{path}, record {len(rows)}: {name!r} is {_KIND_OF[which].name}, but "
+                    f"{kind.name} in other records or in tf_schema"
                 )
             values.extend(getattr(feature, which).value)
         rows.append(row)
@@ -179,10 +195,10 @@ def decode_examples(
 def encode_examples(
     table: pa.Table, kinds: dict[str, FeatureKind] | None = None
 ) -> Iterator[bytes]:
-    """A message for each row: lists as they are, tensors flat, single values as lists of one, null
-    as a feature without values.
+    """Encode rows to messages: tensors are flattened, single values become lists of one, null
+    becomes a feature without values.
 
-    ValueError names a column whose type no feature has, or differs from `kinds`.
+    Raises ValueError for a column whose type has no kind or does not match `kinds`.
     """
     found = {field.name: _kind(field.name, field.type) for field in table.schema}
     for name, kind in found.items():
@@ -198,7 +214,9 @@ def encode_examples(
         yield example.SerializeToString(deterministic=True)
 
 
-def _column(values: list[list[Any] | None], kind: FeatureKind | None, *, plain: bool) -> pa.Array:
+def _column(
+    values: list[list[object] | None], kind: FeatureKind | None, *, plain: bool
+) -> pa.Array:
     type_ = pa.null() if kind is None else _ARROW_TYPES[kind]
     if plain and all(value is None or len(value) <= 1 for value in values):
         return pa.array([value[0] if value else None for value in values], type_)
@@ -206,7 +224,7 @@ def _column(values: list[list[Any] | None], kind: FeatureKind | None, *, plain: 
 
 
 def _kind(name: str, type_: pa.DataType) -> FeatureKind | None:
-    """The kind of a column, None for one of nulls. ValueError for types that no feature has."""
+    """Return the kind of a column, None for a column of nulls."""
     if (
         tensors.is_tensor(type_)
         or pa.types.is_list(type_)
@@ -229,7 +247,8 @@ def _kind(name: str, type_: pa.DataType) -> FeatureKind | None:
     if any(check(type_) for check in text):
         return FeatureKind.BYTES
     raise ValueError(
-        f"the column {name!r} is {type_}, and an Example holds ints, floats, text and bytes only: convert or drop it"
+        f"the column {name!r} is {type_}, but an Example holds only ints, floats, text and bytes: "
+        "convert or drop it"
     )
 
 
@@ -242,41 +261,36 @@ def _check(
         raise ValueError(f"the column {name!r} is not in tf_schema, which has {sorted(kinds)}")
     if kind is not None and kind is not kinds[name]:
         raise ValueError(
-            f"the column {name!r} is {type_}, which is written as {kind.name}, but tf_schema says {kinds[name].name}"
+            f"the column {name!r} is {type_}, which is written as {kind.name}, but tf_schema has "
+            f"{kinds[name].name}"
         )
 
 
-def _values(value: Any) -> list[Any]:
-    values = (
-        value.ravel().tolist()
-        if hasattr(value, "ravel")
-        else value
-        if isinstance(value, list)
-        else [value]
-    )
+def _values(value: Any) -> list[object]:
+    if hasattr(value, "ravel"):
+        value = value.ravel().tolist()
+    values = value if isinstance(value, list) else [value]
     return [item.encode() if isinstance(item, str) else item for item in values]
 
 
-_HEAD = struct.Struct("<QI")
-_TAIL = struct.Struct("<I")
-
-
 def records(file: pa.NativeFile, path: str) -> Iterator[bytes]:
-    """The contents of all records. ValueError names the file and the record that is broken."""
+    """Yield the contents of all records. Raises ValueError for a corrupt record."""
     index = 0
-    while head := file.read(_HEAD.size):
-        if len(head) < _HEAD.size or masked_checksum(head[:8]) != _HEAD.unpack(head)[1]:
-            raise _broken(path, index, "its length is cut off or its checksum is wrong")
-        length = _HEAD.unpack(head)[0]
+    while head := file.read(_LENGTH_HEADER.size):
+        if len(head) < _LENGTH_HEADER.size or (
+            masked_checksum(head[:8]) != _LENGTH_HEADER.unpack(head)[1]
+        ):
+            raise _corrupt(path, index, "its length is truncated or has a wrong checksum")
+        length = _LENGTH_HEADER.unpack(head)[0]
         content = file.read(length)
-        tail = file.read(_TAIL.size)
-        if len(content) < length or len(tail) < _TAIL.size:
-            raise _broken(path, index, f"the file ends before its {length} bytes do")
-        if masked_checksum(content) != _TAIL.unpack(tail)[0]:
-            raise _broken(path, index, "the checksum of its content is wrong")
+        tail = file.read(_CHECKSUM.size)
+        if len(content) < length or len(tail) < _CHECKSUM.size:
+            raise _corrupt(path, index, f"the file ends before its {length} bytes")
+        if masked_checksum(content) != _CHECKSUM.unpack(tail)[0]:
+            raise _corrupt(path, index, "its content has a wrong checksum")
         yield content
         index += 1
 
 
-def _broken(path: str, index: int, reason: str) -> ValueError:
-    return ValueError(f"{path} cannot be read as TFRecords: record {index} is broken, {reason}")
+def _corrupt(path: str, index: int, reason: str) -> ValueError:
+    return ValueError(f"{path} cannot be read as TFRecords: record {index} is corrupt: {reason}")

@@ -1,7 +1,7 @@
-"""Reading PyTorch datasets: the items in the column `item`. Map-style ones in slices, iterable ones
-in one task.
+"""Read PyTorch datasets into the column `item`: map-style datasets in slices, iterable datasets in
+one task.
 
-Nothing here needs torch: a dataset is what has `__getitem__` and `__len__`, or `__iter__`.
+torch is not needed: a dataset is any object with `__getitem__` and `__len__`, or with `__iter__`.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ _ROWS_PER_BLOCK = 128
 
 
 class TorchDatasource(Datasource):
-    """Reads a `torch.utils.data.Dataset` or `IterableDataset`; a tensor, too, is a dataset of its
-    rows.
+    """Reads a `torch.utils.data.Dataset` or `IterableDataset`, or the rows of a tensor.
 
     Args:
-        dataset: The dataset. Tasks get a copy of it. local_read: Read in one task on the program's
-        own machine, for datasets that refer to files there.
+        dataset: The dataset. Tasks get a copy of it.
+        local_read: Read in one task on the driver's machine, for datasets that use files there.
 
     Raises:
-        TypeError: It is neither map-style nor iterable.
+        TypeError: The dataset is neither map-style nor iterable.
     """
 
     def __init__(self, dataset: Any, local_read: bool = False) -> None:
         self._is_map_style = hasattr(dataset, "__getitem__") and hasattr(dataset, "__len__")
         if not self._is_map_style and not hasattr(dataset, "__iter__"):
             raise TypeError(
-                f"from_torch takes a dataset with __getitem__ and __len__, or with __iter__; {type(dataset).__name__} has none"
+                "from_torch takes a dataset with __getitem__ and __len__, or with __iter__; "
+                f"{type(dataset).__name__} has neither"
             )
         self._dataset = dataset
         self._local_read = local_read
@@ -50,7 +50,7 @@ class TorchDatasource(Datasource):
         per_task_row_limit: int | None = None,
         data_context: DataContext | None = None,
     ) -> list[ReadTask]:
-        """Slices of items, or one task for a stream."""
+        """Return slices of items, or one task for an iterable dataset."""
         rows = self.num_rows()
         if rows is None:
             read = functools.partial(_iterated, self._dataset)
@@ -69,14 +69,14 @@ class TorchDatasource(Datasource):
         ]
 
     def num_rows(self) -> int | None:
-        """Length of a map-style dataset. That of an iterable one is not asked for, since it may
-        have to be counted.
+        """Return the length of a map-style dataset; None for an iterable one, whose length may be
+        expensive to compute.
         """
         return len(self._dataset) if self._is_map_style else None
 
     @property
     def reads_in_threads(self) -> bool:
-        """False: the dataset's own code makes the items."""
+        """False: the dataset's Python code creates the items."""
         return False
 
     @property
@@ -97,8 +97,7 @@ def _iterated(dataset: Any) -> Iterator[pa.Table]:
 
 
 def _block(items: list[Any]) -> pa.Table:
-    # Tensors become arrays here; what else an item is (tuples, images, dicts) is for the conversion
-    # of rows to say.
+    # Tensors become arrays here; `from_rows` converts other items (tuples, images, dicts).
     arrays = [
         np.asarray(item) if hasattr(item, "__array__") and hasattr(item, "shape") else item
         for item in items

@@ -1,5 +1,10 @@
-"""Reading WebDataset shards: tar files in which neighbouring files with the same name before the
-first "." are one row.
+"""Read WebDataset shards: tar files in which adjacent files with the same name before the first "."
+form one row.
+
+The last part of a file's name selects the conversion from and to bytes. txt, text: str · cls, cls2:
+int · json: any JSON · npy: ndarray · jpg, png, ppm, …: image array · mp: MessagePack. Pickles (pt,
+pth, pickle, pkl) are not read by default, since unpickling runs code from the file; pass a decoder
+for them. All other files are bytes.
 """
 
 from __future__ import annotations
@@ -10,51 +15,61 @@ import json
 import pickle
 import tarfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
 from syncline.data.columnar import block as blocks
-from syncline.data.io.sources.file_based_datasource import FileBasedDatasource
+from syncline.data.io import filesystem as filesystems
+from syncline.data.io.sources.file_based_datasource import FileBasedDatasource, FileSourceOptions
 from syncline.data.io.sources.images import ImageDecoder
 from syncline.optional import load
 
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+Row = dict[str, Any]
 Selection = Sequence[str] | Callable[[str], bool] | None
+Codec = bool | str | Callable[[Row], Row] | list[Any] | None
+"""Conversion of a row: True (or an image format: "PIL") for the rules above, a function of the row,
+a list of these that are applied in order, or None for none.
+"""
 
 _ROWS_PER_BLOCK = 256
 _BLOCK_BYTES = 32 * 1024**2
+_IMAGES = frozenset({"jpg", "jpeg", "png", "ppm", "pgm", "pbm", "pnm"})
+_PICKLES = frozenset({"pt", "pth", "pickle", "pkl"})
 
 
 class WebDatasetDatasource(FileBasedDatasource):
-    """Reads tar files. Rows have a column for each ending, `__key__` and `__url__`.
+    """Reads tar files. Rows have a column for each extension, `__key__` and `__url__`.
 
     Args:
-        paths: As `FileBasedDatasource` takes them. decoder: How bytes become values: True for the
-        rules of the endings (`webdataset_codecs`), a function on the row, a list of
-            these, or None for bytes.
-        fileselect: Names of files to read: patterns, endings or a function on the name.
-        filerename: A function, or a list of functions, from names to names.
-        suffixes: Endings to keep: patterns, endings or a function on the ending.
-        verbose_open: Print when a shard is opened and done.
-        expand_json: The fields of the column `json` become columns.
-        file_based_datasource_kwargs: As `FileBasedDatasource` takes them.
+        paths: See `FileBasedDatasource`.
+        decoder: Conversion from bytes to values; see `Codec`.
+        fileselect: Names of files to read: patterns, extensions or a function of the name.
+        filerename: A function, or a list of functions, that maps names to names.
+        suffixes: Extensions to keep: patterns, extensions or a function of the extension.
+        verbose_open: Print when a shard is opened and finished.
+        expand_json: Add the fields of the column `json` as columns.
+        options: See `FileBasedDatasource`.
     """
 
     _FILE_EXTENSIONS = ["tar"]
 
     def __init__(
         self,
-        paths: Any,
+        paths: filesystems.Paths,
         decoder: Codec = True,
         fileselect: Selection = None,
-        filerename: Any = None,
+        filerename: Callable[[str], str] | list[Callable[[str], str]] | None = None,
         suffixes: Selection = None,
         verbose_open: bool = False,
         expand_json: bool = False,
-        **file_based_datasource_kwargs: Any,
+        **options: Unpack[FileSourceOptions],
     ) -> None:
-        super().__init__(paths, **file_based_datasource_kwargs)
+        super().__init__(paths, **options)
         self.decoder = decoder
         self.fileselect = fileselect
         self.filerename = filerename
@@ -64,7 +79,7 @@ class WebDatasetDatasource(FileBasedDatasource):
 
     @property
     def reads_in_threads(self) -> bool:
-        """False with functions of the program's."""
+        """False if a user function is called."""
         given = (self.decoder, self.fileselect, self.filerename, self.suffixes)
         functions = [
             each
@@ -77,28 +92,23 @@ class WebDatasetDatasource(FileBasedDatasource):
     def _read_stream(self, f: pa.NativeFile, path: str) -> Iterator[pa.Table]:
         if self.verbose_open:
             print(f"start {path}")
-        waiting: list[dict[str, Any]] = []
+        pending: list[Row] = []
         size = 0
         for row in _rows(self._members(f, path), self.suffixes, path):
             size += sum(len(value) for value in row.values())
-            waiting.append(self._decoded(row, path))
-            if len(waiting) == _ROWS_PER_BLOCK or size > _BLOCK_BYTES:
-                yield blocks.from_rows(waiting)
-                waiting, size = [], 0
-        if waiting:
-            yield blocks.from_rows(waiting)
+            pending.append(self._decode_row(row, path))
+            if len(pending) == _ROWS_PER_BLOCK or size > _BLOCK_BYTES:
+                yield blocks.from_rows(pending)
+                pending, size = [], 0
+        if pending:
+            yield blocks.from_rows(pending)
         if self.verbose_open:
             print(f"done {path}")
 
     def _members(self, f: pa.NativeFile, path: str) -> Iterator[tuple[str, bytes]]:
-        """Names and contents of the files that are selected."""
-        renames = (
-            self.filerename
-            if isinstance(self.filerename, list)
-            else [self.filerename]
-            if self.filerename
-            else []
-        )
+        """Yield names and contents of the selected files."""
+        renames = self.filerename or []
+        renames = renames if isinstance(renames, list) else [renames]
         try:
             with tarfile.open(fileobj=f, mode="r|*") as archive:
                 for member in archive:
@@ -115,9 +125,9 @@ class WebDatasetDatasource(FileBasedDatasource):
         except tarfile.TarError as error:
             raise ValueError(f"{path} cannot be read as a tar file: {error}") from error
 
-    def _decoded(self, row: dict[str, Any], path: str) -> dict[str, Any]:
+    def _decode_row(self, row: Row, path: str) -> Row:
         try:
-            decoded = applied(self.decoder, {**row, "__url__": path}, default_decoder)
+            decoded = apply_codec(self.decoder, {**row, "__url__": path}, default_decoder)
         except ValueError as error:
             raise ValueError(f"{path}, row {row['__key__']!r}: {error}") from error
         if self.expand_json:
@@ -130,19 +140,17 @@ class WebDatasetDatasource(FileBasedDatasource):
         return (self._open_stream_args, self.fileselect, self.suffixes, self.expand_json)
 
 
-def _rows(
-    members: Iterator[tuple[str, bytes]], suffixes: Selection, path: str
-) -> Iterator[dict[str, Any]]:
-    """Neighbours with one key, put together. ValueError if a key comes again later, or an ending
-    twice.
+def _rows(members: Iterator[tuple[str, bytes]], suffixes: Selection, path: str) -> Iterator[Row]:
+    """Group adjacent files with one key. Raises ValueError if a key returns later or a file is
+    duplicated.
     """
     seen: set[str] = set()
-    row: dict[str, Any] = {}
+    row: Row = {}
     for name, content in members:
         directory, slash, file = name.rpartition("/")
-        stem, dot, ending = file.partition(".")
+        stem, dot, extension = file.partition(".")
         if not dot or not stem:
-            continue  # no ending, so no column
+            continue
         key = f"{directory}{slash}{stem}"
         if row and key != row["__key__"]:
             yield row
@@ -150,15 +158,15 @@ def _rows(
         if not row:
             if key in seen:
                 raise ValueError(
-                    f"{path}: the files of {key!r} do not lie together, so that the row cannot be read in one pass: write the archive "
-                    "again with sorted names (tar --sort=name)"
+                    f"{path}: the files of {key!r} are not adjacent, so the row cannot be read in "
+                    "one pass: create the archive with sorted names (tar --sort=name)"
                 )
             seen.add(key)
             row = {"__key__": key}
-        if ending in row:
-            raise ValueError(f"{path}: the file {name!r} is there twice")
-        if _is_selected(ending, suffixes):
-            row[ending] = content
+        if extension in row:
+            raise ValueError(f"{path}: the file {name!r} occurs twice")
+        if _is_selected(extension, suffixes):
+            row[extension] = content
     if row:
         yield row
 
@@ -174,19 +182,8 @@ def _is_selected(name: str, selection: Selection) -> bool:
     )
 
 
-Codec = bool | str | Callable[[dict[str, Any]], dict[str, Any]] | list[Any] | None
-"""True (or the name of a format: "PIL") for the rules above, a function on the row, a list of these
-in turn, None for nothing.
-"""
-
-_IMAGES = frozenset({"jpg", "jpeg", "png", "ppm", "pgm", "pbm", "pnm"})
-_PICKLES = frozenset({"pt", "pth", "pickle", "pkl"})
-
-
-def applied(
-    codec: Codec, row: Mapping[str, Any], default: Callable[[dict[str, Any], Any], dict[str, Any]]
-) -> dict[str, Any]:
-    """The row after the codec; `default(row, format)` stands for what is no function."""
+def apply_codec(codec: Codec, row: Mapping[str, Any], default: Callable[[Row, Any], Row]) -> Row:
+    """Return the converted row; `default(row, format)` is called for True and format names."""
     result = dict(row)
     if codec is None or codec is False:
         return result
@@ -195,27 +192,23 @@ def applied(
     return result
 
 
-def default_decoder(row: dict[str, Any], image_format: Any = True) -> dict[str, Any]:
-    """Bytes to values, by the rules of the module. With `image_format="PIL"`, images stay
-    pillow's.
-    """
+def default_decoder(row: Row, image_format: bool | str = True) -> Row:
+    """Convert bytes to values; images to pillow images with `image_format="PIL"`, else arrays."""
     return {
-        name: value if name.startswith("__") else _decoded(name, value, image_format)
+        name: value if name.startswith("__") else _decode(name, value, image_format)
         for name, value in row.items()
     }
 
 
-def default_encoder(row: dict[str, Any], image_format: Any = True) -> dict[str, Any]:
-    """Values to bytes or text, by the rules of the module; None, bytes and text stay as they
-    are.
-    """
+def default_encoder(row: Row, image_format: bool | str = True) -> Row:
+    """Convert values to bytes or text; None, bytes and text are kept."""
     return {
-        name: value if name.startswith("__") else _encoded(name, value)
+        name: value if name.startswith("__") else _encode(name, value)
         for name, value in row.items()
     }
 
 
-def _decoded(name: str, value: bytes, image_format: Any) -> Any:
+def _decode(name: str, value: bytes, image_format: bool | str) -> object:
     extension = name.rpartition(".")[2].lower()
     if extension in ("txt", "text"):
         return value.decode()
@@ -237,13 +230,14 @@ def _decoded(name: str, value: bytes, image_format: Any) -> Any:
         )
     if extension in _PICKLES:
         raise ValueError(
-            f"{name!r} holds a pickle, which runs code when it is read: if you trust the file, pass decoder=[your function, True] that "
-            "replaces it, or fileselect/suffixes that leave it out"
+            f"{name!r} holds a pickle, which runs code when it is read: if you trust the file, "
+            "pass decoder=[your function, True] that replaces it; otherwise exclude it with "
+            "fileselect or suffixes"
         )
     return value
 
 
-def _encoded(name: str, value: Any) -> Any:
+def _encode(name: str, value: Any) -> Any:
     if value is None or isinstance(value, bytes):
         return value
     extension = name.rpartition(".")[2].lower()

@@ -10,7 +10,7 @@ import pytest
 from pyarrow import fs as pyarrow_fs
 
 from syncline.data.io.sinks import commit
-from syncline.data.io.sinks.commit import Done
+from syncline.data.io.sinks.commit import JournalEntry
 from syncline.data.io.sinks.datasink import TaskContext, WriteResult
 from syncline.data.io.sinks.file_datasink import BlockBasedFileDatasink, FilenameProvider
 from syncline.data.io.sources.file_listing import list_files
@@ -106,7 +106,7 @@ def test_append_adds_and_overwrite_replaces(place):
 @pytest.mark.parametrize("mode", ["create", "error"])
 def test_create_refuses_an_existing_target(place, mode):
     run_job(sink_at(place, job="first"), prefix="old")
-    with pytest.raises(ValueError, match="exists already.*overwrite"):
+    with pytest.raises(ValueError, match="already exists.*overwrite"):
         sink_at(place, mode).on_write_start()
     assert content_of(place) == OLD
 
@@ -245,7 +245,8 @@ def test_two_positions_with_one_name_are_an_error_and_publish_nothing(place):
     sink = sink_at(place)
     sink.on_write_start()
     same = [
-        Done(position=position, files=("a.txt",), num_rows=1, size_bytes=1) for position in (0, 1)
+        JournalEntry(position=position, files=("a.txt",), num_rows=1, size_bytes=1)
+        for position in (0, 1)
     ]
     with pytest.raises(ValueError, match="tasks 0 and 1 both name their file 'a.txt'"):
         sink.on_write_complete(WriteResult(num_rows=2, size_bytes=2, write_returns=same))
@@ -282,11 +283,11 @@ def test_a_job_that_goes_on_knows_what_it_kept(place):
     sink = sink_at(place)
     sink.on_write_start()
     sink.write([pa.table({"line": ["new-0"]})], TaskContext(task_idx=0))
-    sink.keep_state({"seed": 3})
+    sink.save_state({"seed": 3})
     sink.on_write_failed(RuntimeError("stopped"))
     again = sink_at(place)
     again.on_write_start()
-    assert again.kept_state()["seed"] == 3
+    assert again.load_state()["seed"] == 3
     assert again.earlier_result().num_rows == 1
 
 
@@ -301,7 +302,7 @@ def test_identity_follows_from_what_decides_how_files_look(place):
 def test_append_never_replaces_a_file(place):
     run_job(sink_at(place, job="first", filename_provider=NumberedFiles()), prefix="old")
     again = sink_at(place, job="first", filename_provider=NumberedFiles())
-    with pytest.raises(ValueError, match="mode='append' replaces none"):
+    with pytest.raises(ValueError, match="mode='append' does not replace"):
         run_job(again)
     assert content_of(place) == OLD
 
