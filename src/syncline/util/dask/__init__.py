@@ -1,14 +1,15 @@
-"""Dask graphs as syncline tasks: `enable_dask_on_ray()`, or `scheduler=ray_dask_get` in any Dask
-call.
+"""Dask graphs as syncline tasks: `enable_dask_on_ray()`, or `scheduler=ray_dask_get` in Dask calls.
 
-In the order in which a graph flows through them: `graph` (what may run next: a pure state machine),
-`scheduler` (submits and waits), `worker` (what a task does), `sharing` (who may write to what),
-`persist` (collections whose partitions stay in the object store), `callbacks` and `progress`
-(watching), `optimizations`. Values between tasks stay in the object store: only what the caller
-asked for comes to the program. They are shared: a task that writes to a DataFrame writes to a copy
-of its own, and one that writes to an array is told to copy it, unlike in plain Dask.
+Files in the order of the data flow: `graph` (which task may run next, a pure state machine),
+`options` (remote arguments of each task), `scheduler` (submits tasks and waits), `worker` (runs one
+node of the graph), `sharing` (copies of shared values), `values` (stored and persisted values),
+`callbacks` (hooks and the progress bar), `optimizations`.
 
-Not covered: `distributed`, its client and its futures. `syncline.data` reads Dask's DataFrames with
+Values between tasks stay in the object store; only requested values reach the program. They are
+shared: a task that writes to a DataFrame writes to its own copy, and a task that writes to an array
+gets an error that asks for a copy, unlike in plain Dask.
+
+Not covered: `distributed`, its client and its futures. `syncline.data` reads Dask DataFrames with
 `from_dask`.
 """
 
@@ -16,7 +17,7 @@ from __future__ import annotations
 
 try:
     import dask
-    import dask._task_spec  # what graphs are made of since Dask 2024.12
+    import dask._task_spec  # the node classes of graphs since Dask 2024.12
 except ModuleNotFoundError as error:
     if error.name not in ("dask", "dask._task_spec"):
         raise
@@ -26,18 +27,18 @@ except ModuleNotFoundError as error:
         else f"{getattr(dask, '__version__', '')} is too old (2025.1 is needed)"
     )
     raise ImportError(
-        f'syncline.util.dask runs graphs of Dask, but Dask {missing}: pip install "syncline[dask]"',
+        f'syncline.util.dask needs Dask, but Dask {missing}: run `pip install "syncline[dask]"`.',
         name="dask",
     ) from None
 
 from syncline.util.dask.callbacks import (
+    ProgressBarCallback,
     RayDaskCallback,
     add_ray_callbacks,
     local_ray_callbacks,
     unpack_ray_callbacks,
 )
 from syncline.util.dask.optimizations import dataframe_optimize
-from syncline.util.dask.progress import ProgressBarCallback
 from syncline.util.dask.scheduler import (
     disable_dask_on_ray,
     disable_dask_on_syncline,

@@ -1,9 +1,8 @@
-"""Callbacks of `ray_dask_get`: those of Ray's name, beside Dask's own (`dask.callbacks.Callback`),
-which work too.
+"""Callbacks of `ray_dask_get` with Ray's names, beside Dask's own `dask.callbacks.Callback`.
 
-Driver and worker are told apart: `ray_pretask` and `ray_posttask` run in the worker, around the
-task, and travel there by pickle; the others run in the program. Dask's own all run in the program;
-one that has a `posttask` brings every value there, so prefer `ray_posttask`.
+`ray_pretask` and `ray_posttask` run in the worker, around the task, and are pickled; the others run
+in the program. Dask's own callbacks run in the program: a `posttask` fetches every value there, so
+prefer `ray_posttask`. `ProgressBarCallback` shows the progress of a graph.
 """
 
 from __future__ import annotations
@@ -13,6 +12,8 @@ from contextlib import contextmanager
 from typing import Any, ClassVar, NamedTuple
 
 from dask.callbacks import Callback
+from rich.console import Console, RenderableType
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from syncline.util.dask.worker import WorkerCallbacks
 
@@ -20,7 +21,7 @@ Hook = Callable[..., Any] | None
 
 
 class RayCallbacks(NamedTuple):
-    """The hooks of one callback, in the order of its constructor."""
+    """Hooks of one callback, in the order of its constructor."""
 
     ray_presubmit: Hook = None
     ray_postsubmit: Hook = None
@@ -31,18 +32,21 @@ class RayCallbacks(NamedTuple):
 
 
 class RayDaskCallback(Callback):
-    """Watches graphs that run as syncline tasks. Pass functions, or derive and write methods of the
-    same names after an underscore.
+    """Observes graphs that run as syncline tasks.
 
-    ray_presubmit(task, key, deps): before a task is submitted; what it returns, unless None, is the
-    task's value, and the task never runs. ray_postsubmit(task, key, deps, object_ref): after it was
-    submitted. `deps` are references or values by key. ray_pretask(key, object_refs): in the worker,
-    before the task; what it returns comes back as `pre_state`. ray_posttask(key, result,
-    pre_state): in the worker, after the task. ray_postsubmit_all(object_refs, dsk): when the last
-    task has been submitted, with references to the results. ray_finish(result): at the end, with
-    the results.
+    Pass functions, or derive a class and define methods of the same names with a leading
+    underscore. `deps` are references or values by key.
 
-    Use it in a `with` statement, by `register()` and `unregister()`, or as
+    - ray_presubmit(task, key, deps): before a task is submitted. A result other than None is the
+      value of the task, which then does not run.
+    - ray_postsubmit(task, key, deps, object_ref): after a task was submitted.
+    - ray_pretask(key, object_refs): in the worker, before the task. Returns the `pre_state`.
+    - ray_posttask(key, result, pre_state): in the worker, after the task.
+    - ray_postsubmit_all(object_refs, dsk): after the last task was submitted, with references to
+      the results.
+    - ray_finish(result): at the end, with the results.
+
+    Use it in a `with` statement, with `register()` and `unregister()`, or as
     `compute(ray_callbacks=[...])`.
     """
 
@@ -58,7 +62,7 @@ class RayDaskCallback(Callback):
         ray_finish: Hook = None,
         **dask_hooks: Hook,
     ) -> None:
-        """dask_hooks: `start`, `start_state`, `pretask`, `posttask` and `finish` of Dask."""
+        """`dask_hooks`: Dask's `start`, `start_state`, `pretask`, `posttask` and `finish`."""
         super().__init__(**dask_hooks)
         given = RayCallbacks(
             ray_presubmit, ray_postsubmit, ray_pretask, ray_posttask, ray_postsubmit_all, ray_finish
@@ -81,8 +85,8 @@ class RayDaskCallback(Callback):
         super().__exit__(*error)
 
     def __getstate__(self) -> dict[str, Any]:
-        # Methods that run in workers take the callback along, but not the program's `with`
-        # statement.
+        # Methods that run in workers are pickled with the callback, but without the `with`
+        # statement of the program.
         return {name: value for name, value in self.__dict__.items() if name != "_cm"}
 
     def register(self) -> None:
@@ -96,9 +100,7 @@ class RayDaskCallback(Callback):
 
 @contextmanager
 def add_ray_callbacks(*callbacks: RayDaskCallback | RayCallbacks) -> Iterator[None]:
-    """The callbacks watch every graph that starts inside the `with` statement. Dask's own hooks of
-    them do not.
-    """
+    """Activate callbacks for graphs that start in the `with` block, without their Dask hooks."""
     added = {normalized(callback) for callback in callbacks} - RayDaskCallback.ray_active
     RayDaskCallback.ray_active |= added
     try:
@@ -111,8 +113,9 @@ def add_ray_callbacks(*callbacks: RayDaskCallback | RayCallbacks) -> Iterator[No
 def local_ray_callbacks(
     callbacks: Iterable[RayDaskCallback | RayCallbacks] | None = None,
 ) -> Iterator[tuple[RayCallbacks, ...]]:
-    """The callbacks of one graph: those given, else the active ones, which graphs that start
-    meanwhile do not see then.
+    """Yield the callbacks of one graph: the given ones, else the active ones.
+
+    Active callbacks are hidden from graphs that start in the block.
     """
     if callbacks is not None:
         yield tuple(map(normalized, callbacks))
@@ -125,7 +128,7 @@ def local_ray_callbacks(
 
 
 class UnpackedCallbacks(NamedTuple):
-    """For each hook the functions of all callbacks that have it."""
+    """For each hook, the functions of all callbacks that define it."""
 
     ray_presubmit: tuple[Callable[..., Any], ...] = ()
     ray_postsubmit: tuple[Callable[..., Any], ...] = ()
@@ -136,7 +139,7 @@ class UnpackedCallbacks(NamedTuple):
 
 
 def unpack_ray_callbacks(callbacks: Iterable[RayCallbacks] | None) -> UnpackedCallbacks:
-    """The functions of several callbacks, by hook."""
+    """Group the functions of several callbacks by hook."""
     listed = list(callbacks or ())
     by_hook = (
         tuple(hook for hook in hooks if hook is not None) for hooks in zip(*listed, strict=True)
@@ -145,7 +148,7 @@ def unpack_ray_callbacks(callbacks: Iterable[RayCallbacks] | None) -> UnpackedCa
 
 
 def for_workers(callbacks: Iterable[RayCallbacks]) -> WorkerCallbacks | None:
-    """What has to travel to the workers; None where nothing has."""
+    """Return the callbacks to send to workers; None if there are none."""
     pretask: list[Callable[..., Any]] = []
     posttask: list[tuple[Callable[..., Any], int | None]] = []
     for callback in callbacks:
@@ -163,11 +166,59 @@ def for_workers(callbacks: Iterable[RayCallbacks]) -> WorkerCallbacks | None:
 
 
 def normalized(callback: RayDaskCallback | RayCallbacks) -> RayCallbacks:
-    """The hooks of a callback. TypeError for what is none."""
+    """Return the hooks of a callback. Raises TypeError for anything else."""
     if isinstance(callback, RayDaskCallback):
         return callback._ray_callback
     if isinstance(callback, RayCallbacks):
         return callback
     raise TypeError(
-        f"`ray_callbacks` has a {type(callback).__name__} ({callback!r}): give instances of RayDaskCallback"
+        f"`ray_callbacks` contains a {type(callback).__name__} ({callback!r}): pass instances of "
+        "RayDaskCallback."
     )
+
+
+class ProgressBarCallback(RayDaskCallback):
+    """Shows the number of finished tasks: `with ProgressBarCallback(): x.compute()`.
+
+    Draws in terminals and notebooks, and nothing elsewhere.
+    """
+
+    def __init__(self, console: Console | None = None) -> None:
+        """`console`: the output; standard error by default."""
+        super().__init__()
+        self._console = console
+        self._bars: list[_GraphProgress] = []  # innermost last: a graph may start another graph
+
+    def _start_state(self, dsk: Any, state: dict[str, Any]) -> None:
+        bar = _GraphProgress(self._console or Console(stderr=True), state)
+        self._bars.append(bar)
+        bar.start()
+
+    def _finish(self, dsk: Any, state: dict[str, Any], failed: bool) -> None:
+        if self._bars:  # empty if the graph failed before its state existed
+            self._bars.pop().stop()
+
+
+class _GraphProgress(Progress):
+    """Reads the scheduler's state whenever it draws, at no cost for the scheduler."""
+
+    def __init__(self, console: Console, state: dict[str, Any]) -> None:
+        self._state = state
+        self._bar = None
+        can_draw = console.is_terminal or console.is_jupyter
+        columns = (
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+        )
+        super().__init__(*columns, console=console, disable=not can_draw, transient=False)
+        self._bar = self.add_task(
+            "Dask",
+            total=sum(len(state[name]) for name in ("waiting", "ready", "running", "finished")),
+        )
+
+    def get_renderables(self) -> Iterable[RenderableType]:
+        if self._bar is not None:
+            self.tasks[0].completed = len(self._state["finished"])
+        yield from super().get_renderables()

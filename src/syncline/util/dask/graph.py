@@ -1,8 +1,8 @@
-"""What may run next of a Dask graph: a pure state machine, without tasks, objects or clocks.
+"""State of a running Dask graph: a pure state machine without tasks, objects or clocks.
 
-Its state is kept in the dict that Dask's own local schedulers keep, under the same keys, because
-Dask's callbacks read that dict. The policy is theirs too: what became ready last runs first, by
-Dask's static order, so that few intermediate values live at once.
+The state is the dict of Dask's local schedulers, with the same keys, because Dask's callbacks read
+it. The policy is the same too: the task that became ready last runs first, by Dask's static order,
+so that few intermediate values exist at a time.
 """
 
 from __future__ import annotations
@@ -21,11 +21,14 @@ SECONDS_IN_FLIGHT = 0.05
 
 
 def in_flight_limit(cpus: float, seconds_each: float | None) -> int:
-    """How many tasks to have submitted at once: two for each CPU, and more when they are short, so
-    that workers never wait for the program.
+    """Return the number of tasks to keep submitted: two per CPU, and more if tasks are short.
 
-    seconds_each: what a task takes on average; None while nothing is known. Few in flight means few
-    values that wait in memory.
+    Short tasks need a queue so that workers never wait for the program; few tasks in flight keep
+    few values in memory.
+
+    Args:
+        cpus: Number of CPUs.
+        seconds_each: Average duration of a task; None if unknown.
     """
     per_cpu = 2.0 if seconds_each is None else max(2.0, SECONDS_IN_FLIGHT / max(seconds_each, 1e-6))
     most = max(MOST_IN_FLIGHT, int(2 * cpus))
@@ -33,11 +36,10 @@ def in_flight_limit(cpus: float, seconds_each: float | None) -> int:
 
 
 class GraphState:
-    """The tasks below the wanted keys, each waiting, ready, running or finished; `values` are those
-    that are still needed.
+    """The tasks below the wanted keys: waiting, ready, running or finished.
 
-    Thread safety: none; but other threads may read the length of the sets in `state` at any time,
-    as progress bars do.
+    `values` holds the values that are still needed. Not thread-safe, but other threads may read the
+    lengths of the sets in `state` at any time, as progress bars do.
     """
 
     def __init__(
@@ -47,11 +49,17 @@ class GraphState:
         values: Mapping[Key, Any],
         priority: Callable[[Key], Any],
     ) -> None:
-        """nodes: the whole graph. values: those of keys that are known and need no task. priority:
-        smaller runs earlier.
+        """Find the tasks that the wanted keys need.
 
-        KeyError for a wanted key, ValueError for a dependency that is neither in the graph nor in
-        `values`.
+        Args:
+            nodes: The whole graph.
+            wanted: Keys of the results.
+            values: Known values by key; they need no task.
+            priority: Function of a key; smaller values run earlier.
+
+        Raises:
+            KeyError: A wanted key is not in the graph.
+            ValueError: A dependency is neither in the graph nor in `values`.
         """
         self._wanted = frozenset(wanted)
         self._priority = priority
@@ -77,9 +85,7 @@ class GraphState:
         }
 
     def _discover(self, nodes: Mapping[Key, GraphNode]) -> Iterable[Key]:
-        """Everything that the wanted keys need, found from their side; returns what can run at
-        once.
-        """
+        """Collect the tasks below the wanted keys; return those that can run."""
         ready: list[Key] = []
         stack = [(key, None) for key in self._wanted]
         while stack:
@@ -115,26 +121,22 @@ class GraphState:
 
     @property
     def is_done(self) -> bool:
-        """Nothing waits, is ready or runs."""
+        """True if no task waits, is ready or runs."""
         return not (self._waiting or self._ready or self._running)
 
     def next_ready(self) -> Key | None:
-        """The key that should run next, which `start` takes; None where everything waits for
-        something that runs.
-        """
+        """Return the key that `start` would take; None if all tasks wait for running ones."""
         return self._ready[-1] if self._ready else None
 
     def start(self) -> Key:
-        """Take the next key: it runs now."""
+        """Take the next ready key and mark it as running."""
         key = self._ready.pop()
         self._running.add(key)
         return key
 
     def finish(self, key: Key, value: Any) -> None:
-        """`key` has this value: what waited for it alone becomes ready, and values that nobody
-        needs any more are let go.
-        """
-        assert key in self._running, f"{key!r} does not run; it is {self.place_of(key)}"
+        """Store the value of `key`, release its dependents, and drop values without users."""
+        assert key in self._running, f"{key!r} is {self.phase(key)}, not running"
         self.values[key] = value
         self._running.remove(key)
         self._finished.add(key)
@@ -156,8 +158,8 @@ class GraphState:
                 self._released.add(dependency)
                 del self.values[dependency]
 
-    def place_of(self, key: Key) -> str:
-        """Where a key is in its life, for messages."""
+    def phase(self, key: Key) -> str:
+        """Return the phase of a key, for messages."""
         for name in ("running", "finished", "released", "ready", "waiting"):
             if key in self.state[name]:
                 return name
@@ -168,6 +170,7 @@ def _missing(key: Key, needed_by: Key | None) -> Exception:
     if needed_by is None:
         return KeyError(key)
     return ValueError(
-        f"the Dask graph has no task for the key {key!r}, which the task {needed_by!r} needs: compute the collection that both come from, "
-        "and keep a persisted collection alive as long as others depend on it"
+        f"The Dask graph has no task for the key {key!r}, which the task {needed_by!r} needs: "
+        "compute both from the same collection, and keep a persisted collection alive while "
+        "others depend on it."
     )

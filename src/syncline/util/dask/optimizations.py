@@ -1,6 +1,4 @@
-"""An optimization for Dask's `*_optimize` settings. DataFrames of today's Dask optimize themselves
-and do not ask for it.
-"""
+"""An optimization for Dask's `*_optimize` settings; current DataFrames optimize themselves."""
 
 from __future__ import annotations
 
@@ -12,10 +10,11 @@ from dask.core import flatten
 
 
 def dataframe_optimize(dsk: Any, keys: Any, **_ignored: Any) -> dict[Any, Any]:
-    """The tasks that `keys` need, with chains of them joined into one task each, so that links of a
-    chain cost no object.
+    """Return the tasks that `keys` need, with each linear chain fused into one task.
 
-    dsk: a graph or a collection's graph. keys: a key, or nested lists of keys.
+    Args:
+        dsk: A graph or the graph of a collection.
+        keys: A key, or nested lists of keys.
     """
     graph = dsk if isinstance(dsk, Mapping) else dsk.__dask_graph__()
     wanted = list(flatten(keys)) if isinstance(keys, list) else [keys]

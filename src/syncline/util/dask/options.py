@@ -1,6 +1,4 @@
-"""The options of each task: `dask.annotate(ray_remote_args={...})` and
-`compute(ray_remote_args={...})`.
-"""
+"""Options of each task, from `dask.annotate` and `compute`, both with `ray_remote_args=…`."""
 
 from __future__ import annotations
 
@@ -26,8 +24,9 @@ def _named(name: str) -> RemoteFunction:
 
 
 class Submitters:
-    """The remote function that runs a given key. Tasks are named in logs and errors after the front
-    part of their key, as Dask does.
+    """Chooses the remote function of each key.
+
+    Logs and errors name a task after the first part of its key, as Dask does.
     """
 
     def __init__(self, by_key: Mapping[Any, Mapping[str, Any]], for_all: Mapping[str, Any]) -> None:
@@ -36,16 +35,17 @@ class Submitters:
         self._made: dict[tuple[str, int], tuple[RemoteFunction, int]] = {}
 
     def of(self, key: Any) -> tuple[RemoteFunction, int, bool]:
-        """(remote function, how many values the task has, whether it was given options). ValueError
-        for impossible options.
+        """Return (remote function, number of values, True if the task has options).
+
+        Raises:
+            ValueError: The options are invalid.
         """
         own = self._by_key.get(key)
         if own is None and not self._for_all:
             return _named(key_split(key)), 1, False
         name = key_split(key)
-        made = self._made.get(
-            (name, id(own))
-        )  # annotations live in the graph, so an id stays what it is
+        # Annotations are part of the graph, so an id stays valid.
+        made = self._made.get((name, id(own)))
         if made is None:
             made = self._made[(name, id(own))] = self._make(
                 key, {"name": name, **self._for_all, **(own or {})}
@@ -59,27 +59,30 @@ class Submitters:
             count = 1
         if isinstance(count, bool) or not isinstance(count, int) or count < 1:
             raise ValueError(
-                f"`{ANNOTATION}` of the Dask key {key!r} has `num_returns={count!r}`, but tasks of a graph return one value, or a sequence "
-                "of which each item is kept for itself: give the number of its items"
+                f"`{ANNOTATION}` of the Dask key {key!r} has `num_returns={count!r}`, but a task "
+                "returns one value, or a sequence whose items are stored separately: pass the "
+                "number of items."
             )
         return _run_node.options(**options, num_returns=count + 1), count
 
 
 def submitters(dsk: Any, given: Mapping[str, Any] | None) -> Submitters:
-    """Collect the annotations of a graph, of the `dask.annotate` around the call, and `given`: what
-    is closer to the task wins.
+    """Collect the options of a graph's annotations, the enclosing `dask.annotate`, and `given`.
+
+    Options closer to the task override the others.
     """
     around = dask.get_annotations().get(ANNOTATION)
     for name, value in ((f"`{ANNOTATION}`", given), (f"the annotation `{ANNOTATION}`", around)):
         if value is not None and not isinstance(value, Mapping):
             raise TypeError(
-                f"{name} is a {type(value).__name__} ({value!r}): give a dict of options, such as {{'num_cpus': 2}}"
+                f"{name} is a {type(value).__name__} ({value!r}): pass a dict of options, such as "
+                "{'num_cpus': 2}."
             )
     return Submitters(_annotations(dsk), {**(given or {}), **(around or {})})
 
 
 def _annotations(dsk: Any) -> Mapping[Any, Mapping[str, Any]]:
-    """The annotated options by key."""
+    """Return the annotated options by key."""
     if hasattr(dsk, "__dask_annotations__"):
         found: Mapping[Any, Mapping[str, Any]] = dsk.__dask_annotations__().get(ANNOTATION, {})
         return found

@@ -1,9 +1,9 @@
-"""`ray_dask_get`: the scheduler that Dask calls with a graph and the keys that are wanted of it.
+"""`ray_dask_get`: the scheduler that Dask calls with a graph and the wanted keys.
 
-It submits what is ready, waits for any of it to end, and goes on; `graph` decides what and how
-much. A task returns its value, which stays in the object store, and a small `Ended`, which is all
-that the scheduler waits for and looks at. The first error ends the graph: what still runs is
-cancelled, and the error comes to the caller as itself, with the key in its text.
+It submits ready tasks and waits until any of them ends; `graph` decides which and how many. A task
+returns its value, which stays in the object store, and a small `TaskEnd`, which is all that the
+scheduler waits for and reads. The first error ends the graph: running tasks are cancelled, and the
+caller gets the original error, with the key in its text.
 """
 
 from __future__ import annotations
@@ -27,18 +27,16 @@ from syncline.util.dask import callbacks as hooks
 from syncline.util.dask import values as forms
 from syncline.util.dask.graph import GraphState, Key, in_flight_limit
 from syncline.util.dask.options import Submitters, submitters
-from syncline.util.dask.persist import Persisted, persisted
 from syncline.util.dask.sharing import owned
-from syncline.util.dask.worker import Ended
+from syncline.util.dask.values import Persisted, persisted
+from syncline.util.dask.worker import TaskEnd
 
-WEIGHT_OF_LATEST = 0.1
-"""How fast the average of the tasks' lengths forgets."""
+LATEST_WEIGHT = 0.1
+"""Weight of the latest duration in the moving average of task durations."""
 
 
 class _Scheduler:
-    """What Dask takes as a scheduler: callable, with a `persist` of its own, which Dask prefers
-    where it knows of that.
-    """
+    """A Dask scheduler: a callable with its own `persist`, which Dask prefers if it exists."""
 
     def __init__(
         self, name: str, doc: str, *, num_workers: int | None = None, keeps_references: bool = False
@@ -51,18 +49,22 @@ class _Scheduler:
             self.persist = self._persist
 
     def __call__(self, dsk: Any, keys: Any, **keywords: Any) -> Any:
-        """dsk: a graph or an expression. keys: a key or nested lists of keys. Returns their values,
-        in tuples nested like `keys`.
+        """Compute a graph.
+
+        Args:
+            dsk: A graph or an expression.
+            keys: A key or nested lists of keys.
+
+        Returns:
+            The values, in tuples nested like `keys`.
         """
         keywords.setdefault("num_workers", self._num_workers)
         if self._keeps_references:
             keywords["ray_persist"] = True
         try:
             return _get(dsk, keys, **keywords)
-        except (
-            RayError
-        ) as error:  # a task's own error, of which the frames of this module tell nothing
-            forget_engine(error)
+        except RayError as error:
+            forget_engine(error)  # the frames of this module do not explain a task's own error
             raise
 
     @staticmethod
@@ -78,33 +80,35 @@ class _Scheduler:
 
 ray_dask_get = _Scheduler(
     "ray_dask_get",
-    """Run a Dask graph as syncline tasks: `x.compute(scheduler=ray_dask_get)`, or `dask.config.set(scheduler=ray_dask_get)`.
+    """Run a Dask graph as syncline tasks.
 
-    `compute` passes on: `ray_remote_args`, options of every task; `ray_callbacks`, a list of RayDaskCallback; `num_workers`, the most
-    tasks at once; `rerun_exceptions_locally`, to run a task that fails once more here, for a debugger.
+    Use `x.compute(scheduler=ray_dask_get)`, or `dask.config.set(scheduler=ray_dask_get)`.
+
+    `compute` accepts: `ray_remote_args`, options of every task; `ray_callbacks`, a list of
+    RayDaskCallback; `num_workers`, the largest number of concurrent tasks;
+    `rerun_exceptions_locally`, to repeat a failed task in the program, for a debugger.
     """,
 )
 ray_dask_get_sync = _Scheduler(
     "ray_dask_get_sync",
-    "Like `ray_dask_get`, with one task at a time, in Dask's order.",
+    "Run a Dask graph like `ray_dask_get`, one task at a time, in Dask's order.",
     num_workers=1,
 )
 _get_persisted = _Scheduler(
-    "_get_persisted",
-    "Returns what stands for a persisted value, instead of values.",
-    keeps_references=True,
+    "_get_persisted", "Return persisted values instead of fetched ones.", keeps_references=True
 )
 
 
 def enable_dask_on_ray(
     shuffle: str | None = "tasks", use_shuffle_optimization: bool | None = True
 ) -> dask.config.set:
-    """Make `ray_dask_get` Dask's scheduler, from now on, or only inside of a `with` statement if
-    the result is used in one.
+    """Make `ray_dask_get` the scheduler of Dask.
 
-    shuffle: how DataFrames are shuffled; None leaves the setting as it is.
-    `use_shuffle_optimization` has no effect any more: DataFrames of today's Dask optimize
-    themselves.
+    Used in a `with` statement, the setting lasts until its end, otherwise permanently.
+
+    Args:
+        shuffle: Shuffle method of DataFrames; None keeps the current setting.
+        use_shuffle_optimization: No effect: current DataFrames optimize themselves.
     """
     del use_shuffle_optimization
     settings: dict[str, Any] = {"scheduler": ray_dask_get}
@@ -114,7 +118,7 @@ def enable_dask_on_ray(
 
 
 def disable_dask_on_ray() -> dask.config.set:
-    """Give the choice of scheduler and shuffle back to Dask."""
+    """Reset Dask's scheduler and shuffle method to their defaults."""
     return dask.config.set({"scheduler": None, "dataframe.shuffle.method": None})
 
 
@@ -123,11 +127,10 @@ disable_dask_on_syncline = disable_dask_on_ray
 
 
 def ray_dask_persist(*collections: Any, **keywords: Any) -> tuple[Any, ...]:
-    """`dask.persist`, with partitions that stay in the object store, whichever scheduler is set.
-    Waits until they are computed.
+    """Persist collections like `dask.persist`, with partitions in the object store.
 
-    Takes the arguments of `dask.persist`, without `scheduler`. Compute what comes of it with this
-    scheduler again.
+    Waits until they are computed. Accepts the arguments of `dask.persist` except `scheduler`.
+    Compute collections that derive from the result with this scheduler too.
     """
     return tuple(dask.persist(*collections, **{**keywords, "scheduler": _get_persisted}))
 
@@ -144,22 +147,22 @@ def _get(
     rerun_exceptions_locally: bool | None = None,
     **_ignored: Any,
 ) -> Any:
-    """`_ignored`: what other schedulers take."""
+    """Compute a graph; `_ignored` are arguments of other schedulers."""
     chosen = submitters(dsk, ray_remote_args)
     graph = convert_legacy_graph(dsk if isinstance(dsk, Mapping) else dsk.__dask_graph__())
     wanted = set(flatten(keys)) if isinstance(keys, list) else {keys}
     with local_callbacks(callbacks) as of_dask, hooks.local_ray_callbacks(ray_callbacks) as of_ray:
-        run = _Run(graph, wanted, chosen, tuple(of_dask), of_ray, num_workers)
+        execution = _Execution(graph, wanted, chosen, tuple(of_dask), of_ray, num_workers)
         if rerun_exceptions_locally is None:
             rerun_exceptions_locally = dask.config.get("rerun_exceptions_locally", False)
-        found = run.to_the_end(rerun_here=rerun_exceptions_locally)
+        found = execution.run(rerun_here=rerun_exceptions_locally)
         results = (
             {key: _persisted_value(key, value) for key, value in found.items()}
             if ray_persist
             else _fetched(found)
         )
         answer = nested_get(keys, results)
-        for finish in run.ray.ray_finish:
+        for finish in execution.ray.ray_finish:
             finish(answer)
         return answer
 
@@ -175,19 +178,19 @@ def _persisted_value(key: Key, value: Any) -> Persisted:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Running:
+class _RunningTask:
     """A submitted task."""
 
     key: Key
     value: forms.Stored | forms.Parts
     counts: bool
-    """Whether it takes one of the places in flight; tasks that wait for resources of their own
-    would keep the others from them.
+    """True if the task counts against the limit in flight. Tasks with their own resources do not:
+    while they wait for them, they would block the others.
     """
 
 
-class _Run:
-    """One graph on its way."""
+class _Execution:
+    """The execution of one graph."""
 
     def __init__(
         self,
@@ -206,15 +209,14 @@ class _Run:
         self._pretask = [hook[2] for hook in of_dask if hook[2]]
         self._posttask = [hook[3] for hook in of_dask if hook[3]]
         in_workers = hooks.for_workers(of_ray)
-        self._watch = (
-            None if in_workers is None else api.put(in_workers)
-        )  # once, not with every task
+        # Stored once instead of sent with every task.
+        self._worker_callbacks = None if in_workers is None else api.put(in_workers)
         self._most = num_workers
-        self._running: dict[ObjectRef[Any], _Running] = {}
+        self._running: dict[ObjectRef[Any], _RunningTask] = {}
         self._seconds_each: float | None = None
 
-    def to_the_end(self, *, rerun_here: bool) -> dict[Key, Any]:
-        """Run everything; the wanted keys with the forms of their values."""
+    def run(self, *, rerun_here: bool) -> dict[Key, Any]:
+        """Run all tasks; return the values of the wanted keys in the forms of `values`."""
         started: list[Any] = []
         state: dict[str, Any] = {}
         failed = True
@@ -223,9 +225,8 @@ class _Run:
                 if hook[0]:
                     hook[0](self.graph)
                 started.append(hook)
-            self._nodes = convert_legacy_graph(
-                self.graph
-            )  # callbacks may have changed it, as Dask's cache does
+            # Callbacks may have changed the graph, as Dask's cache does.
+            self._nodes = convert_legacy_graph(self.graph)
             self._graph_state = GraphState(
                 self._nodes, self.wanted, self._known(), order(self._nodes).get
             )
@@ -244,7 +245,7 @@ class _Run:
                     hook[4](self.graph, state, failed)
 
     def _known(self) -> dict[Key, forms.Stored]:
-        """The persisted values that the graph needs and has no task for."""
+        """Return the persisted values that the graph needs and has no task for."""
         needed = {
             dependency for node in self._nodes.values() for dependency in node.dependencies
         } | self.wanted
@@ -255,38 +256,39 @@ class _Run:
 
     def _loop(self, rerun_here: bool) -> None:
         state = self._graph_state
-        told = not self.ray.ray_postsubmit_all
-        places = api.cluster_resources().get("CPU", 1.0)
+        all_submitted = not self.ray.ray_postsubmit_all
+        cpus = api.cluster_resources().get("CPU", 1.0)
         while not state.is_done:
-            limit = self._most or in_flight_limit(places, self._seconds_each)
+            limit = self._most or in_flight_limit(cpus, self._seconds_each)
             taken = sum(running.counts for running in self._running.values())
             while state.next_ready() is not None and taken < limit:
                 taken += self._start(state.start())
-            if not told and not state.state["waiting"] and state.next_ready() is None:
-                told = True
-                self._tell_all_submitted()
+            if not all_submitted and not state.state["waiting"] and state.next_ready() is None:
+                all_submitted = True
+                self._notify_all_submitted()
             if self._running:
                 self._collect(rerun_here)
+                self._collect(rerun_here)
 
-    # -- one task begins
+    # -- start of a task
 
     def _start(self, key: Key) -> int:
-        """Submit a task, or find its value without one. Returns how many places it takes."""
+        """Submit a task, or find its value without one; return its count against the limit."""
         state, node = self._graph_state, self._nodes[key]
         for hook in self._pretask:
             hook(key, self.graph, state.state)
         for dependency in node.dependencies:
-            state.values[dependency] = forms.where(state.values[dependency])
+            state.values[dependency] = forms.normalized(state.values[dependency])
         depends = {dependency: state.values[dependency] for dependency in node.dependencies}
         seen = (
-            {dependency: forms.as_seen(value) for dependency, value in depends.items()}
-            if self._is_watched
+            {dependency: forms.for_callbacks(value) for dependency, value in depends.items()}
+            if self._has_submit_callbacks
             else {}
         )
         for presubmit in self.ray.ray_presubmit:
             given = presubmit(node, key, seen)
             if given is not None:
-                self._finish(key, forms.where(given), "callback")
+                self._finish(key, forms.normalized(given), "callback")
                 return 0
         free = forms.without_a_task(node, state.values)
         if free is not None:
@@ -295,16 +297,16 @@ class _Run:
         done, running = self._submit(key, node, depends)
         self._running[done] = running
         for postsubmit in self.ray.ray_postsubmit:
-            postsubmit(node, key, seen, forms.as_seen(running.value))
+            postsubmit(node, key, seen, forms.for_callbacks(running.value))
         return int(running.counts)
 
     @property
-    def _is_watched(self) -> bool:
+    def _has_submit_callbacks(self) -> bool:
         return bool(self.ray.ray_presubmit or self.ray.ray_postsubmit)
 
     def _submit(
         self, key: Key, node: GraphNode, depends: Mapping[Key, Any]
-    ) -> tuple[ObjectRef[Any], _Running]:
+    ) -> tuple[ObjectRef[Any], _RunningTask]:
         function, count, has_options = self._chosen.of(key)
         layout: list[tuple[Key, int, type | None]] = []
         arguments: list[Any] = []
@@ -314,42 +316,42 @@ class _Run:
             arguments += carried
         references = (
             [argument for argument in arguments if isinstance(argument, ObjectRef)]
-            if self._watch is not None
+            if self._worker_callbacks is not None
             else []
         )
         *refs, done = function.remote(
-            node, tuple(layout), count, self._watch, references, *arguments
+            node, tuple(layout), count, self._worker_callbacks, references, *arguments
         )
         value = (
             forms.Stored(ref=refs[0]) if count == 1 else forms.Parts(refs=tuple(refs), kind=tuple)
         )
-        return done, _Running(key=key, value=value, counts=not has_options)
+        return done, _RunningTask(key=key, value=value, counts=not has_options)
 
-    # -- tasks end
+    # -- end of tasks
 
     def _collect(self, rerun_here: bool) -> None:
-        """Wait until any task ends, and take all that have."""
+        """Wait until any task ends, and collect all that have ended."""
         ended, rest = api.wait(list(self._running), num_returns=1)
         if rest:
             ended += api.wait(rest, num_returns=len(rest), timeout=0)[0]
         for done in ended:
             running = self._running.pop(done)
             try:
-                facts: Ended = api.get(done)
+                end: TaskEnd = api.get(done)
             except RayError as error:
                 if rerun_here and isinstance(error, RayTaskError):
                     self._rerun(running.key)
                 named(error, running.key)
                 raise
-            self._note(facts.seconds)
+            self._update_average(end.seconds)
             value = running.value
-            if facts.kind is not None and isinstance(value, forms.Parts):
-                value = replace(value, kind=facts.kind)
-            self._finish(running.key, value, facts.pid)
+            if end.kind is not None and isinstance(value, forms.Parts):
+                value = replace(value, kind=end.kind)
+            self._finish(running.key, value, end.pid)
 
-    def _note(self, seconds: float) -> None:
+    def _update_average(self, seconds: float) -> None:
         before = seconds if self._seconds_each is None else self._seconds_each
-        self._seconds_each = before + WEIGHT_OF_LATEST * (seconds - before)
+        self._seconds_each = before + LATEST_WEIGHT * (seconds - before)
 
     def _finish(self, key: Key, value: Any, worker_id: Any) -> None:
         self._graph_state.finish(key, value)
@@ -371,11 +373,11 @@ class _Run:
             )
         )
 
-    def _tell_all_submitted(self) -> None:
+    def _notify_all_submitted(self) -> None:
         by_key = {running.key: running.value for running in self._running.values()}
         values = [self._graph_state.values.get(key, by_key.get(key)) for key in self.wanted]
         for hook in self.ray.ray_postsubmit_all:
-            hook([forms.as_seen(value) for value in values], self.graph)
+            hook([forms.for_callbacks(value) for value in values], self.graph)
 
     def _cancel(self) -> None:
         for done in self._running:
@@ -384,7 +386,7 @@ class _Run:
 
 
 def named(error: RayError, key: Key) -> None:
-    """Put the key of the task into the error's text."""
+    """Add the key of the task to the error's text."""
     if isinstance(error, RayTaskError):
         before = f"in {error.function_name}("
         error.function_name = f"Dask key {key!r}: {error.function_name}"
@@ -394,7 +396,4 @@ def named(error: RayError, key: Key) -> None:
                 str(cause.args[0]).replace(before, f"in {error.function_name}(", 1)
             )
     elif error.args and isinstance(error.args[0], str):
-        error.args = (
-            f"{error.args[0]} (It was the task of the Dask key {key!r}.)",
-            *error.args[1:],
-        )
+        error.args = (f"{error.args[0]} (Task of the Dask key {key!r}.)", *error.args[1:])

@@ -1,10 +1,9 @@
-"""Values of the object store are shared and read-only. This is how those who change one get their
-own, as programs for plain Dask expect.
+"""Copies of shared values, for callers and tasks that write to them.
 
-What `compute` returns is the caller's own: writable, and copied for that. A task's pandas inputs
-are shared until the task writes to one: then pandas copies what is written (pandas 3, or
-`mode.copy_on_write` before). Arrays know no such thing: a task that writes to an input is told to
-copy it.
+Values in the object store are shared and read-only, while programs for plain Dask expect their own.
+`compute` returns writable copies. The pandas inputs of a task are shared until the task writes to
+one; then pandas copies it (pandas 3, or `mode.copy_on_write` before). NumPy has no copy-on-write: a
+task that writes to an input array gets an error that asks for a copy.
 """
 
 from __future__ import annotations
@@ -12,18 +11,19 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-READ_ONLY = "The inputs of a Dask task are shared with other tasks and cannot be written to: copy the array first, `x = x.copy()`."
+READ_ONLY = (
+    "The inputs of a Dask task are shared with other tasks and read-only: copy the array first, "
+    "`x = x.copy()`."
+)
 
 
 def copied_on_write(value: Any) -> Any:
-    """A value for a task to work with, as long as `value` itself is kept alive beside it."""
+    """Return a value for a task to work with; the caller keeps `value` itself alive."""
     return value.copy(deep=False) if _is_pandas(value) else value
 
 
 def owned(value: Any) -> Any:
-    """The value, or a copy that may be written to: of arrays and of pandas objects, also inside
-    lists, tuples and dicts.
-    """
+    """Return the value, or a writable copy of arrays and pandas objects, also inside containers."""
     if isinstance(value, (int, float, str, bytes)):
         return value
     if type(value) in (list, tuple):
@@ -41,11 +41,11 @@ def owned(value: Any) -> Any:
 
 
 def explain(error: ValueError) -> None:
-    """Add the remedy to NumPy's error about an array that is read-only."""
+    """Add the remedy to NumPy's error about a read-only array."""
     if error.args and "read-only" in str(error.args[0]):
         error.args = (f"{error.args[0]}. {READ_ONLY}", *error.args[1:])
 
 
 def _is_pandas(value: Any) -> bool:
-    pandas = sys.modules.get("pandas")  # whoever holds such a value has imported it
+    pandas = sys.modules.get("pandas")  # imported wherever such a value exists
     return pandas is not None and isinstance(value, (pandas.DataFrame, pandas.Series))

@@ -1,12 +1,13 @@
-"""Where the value of a key is, as the program knows it: in the object store, as items of it there,
-or here.
+"""Forms of a key's value in the program: an object, several objects, a persisted or a plain value.
 
-What a task gets as an argument, and what the caller gets in the end, is made of these.
+`Persisted` is what Dask calls a future: in a graph it represents its key, and the scheduler knows
+the value of the key. The object is freed when the last collection that holds it is gone.
 """
 
 from __future__ import annotations
 
 import operator
+import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,35 +17,62 @@ from dask.sizeof import sizeof
 
 from syncline.core import api
 from syncline.core.refs import ObjectRef
-from syncline.util.dask.persist import Persisted
 
 STORED_BYTES = 16_384
-"""Values of the graph itself that are larger than this are put into the object store once instead
-of travelling with every task.
-"""
+"""Larger values of the graph are put into the object store once instead of sent with every task."""
+
+
+class Persisted(TaskRef):
+    """A key whose value is in the object store."""
+
+    __dask_future__ = True
+
+    def __init__(self, key: Any, ref: ObjectRef[Any]) -> None:
+        super().__init__(key)
+        self.ref = ref
+        _alive[key] = self
+
+    def __dask_tokenize__(self) -> tuple[str, Any, str]:
+        return (type(self).__name__, self.key, self.ref.hex())
+
+    def __hash__(self) -> int:
+        return hash((self.key, self.ref))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Persisted) and (other.key, other.ref) == (self.key, self.ref)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (Persisted, (self.key, self.ref))
+
+    def __repr__(self) -> str:
+        return f"Persisted({self.key!r}, {self.ref!r})"
+
+
+_alive: weakref.WeakValueDictionary[Any, Persisted] = weakref.WeakValueDictionary()
+
+
+def persisted(key: Any) -> Persisted | None:
+    """Return the living persisted value of a key in this process; None if there is none."""
+    return _alive.get(key)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Stored:
-    """One object."""
+    """A value in one object."""
 
     ref: ObjectRef[Any]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Parts:
-    """A sequence whose items are one object each, so that a task that takes one item fetches no
-    other.
-    """
+    """A sequence with one object per item, so that a task fetches only the items that it uses."""
 
     refs: tuple[ObjectRef[Any], ...]
     kind: type
 
 
-def where(value: Any) -> Any:
-    """A value of the graph, or what a callback gave instead of running a task, as one of the forms
-    of this module.
-    """
+def normalized(value: Any) -> Any:
+    """Return a value of the graph, or of a callback, in one of the forms of this module."""
     if isinstance(value, (Stored, Parts)):
         return value
     if isinstance(value, Persisted):
@@ -57,9 +85,7 @@ def where(value: Any) -> Any:
 
 
 def as_arguments(value: Any) -> tuple[tuple[Any, ...], type | None]:
-    """The arguments that carry a value to a task, and the type of sequence to make of them where it
-    is one in parts.
-    """
+    """Return the task arguments for a value, and for `Parts` the type of the sequence."""
     if isinstance(value, Stored):
         return (value.ref,), None
     if isinstance(value, Parts):
@@ -67,15 +93,15 @@ def as_arguments(value: Any) -> tuple[tuple[Any, ...], type | None]:
     return (value,), None
 
 
-def as_seen(value: Any) -> Any:
-    """What callbacks are shown of a value: its reference, or references to its parts, or itself."""
+def for_callbacks(value: Any) -> Any:
+    """Return what callbacks see of a value: a reference, references to its parts, or itself."""
     if isinstance(value, Parts):
         return list(value.refs)
     return value.ref if isinstance(value, Stored) else value
 
 
 def fetch(values: Sequence[Any]) -> list[Any]:
-    """The values themselves; those in the object store are waited for together."""
+    """Return the values themselves; fetches all stored ones together."""
     refs = [
         ref
         for value in values
@@ -93,8 +119,9 @@ def _taken(value: Any, fetched: Any) -> Any:
 
 
 def without_a_task(node: GraphNode, values: dict[Any, Any]) -> tuple[Any] | None:
-    """The value of a node that only names another value or takes one part of it; None where the
-    node has to run.
+    """Return the value of a node that needs no task: an alias, or one item of `Parts`.
+
+    Returns None if the node has to run.
     """
     if isinstance(node, Alias):
         return (values[node.target],)

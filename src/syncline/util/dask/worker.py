@@ -1,6 +1,4 @@
-"""What one task of a Dask graph does in a worker: put the values of its dependencies together and
-call it.
-"""
+"""Execution of one node of a Dask graph in a worker."""
 
 from __future__ import annotations
 
@@ -17,34 +15,28 @@ from syncline.core.refs import ObjectRef
 from syncline.util.dask.sharing import copied_on_write, explain
 
 Layout = tuple[tuple[Any, int, type | None], ...]
-"""For each dependency its key, how many of the arguments it takes, and, where it takes several, the
-type of sequence that they make.
-"""
+"""For each dependency: its key, its number of arguments, and the sequence type if it has parts."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Ended:
-    """The last value that each task returns: small, so that the program can wait for it without
-    fetching the others.
-    """
+class TaskEnd:
+    """Last return value of each task, so small that the program can always fetch it."""
 
     seconds: float
-    """How long the call took."""
+    """Duration of the call."""
     pid: int
-    """The process that ran it."""
+    """Process that ran the task."""
     kind: type | None
-    """The type of the sequence, of a task whose items are kept apart (`num_returns` above 1)."""
+    """Type of the sequence if the items are stored separately (`num_returns` above 1)."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class WorkerCallbacks:
-    """What runs around every task, in its worker."""
+    """Callbacks around every task, in its worker."""
 
     pretask: tuple[Callable[..., Any], ...]
     posttask: tuple[tuple[Callable[..., Any], int | None], ...]
-    """Each with the position in `pretask` of the one whose result it gets; None where its callback
-    has none.
-    """
+    """Each with the index of the `pretask` whose result it receives; None without one."""
 
 
 def run_node(
@@ -55,8 +47,10 @@ def run_node(
     references: Sequence[ObjectRef[Any]],
     *arguments: Any,
 ) -> tuple[Any, ...]:
-    """Call `node` on its dependencies' values. Returns its value, or the `num_returns` items of it,
-    and then an `Ended`.
+    """Call `node` on the values of its dependencies.
+
+    Returns:
+        The value, or its `num_returns` items, followed by a `TaskEnd`.
     """
     began = time.perf_counter()
     values = put_together(layout, arguments)
@@ -75,11 +69,11 @@ def run_node(
     for callback, position in callbacks.posttask if callbacks is not None else ():
         callback(node.key, result, None if position is None else states[position])
     items, kind = ((result,), None) if num_returns == 1 else _items(result, num_returns)
-    return (*items, Ended(seconds=time.perf_counter() - began, pid=os.getpid(), kind=kind))
+    return (*items, TaskEnd(seconds=time.perf_counter() - began, pid=os.getpid(), kind=kind))
 
 
 def put_together(layout: Layout, arguments: Sequence[Any]) -> dict[Any, Any]:
-    """The value of each dependency by its key; valid as long as the arguments live."""
+    """Return the value of each dependency by key; valid while the arguments live."""
     values: dict[Any, Any] = {}
     position = 0
     for key, count, kind in layout:
@@ -95,15 +89,14 @@ def _items(result: Any, num_returns: int) -> tuple[tuple[Any, ...], type]:
     items = tuple(result)
     if len(items) != num_returns:
         raise ValueError(
-            f"`num_returns={num_returns}`, but the task returned {len(items)} items: annotate it with their number"
+            f"`num_returns={num_returns}`, but the task returned {len(items)} items: annotate the "
+            "task with the right number."
         )
     return items, list if isinstance(result, list) else tuple
 
 
 def _with_values_of_references(node: Task) -> Task:
-    """The task with the values of syncline's own references among its arguments, which the program
-    put there itself.
-    """
+    """Return the task with the values of syncline's references among its arguments."""
     named = node.kwargs.items()
     if not any(_has_reference(value) for value in node.args) and not any(
         _has_reference(value) for _, value in named
