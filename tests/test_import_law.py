@@ -28,20 +28,27 @@ CORE_FACE = frozenset({"actor", "exceptions", "runtime_env"})
 # package -> the other packages that it may import. A package that has no row may not exist.
 MAY_IMPORT: dict[str, frozenset[str]] = {
     "core": frozenset(),
-    "runs": frozenset(),
-    "data": frozenset({"core", "runs"}),
-    "train": frozenset({"core", "data", "runs"}),
-    "tune": frozenset({"core", "data", "train", "runs"}),
+    "storage": frozenset(),
+    "runs": frozenset({"storage"}),
+    "data": frozenset({"core", "runs", "storage"}),
+    "train": frozenset({"core", "data", "runs", "storage"}),
+    "tune": frozenset({"core", "data", "train", "runs", "storage"}),
     "serve": frozenset({"core"}),
-    "rl": frozenset({"core", "data", "train", "runs"}),
+    "rl": frozenset({"core", "data", "train", "runs", "storage"}),
     # Names that older programs import: they look at the packages from outside.
-    "util": frozenset({"core", "data", "train", "runs"}),
-    "air": frozenset({"core", "data", "train", "tune", "runs"}),
+    "util": frozenset({"core", "data", "train", "runs", "storage"}),
+    "air": frozenset({"core", "data", "train", "tune", "runs", "storage"}),
     # These use the library as its users do: `import syncline` (the row "__init__") is theirs too.
-    "testing": frozenset({"__init__", "core", "data", "train", "tune", "runs", "util", "air"}),
-    "dashboard": frozenset({"__init__", "core", "data", "train", "tune", "runs", "util"}),
+    "testing": frozenset(
+        {"__init__", "core", "data", "train", "tune", "runs", "storage", "util", "air"}
+    ),
+    "dashboard": frozenset(
+        {"__init__", "core", "data", "train", "tune", "runs", "storage", "util"}
+    ),
     "__main__": frozenset({"cli"}),
-    "cli": frozenset({"__init__", "core", "data", "train", "tune", "runs", "util", "dashboard"}),
+    "cli": frozenset(
+        {"__init__", "core", "data", "train", "tune", "runs", "storage", "util", "dashboard"}
+    ),
     # The package's own __init__: core at once, the rest by name when first used.
     "__init__": frozenset({"core", "data", "train", "tune", "util", "air", "runs"}),
     **{module: frozenset() for module in BASE},
@@ -52,7 +59,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
 # alone, and is no part of data.
 MAY_ALSO: dict[str, frozenset[str]] = {
     "data/io/conversion.py": frozenset({"syncline.util.dask"}),
-    "data/from_libraries.py": frozenset({"syncline.util.dask"}),
+    "data/from_memory.py": frozenset({"syncline.util.dask"}),
     # Trainers of the older API as trials; loaded by `TorchTrainer.as_trainable` alone, and nothing
     # in tune knows them.
     "util/sgd/torch/trainable.py": frozenset(

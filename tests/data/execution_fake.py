@@ -120,6 +120,6 @@ class FakeDataset:
             skip = 0
 
 
-def keep(blocks: Any, context: DataContext) -> Any:
+def make_dataset(blocks: Any, context: DataContext) -> Any:
     """Stands for the making of a materialized dataset."""
     return SimpleNamespace(blocks=blocks, context=context)

@@ -13,7 +13,7 @@ from syncline.data.columnar.expressions import col, lit, unnest
 from syncline.data.columnar.schemas import UnknownColumnError
 from syncline.data.dataset import Dataset
 from syncline.data.from_memory import from_arrow
-from syncline.data.methods.columns import add_column
+from syncline.data.columnar.block import add_column
 from syncline.data.plan.nodes import MapBatches, Project
 
 

@@ -50,7 +50,7 @@ def test_lazy_datasets_are_pickled_as_plans() -> None:
     copy = pickle.loads(cloudpickle.dumps(ds))
     assert isinstance(copy, Dataset)
     assert copy.name == "large"
-    assert copy._learned.num_rows is None
+    assert copy._query.observations.num_rows is None
     assert copy.take_all() == [{"x": 7}, {"x": 8}, {"x": 9}]
 
 

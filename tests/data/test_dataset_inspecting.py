@@ -14,7 +14,7 @@ import syncline
 from syncline.data.dataset import Dataset, Schema
 from syncline.data.from_memory import from_arrow, from_items
 from syncline.data.read import range as numbers
-from syncline.data.read_files import read_parquet
+from syncline.data.read import read_parquet
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -12,7 +12,7 @@ import syncline
 from syncline.data.columnar.expressions import col, unnest
 from syncline.data.dataset import Dataset
 from syncline.data.from_memory import from_arrow, from_items
-from syncline.data.methods.combining import MixStoppingCondition
+from syncline.data.plan.build import MixStoppingCondition
 from syncline.data.read import range as numbers
 
 

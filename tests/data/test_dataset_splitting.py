@@ -14,7 +14,7 @@ from syncline.data.context import DataContext
 from syncline.data.dataset import Dataset, MaterializedDataset
 from syncline.data.from_memory import from_arrow, from_items
 from syncline.data.read import range as numbers
-from syncline.data.read_files import read_parquet
+from syncline.data.read import read_parquet
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -12,7 +12,7 @@ import pytest
 from execution_fake import FakeDataset
 
 import syncline
-from syncline.data.feeds import WholeFeed
+from syncline.data.iterate.batch_source import DatasetSource
 from syncline.data.iterate.cursor import CursorError
 from syncline.data.iterator import DataIterator
 
@@ -25,7 +25,7 @@ def local_mode() -> Any:
 
 
 def iterator_of(dataset: FakeDataset) -> DataIterator:
-    return DataIterator(WholeFeed(dataset, run=dataset.run))  # type: ignore[arg-type]
+    return DataIterator(DatasetSource(dataset, run=dataset.run))  # type: ignore[arg-type]
 
 
 def values(batches: Any) -> list[int]:
@@ -72,11 +72,11 @@ def test_rows_are_dicts() -> None:
 def test_leaving_a_loop_closes_the_execution() -> None:
     dataset = FakeDataset(block_rows=[100])
     opened = []
-    feed = WholeFeed(
+    source = DatasetSource(
         dataset,
         run=lambda *args, **kwargs: opened.append(dataset.run(*args, **kwargs)) or opened[-1],
     )  # type: ignore[arg-type, func-returns-value]
-    for _ in DataIterator(feed).iter_batches(batch_size=10):
+    for _ in DataIterator(source).iter_batches(batch_size=10):
         break
     assert opened[0].closed.is_set()
 
@@ -93,9 +93,9 @@ def test_a_loaded_state_continues_at_the_next_row_and_then_with_the_next_epoch(
         got.append(batch["v"])
         if number == 4:
             state = json.loads(json.dumps(whole.state_dict()))
-    again = iterator_of(dataset)
-    again.load_state_dict(state)
-    batches = again.iter_batches(**options)
+    recompute = iterator_of(dataset)
+    recompute.load_state_dict(state)
+    batches = recompute.iter_batches(**options)
     assert values(batches) == [int(value) for batch in got[5:] for value in batch]
     assert values(batches) == values(whole.iter_batches(**options))
 

@@ -16,8 +16,8 @@ import syncline
 from syncline.data.collate_fn import NumpyBatchCollateFn
 from syncline.data.columnar import block as blocks
 from syncline.data.columnar.schemas import UnknownColumnError
-from syncline.data.feeds import WholeFeed
-from syncline.data.iterate import device
+from syncline.data.iterate import batching as device
+from syncline.data.iterate.batch_source import DatasetSource
 from syncline.data.iterator import DataIterator
 
 
@@ -31,7 +31,7 @@ def local_mode() -> Iterator[None]:
 def iterator_over(**columns: np.ndarray) -> DataIterator:
     dataset = FakeDataset(block_rows=[1])
     dataset.tables = [blocks.from_batch(columns)]
-    return DataIterator(WholeFeed(dataset, run=dataset.run))  # type: ignore[arg-type]
+    return DataIterator(DatasetSource(dataset, run=dataset.run))  # type: ignore[arg-type]
 
 
 def plane(rows: int = 6) -> DataIterator:

@@ -10,7 +10,7 @@ import pytest
 
 import syncline
 from syncline import data
-from syncline.core.limits import machine_limits
+from syncline.core.cgroups import machine_limits
 from syncline.data.columnar import block as blocks
 from syncline.data.plan.nodes import Held, Read
 

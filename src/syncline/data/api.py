@@ -17,40 +17,42 @@ from syncline.data.datasource import (
     RowBasedFileDatasink,
     SaveMode,
 )
-from syncline.data.from_libraries import (
-    from_daft,
-    from_dask,
-    from_huggingface,
-    from_mars,
-    from_modin,
-    from_spark,
-    from_tf,
-    from_torch,
-)
 from syncline.data.from_memory import (
     from_arrow,
     from_arrow_refs,
     from_blocks,
+    from_daft,
+    from_dask,
+    from_huggingface,
     from_items,
+    from_mars,
+    from_modin,
     from_numpy,
     from_numpy_refs,
     from_pandas,
     from_pandas_refs,
+    from_spark,
+    from_tf,
+    from_torch,
 )
 from syncline.data.iterator import DataIterator
-from syncline.data.methods.combining import MixStoppingCondition
+from syncline.data.plan.build import MixStoppingCondition
 from syncline.data.plan.compute import ActorPoolStrategy, TaskPoolStrategy
 from syncline.data.plan.nodes import RandomSeedConfig
 from syncline.data.preprocessor import Preprocessor
-from syncline.data.read import range, range_tensor, read_datasource, read_lance, read_sql
-from syncline.data.read_files import (
+from syncline.data.read import (
+    range,
+    range_tensor,
     read_binary_files,
     read_csv,
+    read_datasource,
     read_images,
     read_json,
+    read_lance,
     read_numpy,
     read_orc,
     read_parquet,
+    read_sql,
     read_text,
     read_tfrecords,
     read_webdataset,

@@ -21,7 +21,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from syncline.data.execute.recording.place import RecordPlace
+    from syncline.data.execute.execution_journal import RecordTarget
 
 MIB = 1024**2
 
@@ -231,7 +231,7 @@ class DataContext:
 
     _execution_idx: int = 0
     _execution_seed: int | None = None
-    _record_place: RecordPlace | None = None
+    _record_target: RecordTarget | None = None
     _configs: dict[str, Any] = field(default_factory=dict)
 
     @staticmethod
@@ -269,10 +269,10 @@ class DataContext:
 
     def for_tasks(self) -> DataContext:
         """What the tasks of an execution need of it."""
-        if self._record_place is None:
+        if self._record_target is None:
             return self
         mine = copy.copy(self)
-        mine._record_place = (
+        mine._record_target = (
             None  # filesystems may take long to arrive in a process, and tasks record nothing
         )
         return mine

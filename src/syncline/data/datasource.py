@@ -2,7 +2,7 @@
 file names of their own.
 """
 
-from syncline.data.columnar.accessor import BlockAccessor
+from syncline.data.columnar.block import BlockAccessor
 from syncline.data.io.sinks.datasink import (
     Datasink,
     SaveMode,

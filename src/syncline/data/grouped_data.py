@@ -1,41 +1,54 @@
-"""`GroupedData`: what `Dataset.groupby` returns. Its methods give a dataset with a row for each
-group, or what a function makes of each.
+"""`GroupedData`: the result of `Dataset.groupby`. Its methods return a dataset with one row for each
+group, or with the results of a function on each group.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
-from syncline.data.columnar.aggregate import AggregateFn, Count, Max, Mean, Min, Std, Sum, steps
-from syncline.data.columnar.block import BatchFormat, check_batch_format
+from syncline.data.columnar.aggregate import AggregateFn, Count, Max, Mean, Min, Std, Sum
+from syncline.data.columnar.block import BatchFormat
 from syncline.data.columnar.expressions import Expr
-from syncline.data.keywords import keywords
-from syncline.data.methods import checks
-from syncline.data.methods.functions import FUNCTION, WORKER, FunctionOptions, user_function
-from syncline.data.plan.nodes import Aggregate, HashPartition, MapGroups
+from syncline.data.execute.query import Query
+from syncline.data.options import keywords
+from syncline.data.plan import build, checks
+from syncline.data.plan.build import Keys
+from syncline.data.plan.function_options import FUNCTION, WORKER, FunctionOptions
+from syncline.data.plan.nodes import HashPartition, Node
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-    from syncline.data.dataset import Dataset
+__all__ = ["GroupedData"]
 
-# Of a worker's options, Ray names only these for groups; the others may be given all the same.
-_UNNAMED = WORKER.keys() - {"num_cpus", "num_gpus", "memory"}
+DatasetT = TypeVar("DatasetT")
+DatasetT_co = TypeVar("DatasetT_co", covariant=True)
+
+# Worker options that the signature does not show, as in Ray; they are accepted all the same.
+_HIDDEN = WORKER.keys() - {"num_cpus", "num_gpus", "memory"}
 
 
-class GroupedData:
-    """The rows of a dataset in groups of equal keys. Nulls are equal to each other, and so are
-    NaNs.
+class _Dataset(Protocol[DatasetT_co]):
+    """The parts of `Dataset` that groups need."""
+
+    _query: Query
+
+    def _derive(self, node: Node) -> DatasetT_co: ...
+
+
+class GroupedData(Generic[DatasetT]):
+    """The rows of a dataset in groups of equal keys. Nulls are equal to each other, and so are NaNs.
 
     Args:
         dataset: The dataset.
         key: The column or columns; None for one group of all rows.
-        num_partitions: Number of blocks that groups are spread over; None lets the executor choose.
+        num_partitions: Number of blocks of the results; None lets the executor choose.
     """
 
     def __init__(
-        self, dataset: Dataset, key: str | list[str] | None, *, num_partitions: int | None
+        self, dataset: _Dataset[DatasetT], key: Keys, *, num_partitions: int | None
     ) -> None:
         self._dataset = dataset
         self._key = key
@@ -44,62 +57,46 @@ class GroupedData:
     def __repr__(self) -> str:
         return f"GroupedData(dataset={self._dataset!r}, key={self._key!r})"
 
-    def aggregate(self, *aggs: AggregateFn) -> Dataset:
-        """A row for each group, in order of the keys: the keys, and a column for each aggregator,
-        such as `sum(x)`.
+    def aggregate(self, *aggs: AggregateFn) -> DatasetT:
+        """Return a row for each group, in order of the keys: the keys, and a column for each
+        aggregator, such as `sum(x)`.
         """
-        if not aggs:
-            raise ValueError("aggregate needs at least one aggregator, such as Count() or Sum('x')")
-        for each in aggs:
-            if not isinstance(each, AggregateFn):
-                raise TypeError(
-                    f"{each!r} is of type {type(each).__name__}, not an aggregator: give AggregateFns such as Count() or Sum('x')"
-                )
-        schema = self._dataset._known_schema()
-        if schema is not None:
-            steps.check(schema, self._keys, aggs)
         return self._dataset._derive(
-            Aggregate(
-                input=self._dataset._node,
-                keys=self._keys,
-                aggregates=aggs,
-                num_blocks=self._num_partitions,
-            )
+            build.aggregate(self._dataset._query, self._keys, aggs, self._num_partitions)
         )
 
-    def count(self) -> Dataset:
-        """The number of rows of each group, in the column `count()`."""
+    def count(self) -> DatasetT:
+        """Return the number of rows of each group, in the column `count()`."""
         return self.aggregate(Count())
 
-    def sum(self, on: str | list[str] | None = None, ignore_nulls: bool = True) -> Dataset:
-        """Sums of columns, of all but the keys if `on` is None. Without `ignore_nulls` a null makes
-        the result null.
+    def sum(self, on: Keys = None, ignore_nulls: bool = True) -> DatasetT:
+        """Return the sums of columns, such as `sum(x)`.
+
+        Args:
+            on: The column or columns; None for all except the keys.
+            ignore_nulls: Ignore nulls; otherwise a null makes the result null.
         """
-        return self.aggregate(*(Sum(name, ignore_nulls=ignore_nulls) for name in self._targets(on)))
+        return self._aggregate_on(on, partial(Sum, ignore_nulls=ignore_nulls))
 
-    def min(self, on: str | list[str] | None = None, ignore_nulls: bool = True) -> Dataset:
-        """Least values of columns, of all but the keys if `on` is None."""
-        return self.aggregate(*(Min(name, ignore_nulls=ignore_nulls) for name in self._targets(on)))
+    def min(self, on: Keys = None, ignore_nulls: bool = True) -> DatasetT:
+        """Return the minima of columns; arguments as in `sum`."""
+        return self._aggregate_on(on, partial(Min, ignore_nulls=ignore_nulls))
 
-    def max(self, on: str | list[str] | None = None, ignore_nulls: bool = True) -> Dataset:
-        """Greatest values of columns, of all but the keys if `on` is None."""
-        return self.aggregate(*(Max(name, ignore_nulls=ignore_nulls) for name in self._targets(on)))
+    def max(self, on: Keys = None, ignore_nulls: bool = True) -> DatasetT:
+        """Return the maxima of columns; arguments as in `sum`."""
+        return self._aggregate_on(on, partial(Max, ignore_nulls=ignore_nulls))
 
-    def mean(self, on: str | list[str] | None = None, ignore_nulls: bool = True) -> Dataset:
-        """Means of columns, of all but the keys if `on` is None."""
-        return self.aggregate(
-            *(Mean(name, ignore_nulls=ignore_nulls) for name in self._targets(on))
-        )
+    def mean(self, on: Keys = None, ignore_nulls: bool = True) -> DatasetT:
+        """Return the means of columns; arguments as in `sum`."""
+        return self._aggregate_on(on, partial(Mean, ignore_nulls=ignore_nulls))
 
-    def std(
-        self, on: str | list[str] | None = None, ddof: int = 1, ignore_nulls: bool = True
-    ) -> Dataset:
-        """Standard deviations of columns, of all but the keys if `on` is None."""
-        return self.aggregate(
-            *(Std(name, ddof=ddof, ignore_nulls=ignore_nulls) for name in self._targets(on))
-        )
+    def std(self, on: Keys = None, ddof: int = 1, ignore_nulls: bool = True) -> DatasetT:
+        """Return the standard deviations of columns; the divisor is the count minus `ddof`. Other
+        arguments as in `sum`.
+        """
+        return self._aggregate_on(on, partial(Std, ddof=ddof, ignore_nulls=ignore_nulls))
 
-    @keywords(FUNCTION, without=_UNNAMED, rest="ray_remote_args")
+    @keywords(FUNCTION, without=_HIDDEN, rest="ray_remote_args")
     def map_groups(
         self,
         fn: Callable[..., Any],
@@ -107,53 +104,56 @@ class GroupedData:
         zero_copy_batch: bool = True,
         batch_format: BatchFormat = "default",
         **options: Unpack[FunctionOptions],
-    ) -> Dataset:
-        """What a function makes of each group, which it gets as one batch. A group has to fit into
-        the memory of a worker.
+    ) -> DatasetT:
+        """Apply a function to each group, passed as one batch. A group must fit into the memory of a
+        worker.
 
         Args:
-            fn: Takes a batch with all rows of one group, returns (or yields) any batches.
-            zero_copy_batch: Whether a batch may be a read-only view; False for one that `fn` may
-            write into. batch_format: "default" and "numpy" for a dict of arrays `(rows, ...)`,
-            "pandas", "pyarrow", None for a table.
+            fn: A function from a batch with all rows of one group to a batch, or to a generator of
+                batches.
+            zero_copy_batch: Allow batches that are read-only views. Set False if `fn` writes into
+                its batch.
+            batch_format: "default" and "numpy" for a dict of arrays `(rows, ...)`, "pandas",
+                "pyarrow", or None for a table.
             **options: `FunctionOptions`, and any option of `remote`.
         """
-        check_batch_format(batch_format)
-        return self._dataset._derive(
-            MapGroups(
-                input=self._dataset._node,
-                function=user_function(fn, options),
-                keys=self._keys,
-                batch_format=batch_format,
-                zero_copy=zero_copy_batch,
-                num_blocks=self._num_partitions,
-            )
+        node = build.map_groups(
+            self._dataset._query,
+            self._keys,
+            fn,
+            options,
+            batch_format=batch_format,
+            zero_copy=zero_copy_batch,
+            num_blocks=self._num_partitions,
         )
+        return self._dataset._derive(node)
 
-    def with_column(self, column_name: str, expr: Expr, **ray_remote_args: Any) -> Dataset:
-        """All rows, group by group, with a column more that an expression computes of each row."""
-        if not self._keys:
-            return self._dataset.with_column(column_name, expr, **ray_remote_args)
-        grouped = HashPartition(
-            input=self._dataset._node, keys=self._keys, num_blocks=self._num_partitions, sort=True
+    def with_column(self, column_name: str, expr: Expr, **ray_remote_args: Any) -> DatasetT:
+        """Return all rows, group by group, with a column that an expression computes from each
+        row.
+        """
+        query = self._dataset._query
+        if self._keys:
+            grouped = HashPartition(
+                input=query.node, keys=self._keys, num_blocks=self._num_partitions, sort=True
+            )
+            query = Query(grouped, query.context)
+        return self._dataset._derive(
+            build.with_columns(query, [{column_name: expr}], ray_remote_args)
         )
-        return self._dataset._derive(grouped).with_column(column_name, expr, **ray_remote_args)
 
     @property
     def _keys(self) -> tuple[str, ...]:
-        return (
-            ()
-            if self._key is None
-            else (self._key,)
-            if isinstance(self._key, str)
-            else tuple(self._key)
-        )
+        if self._key is None:
+            return ()
+        return (self._key,) if isinstance(self._key, str) else tuple(self._key)
 
-    def _targets(self, on: Any) -> Sequence[str]:
+    def _aggregate_on(self, on: Keys, aggregator: Callable[[str], AggregateFn]) -> DatasetT:
         names = checks.column_names("on", self._other_columns() if on is None else on)
         if not names:
-            raise ValueError(f"on={on!r} names no column besides the keys: give at least one")
-        return names
+            raise ValueError(f"on={on!r} names no column besides the keys: pass at least one")
+        return self.aggregate(*map(aggregator, names))
 
     def _other_columns(self) -> list[str]:
-        return [name for name in self._dataset.columns() or [] if name not in self._keys]
+        schema = self._dataset._query.schema()
+        return [] if schema is None else [name for name in schema.names if name not in self._keys]

@@ -2,7 +2,7 @@
 
 Every loop over what an `iter_*` method returns is a pass over the data: an epoch. `state_dict` says
 at any moment how far the program is, and `load_state_dict` lets the next pass continue there. Where
-the rows come from is a `Feed`'s matter; batches and cursors are made in `iterate`, tensors in the
+the rows come from is a `BatchSource`'s matter; batches and cursors are made in `iterate`, tensors in the
 modules with the frameworks' names.
 """
 
@@ -20,11 +20,16 @@ from syncline.data.collate_fn import CollateFn
 from syncline.data.columnar import block as blocks
 from syncline.data.columnar.block import BatchFormat, Block
 from syncline.data.context import DataContext
-from syncline.data.feeds import Feed
-from syncline.data.iterate.batching import Batches, BatchOptions, Pass, Rows
-from syncline.data.iterate.cursor import VERSION, Cursor, CursorError, Progress
-from syncline.data.iterate.device import worker_device
-from syncline.data.keywords import keywords
+from syncline.data.iterate.batch_source import BatchSource
+from syncline.data.iterate.batching import (
+    BatchIterable,
+    BatchOptions,
+    Pass,
+    RowIterable,
+    worker_device,
+)
+from syncline.data.iterate.cursor import VERSION, Cursor, CursorError, CursorTracker
+from syncline.data.options import keywords
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -77,9 +82,9 @@ class DataIterator:
     all the same. One loop at a time moves `state_dict`.
     """
 
-    def __init__(self, feed: Feed) -> None:
-        self._feed = feed
-        self._progress = Progress()
+    def __init__(self, source: BatchSource) -> None:
+        self._source = source
+        self._progress = CursorTracker()
         self._loaded: tuple[Cursor, ...] = ()
         self._before_pass: Callable[[], None] | None = None
 
@@ -94,7 +99,7 @@ class DataIterator:
     def iter_rows(self) -> Iterable[dict[str, Any]]:
         """The rows, as dicts of plain Python values and ndarrays."""
         options = _options(BatchOptions(batch_size=None))
-        return Rows(
+        return RowIterable(
             begin=partial(self._begin, options),
             prefetch_batches=options.prefetch_batches,
             progress=self._progress,
@@ -112,10 +117,10 @@ class DataIterator:
         tables.
 
         Args:
-            batch_size: Rows of a batch; the last may have fewer. batch_format: "default" and
-            "numpy" for dicts of ndarrays, "pandas", "pyarrow", or None for tables. Arrays are
-            read-only
-                views of the dataset's blocks where the layout allows.
+            batch_size: Rows of a batch; the last may have fewer.
+            batch_format: "default" and "numpy" for dicts of ndarrays, "pandas", "pyarrow", or None
+                for tables. Arrays are read-only views of the dataset's blocks where the layout
+                allows.
             **options: `LoopOptions`.
 
         ValueError and TypeError for impossible arguments, at the call.
@@ -228,7 +233,7 @@ class DataIterator:
         `label_column`.
         """
         batch = BatchOptions(batch_size=batch_size, **options)
-        framework = _framework("torch_features")
+        framework = _framework("torch")
         split = framework.FeaturesAndLabel(
             label=label_column,
             features=feature_columns,
@@ -298,7 +303,7 @@ class DataIterator:
         """
         cursors: list[Cursor] = []
         for each in _flat(state):
-            cursor = Cursor.from_dict(each, plan=self._feed.plan)
+            cursor = Cursor.from_dict(each, plan=self._source.plan)
             if (
                 cursor not in cursors
             ):  # before the first pass every rank saves what all of them have loaded
@@ -309,19 +314,19 @@ class DataIterator:
 
     def schema(self) -> Any:
         """The schema of the dataset; None where it has none."""
-        return self._feed.schema()
+        return self._source.schema()
 
     def materialize(self) -> MaterializedDataset:
         """A dataset that holds the rows of one pass."""
-        return self._feed.materialize()
+        return self._source.materialize()
 
     def get_context(self) -> DataContext:
         """The settings of the dataset."""
-        return self._feed.context
+        return self._source.context
 
     def world_size(self) -> int:
         """How many iterators share the dataset: 1, or the `n` of `streaming_split`."""
-        return self._feed.world_size
+        return self._source.world_size
 
     def stats(self) -> str:
         """Where the time went: of the last execution by operator, and what this program waited for
@@ -329,7 +334,7 @@ class DataIterator:
         """
         mine = self.statistics()
         waited = f"Iterator: {mine.passes} passes, {mine.items} batches, {mine.waited_s:.3f} s waited for input"
-        return "\n".join(text for text in (self._feed.stats(), waited) if text)
+        return "\n".join(text for text in (self._source.stats(), waited) if text)
 
     def statistics(self) -> IteratorStatistics:
         """What this iterator did, in numbers."""
@@ -347,17 +352,17 @@ class DataIterator:
         )
 
     def __repr__(self) -> str:
-        return f"DataIterator({self._feed!r})"
+        return f"DataIterator({self._source!r})"
 
     def __getstate__(self) -> dict[str, Any]:
         # How far this process is, and who wants to know, means nothing in another one.
-        return {**self.__dict__, "_progress": Progress(), "_before_pass": None}
+        return {**self.__dict__, "_progress": CursorTracker(), "_before_pass": None}
 
     def _batches(
         self, options: BatchOptions, *, convert: Any, receive: Any = None
     ) -> Iterable[Any]:
         options = _options(options)
-        return Batches(
+        return BatchIterable(
             begin=partial(self._begin, options),
             options=options,
             convert=convert,
@@ -369,7 +374,7 @@ class DataIterator:
         if self._before_pass is not None:
             self._before_pass()
         began = time.perf_counter()
-        current = self._feed.begin(options, self._loaded)
+        current = self._source.begin(options, self._loaded)
         self._loaded = ()
         self._progress.meter.waited_s += time.perf_counter() - began
         return current

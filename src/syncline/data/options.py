@@ -1,93 +1,175 @@
-"""What readers and writers take besides their own arguments: how many tasks, what each holds, which
-files.
+"""Keyword arguments that many functions share: `keywords` shows them in every signature and checks
+their names; TypedDicts declare those of readers and writers with their defaults.
 
-Covered: the keywords (`ReadOptions`, `FileOptions`, `WriteOptions`, …) with their defaults, and
-what they become in the plan.
+    @keywords(FILES)
+    def read_text(paths, *, encoding="utf-8", **options: Unpack[FileOptions]): ...
+
+Options of functions that run user code are in `plan.function_options`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Literal, TypedDict
+import difflib
+import functools
+import inspect
+from collections.abc import Callable, Collection
+from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeAlias, TypedDict, TypeVar
 
 import pyarrow.fs as pyarrow_fs
 
-from syncline.core.options import TaskOptions, updated
+from syncline.core.tracebacks import shorten
 from syncline.data.io.sinks.datasink import SaveMode
 from syncline.data.io.sinks.file_datasink import FilenameProvider
 from syncline.data.io.sources.file_listing import FileShuffleConfig
 from syncline.data.io.sources.partitioning import Partitioning, PathPartitionFilter
-from syncline.data.methods.functions import WORKER, WorkerOptions
+from syncline.data.plan import checks
 from syncline.data.plan.compute import Resources
+from syncline.data.plan.function_options import (
+    WORKER,
+    Options,
+    RemoteArgs,
+    WorkerOptions,
+    checked_resources,
+)
+
+if TYPE_CHECKING:
+    import fsspec
+
+F = TypeVar("F", bound=Callable[..., Any])
+C = TypeVar("C", bound=type)
+P = ParamSpec("P")
+R = TypeVar("R")
+
+FileSystem: TypeAlias = "pyarrow_fs.FileSystem | fsspec.AbstractFileSystem"
+
+
+# -- signatures
+
+
+def keywords(
+    defaults: Options,
+    *,
+    changed: Options | None = None,
+    without: Collection[str] = (),
+    rest: str | None = None,
+    known: Collection[str] | None = None,
+) -> Callable[[F], F]:
+    """Return a decorator for a function whose last parameter is `**options`. The function receives
+    the options that the caller passed, and those in `changed`.
+
+    The signature shows every keyword. A call with an unknown keyword raises TypeError with the
+    nearest name. Errors end at the line of the call, without internal frames.
+
+    Args:
+        defaults: Shared keywords with the defaults that the signature shows.
+        changed: Defaults of this function that differ.
+        without: Names in `defaults` that this function does not take.
+        rest: Name of the parameter for further keywords, which belong to another library; None if
+            there are none.
+        known: Names that `rest` accepts; None for any.
+    """
+
+    def decorate(function: F) -> F:
+        own = [
+            parameter
+            for parameter in inspect.signature(function).parameters.values()
+            if parameter.kind is not parameter.VAR_KEYWORD
+        ]
+        shared = {
+            name: default
+            for name, default in {**defaults, **(changed or {})}.items()
+            if name not in without
+        }
+        shown = [
+            inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default)
+            for name, default in shared.items()
+        ]
+        if rest is not None:
+            shown.append(inspect.Parameter(rest, inspect.Parameter.VAR_KEYWORD))
+        takes_any = rest is not None and known is None
+        names = [*(parameter.name for parameter in own), *shared, *(known or ())]
+
+        @functools.wraps(function)
+        def called(*args: object, **given: object) -> object:
+            try:
+                for name in given:
+                    if not takes_any and name not in names:
+                        raise TypeError(
+                            f"{function.__name__} takes no argument {name!r}"
+                            f"{nearest(name, names) or ': it takes ' + ', '.join(names)}"
+                        )
+                return function(*args, **{**(changed or {}), **given})
+            except Exception as error:
+                shorten(error)
+                raise
+
+        called.__signature__ = inspect.Signature([*own, *shown])  # type: ignore[attr-defined]
+        return called  # type: ignore[return-value]
+
+    return decorate
+
+
+def nearest(name: str, names: Collection[str]) -> str:
+    """Return a hint at the nearest of `names` as the end of a sentence; empty if none is near."""
+    close = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
+    return f": is {close[0]!r} meant?" if close else ""
+
+
+def short_tracebacks(cls: C) -> C:
+    """Drop internal frames from the errors of a class's public methods. A class decorator."""
+    for name, method in list(vars(cls).items()):
+        if inspect.isfunction(method) and not name.startswith("_"):
+            setattr(cls, name, _with_short_traceback(method))
+    return cls
+
+
+def _with_short_traceback(method: Callable[P, R]) -> Callable[P, R]:
+    @functools.wraps(method)
+    def called(*args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            return method(*args, **kwargs)
+        except (Exception, KeyboardInterrupt) as error:
+            shorten(error)
+            raise
+
+    return called
+
+
+# -- readers
 
 
 class ReadOptions(WorkerOptions, total=False):
-    """What every reader takes."""
+    """Options of every reader."""
 
-    ray_remote_args: dict[str, Any] | None
-    """Any of those that workers have, or further options of `remote`; those that are given by name
-    count more.
-    """
+    ray_remote_args: RemoteArgs | None
+    """Options of `remote` for the read tasks; options that are passed by name take precedence."""
     override_num_blocks: int | None
-    """Number of read tasks; None for as many as the bytes and the CPUs ask for."""
+    """Number of read tasks; None chooses it from the bytes and the CPUs."""
     parallelism: int
-    """Older name of `override_num_blocks`; -1 is None."""
+    """Older name of `override_num_blocks`; -1 means None."""
     concurrency: int | None
-    """The most read tasks at once; None for as many as there is room for."""
+    """Maximum number of concurrent read tasks; None for no limit."""
 
 
 class FileOptions(ReadOptions, total=False):
-    """What readers of files take."""
+    """Options of readers of files."""
 
-    filesystem: pyarrow_fs.FileSystem | Any | None
-    """A pyarrow or fsspec filesystem; found from the first path if None."""
+    filesystem: FileSystem | None
+    """A pyarrow or fsspec filesystem; None finds it from the first path."""
     arrow_open_stream_args: dict[str, Any] | None
-    """For `filesystem.open_input_stream`, for instance `{"compression": "gzip"}`."""
+    """Arguments of `filesystem.open_input_stream`, for example `{"compression": "gzip"}`."""
     partition_filter: PathPartitionFilter | None
-    """Keeps the files that it accepts."""
+    """Selects the files to read."""
     partitioning: Partitioning | None
-    """Columns that stand in the paths."""
+    """Columns that are encoded in the paths."""
     include_paths: bool
     """Add the column `path`."""
     ignore_missing_paths: bool
     """Leave out paths that do not exist."""
     shuffle: Literal["files"] | FileShuffleConfig | None
-    """Read the files in another order, in each epoch a new one."""
+    """Read the files in random order, a new one in each epoch."""
     file_extensions: list[str] | None
-    """Read only files with these endings; None for all."""
-
-
-class WriteOptions(TypedDict, total=False):
-    """What every writer takes."""
-
-    ray_remote_args: dict[str, Any] | None
-    """Options of `remote` for the write tasks."""
-    concurrency: int | None
-    """The most write tasks at once; None for as many as there is room for."""
-
-
-class FileWriteOptions(WriteOptions, total=False):
-    """What writers of files take."""
-
-    filesystem: pyarrow_fs.FileSystem | Any | None
-    """A pyarrow or fsspec filesystem; found from the path if None."""
-    try_create_dir: bool
-    """Make the directory if it does not exist."""
-    arrow_open_stream_args: dict[str, Any] | None
-    """For `filesystem.open_output_stream`, for instance `{"compression": "gzip"}`."""
-    filename_provider: FilenameProvider | None
-    """Names the files."""
-    mode: SaveMode | str
-    """What to do where there is something already."""
-
-
-class BlockFileWriteOptions(FileWriteOptions, total=False):
-    """What writers take that put several rows into a file."""
-
-    min_rows_per_file: int | None
-    """Rows of every file but the last at least; None for as many as there are in a block."""
-    num_rows_per_file: int | None
-    """Older name of `min_rows_per_file`."""
+    """Extensions of the files to read; None for all files."""
 
 
 READ: ReadOptions = {
@@ -97,7 +179,7 @@ READ: ReadOptions = {
     "parallelism": -1,
     "concurrency": None,
 }
-"""Keywords of every reader, with their defaults."""
+"""Defaults of `ReadOptions`."""
 FILES: FileOptions = {
     **READ,
     "filesystem": None,
@@ -109,9 +191,74 @@ FILES: FileOptions = {
     "shuffle": None,
     "file_extensions": None,
 }
-"""Keywords of every reader of files."""
+"""Defaults of `FileOptions`."""
+
+
+def read_resources(options: Options) -> Resources:
+    """Return the resources of read tasks: `ray_remote_args`, overridden by options that are passed
+    by name. Raise the errors of `remote`.
+    """
+    named = {name: options[name] for name in WORKER if options.get(name) is not None}
+    return checked_resources({**(options.get("ray_remote_args") or {}), **named})
+
+
+def num_blocks_of(override_num_blocks: int | None, parallelism: int | None = -1) -> int | None:
+    """Return the number of blocks, passed by either name; None if neither is set."""
+    if override_num_blocks is not None:
+        return checks.count("override_num_blocks", override_num_blocks, least=1)
+    if parallelism in (-1, None):
+        return None
+    return checks.count("parallelism", parallelism, least=1)
+
+
+def source_arguments(options: Options) -> dict[str, Any]:
+    """Return the arguments of a file source, under its parameter names."""
+    return _file_arguments(options, FileOptions, ReadOptions)
+
+
+def further(options: Options, shared: Options) -> dict[str, Any]:
+    """Return the options that are not among the shared ones; they belong to another library."""
+    return {name: value for name, value in options.items() if name not in shared}
+
+
+# -- writers
+
+
+class WriteOptions(TypedDict, total=False):
+    """Options of every writer."""
+
+    ray_remote_args: RemoteArgs | None
+    """Options of `remote` for the write tasks."""
+    concurrency: int | None
+    """Maximum number of concurrent write tasks; None for no limit."""
+
+
+class FileWriteOptions(WriteOptions, total=False):
+    """Options of writers of files."""
+
+    filesystem: FileSystem | None
+    """A pyarrow or fsspec filesystem; None finds it from the path."""
+    try_create_dir: bool
+    """Create the directory if it does not exist."""
+    arrow_open_stream_args: dict[str, Any] | None
+    """Arguments of `filesystem.open_output_stream`, for example `{"compression": "gzip"}`."""
+    filename_provider: FilenameProvider | None
+    """Names the files."""
+    mode: SaveMode | str
+    """How to treat a target that exists."""
+
+
+class BlockFileWriteOptions(FileWriteOptions, total=False):
+    """Options of writers that put several rows into a file."""
+
+    min_rows_per_file: int | None
+    """Minimum rows of every file except the last; None for the rows of a block."""
+    num_rows_per_file: int | None
+    """Older name of `min_rows_per_file`."""
+
+
 WRITE: WriteOptions = {"ray_remote_args": None, "concurrency": None}
-"""Keywords of every writer."""
+"""Defaults of `WriteOptions`."""
 FILES_WRITE: FileWriteOptions = {
     **WRITE,
     "filesystem": None,
@@ -120,79 +267,37 @@ FILES_WRITE: FileWriteOptions = {
     "filename_provider": None,
     "mode": SaveMode.APPEND,
 }
-"""Keywords of every writer of files."""
+"""Defaults of `FileWriteOptions`."""
 BLOCK_FILES_WRITE: BlockFileWriteOptions = {
     **FILES_WRITE,
     "min_rows_per_file": None,
     "num_rows_per_file": None,
 }
-"""Keywords of every writer that puts several rows into a file."""
-
-_NAMED = ("num_cpus", "num_gpus", "memory")
+"""Defaults of `BlockFileWriteOptions`."""
 
 
-def resources_of(options: Mapping[str, Any]) -> Resources:
-    """What the tasks hold: `ray_remote_args`, and over them what is given by name. TypeError and
-    ValueError where `remote` raises them.
+def sink_arguments(options: Options) -> dict[str, Any]:
+    """Return the arguments of a file sink, under its parameter names. Raise ValueError if the rows
+    per file are passed by both names.
     """
-    given = dict(options.get("ray_remote_args") or {})
-    given |= {name: options[name] for name in WORKER if options.get(name) is not None}
-    updated(TaskOptions(), given)
-    return Resources(**{name: given.pop(name) for name in _NAMED if name in given}, options=given)
-
-
-def num_blocks_of(override_num_blocks: int | None, parallelism: int | None = -1) -> int | None:
-    """The number of blocks that a program asks for, by either name; None if it does not. ValueError
-    below 1.
-    """
-    if override_num_blocks is not None:
-        return at_least_one("override_num_blocks", override_num_blocks)
-    return None if parallelism in (-1, None) else at_least_one("parallelism", parallelism)
-
-
-def at_least_one(name: str, value: Any) -> int:
-    """The value, if it is a number of at least 1; TypeError and ValueError otherwise."""
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise TypeError(
-            f"{name}={value!r} is of type {type(value).__name__}: give an int of at least 1, or leave it out"
-        )
-    if value < 1:
-        raise ValueError(f"{name}={value} is too small: give at least 1, or leave it out")
-    return value
-
-
-def file_arguments(options: Mapping[str, Any]) -> dict[str, Any]:
-    """What a file source takes of the options, under its names."""
-    return _between(options, FileOptions, ReadOptions)
-
-
-def sink_arguments(options: Mapping[str, Any]) -> dict[str, Any]:
-    """What a file sink takes of the options, under its names. ValueError if both names of the rows
-    per file are given.
-    """
-    arguments = _between(options, BlockFileWriteOptions, WriteOptions)
+    arguments = _file_arguments(options, BlockFileWriteOptions, WriteOptions)
     older = arguments.pop("num_rows_per_file", None)
     if older is not None:
         if arguments.get("min_rows_per_file") is not None:
             raise ValueError(
-                "num_rows_per_file is the older name of min_rows_per_file: give only min_rows_per_file"
+                "num_rows_per_file is the older name of min_rows_per_file: "
+                "pass only min_rows_per_file"
             )
         arguments["min_rows_per_file"] = older
     return arguments
 
 
-def _between(options: Mapping[str, Any], of_files: type, of_all: type) -> dict[str, Any]:
-    """The options that are for files, under the names that sources and sinks have for them."""
+def _file_arguments(options: Options, of_files: type, of_tasks: type) -> dict[str, Any]:
     arguments = {
         name: options[name]
         for name in of_files.__annotations__
-        if name in options and name not in of_all.__annotations__
+        if name in options and name not in of_tasks.__annotations__
     }
     if "arrow_open_stream_args" in arguments:
         arguments["open_stream_args"] = arguments.pop("arrow_open_stream_args")
     return arguments
-
-
-def rest_of(options: Mapping[str, Any], shared: Mapping[str, Any]) -> dict[str, Any]:
-    """The options that are none of the shared ones: they belong to another library."""
-    return {name: value for name, value in options.items() if name not in shared}

@@ -81,8 +81,10 @@ class StatComputationPlan:
 
         Args:
             aggregator_fn: From a column's name to its aggregator, whose name becomes the key of the
-            statistic. columns: Names of the columns. post_process_fn: From the aggregator's result,
-            None where there were no rows, to the statistic.
+                statistic.
+            columns: Names of the columns.
+            post_process_fn: From the aggregator's result, None where there were no rows, to the
+                statistic.
         """
         for column in columns:
             aggregate = aggregator_fn(column)

@@ -1,44 +1,125 @@
-"""Datasets that are read when they are needed: from any `Datasource`, numbers, queries, Lance.
-Files: `read_files`.
+"""`read_*` and `range`: lazy datasets over files, numbers, queries, Lance and custom sources.
 
-Everything here is lazy: the call finds out what there is to read and checks the arguments; rows are
-read by executions.
+A call lists the files and checks the arguments, so that a missing path raises at the call; executions
+read the rows. Paths are files and directories; directories are read recursively, in the order of
+their names; globs are not expanded. Readers of files take the keywords of `FileOptions` except those
+that their signature leaves out.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from os import PathLike
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from syncline.data.dataset import Dataset
+from syncline.data.io import filesystem as filesystems
+from syncline.data.io.sources.binary import BinaryDatasource
+from syncline.data.io.sources.csv import CSVDatasource
 from syncline.data.io.sources.datasource import Datasource
+from syncline.data.io.sources.images import ImageDatasource
+from syncline.data.io.sources.json import JSONDatasource
 from syncline.data.io.sources.lance import LanceDatasource
+from syncline.data.io.sources.numpy import NumpyDatasource
+from syncline.data.io.sources.orc import ORCDatasource
+from syncline.data.io.sources.parquet import ParquetDatasource, TensorColumnSchema
+from syncline.data.io.sources.partitioning import HIVE
 from syncline.data.io.sources.range import RangeDatasource
 from syncline.data.io.sources.sql import Connection, SQLDatasource
-from syncline.data.keywords import keywords
+from syncline.data.io.sources.text import TextDatasource
+from syncline.data.io.sources.tfrecords import TFRecordDatasource
+from syncline.data.io.sources.webdataset import Codec, Selection, WebDatasetDatasource
+from syncline.data.plan import checks
+from syncline.data.plan.function_options import Options
 from syncline.data.options import (
+    FILES,
     READ,
+    FileOptions,
     ReadOptions,
-    at_least_one,
+    further,
+    keywords,
     num_blocks_of,
-    resources_of,
-    rest_of,
+    read_resources,
+    source_arguments,
 )
 from syncline.data.plan.compute import ActorPoolStrategy, ComputeStrategy, TaskPoolStrategy
 from syncline.data.plan.nodes import Read
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+    from pyarrow import csv, json
     from typing_extensions import Unpack
 
+Paths: TypeAlias = str | PathLike[str] | Sequence[str | PathLike[str]]
+"""Files and directories, paths or URIs, on one filesystem."""
 
-def read(source: Datasource, options: Mapping[str, Any]) -> Dataset:
+
+class CSVOptions(FileOptions, total=False):
+    """Keywords of `read_csv`."""
+
+    read_options: csv.ReadOptions
+    """Names of the columns, rows to skip, encoding, …"""
+    parse_options: csv.ParseOptions
+    """Delimiter, quotes, …"""
+    convert_options: csv.ConvertOptions
+    """Types of columns, values that are null, columns to read, …"""
+
+
+class JSONOptions(FileOptions, total=False):
+    """Keywords of `read_json`."""
+
+    read_options: json.ReadOptions
+    """Kept for programs that pass it: files are parsed in pieces of whole lines."""
+    parse_options: json.ParseOptions
+    """Types of columns, …"""
+
+
+class NumpyOptions(FileOptions, total=False):
+    """Keywords of `read_numpy`: the last ones are those of `numpy.load`."""
+
+    fix_imports: bool
+    encoding: str
+    max_header_size: int
+
+
+class ParquetOptions(FileOptions, total=False):
+    """Keywords of `read_parquet`: the last ones are those of
+    `pyarrow.dataset.ParquetFragmentScanOptions`.
+    """
+
+    filter: pc.Expression
+    """Rows to read; `Dataset.filter(expr=)` is pushed down as well."""
+    schema: pa.Schema
+    """What the files are read as."""
+    batch_size: int
+    """Rows that are decoded at once."""
+    use_threads: bool
+    """Whether one read task decodes columns on several threads."""
+    use_buffered_stream: bool
+    buffer_size: int
+    pre_buffer: bool
+    cache_options: Any
+    thrift_string_size_limit: int
+    thrift_container_size_limit: int
+    decryption_config: Any
+    page_checksum_verification: bool
+    arrow_extensions_enabled: bool
+
+
+# -- any source
+
+
+def read(source: Datasource, options: Options) -> Dataset:
     """The dataset of a source, with the keywords of `ReadOptions`; others are not looked at."""
     concurrency = options.get("concurrency")
     node = Read(
         source=source,
         parallelism=num_blocks_of(options.get("override_num_blocks"), options.get("parallelism")),
-        concurrency=None if concurrency is None else at_least_one("concurrency", concurrency),
-        resources=resources_of(options),
+        concurrency=None
+        if concurrency is None
+        else checks.count("concurrency", concurrency, least=1),
+        resources=read_resources(options),
     )
     return Dataset(node)
 
@@ -53,22 +134,22 @@ def read_datasource(
     """Rows of a source of the program's own.
 
     Args:
-        datasource: The source. compute: How many tasks at once: a `TaskPoolStrategy`, or an
-        `ActorPoolStrategy` whose largest size counts; `concurrency` counts
-            more.
+        datasource: The source.
+        compute: How many tasks at once: a `TaskPoolStrategy`, or an `ActorPoolStrategy` whose
+            largest size counts; `concurrency` counts more.
         options: See `ReadOptions`. Further ones go to `datasource.create_reader`, of sources that
-        have one.
+            have one.
 
     Raises:
         TypeError: No `Datasource`, or a keyword that nobody takes.
     """
-    further = rest_of(options, READ)
+    others = further(options, READ)
     create_reader = getattr(datasource, "create_reader", None)
     if callable(create_reader):
-        datasource = create_reader(**further)
-    elif further:
+        datasource = create_reader(**others)
+    elif others:
         raise TypeError(
-            f"read_datasource got {sorted(further)}, but {type(datasource).__name__} has no create_reader that would take them: "
+            f"read_datasource got {sorted(others)}, but {type(datasource).__name__} has no create_reader that would take them: "
             "give them to its constructor"
         )
     if not isinstance(datasource, Datasource):
@@ -189,3 +270,302 @@ def read_lance(
     return read(
         LanceDatasource(uri, version, columns, filter, storage_options, scanner_options), options
     )
+
+
+# -- files
+
+_STREAM = ("arrow_open_stream_args",)
+
+
+def _own(options: type, base: type = FileOptions) -> list[str]:
+    """Names that a TypedDict has besides those of its base."""
+    return [name for name in options.__annotations__ if name not in base.__annotations__]
+
+
+@keywords(
+    FILES,
+    changed={"partitioning": HIVE, "file_extensions": ParquetDatasource._FILE_EXTENSIONS},
+    without=_STREAM,
+    rest="arrow_parquet_args",
+    known=_own(ParquetOptions),
+)
+def read_parquet(
+    paths: Paths,
+    *,
+    columns: Sequence[str] | None = None,
+    tensor_column_schema: TensorColumnSchema | None = None,
+    skip_paths: str | Sequence[str] | None = None,
+    include_row_hash: bool = False,
+    catalog: None = None,
+    **options: Unpack[ParquetOptions],
+) -> Dataset:
+    """Rows of Parquet files; only the columns, row groups and files that the plan needs are read.
+
+    Args:
+        paths: Files and directories.
+        columns: Names of the columns to read, in this order; None for all.
+        tensor_column_schema: Columns of bytes that become tensors: name -> (dtype, shape).
+        skip_paths: Files that are left out, whether they exist or not.
+        include_row_hash: Not offered.
+        catalog: Not offered.
+        options: See `ParquetOptions`. hive partitions (`name=value` directories) become columns.
+
+    Raises:
+        FileNotFoundError: A path does not exist.
+        ValueError: A file is no Parquet, an option that is not offered.
+        UnknownColumnError: A column that the files do not have; the text has the nearest name.
+        SchemaMismatchError: Files whose schemas do not fit together.
+    """
+    if include_row_hash:
+        raise ValueError(
+            "include_row_hash=True is not offered: number the rows with with_column('id', monotonically_increasing_id()), "
+            "and add their files with include_paths=True"
+        )
+    if catalog is not None:
+        raise ValueError("catalog=… is not offered: pass the paths of the table's files")
+    files = source_arguments(options)
+    if skip_paths:
+        files["partition_filter"] = _skipping(skip_paths, files)
+    source = ParquetDatasource(
+        paths,
+        columns=columns,
+        tensor_column_schema=tensor_column_schema,
+        arrow_parquet_args=further(options, FILES),
+        **files,
+    )
+    return read(source, options)
+
+
+def _skipping(
+    skip_paths: str | Sequence[str], files: Mapping[str, Any]
+) -> Callable[[list[str]], list[str]]:
+    skipped = set(filesystems.resolve(skip_paths, files.get("filesystem"))[1])
+    accepts = files.get("partition_filter") or list
+    return lambda paths: [path for path in accepts(paths) if path not in skipped]
+
+
+@keywords(FILES, changed={"partitioning": HIVE}, rest="arrow_csv_args", known=_own(CSVOptions))
+def read_csv(paths: Paths, **options: Unpack[CSVOptions]) -> Dataset:
+    """Rows of CSV files. Types are those of the first megabytes of each file, unless
+    `convert_options` names them.
+
+    Args:
+        paths: Files and directories; the endings .gz, .bz2, .zst, .lz4 and .br are decompressed.
+        options: See `CSVOptions`. hive partitions (`name=value` directories) become columns.
+
+    Raises:
+        FileNotFoundError: A path does not exist.
+    """
+    return read(
+        CSVDatasource(paths, arrow_csv_args=further(options, FILES), **source_arguments(options)),
+        options,
+    )
+
+
+@keywords(
+    FILES,
+    changed={"partitioning": HIVE, "file_extensions": JSONDatasource._FILE_EXTENSIONS},
+    rest="arrow_json_args",
+    known=_own(JSONOptions),
+)
+def read_json(paths: Paths, *, lines: bool = False, **options: Unpack[JSONOptions]) -> Dataset:
+    """Rows of JSON files: objects, one a line, or documents that hold a list of objects.
+
+    Args:
+        paths: Files and directories.
+        lines: The files hold one object a line. False finds out.
+        options: See `JSONOptions`. hive partitions (`name=value` directories) become columns.
+
+    Raises:
+        FileNotFoundError: A path does not exist.
+    """
+    return read(
+        JSONDatasource(
+            paths, lines=lines, arrow_json_args=further(options, FILES), **source_arguments(options)
+        ),
+        options,
+    )
+
+
+@keywords(FILES)
+def read_text(
+    paths: Paths,
+    *,
+    encoding: str = "utf-8",
+    drop_empty_lines: bool = True,
+    **options: Unpack[FileOptions],
+) -> Dataset:
+    """The lines of text files, in the column `text`.
+
+    Args:
+        paths: Files and directories.
+        encoding: Of the files.
+        drop_empty_lines: Leave out lines that hold only white space.
+        options: See `FileOptions`.
+
+    Raises:
+        FileNotFoundError: A path does not exist.
+    """
+    return read(
+        TextDatasource(
+            paths, encoding=encoding, drop_empty_lines=drop_empty_lines, **source_arguments(options)
+        ),
+        options,
+    )
+
+
+@keywords(FILES)
+def read_binary_files(paths: Paths, **options: Unpack[FileOptions]) -> Dataset:
+    """A row for each file: its content, in the column `bytes`.
+
+    Args:
+        paths: Files and directories.
+        options: See `FileOptions`.
+
+    Raises:
+        FileNotFoundError: A path does not exist.
+    """
+    return read(BinaryDatasource(paths, **source_arguments(options)), options)
+
+
+@keywords(
+    FILES,
+    changed={"file_extensions": NumpyDatasource._FILE_EXTENSIONS},
+    rest="numpy_load_args",
+    known=_own(NumpyOptions),
+)
+def read_numpy(
+    paths: Paths, *, allow_pickle: bool = False, **options: Unpack[NumpyOptions]
+) -> Dataset:
+    """The rows of arrays `(rows, …)` in `.npy` files, in the column `data`.
+
+    Args:
+        paths: Files and directories.
+        allow_pickle: Read arrays of objects too, which runs code of whoever wrote the file.
+        options: See `NumpyOptions`.
+
+    Raises:
+        FileNotFoundError: A path does not exist.
+    """
+    arguments = further(options, FILES)
+    return read(
+        NumpyDatasource(
+            paths, numpy_load_args=arguments, allow_pickle=allow_pickle, **source_arguments(options)
+        ),
+        options,
+    )
+
+
+@keywords(FILES, changed={"file_extensions": ImageDatasource._FILE_EXTENSIONS}, without=_STREAM)
+def read_images(
+    paths: Paths,
+    *,
+    size: tuple[int, int] | None = None,
+    mode: str | None = None,
+    arrow_open_file_args: dict[str, Any] | None = None,
+    **options: Unpack[FileOptions],
+) -> Dataset:
+    """A row for each image file: an array `(height, width)` or `(height, width, channels)`, in the
+    column `image`.
+
+    Args:
+        paths: Files and directories.
+        size: Height and width that every image is resized to; None leaves them, so that the column
+            may be ragged.
+        mode: Pillow's mode that every image is converted to ("RGB", "L", …); None leaves them.
+        arrow_open_file_args: For `filesystem.open_input_stream`.
+        options: See `FileOptions`.
+
+    Raises:
+        FileNotFoundError: A path does not exist.
+        ImportError: pillow is not installed.
+    """
+    return read(
+        ImageDatasource(
+            paths,
+            size=size,
+            mode=mode,
+            open_stream_args=arrow_open_file_args,
+            **source_arguments(options),
+        ),
+        options,
+    )
+
+
+@keywords(FILES, changed={"file_extensions": ORCDatasource._FILE_EXTENSIONS}, without=_STREAM)
+def read_orc(paths: Paths, **options: Unpack[FileOptions]) -> Dataset:
+    """Rows of ORC files; only the columns that the plan needs are read.
+
+    Args:
+        paths: Files and directories.
+        options: See `FileOptions`.
+
+    Raises:
+        FileNotFoundError: A path does not exist.
+        ValueError: The first file is no ORC.
+    """
+    return read(ORCDatasource(paths, **source_arguments(options)), options)
+
+
+@keywords(FILES, without=("partitioning",))
+def read_tfrecords(
+    paths: Paths, *, tf_schema: Any = None, **options: Unpack[FileOptions]
+) -> Dataset:
+    """A row for each `tf.train.Example` in TFRecord files, a column for each feature; needs no
+    TensorFlow.
+
+    Args:
+        paths: Files and directories.
+        tf_schema: A `tensorflow_metadata` Schema: every feature it names is a column of lists of
+            its kind, and there are no others.
+        options: See `FileOptions`.
+
+    Raises:
+        FileNotFoundError: A path does not exist.
+        ImportError: protobuf is not installed.
+    """
+    return read(
+        TFRecordDatasource(paths, tf_schema=tf_schema, **source_arguments(options)), options
+    )
+
+
+@keywords(FILES, without=("partitioning",))
+def read_webdataset(
+    paths: Paths,
+    *,
+    decoder: Codec = True,
+    fileselect: Selection = None,
+    filerename: Callable[[str], str] | list[Callable[[str], str]] | None = None,
+    suffixes: Selection = None,
+    verbose_open: bool = False,
+    expand_json: bool = False,
+    **options: Unpack[FileOptions],
+) -> Dataset:
+    """The rows of WebDataset shards: tar files in which neighbouring files with one name before the
+    first "." are one row.
+
+    Args:
+        paths: Files and directories.
+        decoder: How bytes become values: True for the rules of the endings, a function on the row,
+            a list of these, or None for bytes.
+        fileselect: Names of files to read: patterns, endings or a function on the name.
+        filerename: A function, or a list of functions, from names to names.
+        suffixes: Endings to keep: patterns, endings or a function on the ending.
+        verbose_open: Print when a shard is opened and done.
+        expand_json: The fields of the column `json` become columns.
+        options: See `FileOptions`.
+
+    Raises:
+        FileNotFoundError: A path does not exist.
+    """
+    source = WebDatasetDatasource(
+        paths,
+        decoder=decoder,
+        fileselect=fileselect,
+        filerename=filerename,
+        suffixes=suffixes,
+        verbose_open=verbose_open,
+        expand_json=expand_json,
+        **source_arguments(options),
+    )
+    return read(source, options)

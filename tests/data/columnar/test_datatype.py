@@ -34,11 +34,11 @@ def test_types_become_arrows(type_: DataType, expected: pa.DataType) -> None:
 
 
 def test_a_python_class_needs_values() -> None:
-    with pytest.raises(ValueError, match="DataType\\(python:int\\) has no Arrow type of its own"):
+    with pytest.raises(ValueError, match="DataType\\(python:int\\) has no Arrow type"):
         DataType(int).to_arrow_dtype()
     assert DataType(int).to_arrow_dtype([1, None]) == pa.int64()
     assert DataType(int).to_python_type() is int
-    with pytest.raises(ValueError, match="does not stand on a Python class"):
+    with pytest.raises(ValueError, match="does not wrap a Python class"):
         DataType.int8().to_python_type()
 
 
@@ -70,7 +70,7 @@ def test_equality_and_repr() -> None:
 
 
 def test_what_is_no_type_is_refused() -> None:
-    with pytest.raises(TypeError, match="not of 'int64'"):
+    with pytest.raises(TypeError, match="not 'int64'"):
         DataType("int64")  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="a type is a DataType"):
         as_arrow(int)  # type: ignore[arg-type]

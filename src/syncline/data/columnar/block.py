@@ -1,15 +1,15 @@
-"""Blocks: the pieces of a dataset. A block is a `pyarrow.Table`; this file turns rows and batches
-into blocks and back.
+"""Blocks: the pieces of a dataset. A block is a `pyarrow.Table`; this file converts rows and
+batches to blocks and back.
 
-Covered: rows (dicts of plain Python values), batches (dict of ndarrays, DataFrame, table), putting
-blocks together, taking rows, sizes. One column at a time: `columns`; tensors and objects:
-`tensors`; types that have to meet: `schemas`; pandas: `frames`.
+Covered: rows (dicts of plain Python values), batches (dict of ndarrays, DataFrame, table),
+concatenation, selection of rows, sizes, and `BlockAccessor`, which custom sinks use. Not covered:
+single columns (`columns`), tensors and objects (`tensors`), type promotion (`schemas`), pandas
+(`frames`).
 """
 
 from __future__ import annotations
 
 import functools
-import importlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
@@ -30,6 +30,7 @@ BatchFormat: TypeAlias = Literal["default", "numpy", "pandas", "pyarrow"] | None
 __all__ = [
     "BatchFormat",
     "Block",
+    "BlockAccessor",
     "SchemaMismatchError",
     "check_batch_format",
     "compact",
@@ -47,37 +48,24 @@ __all__ = [
     "to_column",
 ]
 
-# Ray's programs import these from here too; they build on this module, so they load when they are
-# used.
-_ELSEWHERE = {
-    "BlockAccessor": "syncline.data.columnar.accessor",
-    "BlockMetadata": "syncline.data.io.sources.datasource",
-}
-
-# Rows are turned into Python values in pieces, so that looking at the first ones does not convert
-# them all.
+# Rows are converted to Python values in slices, so that a reader of the first rows does not pay
+# for all of them.
 _ROWS_AT_ONCE = 1024
-# Rows of more columns are made by a loop.
+# Rows with more columns are built in a loop.
 _MOST_WRITTEN_OUT = 64
-# Chunks that are smaller on average are copied into one when blocks are put together: each chunk
-# costs several µs at every access.
+# Chunks that are smaller on average are combined when blocks are concatenated: each chunk costs
+# several µs at every access.
 _SMALL_CHUNK_BYTES = 256 * 1024
-# Blocks below this size become one chunk before rows are taken from them; larger ones stay as they
-# are.
+# Blocks below this size are combined into one chunk before rows are taken from them.
 _COMBINE_BELOW_BYTES = 256 * 1024 * 1024
 
 
-def __getattr__(name: str) -> Any:
-    if name in _ELSEWHERE:
-        return getattr(importlib.import_module(_ELSEWHERE[name]), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
-
 def from_rows(rows: Sequence[Mapping[str, Any]], *, first_row: int = 0) -> Block:
-    """A block from dicts. Keys that a row lacks are null; int and float together become float.
+    """Build a block from dicts. Missing keys become null; int and float in one column become float.
 
-    TypeError names the column, the rows (counted from `first_row`) and both types where values do
-    not fit together.
+    Raises:
+        TypeError: Values of one column do not share a type; the text names the column, the rows
+            (counted from `first_row`) and both types.
     """
     if not rows:
         return pa.table({})
@@ -98,11 +86,13 @@ def from_rows(rows: Sequence[Mapping[str, Any]], *, first_row: int = 0) -> Block
 
 
 def from_batch(batch: Batch) -> Block:
-    """A block from what a function on batches may return: a mapping of columns, a DataFrame or a
+    """Build a block from the result of a batch function: a mapping of columns, a DataFrame or a
     table.
 
-    Columns are ndarrays `(rows, ...)`, lists, Series or Arrow arrays. ValueError for anything else,
-    and for columns of unequal lengths.
+    Columns are ndarrays `(rows, ...)`, lists, Series or Arrow arrays.
+
+    Raises:
+        ValueError: `batch` is of another type, or its columns differ in length.
     """
     if isinstance(batch, pa.Table):
         _check_unique(batch.column_names)
@@ -113,8 +103,9 @@ def from_batch(batch: Batch) -> Block:
         return frames.from_frame(batch)
     if not isinstance(batch, Mapping):
         raise ValueError(
-            f"a batch is a dict of columns, a pandas.DataFrame or a pyarrow.Table, but this one is {described(batch)}: "
-            "give the values a name, for example {'data': values}"
+            f"a batch is a dict of columns, a pandas.DataFrame or a pyarrow.Table, "
+            f"but this one is {described(batch)}: give the values a name, "
+            "for example {'data': values}"
         )
     arrays = {name: to_column(name, value) for name, value in batch.items()}
     lengths = {name: len(array) for name, array in arrays.items()}
@@ -127,16 +118,16 @@ def from_batch(batch: Batch) -> Block:
 
 
 def rows(block: Block) -> Iterator[dict[str, Any]]:
-    """The rows as dicts of plain Python values; tensors are ndarrays, nulls None."""
+    """Yield the rows as dicts of plain Python values; tensors are ndarrays, nulls None."""
     if not block.num_columns:
-        yield from row_list(block)  # a slice of no columns would not know its rows
+        yield from row_list(block)  # a slice without columns loses its number of rows
         return
     for start in range(0, block.num_rows, _ROWS_AT_ONCE):
         yield from row_list(block.slice(start, _ROWS_AT_ONCE))
 
 
 def row_list(block: Block) -> list[dict[str, Any]]:
-    """What `rows` gives, all at once."""
+    """Return the rows of `rows` as a list."""
     if not block.num_columns:
         return [{} for _ in range(block.num_rows)]
     values = [
@@ -151,11 +142,11 @@ def row_list(block: Block) -> list[dict[str, Any]]:
 
 
 def to_batch(block: Block, batch_format: BatchFormat = "default", *, writable: bool = False) -> Any:
-    """The block as the batch that a function asks for.
+    """Convert a block to a batch.
 
-    "default" and "numpy": a dict of ndarrays, `(rows,)` or `(rows, *shape)`, read-only views where
-    the layout allows; with `writable` every array may be changed. "pandas": a DataFrame. "pyarrow"
-    and None: the table itself.
+    "default" and "numpy" give a dict of ndarrays `(rows,)` or `(rows, *shape)`, read-only views if
+    the layout allows, writable copies with `writable`. "pandas" gives a DataFrame; "pyarrow" and
+    None give the table itself.
     """
     check_batch_format(batch_format)
     if batch_format in ("pyarrow", None):
@@ -171,19 +162,23 @@ def to_batch(block: Block, batch_format: BatchFormat = "default", *, writable: b
 
 
 def check_batch_format(batch_format: Any) -> None:
-    """ValueError for a format that batches cannot have."""
+    """Raise ValueError for an unknown batch format."""
     if batch_format not in ("default", "numpy", "pandas", "pyarrow", None):
         raise ValueError(
-            f"batch_format={batch_format!r} is not known: choose 'default', 'numpy', 'pandas', 'pyarrow' or None"
+            f"batch_format={batch_format!r} is not known: "
+            "choose 'default', 'numpy', 'pandas', 'pyarrow' or None"
         )
 
 
 def concat(blocks: Sequence[Block]) -> Block:
-    """The blocks' rows, one block after the other; small ones end in one chunk, large ones are not
-    copied where types agree.
+    """Concatenate blocks. Small blocks end in one chunk; large blocks of equal types are not
+    copied.
 
-    Types that differ are widened, missing columns are null, differing tensor shapes become ragged;
-    SchemaMismatchError otherwise.
+    Differing types are promoted, missing columns become null, differing tensor shapes become
+    ragged.
+
+    Raises:
+        SchemaMismatchError: Types that cannot be promoted to one.
     """
     if len(blocks) == 1:
         return blocks[0]
@@ -192,8 +187,7 @@ def concat(blocks: Sequence[Block]) -> Block:
     first = blocks[0].schema
     if not all(block.schema.equals(first) for block in blocks):
         schema = schemas.unify(block.schema for block in blocks)
-        # A block without columns and rows knows nothing of the schema; one without rows still has a
-        # say in the types.
+        # A block without columns and rows has no schema; one with columns but no rows counts.
         blocks = [
             schemas.conform(block, schema)
             for block in blocks
@@ -203,21 +197,21 @@ def concat(blocks: Sequence[Block]) -> Block:
     if not whole.num_columns:
         return from_columns(
             {}, sum(block.num_rows for block in blocks)
-        )  # Arrow would forget the rows
+        )  # Arrow would drop the number of rows
     return whole.combine_chunks() if whole.nbytes < _SMALL_CHUNK_BYTES * len(blocks) else whole
 
 
 def take(block: Block, indices: np.ndarray | pa.Array | Sequence[int]) -> Block:
-    """The rows at `indices`, in that order, in one chunk per column."""
+    """Return the rows at `indices`, in that order, in one chunk per column."""
     if not isinstance(indices, pa.Array):
         indices = pa.array(np.asarray(indices, dtype=np.int64))
-    # Arrow's take is quadratic in the chunks for some types, and never faster on many than on one.
+    # Arrow's take is quadratic in the number of chunks for some types, and never faster on many.
     return _combined(block).take(indices)
 
 
 def compact(block: Block) -> Block:
-    """The same rows in memory of their own, one chunk per column: a small slice then no longer
-    holds (or sends) all it was cut from.
+    """Copy the rows into memory of their own, one chunk per column, so that a small slice does not
+    keep (or send) the whole table.
     """
     if block.get_total_buffer_size() <= 1.1 * block.nbytes + 4096:
         return _combined(block)
@@ -229,20 +223,20 @@ def compact(block: Block) -> Block:
 
 
 def size_bytes(block: Block) -> int:
-    """Bytes of the block's rows; of a slice only its own."""
+    """Return the bytes of the rows; for a slice only its own rows."""
     size: int = block.nbytes
     return size
 
 
 def empty(schema: pa.Schema) -> Block:
-    """A block without rows."""
+    """Return a block without rows."""
     return pa.table({field.name: schemas.nulls(0, field.type) for field in schema}, schema=schema)
 
 
 @functools.lru_cache(maxsize=256)
 def _row_maker(names: tuple[str, ...]) -> Callable[[list[list[Any]]], list[dict[str, Any]]]:
-    """From one list of values per column to one dict per row. Code that is written out for the
-    names takes half the time of a loop.
+    """Return a function from one list of values per column to one dict per row. Generated code
+    takes half the time of a loop.
     """
     values = [f"value_{number}" for number in range(len(names))]
     pairs = ", ".join(f"{name!r}: {value}" for name, value in zip(names, values, strict=True))
@@ -271,8 +265,8 @@ def _from_uneven_rows(rows: Sequence[Mapping[str, Any]], first_row: int) -> Bloc
 
 
 def to_column(name: Any, value: Any) -> pa.Array | pa.ChunkedArray:
-    """A column of Arrow from an ndarray `(rows, ...)`, list, Series or Arrow array. ValueError for
-    anything else.
+    """Convert an ndarray `(rows, ...)`, list, Series or Arrow array to an Arrow column. Raise
+    ValueError for other types.
     """
     if isinstance(value, np.ndarray):
         return columns.from_array(name, value)
@@ -285,28 +279,48 @@ def to_column(name: Any, value: Any) -> pa.Array | pa.ChunkedArray:
     if columns.is_column(value):
         return columns.from_values(name, value if isinstance(value, list) else list(value))
     raise ValueError(
-        f"column {name!r} of the batch is {described(value)}, not an array or list with one entry per row"
+        f"column {name!r} of the batch is {described(value)}, "
+        "not an array or list with one entry per row"
     )
 
 
 def from_columns(arrays: Mapping[Any, pa.Array | pa.ChunkedArray], num_rows: int) -> Block:
-    """A block from Arrow columns of `num_rows` rows each; a block without columns keeps its number
+    """Build a block from Arrow columns of `num_rows` rows; a block without columns keeps its number
     of rows.
     """
     for name in arrays:
         if not isinstance(name, str):
             raise TypeError(
-                f"column names are strings, but one is {name!r} ({type(name).__name__}): use str({name!r})"
+                f"column names are strings, but one is {name!r} of type {type(name).__name__}: "
+                f"use str({name!r})"
             )
-    # A table made of no columns would forget how many rows it has.
+    # A table that is created without columns has no rows.
     return pa.table(dict(arrays)) if arrays else pa.table({"": pa.nulls(num_rows)}).select([])
+
+
+def add_column(name: str, function: Callable[[Any], Any], batch: Any) -> Any:
+    """Return a batch with the column that `function` computes from it; `batch` stays unchanged."""
+    values = function(batch)
+    if isinstance(batch, pa.Table):
+        added = to_column(name, values)
+        index = batch.schema.get_field_index(name)
+        if index < 0:
+            return batch.append_column(name, added)
+        return batch.set_column(index, name, added)
+    if frames.is_frame(batch):
+        # Assigned by position: a new Series has its own index.
+        return batch.assign(
+            **{name: values.set_axis(batch.index) if frames.is_series(values) else values}
+        )
+    return {**batch, name: values}
 
 
 def _check_unique(names: list[str]) -> None:
     if len(set(names)) < len(names):
         twice = sorted({name for name in names if names.count(name) > 1})
         raise ValueError(
-            f"the table has several columns named {', '.join(map(repr, twice))}: rename them, since columns are told apart by name"
+            f"the table has several columns named {', '.join(map(repr, twice))}: "
+            "rename them, since column names must be unique"
         )
 
 
@@ -315,6 +329,75 @@ def _writable(array: np.ndarray) -> np.ndarray:
 
 
 def described(value: Any) -> str:
-    """A value and its type, shortened, for messages about what a program gave or returned."""
+    """Return the type and the shortened repr of a value, for error messages."""
     text = repr(value)
     return f"{type(value).__name__} ({text if len(text) <= 60 else text[:57] + '...'})"
+
+
+class BlockAccessor:
+    """One block in any format, for custom sinks. `for_block` takes a table, a DataFrame or a
+    mapping of columns.
+    """
+
+    def __init__(self, table: pa.Table) -> None:
+        self._table = table
+
+    @staticmethod
+    def for_block(block: Batch) -> BlockAccessor:
+        """Return an accessor for any batch."""
+        return BlockAccessor(from_batch(block))
+
+    def to_arrow(self) -> pa.Table:
+        """Return the block."""
+        return self._table
+
+    def to_block(self) -> pa.Table:
+        """Return the block."""
+        return self._table
+
+    def to_pandas(self) -> pd.DataFrame:
+        """Return a DataFrame."""
+        frame: pd.DataFrame = to_batch(self._table, "pandas")
+        return frame
+
+    def to_numpy(
+        self, columns: str | Sequence[str] | None = None
+    ) -> np.ndarray | dict[str, np.ndarray]:
+        """Return one column as an array `(rows, ...)`, or several (None for all) as a dict of
+        arrays.
+        """
+        if isinstance(columns, str):
+            array: np.ndarray = to_batch(self._table.select([columns]), "numpy")[columns]
+            return array
+        chosen = self._table if columns is None else self._table.select(list(columns))
+        arrays: dict[str, np.ndarray] = to_batch(chosen, "numpy")
+        return arrays
+
+    def to_batch_format(self, batch_format: BatchFormat) -> Any:
+        """Return the block as a batch of the given format."""
+        return to_batch(self._table, batch_format)
+
+    def iter_rows(self, public_row_format: bool = True) -> Iterator[dict[str, Any]]:
+        """Yield the rows as dicts."""
+        return rows(self._table)
+
+    def slice(self, start: int, end: int, copy: bool = False) -> pa.Table:
+        """Return the rows from `start` up to `end`."""
+        piece = self._table.slice(start, max(0, end - start))
+        return compact(piece) if copy else piece
+
+    def num_rows(self) -> int:
+        """Return the number of rows."""
+        return int(self._table.num_rows)
+
+    def size_bytes(self) -> int:
+        """Return the bytes of the rows."""
+        return size_bytes(self._table)
+
+    def schema(self) -> pa.Schema:
+        """Return the Arrow schema."""
+        return self._table.schema
+
+    def column_names(self) -> list[str]:
+        """Return the names of the columns."""
+        return list(self._table.column_names)

@@ -1,8 +1,8 @@
-"""One column: from Python values or an ndarray to an Arrow array, and back.
+"""One column: Python values or an ndarray to an Arrow array, and back.
 
-Covered: which Arrow type a list of values gets, nulls, widening of int and float, tensors,
-arbitrary objects, and the error for values that do not belong into one column. Not covered: whole
-tables (`block`), DataFrames (`frames`), types of two columns (`schemas`).
+Covered: the Arrow type of a list of values, nulls, promotion of int and float, tensors, arbitrary
+objects, and the error for values that do not share a type. Not covered: whole tables (`block`),
+DataFrames (`frames`), promotion between two columns (`schemas`).
 """
 
 from __future__ import annotations
@@ -17,8 +17,7 @@ import pyarrow as pa
 
 from syncline.data.columnar import tensors
 
-# What a Python type is called when two of them meet in one column. The first base that matches
-# counts: bool before int.
+# Names of Python types that may share a column. The first matching base decides: bool before int.
 _KINDS: tuple[tuple[tuple[type, ...], str], ...] = (
     ((bool, np.bool_), "bool"),
     ((int, np.integer), "int"),
@@ -33,17 +32,20 @@ _KINDS: tuple[tuple[tuple[type, ...], str], ...] = (
     ((list, tuple, set, frozenset), "list"),
     ((dict,), "dict"),
 )
-# Kinds that share a column, since one of them holds the values of the other.
+# Kinds that may share a column because one can hold the values of the other.
 _SHARED = ({"int", "float"}, {"int", "decimal"})
 _OBJECT = "object"
 
 
 def from_values(name: str, values: Sequence[Any], *, first_row: int = 0) -> pa.Array:
-    """A column from Python values, None for null.
+    """Build a column from Python values, None for null.
 
-    int and float together become float; ndarrays (and what offers `__array__`, such as torch
-    tensors) become tensors; what Arrow has no type for is pickled. TypeError names the column, the
-    rows (counted from `first_row`) and the types that do not fit together.
+    int and float together become float; ndarrays and objects with `__array__`, such as torch
+    tensors, become tensors; other objects without an Arrow type are pickled.
+
+    Raises:
+        TypeError: The values do not share a type; the text names the column, the rows (counted from
+            `first_row`) and the types.
     """
     types = set(map(type, values))
     types.discard(type(None))
@@ -72,12 +74,13 @@ def from_values(name: str, values: Sequence[Any], *, first_row: int = 0) -> pa.A
 
 
 def from_array(name: str, values: np.ndarray) -> pa.Array:
-    """A column from an ndarray `(n,)`, or a tensor column from `(n, *shape)`; numbers in C order
-    are not copied.
+    """Build a column from an ndarray `(n,)`, or a tensor column from `(n, *shape)`; numbers in C
+    order are not copied.
     """
     if values.ndim == 0:
         raise ValueError(
-            f"column {name!r} is a single value ({values[()]!r}), not one value per row: return an array of shape (rows, ...)"
+            f"column {name!r} is a single value ({values[()]!r}), not one value per row: "
+            "return an array of shape (rows, ...)"
         )
     if isinstance(values, np.ma.MaskedArray) and values.ndim > 1:
         values = values.filled(np.nan)
@@ -87,11 +90,11 @@ def from_array(name: str, values: np.ndarray) -> pa.Array:
 
 
 def to_numpy(column: pa.ChunkedArray) -> np.ndarray:
-    """A column as an ndarray, `(n,)` or for tensors `(n, *shape)`; a view where one chunk without
-    nulls has numpy's layout.
+    """Convert a column to an ndarray `(n,)`, or for tensors `(n, *shape)`; a view if it is one
+    chunk without nulls in numpy's layout.
 
-    Integers with nulls become float64 with NaN; strings, bytes, lists and structs are objects;
-    dates and times numpy's own.
+    Integers with nulls become float64 with NaN; strings, bytes, lists and structs become objects;
+    dates and times become numpy's own types.
     """
     if column.num_chunks == 1:
         return _chunk_to_numpy(column.chunk(0))
@@ -107,8 +110,8 @@ def to_numpy(column: pa.ChunkedArray) -> np.ndarray:
 
 
 def to_pylist(array: pa.Array) -> list[Any]:
-    """One Python value per row, ndarrays for tensors, None for null; several times faster than
-    Arrow's own `to_pylist`.
+    """Return one Python value per row, ndarrays for tensors, None for null; several times faster
+    than Arrow's `to_pylist`.
     """
     type_ = array.type
     if isinstance(
@@ -164,7 +167,7 @@ def _offers_array(type_: type) -> bool:
 
 
 def _mixture(name: str, values: Sequence[Any], first_row: int) -> str:
-    """The message for a column whose values are of several kinds."""
+    """Return the error message for a column with values of several kinds."""
     seen: dict[str, int] = {}
     for row, value in enumerate(values):
         if value is not None:
@@ -177,24 +180,21 @@ def _mixture(name: str, values: Sequence[Any], first_row: int) -> str:
         if {_kind(type(values[first])), _kind(type(values[row]))} not in _SHARED
     )
     return (
-        f"column {name!r} has {_article(type(values[first]).__name__)} ({_short(values[first])}) in row {first_row + first} and "
-        f"{_article(type(values[second]).__name__)} ({_short(values[second])}) in row {first_row + second}, but a column holds one type: "
-        "convert the values so that all rows agree, or use None for missing values"
+        f"column {name!r} has {_described(values[first])} in row {first_row + first} and "
+        f"{_described(values[second])} in row {first_row + second}, but a column holds one type: "
+        "convert the values to one type, or use None for missing values"
     )
 
 
-def _article(noun: str) -> str:
-    return f"an {noun}" if noun[0] in "aeiou" else f"a {noun}"
-
-
-def _short(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 40 else text[:37] + "..."
+def _described(value: object) -> str:
+    noun, text = type(value).__name__, repr(value)
+    article = "an" if noun[0] in "aeiou" else "a"
+    return f"{article} {noun} ({text if len(text) <= 40 else text[:37] + '...'})"
 
 
 def _infer(name: str, values: Sequence[Any], kinds: set[str]) -> pa.Array:
-    """A plain column; what Arrow cannot hold although the values are of one kind (say, lists of
-    mixed elements) is pickled.
+    """Build a plain column. Values of one kind that Arrow cannot hold, such as lists of mixed
+    elements, are pickled.
     """
     try:
         array = pa.array(values)
@@ -211,13 +211,13 @@ def _infer(name: str, values: Sequence[Any], kinds: set[str]) -> pa.Array:
     if pa.types.is_date(array.type) and any(
         isinstance(value, datetime.datetime) for value in values
     ):
-        # Arrow goes by the first value and would drop the time of the others.
+        # Arrow takes the type of the first value and would drop the time of the others.
         return pa.array([_with_time(value) for value in values], pa.timestamp("us"))
     return array
 
 
 def _mixed_dates(values: Sequence[Any]) -> pa.Array:
-    """Python's dates beside numpy's, which Arrow does not take together."""
+    """Build a column from Python's and numpy's dates, which Arrow does not accept together."""
     return tensors.flat_array(np.array(values, dtype="datetime64[us]"))
 
 
@@ -234,10 +234,10 @@ def _big_integers(name: str, values: Sequence[Any]) -> pa.Array:
 
 
 def _from_ndarrays(name: str, values: Sequence[np.ndarray | None]) -> pa.Array:
-    """Tensors of one shape, or ragged ones."""
+    """Build a column of tensors of one shape, or a ragged one."""
     present = [value for value in values if value is not None]
     if all(value.dtype == object and value.ndim == 1 for value in present):
-        # What a column of lists looks like in a numpy batch; it becomes lists again.
+        # A column of lists in a numpy batch; it becomes lists again.
         return from_values(name, [None if value is None else value.tolist() for value in values])
     if not all(tensors.fits_arrow(dtype) for dtype in {value.dtype for value in present}):
         return _pickled(name, values)
@@ -248,14 +248,15 @@ def _from_ndarrays(name: str, values: Sequence[np.ndarray | None]) -> pa.Array:
     if not tensors.fits_arrow(dtype) or len({value.dtype.kind in "US" for value in present}) > 1:
         names = sorted({str(value.dtype) for value in present})
         raise TypeError(
-            f"column {name!r} has arrays of dtypes {' and '.join(names)}, which no single dtype holds: convert them to one dtype"
+            f"column {name!r} has arrays of dtypes {' and '.join(names)}, "
+            "which no single dtype can hold: convert them to one dtype"
         )
     if len({value.shape for value in present}) > 1 or dtype.kind in "US":
         return tensors.ragged_array(values)
     missing = np.fromiter((value is None for value in values), dtype=bool, count=len(values))
     if not missing.any():
-        # Into an array in C order, which a tensor column needs: by itself `stack` keeps the order
-        # of transposed images, and copies twice.
+        # Stack into C order, which a tensor column needs: `stack` alone would keep the order of
+        # transposed images and copy twice.
         return tensors.tensor_array(
             np.stack(present, out=np.empty((len(values), *present[0].shape), dtype))
         )
@@ -270,8 +271,8 @@ def _pickled(name: str, values: Sequence[Any]) -> pa.ExtensionArray:
     except Exception as error:
         kinds = sorted({type(value).__name__ for value in values if value is not None})
         raise TypeError(
-            f"column {name!r} holds {', '.join(kinds)}, which Arrow has no type for and which cannot be pickled ({error}): "
-            "return plain values, arrays or picklable objects"
+            f"column {name!r} holds {', '.join(kinds)}, which has no Arrow type and cannot be pickled "
+            f"({error}): return plain values, arrays or picklable objects"
         ) from error
 
 
@@ -300,8 +301,8 @@ def _with_nulls(values: list[Any], array: pa.Array) -> list[Any]:
 
 
 def is_column(value: Any) -> bool:
-    """Whether a value of a returned batch can be a column: an array or a sequence with one entry
-    per row.
+    """Return True for a value that can be a column of a batch: an array or a sequence with one
+    entry per row.
     """
     return isinstance(value, np.ndarray | pa.Array | pa.ChunkedArray) or (
         hasattr(value, "__len__")

@@ -1,9 +1,7 @@
-"""`DataType`: the type of a column as programs write it, over Arrow's types, numpy's dtypes and
-Python's classes.
+"""`DataType`: the type of a column over Arrow types, numpy dtypes and Python classes.
 
-Covered: factories (`DataType.int64()`, `DataType.list(...)`), conversions, questions about the kind
-of type. Where a program may pass a `DataType`, it may pass Arrow's type itself: `as_arrow` takes
-both.
+Covered: factories (`DataType.int64()`, `DataType.list(...)`), conversions, and predicates.
+Functions that accept a `DataType` accept an Arrow type too: `as_arrow` converts both.
 """
 
 from __future__ import annotations
@@ -18,7 +16,7 @@ import pyarrow as pa
 from syncline.data.columnar import columns
 from syncline.data.columnar.tensors import RaggedTensorType, is_tensor
 
-# The class has factories named like these.
+# `DataType` has factories of these names.
 _List: TypeAlias = list
 _Bool: TypeAlias = bool
 _TIME_CLASSES: dict[str, Callable[[str, str | None], pa.DataType]] = {
@@ -29,7 +27,7 @@ _TIME_CLASSES: dict[str, Callable[[str, str | None], pa.DataType]] = {
     "time64": lambda unit, tz: pa.time64(unit),
     "duration": lambda unit, tz: pa.duration(unit),
 }
-# Arrow's own list of nested types would leave out the fixed-size ones in some versions.
+# Arrow's own check of nested types misses fixed-size lists in some versions.
 _LISTS = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
 
 
@@ -37,14 +35,14 @@ def _factory(type_: pa.DataType) -> Any:
     def make(cls: type[DataType]) -> DataType:
         return cls(type_)
 
-    make.__doc__ = f"Arrow's type {type_}."
+    make.__doc__ = f"Return the Arrow type {type_}."
     return classmethod(make)
 
 
 @dataclass(frozen=True)
 class DataType:
-    """The type of a column: an Arrow type, a numpy dtype, or a Python class whose Arrow type only
-    values can tell.
+    """Type of a column: an Arrow type, a numpy dtype, or a Python class whose Arrow type depends on
+    the values.
     """
 
     physical: pa.DataType | np.dtype[Any] | type
@@ -67,7 +65,8 @@ class DataType:
     def __post_init__(self) -> None:
         if not isinstance(self.physical, pa.DataType | np.dtype | type):
             raise TypeError(
-                f"a DataType is made of a pyarrow type, a numpy dtype or a Python class, not of {self.physical!r}"
+                "a DataType wraps a pyarrow type, a numpy dtype or a Python class, "
+                f"not {self.physical!r}"
             )
 
     def __repr__(self) -> str:
@@ -79,18 +78,18 @@ class DataType:
 
     @classmethod
     def from_arrow(cls, arrow_type: pa.DataType) -> DataType:
-        """The type of columns of an Arrow type."""
+        """Return the type of an Arrow type."""
         return cls(arrow_type)
 
     @classmethod
     def from_numpy(cls, numpy_dtype: np.dtype[Any] | str) -> DataType:
-        """The type of columns of a numpy dtype, given as such or by name."""
+        """Return the type of a numpy dtype or of its name."""
         return cls(np.dtype(numpy_dtype))
 
     @classmethod
     def infer_dtype(cls, value: Any) -> DataType:
-        """The type that one value gets: Arrow's or numpy's own, otherwise what a column with just
-        this value would have.
+        """Return the type of one value: that of an Arrow or numpy value, otherwise that of a column
+        with this value.
         """
         if isinstance(value, pa.Scalar):
             return cls(value.type)
@@ -100,38 +99,38 @@ class DataType:
 
     @classmethod
     def list(cls, value_type: DataType) -> DataType:
-        """Lists of any lengths."""
+        """Return the type of lists of any length."""
         return cls(pa.list_(as_arrow(value_type)))
 
     @classmethod
     def large_list(cls, value_type: DataType) -> DataType:
-        """Lists of any lengths, with 64-bit offsets."""
+        """Return the type of lists of any length with 64-bit offsets."""
         return cls(pa.large_list(as_arrow(value_type)))
 
     @classmethod
     def fixed_size_list(cls, value_type: DataType, list_size: int) -> DataType:
-        """Lists that all have `list_size` elements."""
+        """Return the type of lists with `list_size` elements."""
         return cls(pa.list_(as_arrow(value_type), list_size))
 
     @classmethod
     def struct(cls, fields: _List[tuple[str, DataType]]) -> DataType:
-        """Records with these named fields."""
+        """Return the type of structs with these named fields."""
         return cls(pa.struct([(name, as_arrow(type_)) for name, type_ in fields]))
 
     @classmethod
     def map(cls, key_type: DataType, value_type: DataType) -> DataType:
-        """Mappings whose keys differ from row to row."""
+        """Return the type of maps, whose keys may differ from row to row."""
         return cls(pa.map_(as_arrow(key_type), as_arrow(value_type)))
 
     @classmethod
     def tensor(cls, shape: Sequence[int], dtype: DataType) -> DataType:
-        """ndarrays that all have this shape."""
+        """Return the type of ndarrays of one shape."""
         return cls(pa.fixed_shape_tensor(as_arrow(dtype), tuple(shape)))
 
     @classmethod
     def variable_shaped_tensor(cls, dtype: DataType, ndim: int = 2) -> DataType:
-        """ndarrays of any shapes; `ndim` is taken for compatibility, since each row has its own
-        number of dimensions here.
+        """Return the type of ndarrays of any shape. `ndim` is accepted for compatibility; the
+        number of dimensions may differ from row to row.
         """
         return cls(RaggedTensorType(as_arrow(dtype)))
 
@@ -142,41 +141,42 @@ class DataType:
         unit: Literal["s", "ms", "us", "ns"] = "us",
         tz: str | None = None,
     ) -> DataType:
-        """Dates, times, points in time (`tz` as IANA name) and durations. ValueError for a unit
-        that the type does not have.
+        """Return a type of dates, times, timestamps (`tz` is an IANA name) or durations. Raise
+        ValueError for a unit that the type does not have.
         """
         if temporal_type not in _TIME_CLASSES:
             raise ValueError(
-                f"temporal_type={temporal_type!r} is not known: choose one of {', '.join(_TIME_CLASSES)}"
+                f"temporal_type={temporal_type!r} is not known: "
+                f"choose one of {', '.join(_TIME_CLASSES)}"
             )
         return cls(_TIME_CLASSES[temporal_type](unit, tz))
 
     def is_arrow_type(self) -> _Bool:
-        """Whether it stands on an Arrow type."""
+        """Return True if the type wraps an Arrow type."""
         return isinstance(self.physical, pa.DataType)
 
     def is_numpy_type(self) -> _Bool:
-        """Whether it stands on a numpy dtype."""
+        """Return True if the type wraps a numpy dtype."""
         return isinstance(self.physical, np.dtype)
 
     def is_python_type(self) -> _Bool:
-        """Whether it stands on a Python class."""
+        """Return True if the type wraps a Python class."""
         return isinstance(self.physical, type)
 
     def to_arrow_dtype(self, values: _List[Any] | None = None) -> pa.DataType:
-        """The Arrow type; a Python class needs `values` to tell it, and is a ValueError without."""
+        """Return the Arrow type. A Python class needs `values` and raises ValueError without them."""
         if isinstance(self.physical, pa.DataType):
             return self.physical
         if isinstance(self.physical, np.dtype):
             return pa.from_numpy_dtype(self.physical)
         if not values:
             raise ValueError(
-                f"{self!r} has no Arrow type of its own: name one, for example DataType.int64() or DataType.string()"
+                f"{self!r} has no Arrow type: use a type such as DataType.int64() or DataType.string()"
             )
         return columns.from_values("values", values).type
 
     def to_numpy_dtype(self) -> np.dtype[Any]:
-        """The numpy dtype of such a column in a batch; object where numpy has none."""
+        """Return the numpy dtype of such a column in a batch; object if numpy has none."""
         if isinstance(self.physical, np.dtype):
             dtype: np.dtype[Any] = self.physical
             return dtype
@@ -189,49 +189,49 @@ class DataType:
         return np.dtype(object)
 
     def to_python_type(self) -> type:
-        """The Python class. ValueError if the type stands on something else."""
+        """Return the Python class. Raise ValueError for a type that wraps something else."""
         if isinstance(self.physical, type):
             return self.physical
         raise ValueError(
-            f"{self!r} does not stand on a Python class: use to_arrow_dtype() or to_numpy_dtype()"
+            f"{self!r} does not wrap a Python class: use to_arrow_dtype() or to_numpy_dtype()"
         )
 
     def is_list_type(self) -> _Bool:
-        """Whether rows are lists, of fixed size or not."""
+        """Return True for lists, of fixed size or not."""
         return self._arrow_is(*_LISTS) or self.physical is list
 
     def is_tensor_type(self) -> _Bool:
-        """Whether rows are ndarrays."""
+        """Return True for ndarrays."""
         return isinstance(self.physical, pa.DataType) and is_tensor(self.physical)
 
     def is_struct_type(self) -> _Bool:
-        """Whether rows are records."""
+        """Return True for structs."""
         return self._arrow_is(pa.types.is_struct) or self.physical is dict
 
     def is_map_type(self) -> _Bool:
-        """Whether rows are mappings with keys of their own."""
+        """Return True for maps."""
         return self._arrow_is(pa.types.is_map)
 
     def is_nested_type(self) -> _Bool:
-        """Whether rows are made of further values."""
+        """Return True for lists, structs and maps."""
         return self.is_list_type() or self.is_struct_type() or self.is_map_type()
 
     def is_boolean_type(self) -> _Bool:
-        """Whether rows are true or false."""
+        """Return True for booleans."""
         return self._arrow_is(pa.types.is_boolean) or self._numpy_kind("b") or self.physical is bool
 
     def is_integer_type(self) -> _Bool:
-        """Whether rows are integers."""
+        """Return True for integers."""
         return self._arrow_is(pa.types.is_integer) or self._numpy_kind("iu") or self.physical is int
 
     def is_floating_type(self) -> _Bool:
-        """Whether rows are floating-point numbers."""
+        """Return True for floating-point numbers."""
         return (
             self._arrow_is(pa.types.is_floating) or self._numpy_kind("f") or self.physical is float
         )
 
     def is_numerical_type(self) -> _Bool:
-        """Whether one can calculate with rows."""
+        """Return True for integers, floats, decimals and complex numbers."""
         return (
             self.is_integer_type()
             or self.is_floating_type()
@@ -240,7 +240,7 @@ class DataType:
         )
 
     def is_string_type(self) -> _Bool:
-        """Whether rows are text."""
+        """Return True for strings."""
         return (
             self._arrow_is(pa.types.is_string, pa.types.is_large_string)
             or self._numpy_kind("U")
@@ -248,12 +248,12 @@ class DataType:
         )
 
     def is_binary_type(self) -> _Bool:
-        """Whether rows are bytes."""
+        """Return True for bytes."""
         binary = (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_fixed_size_binary)
         return self._arrow_is(*binary) or self._numpy_kind("S") or self.physical is bytes
 
     def is_temporal_type(self) -> _Bool:
-        """Whether rows are dates, times, points in time or durations."""
+        """Return True for dates, times, timestamps and durations."""
         return self._arrow_is(pa.types.is_temporal) or self._numpy_kind("Mm")
 
     def _arrow_is(self, *checks: Callable[[pa.DataType], _Bool]) -> _Bool:
@@ -266,11 +266,12 @@ class DataType:
 
 
 def as_arrow(type_: DataType | pa.DataType) -> pa.DataType:
-    """The Arrow type behind a `DataType`, or an Arrow type itself. TypeError for anything else."""
+    """Return the Arrow type of a `DataType` or an Arrow type. Raise TypeError for other values."""
     if isinstance(type_, pa.DataType):
         return type_
     if isinstance(type_, DataType):
         return type_.to_arrow_dtype()
     raise TypeError(
-        f"a type is a DataType such as DataType.int64(), or a pyarrow type such as pyarrow.int64(), not {type_!r}"
+        "a type is a DataType such as DataType.int64(), or a pyarrow type such as pyarrow.int64(), "
+        f"not {type_!r}"
     )

@@ -1,6 +1,4 @@
-"""pandas: DataFrames to tables and back. The only file of the package's middle that loads pandas,
-and only when a program uses it.
-"""
+"""Conversion between pandas DataFrames and tables. pandas is imported on first use."""
 
 from __future__ import annotations
 
@@ -19,8 +17,8 @@ if TYPE_CHECKING:
 
 
 def load_pandas() -> ModuleType:
-    """The module pandas, imported now, since it takes several tenths of a second that `import
-    syncline.data` should not cost.
+    """Import pandas, which takes several tenths of a second that `import syncline.data` should not
+    cost.
     """
     import pandas
 
@@ -28,26 +26,27 @@ def load_pandas() -> ModuleType:
 
 
 def is_frame(value: Any) -> TypeIs[pd.DataFrame]:
-    """Whether a value is a DataFrame; does not load pandas, without which no value can be one."""
+    """Return True for a DataFrame. Does not import pandas, without which there are no DataFrames."""
     pandas = sys.modules.get("pandas")
     return pandas is not None and isinstance(value, pandas.DataFrame)
 
 
 def is_series(value: Any) -> TypeIs[pd.Series[Any]]:
-    """Whether a value is a Series."""
+    """Return True for a Series."""
     pandas = sys.modules.get("pandas")
     return pandas is not None and isinstance(value, pandas.Series)
 
 
 def from_frame(frame: pd.DataFrame) -> pa.Table:
-    """A table with the columns of a DataFrame, without its index; NaN and NaT are null, object
-    columns may hold tensors or any objects.
+    """Convert a DataFrame to a table, without its index; NaN and NaT become null, object columns
+    may hold tensors or any objects.
     """
     names = [str(name) for name in frame.columns]
     if len(set(names)) < len(names):
         twice = sorted({name for name in names if names.count(name) > 1})
         raise ValueError(
-            f"the DataFrame has several columns named {', '.join(map(repr, twice))}: rename them, since columns are told apart by name"
+            f"the DataFrame has several columns named {', '.join(map(repr, twice))}: "
+            "rename them, since column names must be unique"
         )
     return pa.table(
         {
@@ -58,25 +57,26 @@ def from_frame(frame: pd.DataFrame) -> pa.Table:
 
 
 def from_series(name: str, series: pd.Series[Any]) -> pa.Array:
-    """A column from a Series; NaN and NaT are null."""
+    """Convert a Series to a column; NaN and NaT become null."""
     if series.dtype == object:
         return columns.from_values(
-            name, [None if missing else value for value, missing in _with_missing(series)]
+            name,
+            [None if gone else value for value, gone in zip(series, series.isna(), strict=True)],
         )
     if isinstance(series.dtype, np.dtype) and not tensors.fits_arrow(series.dtype):
         return columns.from_values(name, list(series))
     array = pa.array(series, from_pandas=True)
     if isinstance(array, pa.ChunkedArray):
         array = array.combine_chunks()
-    # pandas 3 keeps its strings with 64-bit offsets; everything else here has 32-bit ones.
+    # pandas 3 stores strings with 64-bit offsets; other columns here have 32-bit offsets.
     if pa.types.is_large_string(array.type) and array.nbytes < 2**31:
         return array.cast(pa.string())
     return array
 
 
 def to_frame(table: pa.Table) -> pd.DataFrame:
-    """A DataFrame with a fresh index; tensors and objects are one ndarray, or one object, per
-    row.
+    """Convert a table to a DataFrame with a fresh index; tensors and objects are one ndarray, or
+    one object, per row.
     """
     plain = [
         field.name
@@ -97,10 +97,3 @@ def to_frame(table: pa.Table) -> pd.DataFrame:
                 pandas.Series(tensors.objects_to_ndarray(rows), index=frame.index, dtype=object),
             )
     return frame  # type: ignore[no-any-return]
-
-
-def _with_missing(series: pd.Series[Any]) -> zip[tuple[Any, bool]]:
-    """The values of an object Series, each with whether it stands for a missing one (None, NaN,
-    NaT, NA).
-    """
-    return zip(series, series.isna(), strict=True)

@@ -1,9 +1,8 @@
-"""Joining schemas: the one schema that holds the rows of several tables, and a table brought to it.
+"""Schemas: `Schema`, the public handle, and the promotion of several schemas to one.
 
-Covered: null to anything, int to float and to wider ints, missing columns, tensors of differing
-shapes or dtypes, objects. What does not fit together ends in `SchemaMismatchError`, which says
-column by column how the schemas differ; a column that is asked for but not there in
-`UnknownColumnError`, which knows the nearest name.
+Covered: null to any type, int to float and to wider ints, missing columns, tensors of differing
+shapes or dtypes, objects. Types that cannot be promoted raise `SchemaMismatchError` with the
+difference of each column; unknown columns raise `UnknownColumnError` with the nearest name.
 """
 
 from __future__ import annotations
@@ -18,12 +17,44 @@ from syncline.data.columnar import columns, tensors
 from syncline.data.columnar.tensors import PythonObjectType, RaggedTensorType
 
 
+class Schema:
+    """Names and types of the columns of a dataset.
+
+    Args:
+        base_schema: The Arrow schema.
+    """
+
+    def __init__(self, base_schema: pa.Schema) -> None:
+        self.base_schema = base_schema
+
+    @property
+    def names(self) -> list[str]:
+        """Names of the columns, in order."""
+        return list(self.base_schema.names)
+
+    @property
+    def types(self) -> list[pa.DataType]:
+        """Arrow types of the columns, in the same order."""
+        return list(self.base_schema.types)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Schema) and self.names == other.names and self.types == other.types
+
+    def __hash__(self) -> int:
+        return hash(tuple(self.names))
+
+    def __repr__(self) -> str:
+        width = max(map(len, ["Column", *self.names])) + 2
+        lines = [("Column", "Type"), ("------", "----"), *zip(self.names, self.types, strict=True)]
+        return "\n".join(f"{name:<{width}}{type_}" for name, type_ in lines)
+
+
 class SchemaMismatchError(ValueError):
-    """Tables whose columns have types that no single type holds."""
+    """Raised for tables with columns whose types cannot be promoted to one."""
 
 
 class UnknownColumnError(KeyError, ValueError):
-    """A column was asked for that the data does not have."""
+    """Raised for the name of a column that the data does not have."""
 
     def __init__(self, name: str, names: Sequence[str]) -> None:
         super().__init__(name, tuple(names))
@@ -33,24 +64,25 @@ class UnknownColumnError(KeyError, ValueError):
     def __str__(self) -> str:
         nearest = difflib.get_close_matches(self.name, self.names, n=1, cutoff=0.5)
         hint = f": did you mean {nearest[0]!r}?" if nearest else ""
-        return f"there is no column {self.name!r} among {', '.join(map(repr, self.names)) or 'no columns'}{hint}"
+        names = ", ".join(map(repr, self.names)) or "no columns"
+        return f"there is no column {self.name!r} among {names}{hint}"
 
 
 def require_columns(names: Iterable[str], known: Sequence[str]) -> None:
-    """UnknownColumnError, with the nearest name, for the first of the names that is not a
-    column.
-    """
+    """Raise UnknownColumnError for the first of `names` that is not in `known`."""
     for name in names:
         if name not in known:
             raise UnknownColumnError(name, known)
 
 
 def unify(schemas: Iterable[pa.Schema]) -> pa.Schema:
-    """The schema that holds the rows of all: columns in order of first appearance, each of a type
-    that fits all tables.
+    """Return the schema that can hold the rows of all schemas: columns in order of first
+    appearance, types promoted.
 
-    Metadata is dropped, since it describes one of the tables only. SchemaMismatchError lists the
-    columns that do not fit.
+    Metadata is dropped, since it describes only one of the tables.
+
+    Raises:
+        SchemaMismatchError: Types that cannot be promoted; the text lists the columns.
     """
     types: dict[str, pa.DataType] = {}
     conflicts: dict[str, tuple[pa.DataType, pa.DataType]] = {}
@@ -70,7 +102,7 @@ def unify(schemas: Iterable[pa.Schema]) -> pa.Schema:
 
 
 def joined_type(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
-    """The type that holds the values of both, or None."""
+    """Return the type that can hold the values of both types, or None."""
     if left == right or pa.types.is_null(right):
         return left
     if pa.types.is_null(left):
@@ -99,8 +131,8 @@ def joined_type(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
 
 
 def conform(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    """The table with the columns, order and types of `schema`, which `unify` made from its own and
-    others; missing columns are null.
+    """Convert a table to the columns, order and types of `schema`, a result of `unify`; missing
+    columns become null.
     """
     if table.schema.equals(schema):
         return table
@@ -115,7 +147,7 @@ def conform(table: pa.Table, schema: pa.Schema) -> pa.Table:
 
 
 def nulls(rows: int, type_: pa.DataType) -> pa.ChunkedArray:
-    """A column of nulls, of any type."""
+    """Return a column of nulls of any type."""
     if isinstance(type_, pa.BaseExtensionType):
         array = pa.ExtensionArray.from_storage(type_, pa.nulls(rows, type_.storage_type))
     else:
@@ -155,8 +187,8 @@ def _cast(name: str, column: pa.ChunkedArray, type_: pa.DataType) -> pa.ChunkedA
         return pa.chunked_array([_cast_chunk(chunk, type_) for chunk in column.chunks], type_)
     except pa.ArrowInvalid as error:
         raise SchemaMismatchError(
-            f"column {name!r} is {column.type} in one block and has to become {type_} to fit the others, but a value does not ({error}): "
-            "cast the column before"
+            f"column {name!r} is {column.type} in one block and must become {type_} to fit the others, "
+            f"but a value does not fit ({error}): cast the column before"
         ) from error
 
 
@@ -167,8 +199,7 @@ def _cast_chunk(chunk: pa.Array, type_: pa.DataType) -> pa.Array:
         return tensors.object_array(columns.to_pylist(chunk))
     if isinstance(type_, pa.FixedShapeTensorType):
         return pa.ExtensionArray.from_storage(type_, chunk.storage.cast(type_.storage_type))
-    # Unsafe only in that integers beyond 2**53 lose their last digits when they meet floats, as
-    # everywhere.
+    # Integers beyond 2**53 may lose their last digits when they become floats.
     return chunk.cast(type_, safe=not pa.types.is_floating(type_))
 
 
@@ -178,6 +209,6 @@ def _difference(conflicts: dict[str, tuple[pa.DataType, pa.DataType]]) -> str:
         for name, (left, right) in sorted(conflicts.items())
     )
     return (
-        f"blocks with different schemas cannot be put together: {listed}. Make the function or the files that they come from agree on one "
-        "type, or cast the column before"
+        f"blocks with different schemas cannot be concatenated: {listed}. Make the function or the "
+        "files that they come from use one type, or cast the column before"
     )

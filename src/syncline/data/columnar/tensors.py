@@ -1,14 +1,14 @@
 """ndarrays and arbitrary objects as Arrow columns, and back.
 
 Covered: `(n, *shape)` arrays as Arrow's canonical fixed-shape tensors; arrays whose shapes differ
-from row to row as `RaggedTensorType`; values that Arrow has no type for as `PythonObjectType`,
-which holds pickles. Reading back costs no copy where the layout allows (fixed shapes without nulls,
-except bool, which Arrow packs into bits; each row of a ragged column). Not covered: plain columns
-(`columns`) and tables (`block`).
+from row to row as `RaggedTensorType`; values without an Arrow type as `PythonObjectType`, which
+holds pickles. Reads are zero-copy if the layout allows (fixed shapes without nulls, except bool,
+which Arrow packs into bits; each row of a ragged column). Not covered: plain columns (`columns`)
+and tables (`block`).
 
-Pickles run code when they are read, so `PythonObjectType` is not registered with Arrow: a column of
-that type in somebody's Parquet or Arrow file arrives as harmless binary. What the library itself
-wrote and trusts gets its type back from `restore_objects`.
+Unpickling runs code, so `PythonObjectType` is not registered with Arrow: such a column of a foreign
+Parquet or Arrow file is read as plain binary. `restore_objects` restores the type in files that the
+library wrote itself.
 """
 
 from __future__ import annotations
@@ -23,10 +23,9 @@ import numpy as np
 import pyarrow as pa
 
 _EXTENSION_NAME = b"ARROW:extension:name"
-# Kinds of dtypes that Arrow has an equal for: bool, int, uint, float, datetime, timedelta, str,
-# bytes.
+# Kinds of dtypes that have an Arrow type: bool, int, uint, float, datetime, timedelta, str, bytes.
 _ARROW_KINDS = frozenset("biufMmUS")
-# Units of datetime64 that Arrow has an equal for; others become seconds.
+# Units of datetime64 that Arrow has; other units become seconds.
 _TIME_UNITS = frozenset({"s", "ms", "us", "ns"})
 
 
@@ -34,7 +33,7 @@ class RaggedTensorScalar(pa.ExtensionScalar):  # type: ignore[misc]
     """One row of a ragged column."""
 
     def as_py(self, **_: Any) -> np.ndarray | None:
-        """The row as an ndarray of its own shape, or None for null."""
+        """Return the row as an ndarray of its own shape, or None for null."""
         if self.value is None:
             return None
         shape: list[int] = self.value["shape"].as_py()
@@ -42,14 +41,13 @@ class RaggedTensorScalar(pa.ExtensionScalar):  # type: ignore[misc]
 
 
 class RaggedTensorType(pa.ExtensionType):  # type: ignore[misc]
-    """Rows that are ndarrays of one dtype and of any shapes: the elements in C order beside the
+    """Rows that are ndarrays of one dtype and any shapes, stored as the elements in C order and the
     shape.
     """
 
     def __init__(self, value_type: pa.DataType) -> None:
         self._value_type = value_type
-        # 64-bit offsets count the elements, since 2 GiB of image bytes in one column are nothing
-        # special.
+        # 64-bit offsets, since columns of images often exceed 2 GiB.
         super().__init__(
             pa.struct([("data", pa.large_list(value_type)), ("shape", pa.list_(pa.int32()))]),
             "syncline.ragged_tensor",
@@ -57,7 +55,7 @@ class RaggedTensorType(pa.ExtensionType):  # type: ignore[misc]
 
     @property
     def value_type(self) -> pa.DataType:
-        """Arrow's type of one element."""
+        """Arrow type of one element."""
         return self._value_type
 
     def __arrow_ext_serialize__(self) -> bytes:
@@ -83,12 +81,12 @@ class PythonObjectScalar(pa.ExtensionScalar):  # type: ignore[misc]
     """One pickled value."""
 
     def as_py(self, **_: Any) -> Any:
-        """The value, or None for null."""
+        """Return the value, or None for null."""
         return None if self.value is None else pickle.loads(self.value.as_buffer())
 
 
 class PythonObjectType(pa.ExtensionType):  # type: ignore[misc]
-    """Values that Arrow has no type for, pickled."""
+    """Values without an Arrow type, pickled."""
 
     def __init__(self) -> None:
         super().__init__(pa.large_binary(), "syncline.python_object")
@@ -116,19 +114,19 @@ pa.register_extension_type(RaggedTensorType(pa.float64()))
 
 
 def is_tensor(type_: pa.DataType) -> bool:
-    """Whether rows of this type are read back as ndarrays, of one shape or of many."""
+    """Return True if rows of this type are read as ndarrays."""
     return isinstance(type_, pa.FixedShapeTensorType | RaggedTensorType)
 
 
 def fits_arrow(dtype: np.dtype) -> bool:
-    """Whether Arrow has an equal for elements of this dtype; complex numbers, records and objects
-    have none.
+    """Return True if Arrow has a type for elements of this dtype; complex numbers, records and
+    objects have none.
     """
     return dtype.kind in _ARROW_KINDS and (dtype.kind != "f" or dtype.itemsize <= 8)
 
 
 def flat_array(values: np.ndarray) -> pa.Array:
-    """A plain column from a one-dimensional array whose dtype `fits_arrow`; without a copy where
+    """Build a plain column from a one-dimensional array whose dtype `fits_arrow`; zero-copy if
     numpy's layout is Arrow's.
     """
     if not values.dtype.isnative:
@@ -141,10 +139,10 @@ def flat_array(values: np.ndarray) -> pa.Array:
 
 
 def tensor_array(values: np.ndarray, *, missing: np.ndarray | None = None) -> pa.ExtensionArray:
-    """A column of `n` tensors from an array `(n, *shape)` with a dtype that `fits_arrow` and at
-    least one dimension per row.
+    """Build a column of `n` tensors from an array `(n, *shape)` with a dtype that `fits_arrow` and
+    at least one dimension per row.
 
-    `missing`, bool `(n,)`, marks rows that are null. C-contiguous numbers are not copied.
+    `missing`, bool `(n,)`, marks null rows. C-contiguous numbers are not copied.
     """
     shape = values.shape[1:]
     flat = flat_array(np.ascontiguousarray(values).reshape(-1))
@@ -155,8 +153,8 @@ def tensor_array(values: np.ndarray, *, missing: np.ndarray | None = None) -> pa
 
 
 def ragged_array(values: Sequence[np.ndarray | None]) -> pa.ExtensionArray:
-    """A column from arrays of any shapes, None for null; dtypes are promoted to one that holds all
-    and must fit Arrow.
+    """Build a column from arrays of any shapes, None for null; their dtypes are promoted to one,
+    which must fit Arrow.
     """
     missing = np.fromiter((value is None for value in values), dtype=bool, count=len(values))
     present = [value for value in values if value is not None]
@@ -178,9 +176,7 @@ def ragged_array(values: Sequence[np.ndarray | None]) -> pa.ExtensionArray:
 
 
 def as_ragged(array: pa.ExtensionArray, value_type: pa.DataType) -> pa.ExtensionArray:
-    """A tensor column, of fixed shape or ragged, as a ragged one whose elements are of
-    `value_type`.
-    """
+    """Convert a tensor column to a ragged one with elements of `value_type`."""
     storage = array.storage
     if isinstance(array.type, RaggedTensorType):
         target = RaggedTensorType(value_type)
@@ -196,16 +192,17 @@ def as_ragged(array: pa.ExtensionArray, value_type: pa.DataType) -> pa.Extension
 
 
 def object_array(values: Iterable[Any]) -> pa.ExtensionArray:
-    """A column of pickled values, None for null."""
+    """Build a column of pickled values, None for null."""
     pickles = [None if value is None else cloudpickle.dumps(value, protocol=5) for value in values]
     return pa.ExtensionArray.from_storage(PythonObjectType(), pa.array(pickles, pa.large_binary()))
 
 
 def restore_objects(table: pa.Table) -> pa.Table:
-    """The table with `PythonObjectType` where an Arrow or Parquet file says so.
+    """Return the table with `PythonObjectType` where the metadata of an Arrow or Parquet file names
+    it.
 
-    Only for files that this library wrote itself and that nobody else could change: reading such a
-    column runs what was pickled.
+    Use it only for files that this library wrote and that others could not change: reads of such a
+    column unpickle its values.
     """
     for index, field in enumerate(table.schema):
         if (field.metadata or {}).get(_EXTENSION_NAME) == b"syncline.python_object":
@@ -221,11 +218,11 @@ def restore_objects(table: pa.Table) -> pa.Table:
 
 
 def to_ndarray(array: pa.ExtensionArray) -> np.ndarray:
-    """A tensor or object column as `(n, *shape)`, or as an object array `(n,)` where shapes differ
-    or values are no tensors.
+    """Convert a tensor or object column to `(n, *shape)`, or to an object array `(n,)` if shapes
+    differ or values are not tensors.
 
-    Null rows of numeric tensors are NaN (integers become float64), as in plain columns; other nulls
-    are None in an object array.
+    Null rows of numeric tensors become NaN (integers become float64), as in plain columns; other
+    nulls are None in an object array.
     """
     if isinstance(array.type, PythonObjectType):
         return objects_to_ndarray([scalar.as_py() for scalar in array])
@@ -245,9 +242,7 @@ def to_ndarray(array: pa.ExtensionArray) -> np.ndarray:
 
 
 def to_rows(array: pa.ExtensionArray) -> list[Any]:
-    """A tensor or object column as a list with one ndarray, or one value, per row and None for
-    null.
-    """
+    """Convert a tensor or object column to a list of ndarrays or values, None for null."""
     if not isinstance(array.type, pa.FixedShapeTensorType):
         return list(to_ndarray(array))
     values, missing = _fixed_to_ndarray(array), _missing(array)
@@ -257,17 +252,17 @@ def to_rows(array: pa.ExtensionArray) -> list[Any]:
 
 
 def objects_to_ndarray(values: Sequence[Any]) -> np.ndarray:
-    """An object array `(n,)` that holds the values as they are; equal shapes are not stacked."""
+    """Return an object array `(n,)` of the values; equal shapes are not stacked."""
     return np.fromiter(values, dtype=object, count=len(values))
 
 
 def _fixed_to_ndarray(array: pa.ExtensionArray) -> np.ndarray:
-    """`(n, *shape)`; what lies under null rows is undefined."""
+    """Return `(n, *shape)`; the values of null rows are undefined."""
     storage, type_ = array.storage, array.type
     step = storage.type.list_size
     flat = _values_to_numpy(storage.values.slice(array.offset * step, len(array) * step))
     values = flat.reshape(len(array), *type_.shape)
-    # Files of others may keep the dimensions in another order than the logical one.
+    # Files from other writers may store the dimensions in another order than the logical one.
     return (
         values
         if type_.permutation is None
@@ -298,8 +293,8 @@ def _ragged(
     ranks: np.ndarray,
     missing: np.ndarray | None,
 ) -> pa.ExtensionArray:
-    """A ragged column from its parts: rows `bounds[i]:bounds[i + 1]` of `flat`, shaped by
-    `ranks[i]:ranks[i + 1]` of `extents`.
+    """Build a ragged column: row `i` has the elements `bounds[i]:bounds[i + 1]` of `flat` and the
+    shape `ranks[i]:ranks[i + 1]` of `extents`.
     """
     data = pa.LargeListArray.from_arrays(pa.array(bounds, pa.int64()), flat)
     shape = pa.ListArray.from_arrays(pa.array(ranks, pa.int32()), extents.cast(pa.int32()))
@@ -309,15 +304,13 @@ def _ragged(
 
 
 def _values_to_numpy(values: pa.Array) -> np.ndarray:
-    """Elements of tensors as a flat array; strings get numpy's own string dtype, as they had when
-    they were stored.
-    """
+    """Return the elements of tensors as a flat array; strings become numpy strings."""
     flat: np.ndarray = values.to_numpy(zero_copy_only=False)
     return flat.astype(str) if flat.dtype == object and pa.types.is_string(values.type) else flat
 
 
 def _missing(array: pa.Array) -> np.ndarray | None:
-    """bool `(n,)`, true where a row is null; None without nulls."""
+    """Return bool `(n,)`, true for null rows; None without nulls."""
     if not array.null_count:
         return None
     missing: np.ndarray = array.is_null().to_numpy(zero_copy_only=False)

@@ -44,6 +44,7 @@ from syncline.data.io.sources import arrow_files
 from syncline.data.io.sources.arrow_files import ArrowFile, ArrowFilesDatasource, Manifest
 from syncline.data.plan.nodes import Cache, Held, HeldBlock, Node, Read, rewrite_bottom_up, walk
 from syncline.data.plan.signature import signature
+from syncline.storage import filesystem as storage
 
 if TYPE_CHECKING:
     from syncline.data.context import DataContext
@@ -128,7 +129,7 @@ class CacheSlot:
             if self._place is None:
                 assert node.path is not None
                 filesystem, (path,) = filesystems.resolve(node.path)
-                self._place = Place(filesystem, filesystems.join(path, _key(node.input)))
+                self._place = Place(filesystem, storage.join(path, _key(node.input)))
             return self._place
 
 
@@ -362,7 +363,7 @@ class FileCacheWriter:
             # Elsewhere nobody can know whether the writer lives.
             lock = (
                 DirectoryLock.try_acquire(self._place.filesystem, left)
-                if filesystems.is_local(self._place.filesystem)
+                if storage.is_local(self._place.filesystem)
                 else None
             )
             if lock is not None:
@@ -403,7 +404,7 @@ class FileCacheWriter:
 
     @property
     def _own(self) -> str:
-        return filesystems.join(self._place.directory, self._data)
+        return storage.join(self._place.directory, self._data)
 
     def _is_published(self, directory: str) -> bool:
         kept = self._place.kept()

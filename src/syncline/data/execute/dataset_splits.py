@@ -66,12 +66,7 @@ def by_proportion(query: Query, proportions: Sequence[float]) -> list[Blocks]:
 
 
 def train_test(
-    query: Query,
-    test_size: int | float,
-    *,
-    shuffle: bool,
-    seed: int | None,
-    stratify: str | None,
+    query: Query, test_size: int | float, *, shuffle: bool, seed: int | None, stratify: str | None
 ) -> tuple[Blocks, Blocks]:
     """Return the parts of `Dataset.train_test_split`."""
     if isinstance(test_size, bool) or not isinstance(test_size, int | float):
@@ -112,9 +107,7 @@ def train_test(
 
 def _stratified(query: Query, column: str, share: float) -> tuple[Blocks, Blocks]:
     checks.known_columns(query.known_schema(), [column])
-    strata = block_functions.concat(
-        list(query.tables(build.select_columns(query, column, {})))
-    )
+    strata = block_functions.concat(list(query.tables(build.select_columns(query, column, {}))))
     is_test = block_store.of_table(build.mask_of(group.last_of_each(strata, column, share)))
     train, test = (
         Query(side, query.context).blocks() for side in build.sides_of_mask(query.node, is_test)
@@ -138,7 +131,6 @@ def _nonempty(ends: list[int], proportions: Sequence[float]) -> list[int]:
             ends[number] -= 1
     if any(end <= 0 for end in ends):
         raise ValueError(
-            f"there are too few rows for the proportions {list(proportions)}: "
-            "a part would be empty"
+            f"there are too few rows for the proportions {list(proportions)}: a part would be empty"
         )
     return ends

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from typing import Any
 
 import pyarrow as pa
 
@@ -16,7 +17,7 @@ from syncline.data.columnar import block as blocks
 from syncline.data.columnar.aggregate import Count
 from syncline.data.context import DataContext
 from syncline.data.execute import block_store, cache
-from syncline.data.execute.execution import Execution, start
+from syncline.data.execute.execution import Execution, start_execution
 from syncline.data.plan import properties
 from syncline.data.plan.nodes import Aggregate, Held, HeldBlock, Limit, Node
 
@@ -59,7 +60,7 @@ class Query:
     def recorded_in(self, place: object) -> Query:
         """Return the same query with executions that are recorded in a run directory."""
         context = self.context.copy()
-        context._record_place = place
+        context._record_target = place
         changed = Query(self.node, context, name=self.name)
         changed.observations = replace(self.observations)
         return changed
@@ -70,7 +71,9 @@ class Query:
     def execution(self, node: Node | None = None) -> Iterator[Execution]:
         """Execute a plan, by default the query's own, until the `with` block ends."""
         epoch = self.observations.executions if node is None else 0
-        execution = start(node or self.node, self.context, epoch=epoch, name=self.name or "")
+        execution = start_execution(
+            node or self.node, self.context, epoch=epoch, name=self.name or ""
+        )
         try:
             yield execution
         finally:
@@ -95,11 +98,30 @@ class Query:
         self.observations.size_bytes = sum(block.size_bytes for block in found)
         return found
 
+    def rows(self, limit: int | None) -> list[dict[str, Any]]:
+        """Return all rows as dicts. Raise ValueError if there are more than `limit`."""
+        found: list[dict[str, Any]] = []
+        for table in self.tables():
+            if limit is not None and len(found) + table.num_rows > limit:
+                raise ValueError(
+                    f"the dataset has more rows than limit={limit}: raise the limit, or call "
+                    f"take({limit}) for the first rows"
+                )
+            found.extend(blocks.rows(table))
+        return found
+
     def first(self, limit: int) -> list[pa.Table]:
         """Return the first `limit` rows."""
         return list(self.tables(Limit(input=self.node, limit=limit))) if limit else []
 
-    def single_row(self, node: Node) -> dict[str, object]:
+    def first_block(self, limit: int) -> pa.Table:
+        """Return the first `limit` rows as one table. Raise ValueError if there are none."""
+        tables = [table for table in self.first(limit) if table.num_rows]
+        if not tables:
+            raise ValueError("the dataset has no rows, so there is no batch to take")
+        return blocks.concat(tables)
+
+    def single_row(self, node: Node) -> dict[str, Any]:
         """Return the only row of a plan, such as an aggregation without keys."""
         (row,) = (row for table in self.tables(node) for row in blocks.rows(table))
         return row
@@ -148,6 +170,17 @@ class Query:
             with self.execution() as execution:
                 self.observations.size_bytes = sum(block.size_bytes for block in execution)
         return self.observations.size_bytes
+
+    def shape(self, class_name: str) -> str:
+        """Return a line with the number of rows and the columns, as far as they are known."""
+        rows, schema = self.known_rows(), self.known_schema()
+        columns = (
+            "?"
+            if schema is None
+            else "{" + ", ".join(f"{field.name}: {field.type}" for field in schema) + "}"
+        )
+        name = "" if self.name is None else f"name={self.name}, "
+        return f"{class_name}({name}num_rows={'?' if rows is None else rows}, schema={columns})"
 
 
 def _unpickled(node: Node, context: DataContext, name: str | None) -> Query:

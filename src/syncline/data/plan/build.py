@@ -58,6 +58,7 @@ from syncline.data.plan.nodes import (
     Write,
     Zip,
 )
+from syncline.storage import filesystem as storage
 
 Keys = str | list[str] | None
 _IS_TEST = "__is_test"
@@ -355,7 +356,7 @@ def cache(source: Input, path: str | os.PathLike[str] | None) -> Cache:
     if path is not None:
         # A local path becomes absolute, since executions may run in other processes.
         filesystem, (resolved,) = filesystems.resolve(path)
-        target = resolved if filesystems.is_local(filesystem) else os.fspath(path)
+        target = resolved if storage.is_local(filesystem) else os.fspath(path)
     return Cache(input=seeds.with_indices(source.node), path=target, slot=CacheSlot())
 
 

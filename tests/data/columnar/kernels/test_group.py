@@ -4,7 +4,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from syncline.data.columnar.kernels import combine, group
+from syncline.data.columnar.kernels import group, join, partition
 from syncline.data.columnar.schemas import UnknownColumnError
 from syncline.data.columnar.tensors import tensor_array
 
@@ -71,11 +71,11 @@ def test_distinct_keeps_first_rows_in_their_order() -> None:
             "t": tensor_array(np.arange(12).reshape(6, 2)),
         }
     )
-    assert combine.distinct(table.select(["a", "b"])).to_pydict() == {
+    assert group.distinct(table.select(["a", "b"])).to_pydict() == {
         "a": [2, 1, None, 1],
         "b": ["x", "y", "z", "w"],
     }
-    assert combine.distinct(table, "a")["b"].to_pylist() == ["x", "y", "z"]
+    assert group.distinct(table, "a")["b"].to_pylist() == ["x", "y", "z"]
 
 
 def test_zip_numbers_the_names_that_are_taken() -> None:
@@ -83,18 +83,18 @@ def test_zip_numbers_the_names_that_are_taken() -> None:
         pa.table({"a": [1, 2], "b": [3, 4], "b_1": [5, 6]}),
         pa.table({"b": [7, 8], "c": [9, 10]}),
     )
-    zipped = combine.zip_tables(left, right)
+    zipped = join.zip_tables(left, right)
     assert zipped.column_names == ["a", "b", "b_1", "b_2", "c"]
     assert zipped["b_2"].to_pylist() == [7, 8]
-    assert combine.zip_tables(left.select(["a"]), left.select(["a"])).column_names == ["a", "a_1"]
+    assert join.zip_tables(left.select(["a"]), left.select(["a"])).column_names == ["a", "a_1"]
     with pytest.raises(ValueError, match="2 and 1 rows"):
-        combine.zip_tables(left, right.slice(1))
+        join.zip_tables(left, right.slice(1))
 
 
 def test_permutations_depend_on_the_seed_alone() -> None:
     table = pa.table({"a": np.arange(100)})
-    first = combine.permute(table, 5)["a"].to_pylist()
+    first = partition.permute(table, 5)["a"].to_pylist()
     assert sorted(first) == list(range(100))
-    assert first == combine.permute(table, 5)["a"].to_pylist()
-    assert first != combine.permute(table, 6)["a"].to_pylist()
-    assert combine.permute(table, [5, 1])["a"].to_pylist() != first
+    assert first == partition.permute(table, 5)["a"].to_pylist()
+    assert first != partition.permute(table, 6)["a"].to_pylist()
+    assert partition.permute(table, [5, 1])["a"].to_pylist() != first

@@ -11,13 +11,13 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from syncline.data.columnar.kernels import hashing, partition, sort
+from syncline.data.columnar.kernels import keys, partition, sort
 from syncline.data.columnar.schemas import UnknownColumnError
 from syncline.data.columnar.tensors import tensor_array
 
 
 def hashes(array: pa.Array) -> list[int]:
-    return hashing.row_hashes(pa.table({"k": array}), ["k"]).tolist()
+    return keys.row_hashes(pa.table({"k": array}), ["k"]).tolist()
 
 
 MOMENT = datetime.datetime(2024, 5, 6)
@@ -101,8 +101,8 @@ def test_hashes_do_not_depend_on_slices_and_chunks() -> None:
 
 def test_hashes_are_those_of_every_other_process() -> None:
     code = (
-        "import pyarrow as pa; from syncline.data.columnar.kernels import hashing;"
-        "print(hashing.row_hashes(pa.table({'a': [1, 2**40, None], 'b': ['x', 'a longer string', '']}), ['a', 'b']).tolist())"
+        "import pyarrow as pa; from syncline.data.columnar.kernels import keys;"
+        "print(keys.row_hashes(pa.table({'a': [1, 2**40, None], 'b': ['x', 'a longer string', '']}), ['a', 'b']).tolist())"
     )
     told = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True

@@ -1,9 +1,9 @@
 """Aggregators, for whole datasets and for groups of their rows.
 
-Files: `base` (`AggregateFn`, `AggregateFnV2`: what programs subclass), `columnar` (those that work
-on columns), `numeric` (counts, sums, extremes, means), `spread` and `values` (distinct values,
-quantiles, lists), `sketches` (approximate ones), `steps` (partial, merge, finalize over many
-blocks).
+Files: `base` (`AggregateFn` and `AggregateFnV2`, which programs subclass, and `ColumnarAggregate`),
+`numeric` (counts, sums, extremes, means), `values` (quantiles, distinct values, lists), `sketches`
+(approximate quantiles and frequent values), `phases` (partial, merge and finalize over many
+blocks), `summary` (statistics of columns).
 """
 
 from syncline.data.columnar.aggregate.base import AggregateFn, AggregateFnV2

@@ -1,8 +1,8 @@
-"""Aggregators of one number per group: counts, sums, extremes, means, deviations and shares.
+"""Aggregators with one number per group: counts, sums, extremes, means, deviations and percentages.
 
-NaN is a value, as in Arrow: sums and means of it are NaN, extremes pass it by. Integers are summed
-exactly, and OverflowError says where int64 does not hold the sum. Null is what is missing; a group
-without values has the result null.
+NaN is a value, as in Arrow: sums and means with it are NaN, extremes skip it. Integer sums are
+exact; OverflowError reports a sum that exceeds int64. Null means a missing value; a group without
+values has the result null.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from syncline.data.columnar.aggregate.columnar import ColumnarAggregate
+from syncline.data.columnar.aggregate.base import ColumnarAggregate
 from syncline.data.columnar.kernels import keys as key_columns
 from syncline.data.columnar.kernels.group import Groups, Measure
 
 _VALID = pc.CountOptions(mode="only_valid")
 _ADD: Any = pc.ScalarAggregateOptions(skip_nulls=True, min_count=1)
-# Sums that the int64 arithmetic wrapped differ from the floating-point sum by at least 2**64.
+# Sums that overflowed int64 differ from the floating-point sum by at least 2**64.
 _WRAPPED = 2.0**62
 
 
 class Count(ColumnarAggregate):
-    """Number of rows, or with `on` and `ignore_nulls` of those whose value is not null."""
+    """Number of rows, or with `on` and `ignore_nulls` the number of values that are not null."""
 
     of_nothing = 0
 
@@ -67,7 +67,7 @@ class Sum(ColumnarAggregate):
             return [exact.cast(column.type)]
         if not pa.types.is_integer(exact.type):
             return [exact]
-        # Beside the exact sum, which may wrap, a rough one that does not.
+        # The exact sum may overflow; the approximate sum shows it.
         return [exact, measured[1] if len(measured) > 1 else exact.cast(pa.float64(), safe=False)]
 
     def merges(self, states: list[pa.ChunkedArray]) -> list[Measure]:
@@ -87,14 +87,14 @@ class Sum(ColumnarAggregate):
             wrapped = pc.filter(states[1], pc.greater(error, _WRAPPED))
             if len(wrapped):
                 raise OverflowError(
-                    f"{self.name} is about {wrapped[0].as_py():.6g}, which {states[0].type} does not hold: "
+                    f"{self.name} is about {wrapped[0].as_py():.6g}, which exceeds {states[0].type}: "
                     f"cast column {self._target_col_name!r} to float64 or decimal before"
                 )
         return states[0]
 
 
 class _Extreme(ColumnarAggregate):
-    """The least or the greatest value."""
+    """Minimum or maximum."""
 
     def __init__(
         self,
@@ -126,8 +126,8 @@ class _Extreme(ColumnarAggregate):
 
 
 class Min(_Extreme):
-    """Least value of numbers, strings, bytes, booleans or times. `zero_factory` is accepted for
-    older programs, but not needed.
+    """Minimum of numbers, strings, bytes, booleans or times. `zero_factory` is accepted for older
+    programs, without effect.
     """
 
     def __init__(
@@ -141,8 +141,8 @@ class Min(_Extreme):
 
 
 class Max(_Extreme):
-    """Greatest value of numbers, strings, bytes, booleans or times. `zero_factory` is accepted for
-    older programs, but not needed.
+    """Maximum of numbers, strings, bytes, booleans or times. `zero_factory` is accepted for older
+    programs, without effect.
     """
 
     def __init__(
@@ -156,8 +156,8 @@ class Max(_Extreme):
 
 
 class AbsMax(ColumnarAggregate):
-    """Greatest absolute value of numbers. `zero_factory` is accepted for older programs, but not
-    needed.
+    """Maximum absolute value of numbers. `zero_factory` is accepted for older programs, without
+    effect.
     """
 
     def __init__(
@@ -174,7 +174,7 @@ class AbsMax(ColumnarAggregate):
         if pa.types.is_signed_integer(values.type):
             values = values.cast(
                 pa.int64()
-            )  # in which the least of small integers has an absolute value
+            )  # which holds the absolute value of the minimum of small integers
         return [(values, "min", options), (values, "max", options)]
 
     def merges(self, states: list[pa.ChunkedArray]) -> list[Measure]:
@@ -204,11 +204,11 @@ class Mean(ColumnarAggregate):
 
 
 class Std(ColumnarAggregate):
-    """Standard deviation with `ddof` degrees of freedom taken off, as float64; NaN where there are
-    not more values than `ddof`.
+    """Standard deviation as float64; the divisor is the count minus `ddof`. NaN for groups with at
+    most `ddof` values.
 
     The states are count, mean and sum of squared deviations, merged after Chan, Golub and LeVeque
-    (1979): no digits are lost where the mean is large against the deviation.
+    (1979), which keeps the precision if the mean is large compared with the deviation.
     """
 
     needs_rows = True
@@ -249,16 +249,14 @@ class Std(ColumnarAggregate):
             state.fill_null(0).to_numpy().astype(np.float64) for state in states
         )
         count = _per_group(counts, groups)
-        # Means are added as distances from one of the group's own, which keeps the digits that
-        # their size would cost.
+        # Means are added as distances from one mean of the group, which keeps their precision.
         nearby = np.zeros(len(groups))
         nearby[groups.ids[~unknown]] = means[~unknown]
         mean = nearby + _per_group(counts * (means - nearby[groups.ids]), groups) / np.maximum(
             count, 1
         )
         deviation = _per_group(deviations + counts * (means - mean[groups.ids]) ** 2, groups)
-        # A null mean has either no values, and nothing to say, or with ignore_nulls=False a null
-        # that makes the result null.
+        # A null mean has no values; with ignore_nulls=False it has a null, so the result is null.
         missing = (_per_group(unknown, groups) > 0) if not self._ignore_nulls else count == 0
         return [
             pa.array(count.astype(np.int64)),
@@ -272,7 +270,7 @@ class Std(ColumnarAggregate):
 
 
 class MissingValuePercentage(ColumnarAggregate):
-    """Share of rows that are null or NaN, in percent."""
+    """Percentage of rows that are null or NaN."""
 
     def __init__(self, on: str, alias_name: str | None = None) -> None:
         super().__init__("missing_pct", alias_name, on=on, ignore_nulls=False)
@@ -289,7 +287,7 @@ class MissingValuePercentage(ColumnarAggregate):
 
 
 class ZeroPercentage(ColumnarAggregate):
-    """Share of zeros among the values (with `ignore_nulls=False`, among the rows), in percent."""
+    """Percentage of zeros among the values, or among the rows with `ignore_nulls=False`."""
 
     def __init__(self, on: str, ignore_nulls: bool = True, alias_name: str | None = None) -> None:
         super().__init__("zero_pct", alias_name, on=on, ignore_nulls=ignore_nulls)
@@ -307,17 +305,17 @@ class ZeroPercentage(ColumnarAggregate):
 
 
 def target(aggregate: ColumnarAggregate, column: pa.ChunkedArray | None) -> pa.ChunkedArray:
-    """The column that an aggregator needs; ValueError where it was given none."""
+    """Return the column of an aggregator. Raise ValueError if it has none."""
     if column is None:
-        raise ValueError(f"{aggregate.name} needs a column: name it with on=")
+        raise ValueError(f"{aggregate.name} needs a column: pass it as on=")
     return column
 
 
 def numbers(
     aggregate: ColumnarAggregate, column: pa.ChunkedArray | None, *, durations: bool = False
 ) -> pa.ChunkedArray:
-    """The column as numbers: int64 for booleans and nulls, float32 for half floats. TypeError for
-    what is not a number.
+    """Return the column as numbers: int64 for booleans and nulls, float32 for half floats. Raise
+    TypeError for other types.
     """
     column = target(aggregate, column)
     type_ = key_columns.plain_type(column.type)
@@ -336,18 +334,19 @@ def numbers(
     if durations and pa.types.is_duration(column.type):
         return column
     raise TypeError(
-        f"{aggregate.name} needs numbers, but column {aggregate.get_target_column()!r} is of type {column.type}: cast it before"
+        f"{aggregate.name} needs numbers, but column {aggregate.get_target_column()!r} is of type "
+        f"{column.type}: cast it before"
     )
 
 
 def floats(aggregate: ColumnarAggregate, column: pa.ChunkedArray | None) -> pa.ChunkedArray:
-    """The column as float64. TypeError for what is not a number."""
+    """Return the column as float64. Raise TypeError for values that are not numbers."""
     values = numbers(aggregate, column)
     return values if pa.types.is_float64(values.type) else values.cast(pa.float64(), safe=False)
 
 
 def nan_as_null(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """The column with null in place of NaN, which only floats have."""
+    """Replace NaN by null."""
     return (
         pc.if_else(pc.is_nan(column), pa.scalar(None, column.type), column)
         if pa.types.is_floating(column.type)
@@ -356,14 +355,14 @@ def nan_as_null(column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def null_options(aggregate: ColumnarAggregate) -> Any:
-    """Arrow's options for a measure that is null for a group without values, and without
-    `ignore_nulls` for one with a null.
+    """Return Arrow's options for a measure that is null for a group without values, and without
+    `ignore_nulls` for a group with a null.
     """
     return pc.ScalarAggregateOptions(skip_nulls=aggregate._ignore_nulls, min_count=1)
 
 
 def count_measure(column: pa.ChunkedArray | None) -> Measure:
-    """Measures the values that are not null; without a column, the rows."""
+    """Return the measure that counts values that are not null; without a column, rows."""
     if column is None:
         return (None, "count_all", None)
     if isinstance(column.type, pa.BaseExtensionType):
@@ -374,11 +373,12 @@ def count_measure(column: pa.ChunkedArray | None) -> Measure:
 
 
 def _ordered(aggregate: ColumnarAggregate, column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """The column in a type that Arrow's group_by finds extremes of."""
+    """Convert the column to a type that Arrow's group_by supports for extremes."""
     type_ = key_columns.plain_type(column.type)
     if type_ is None:
         raise TypeError(
-            f"{aggregate.name} needs values with an order, but column {aggregate.get_target_column()!r} is of type {column.type}: "
+            f"{aggregate.name} needs values with an order, but column "
+            f"{aggregate.get_target_column()!r} is of type {column.type}: "
             "use a column of numbers, strings or times"
         )
     if pa.types.is_float16(type_):
@@ -391,7 +391,7 @@ def _as_int(column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def _sums_safely(column: pa.ChunkedArray) -> bool:
-    """Whether no sum of the column's values can leave the range of int64."""
+    """Return True if no sum of the column's values can exceed int64."""
     if not pa.types.is_integer(column.type):
         return True
     extremes = pc.min_max(column).as_py()
@@ -400,7 +400,7 @@ def _sums_safely(column: pa.ChunkedArray) -> bool:
 
 
 def _per_group(values: np.ndarray, groups: Groups) -> np.ndarray:
-    """Sums of `(rows,)` per group, `(groups,)`."""
+    """Sum `(rows,)` per group, `(groups,)`."""
     return np.bincount(groups.ids, weights=values, minlength=len(groups))
 
 

@@ -1,7 +1,7 @@
-"""Aggregators whose states stay small however many values a group has: approximate quantiles and
-the most frequent values.
+"""Aggregators whose states stay small for any number of values: approximate quantiles and the most
+frequent values.
 
-Both are exact while a group has no more values than the state has places, and deterministic always.
+Both are deterministic, and exact while a group has no more values than the capacity of its state.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from syncline.data.columnar.aggregate import numeric, spread
-from syncline.data.columnar.aggregate.columnar import ColumnarAggregate
-from syncline.data.columnar.aggregate.spread import Spread
+from syncline.data.columnar.aggregate import numeric
+from syncline.data.columnar.aggregate.base import ColumnarAggregate
+from syncline.data.columnar.aggregate.values import GroupedValues, values_of_block, values_of_lists
 from syncline.data.columnar.kernels.group import Groups
 
 
 class ApproximateQuantile(ColumnarAggregate):
     """Quantiles as a list of floats, from at most `quantile_precision` weighted values per group.
 
-    Null, NaN and infinities are passed by. A state that grows too large is replaced by values at
-    even ranks, the least and the greatest among them, so that each merge of states moves a rank by
-    at most 1 / (2 * quantile_precision) of the rows.
+    Null, NaN and infinities are skipped. A state that grows too large is replaced by values at even
+    ranks, including minimum and maximum, so that each merge of states moves a rank by at most 1 /
+    (2 * quantile_precision) of the rows.
     """
 
     needs_rows = True
@@ -39,10 +39,10 @@ class ApproximateQuantile(ColumnarAggregate):
         super().__init__("approx_quantile", alias_name, on=on, ignore_nulls=True)
         outside = [q for q in quantiles if not 0 <= q <= 1]
         if outside:
-            raise ValueError(f"quantiles lie between 0 and 1, but these do not: {outside}")
+            raise ValueError(f"quantiles={outside} are outside the range from 0 to 1")
         if quantile_precision < 8:
             raise ValueError(
-                f"quantile_precision={quantile_precision} is too coarse: 8 is the least, 800 the default"
+                f"quantile_precision={quantile_precision} is too small: pass at least 8"
             )
         self._quantiles = list(quantiles)
         self._places = quantile_precision
@@ -51,7 +51,7 @@ class ApproximateQuantile(ColumnarAggregate):
         self, measured: list[pa.ChunkedArray], column: pa.ChunkedArray | None, groups: Groups
     ) -> list[Any]:
         numbers = numeric.floats(self, column)
-        found = spread.of_block(numbers, groups).where(
+        found = values_of_block(numbers, groups).where(
             pc.fill_null(pc.is_finite(numbers), False).to_numpy()
         )
         return self._compacted(found.valid(), np.ones(len(found.ids)))
@@ -60,12 +60,11 @@ class ApproximateQuantile(ColumnarAggregate):
         self, measured: list[pa.ChunkedArray], states: list[pa.ChunkedArray], groups: Groups
     ) -> list[Any]:
         return self._compacted(
-            spread.of_states(states[0], groups),
-            spread.of_states(states[1], groups).values.to_numpy(),
+            values_of_lists(states[0], groups), values_of_lists(states[1], groups).values.to_numpy()
         )
 
     def results(self, states: list[pa.ChunkedArray]) -> pa.Array:
-        found, weights = spread.of_states(states[0]), spread.of_states(states[1]).values.to_numpy()
+        found, weights = values_of_lists(states[0]), values_of_lists(states[1]).values.to_numpy()
         numbers = found.values.to_numpy()
         bounds = np.searchsorted(found.ids, np.arange(found.groups + 1))
         rows: list[list[float] | None] = []
@@ -79,8 +78,8 @@ class ApproximateQuantile(ColumnarAggregate):
             )
         return pa.array(rows, pa.list_(pa.float64()))
 
-    def _compacted(self, found: Spread, weights: np.ndarray) -> list[Any]:
-        """The states: per group its values in order, and the weight of each."""
+    def _compacted(self, found: GroupedValues, weights: np.ndarray) -> list[Any]:
+        """Return the states: the sorted values of each group, and the weight of each value."""
         numbers = found.values.to_numpy()
         order = np.lexsort((numbers, found.ids))
         numbers, weights, ids = numbers[order], weights[order], found.ids[order]
@@ -96,7 +95,7 @@ class ApproximateQuantile(ColumnarAggregate):
                 np.concatenate([w for _, w in pairs]),
             )
             ids = np.repeat(np.arange(found.groups), [len(v) for v, _ in pairs])
-        whole = Spread(pa.chunked_array([pa.array(numbers)]), ids, found.groups)
+        whole = GroupedValues(pa.chunked_array([pa.array(numbers)]), ids, found.groups)
         return [whole.lists(), whole.lists_of(pa.chunked_array([pa.array(weights)]))]
 
 
@@ -105,8 +104,8 @@ class ApproximateTopK(ColumnarAggregate):
     its `count`; most frequent first.
 
     A group's state has at most `2**log_capacity` values (Misra and Gries 1982; merged after Agarwal
-    et al. 2013): counts are exact up to that many distinct values, and too high by at most rows /
-    2**log_capacity beyond. With `encode_lists` the elements of lists count.
+    et al. 2013): counts are exact up to that many distinct values, and otherwise too high by at
+    most rows / 2**log_capacity. With `encode_lists` the elements of lists are counted.
     """
 
     needs_rows = True
@@ -122,7 +121,8 @@ class ApproximateTopK(ColumnarAggregate):
         super().__init__("approx_topk", alias_name, on=on, ignore_nulls=True)
         if k < 1 or 2**log_capacity < k:
             raise ValueError(
-                f"k={k} values do not fit into 2**log_capacity={2**log_capacity} places: choose 1 <= k <= 2**log_capacity"
+                f"k={k} is outside the range from 1 to 2**log_capacity={2**log_capacity}: "
+                "lower k or raise log_capacity"
             )
         self._k = k
         self._capacity = 2**log_capacity
@@ -131,7 +131,7 @@ class ApproximateTopK(ColumnarAggregate):
     def summarize(
         self, measured: list[pa.ChunkedArray], column: pa.ChunkedArray | None, groups: Groups
     ) -> list[Any]:
-        found = spread.of_block(numeric.target(self, column), groups)
+        found = values_of_block(numeric.target(self, column), groups)
         found = (found.flattened() if self._flatten else found).valid()
         return self._trimmed(*found.distinct(), np.zeros(len(groups), np.int64))
 
@@ -139,8 +139,8 @@ class ApproximateTopK(ColumnarAggregate):
         self, measured: list[pa.ChunkedArray], states: list[pa.ChunkedArray], groups: Groups
     ) -> list[Any]:
         found, counts = (
-            spread.of_states(states[0], groups),
-            spread.of_states(states[1], groups).values.to_numpy(),
+            values_of_lists(states[0], groups),
+            values_of_lists(states[1], groups).values.to_numpy(),
         )
         excess = np.bincount(
             groups.ids, weights=states[2].to_numpy(), minlength=len(groups)
@@ -148,7 +148,7 @@ class ApproximateTopK(ColumnarAggregate):
         return self._trimmed(*found.distinct(counts), excess)
 
     def results(self, states: list[pa.ChunkedArray]) -> pa.Array:
-        found, counts = spread.of_states(states[0]), spread.of_states(states[1]).values.to_numpy()
+        found, counts = values_of_lists(states[0]), values_of_lists(states[1]).values.to_numpy()
         counts = counts + states[2].to_numpy()[found.ids]
         best = _ranked(found.ids, counts) < self._k
         order = np.flatnonzero(best)
@@ -160,8 +160,10 @@ class ApproximateTopK(ColumnarAggregate):
         )
         return top.lists_of(pa.chunked_array([structs]))
 
-    def _trimmed(self, found: Spread, counts: np.ndarray, excess: np.ndarray) -> list[Any]:
-        """The states: per group its values, their counts, and what was taken off each count."""
+    def _trimmed(self, found: GroupedValues, counts: np.ndarray, excess: np.ndarray) -> list[Any]:
+        """Return the states: the values of each group, their counts, and the amount subtracted from
+        each count.
+        """
         full = np.bincount(found.ids, minlength=found.groups) > self._capacity
         if full.any():
             first_out = (_ranked(found.ids, counts) == self._capacity).nonzero()[0]
@@ -178,26 +180,26 @@ class ApproximateTopK(ColumnarAggregate):
 
 
 def _ranks(weights: np.ndarray) -> np.ndarray:
-    """The rank in the middle of each weighted value's own ranks."""
+    """Return the middle rank of each weighted value."""
     return np.cumsum(weights) - (weights + 1) / 2
 
 
 def _coarser(
     numbers: np.ndarray, weights: np.ndarray, places: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """`places` values at even ranks in place of sorted ones with weights; the ends stay."""
+    """Replace sorted weighted values by `places` values at even ranks; the ends stay."""
     if len(numbers) <= places:
         return numbers, weights
     inner = (weights.sum() - 2) / (places - 2)
     even = np.concatenate([[1.0], np.full(places - 2, inner), [1.0]])
     coarser = np.interp(_ranks(even), _ranks(weights), numbers)
-    coarser[[0, -1]] = numbers[[0, -1]]  # which rounding of the ranks may have missed
+    coarser[[0, -1]] = numbers[[0, -1]]  # rounding of the ranks may have changed them
     return coarser, even
 
 
 def _ranked(ids: np.ndarray, counts: np.ndarray) -> np.ndarray:
-    """The place of each entry in its group by descending count; the earlier entry first where
-    counts are equal.
+    """Return the rank of each entry in its group by descending count; earlier entries first among
+    equal counts.
     """
     order = np.lexsort((-counts, ids))
     sizes = np.bincount(ids)

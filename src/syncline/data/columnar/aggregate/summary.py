@@ -1,8 +1,7 @@
-"""`DatasetSummary`: statistics of columns, as `Dataset.summary` computes them; and which
-aggregators suit a type.
+"""`DatasetSummary`: statistics of columns, and the aggregators for each type.
 
-Statistics have the names of their aggregators, such as `mean`; one with several values is numbered:
-`approx_quantile[0]`.
+Statistics have the names of their aggregators, such as `mean`; those with several values are
+numbered: `approx_quantile[0]`.
 """
 
 from __future__ import annotations
@@ -27,6 +26,7 @@ from syncline.data.columnar.aggregate import (
 )
 from syncline.data.columnar.datatype import DataType
 from syncline.data.columnar.frames import load_pandas
+from syncline.data.columnar.schemas import require_columns
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -39,17 +39,17 @@ class DatasetSummary:
     """Statistics of the columns of a dataset."""
 
     dataset_schema: pa.Schema
-    """Of the dataset."""
+    """Schema of the dataset."""
     columns: list[str]
-    """Those that are described."""
-    statistics: Mapping[str, Mapping[str, Any]]
-    """By column, values by the statistic's name."""
+    """Columns with statistics."""
+    statistics: Mapping[str, Mapping[str, object]]
+    """Values by column and name of the statistic."""
 
     STATISTIC_COLUMN = "statistic"
 
     def to_pandas(self) -> pd.DataFrame:
-        """A DataFrame with a row for each statistic, sorted by name, and a column for each of the
-        dataset's; None where one has no such.
+        """Return a DataFrame with a row for each statistic, sorted by name, and a column for each
+        column of the dataset; None for statistics that a column does not have.
         """
         names = sorted({name for values in self.statistics.values() for name in values})
         data = {
@@ -59,12 +59,13 @@ class DatasetSummary:
         return frame
 
     def get_column_stats(self, column: str) -> pd.DataFrame:
-        """A DataFrame with the columns `statistic` and `value`. ValueError for a column that is not
-        described.
+        """Return a DataFrame with the columns `statistic` and `value`. Raise ValueError for a
+        column without statistics.
         """
         if column not in self.statistics:
             raise ValueError(
-                f"{column!r} is not described: the columns are {', '.join(map(repr, self.columns))}"
+                f"{column!r} is not in the summary: "
+                f"its columns are {', '.join(map(repr, self.columns))}"
             )
         names = sorted(self.statistics[column])
         values = [self.statistics[column][name] for name in names]
@@ -77,37 +78,47 @@ class DatasetSummary:
         return repr(self.to_pandas())
 
 
-def aggregators_of(
-    schema: pa.Schema,
-    names: Sequence[str],
+def summarize(
+    schema: pa.Schema | None,
+    columns: Sequence[str] | None,
     overrides: Mapping[DataType, Callable[[str], Aggregators]],
-) -> Aggregators:
-    """Those that suit the columns' types, or that the program wants for a type."""
-    found: Aggregators = []
+    aggregate: Callable[..., Mapping[str, object]],
+) -> DatasetSummary:
+    """Compute statistics of columns.
+
+    Args:
+        schema: Schema of the dataset.
+        columns: The columns; None for all.
+        overrides: By type, a function from the name of a column to its aggregators.
+        aggregate: Returns the results of aggregators by name.
+
+    Raises:
+        ValueError: There is no column or no aggregator.
+    """
+    if schema is None:
+        raise ValueError("there is nothing to describe: the dataset has no columns")
+    names = list(schema.names if columns is None else columns)
+    require_columns(names, schema.names)
+    aggregators: Aggregators = []
     for name in names:
         type_ = DataType.from_arrow(schema.field(name).type)
-        found += overrides.get(type_, _usual(type_))(name)
-    if not found:
+        aggregators += overrides.get(type_, _default_aggregators(type_))(name)
+    if not aggregators:
         raise ValueError(
-            f"no statistics are asked for of {', '.join(map(repr, names)) or 'no columns'}: name columns, or aggregators"
+            f"no aggregators for {', '.join(map(repr, names)) or 'no columns'}: "
+            "name columns, or pass aggregators for their types"
         )
-    return found
-
-
-def summarized(
-    schema: pa.Schema, names: Sequence[str], aggregators: Aggregators, results: Mapping[str, Any]
-) -> DatasetSummary:
-    """The results of aggregators, column by column."""
-    statistics: dict[str, dict[str, Any]] = {name: {} for name in names}
+    results = aggregate(*aggregators)
+    statistics: dict[str, dict[str, object]] = {name: {} for name in names}
     for aggregator in aggregators:
         column = aggregator.get_target_column()
         if column is not None:
             name = aggregator.name.removesuffix(f"({column})")
             statistics[column].update(_numbered(name, results[aggregator.name]))
-    return DatasetSummary(schema, list(names), statistics)
+    return DatasetSummary(schema, names, statistics)
 
 
-def _numbered(name: str, value: Any) -> dict[str, Any]:
+def _numbered(name: str, value: object) -> dict[str, object]:
     return (
         {f"{name}[{index}]": each for index, each in enumerate(value)}
         if isinstance(value, list)
@@ -115,7 +126,7 @@ def _numbered(name: str, value: Any) -> dict[str, Any]:
     )
 
 
-def _usual(type_: DataType) -> Callable[[str], Aggregators]:
+def _default_aggregators(type_: DataType) -> Callable[[str], Aggregators]:
     if type_.is_numerical_type() or type_.is_boolean_type():
         return _of_numbers
     if type_.is_temporal_type():

@@ -1,26 +1,33 @@
-"""Aggregators that keep the values of a group: quantiles, distinct values, counts of values, lists.
+"""Aggregators that keep the values of a group: lists, quantiles, distinct values, counts of values;
+and `GroupedValues`, the flat form in which they process the values of all groups.
 
-Lists, structs and tensors are compared as wholes, in Python. Null is a value like others unless it
-is ignored; NaNs are equal.
+Lists, structs and tensors are compared as a whole, in Python. Null is a value unless it is ignored;
+NaNs are equal.
 """
 
 from __future__ import annotations
 
 import enum
+import hashlib
+from collections.abc import Hashable
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from syncline.data.columnar.aggregate import numeric, spread
-from syncline.data.columnar.aggregate.columnar import ColumnarAggregate
-from syncline.data.columnar.aggregate.spread import Spread
+from syncline.data.columnar import block as blocks
+from syncline.data.columnar import columns
+from syncline.data.columnar.aggregate import numeric
+from syncline.data.columnar.aggregate.base import ColumnarAggregate
+from syncline.data.columnar.kernels import group
+from syncline.data.columnar.kernels import keys as key_columns
 from syncline.data.columnar.kernels.group import Groups
 
 
 class AsList(ColumnarAggregate):
-    """The values of a group as a list, in the order of the rows."""
+    """Values of a group as a list, in the order of the rows."""
 
     needs_rows = True
     of_nothing: ClassVar[Any] = ()
@@ -31,18 +38,18 @@ class AsList(ColumnarAggregate):
     def summarize(
         self, measured: list[pa.ChunkedArray], column: pa.ChunkedArray | None, groups: Groups
     ) -> list[Any]:
-        found = spread.of_block(numeric.target(self, column), groups)
+        found = values_of_block(numeric.target(self, column), groups)
         return [(found.valid() if self._ignore_nulls else found).lists()]
 
     def unite(
         self, measured: list[pa.ChunkedArray], states: list[pa.ChunkedArray], groups: Groups
     ) -> list[Any]:
-        return [spread.of_states(states[0], groups).lists()]
+        return [values_of_lists(states[0], groups).lists()]
 
 
 class Quantile(ColumnarAggregate):
-    """The exact quantile `q`, from 0 to 1, between the two nearest values where it falls between;
-    float64. NaN is passed by.
+    """Exact quantile `q`, from 0 to 1, interpolated between the two nearest values, as float64. NaN
+    is skipped.
 
     Every value is kept until the end; `ApproximateQuantile` keeps few.
     """
@@ -58,14 +65,14 @@ class Quantile(ColumnarAggregate):
     ) -> None:
         super().__init__("quantile", alias_name, on=on, ignore_nulls=ignore_nulls)
         if not 0 <= q <= 1:
-            raise ValueError(f"a quantile lies between 0 and 1, but q={q}")
+            raise ValueError(f"q={q} is not a quantile: pass a number from 0 to 1")
         self._q = q
 
     def summarize(
         self, measured: list[pa.ChunkedArray], column: pa.ChunkedArray | None, groups: Groups
     ) -> list[Any]:
         values = numeric.floats(self, column)
-        found = spread.of_block(values, groups).where(
+        found = values_of_block(values, groups).where(
             pc.fill_null(pc.invert(pc.is_nan(values)), True).to_numpy()
         )
         return [(found.valid() if self._ignore_nulls else found).lists()]
@@ -73,10 +80,10 @@ class Quantile(ColumnarAggregate):
     def unite(
         self, measured: list[pa.ChunkedArray], states: list[pa.ChunkedArray], groups: Groups
     ) -> list[Any]:
-        return [spread.of_states(states[0], groups).lists()]
+        return [values_of_lists(states[0], groups).lists()]
 
     def results(self, states: list[pa.ChunkedArray]) -> pa.Array:
-        found = spread.of_states(states[0])
+        found = values_of_lists(states[0])
         missing = (
             np.bincount(
                 found.ids, weights=found.values.is_null().to_numpy(), minlength=found.groups
@@ -89,7 +96,7 @@ class Quantile(ColumnarAggregate):
         missing |= counts == 0
         if not len(values):
             return pa.nulls(found.groups, pa.float64())
-        # Where the quantile lies within the group's sorted values: between `low` and the next one.
+        # Position of the quantile among the group's sorted values: between `low` and the next value.
         at = np.maximum(counts - 1, 0) * self._q
         low = np.floor(at).astype(np.int64)
         first = np.minimum(np.cumsum(counts) - counts, len(values) - 1)
@@ -98,23 +105,23 @@ class Quantile(ColumnarAggregate):
             values[np.minimum(first + np.ceil(at).astype(np.int64), len(values) - 1)],
         )
         between = at - low
-        # Equal neighbours are taken as they are: the difference of two infinities would be NaN.
+        # Equal neighbours are used as they are: the difference of two infinities would be NaN.
         result = np.where(below == above, below, below * (1 - between) + above * between)
         return pa.array(result, mask=missing)
 
 
 class Unique(ColumnarAggregate):
-    """The distinct values as a list, in order of first appearance.
+    """Distinct values as a list, in order of first appearance.
 
-    `encode_lists` says what happens to lists: `True` or FLATTEN takes their elements, HASH a 64-bit
-    hash of each list; else lists are values like others.
+    `encode_lists` selects the treatment of lists: `True` or FLATTEN uses their elements, HASH a
+    64-bit hash of each list; otherwise lists are values.
     """
 
     needs_rows = True
     of_nothing: ClassVar[Any] = ()
 
     class ListEncodingMode(str, enum.Enum):
-        """What is taken of a list."""
+        """Treatment of lists."""
 
         FLATTEN = "FLATTEN"
         HASH = "HASH"
@@ -134,17 +141,17 @@ class Unique(ColumnarAggregate):
     def summarize(
         self, measured: list[pa.ChunkedArray], column: pa.ChunkedArray | None, groups: Groups
     ) -> list[Any]:
-        found = spread.of_block(numeric.target(self, column), groups)
+        found = values_of_block(numeric.target(self, column), groups)
         if self._encoding is Unique.ListEncodingMode.FLATTEN:
             found = found.flattened()
         elif self._encoding is Unique.ListEncodingMode.HASH:
-            found = Spread(spread.digests(found.values), found.ids, found.groups)
+            found = GroupedValues(digests(found.values), found.ids, found.groups)
         return [(found.valid() if self._ignore_nulls else found).distinct()[0].lists()]
 
     def unite(
         self, measured: list[pa.ChunkedArray], states: list[pa.ChunkedArray], groups: Groups
     ) -> list[Any]:
-        return [spread.of_states(states[0], groups).distinct()[0].lists()]
+        return [values_of_lists(states[0], groups).distinct()[0].lists()]
 
 
 class CountDistinct(Unique):
@@ -160,7 +167,7 @@ class CountDistinct(Unique):
 
 
 class ValueCounter(ColumnarAggregate):
-    """How often each value comes: a struct of the lists `values`, in order of first appearance, and
+    """Count of each value: a struct of the lists `values`, in order of first appearance, and
     `counts`. Null is counted too.
     """
 
@@ -172,14 +179,13 @@ class ValueCounter(ColumnarAggregate):
     def summarize(
         self, measured: list[pa.ChunkedArray], column: pa.ChunkedArray | None, groups: Groups
     ) -> list[Any]:
-        return counted(spread.of_block(numeric.target(self, column), groups))
+        return value_counts(values_of_block(numeric.target(self, column), groups))
 
     def unite(
         self, measured: list[pa.ChunkedArray], states: list[pa.ChunkedArray], groups: Groups
     ) -> list[Any]:
-        return counted(
-            spread.of_states(states[0], groups),
-            spread.of_states(states[1], groups).values.to_numpy(),
+        return value_counts(
+            values_of_lists(states[0], groups), values_of_lists(states[1], groups).values.to_numpy()
         )
 
     def results(self, states: list[pa.ChunkedArray]) -> pa.Array:
@@ -188,7 +194,149 @@ class ValueCounter(ColumnarAggregate):
         )
 
 
-def counted(found: Spread, weights: np.ndarray | None = None) -> list[Any]:
-    """Two lists per group: its distinct values, and how often each comes."""
+def value_counts(found: GroupedValues, weights: np.ndarray | None = None) -> list[Any]:
+    """Return two lists per group: its distinct values and their counts."""
     distinct, counts = found.distinct(weights)
     return [distinct.lists(), distinct.lists_of(pa.chunked_array([pa.array(counts)]))]
+
+
+# -- values and their groups
+
+
+@dataclass(frozen=True)
+class GroupedValues:
+    """Values of all groups and the group of each value."""
+
+    values: pa.ChunkedArray
+    """`(values,)` of any type."""
+    ids: np.ndarray
+    """Group of each value: int64 `(values,)`."""
+    groups: int
+    """Number of groups, including groups without values."""
+
+    def where(self, mask: Any) -> GroupedValues:
+        """Return the values for which the mask, booleans `(values,)`, is true."""
+        rows = np.flatnonzero(np.asarray(mask))
+        return self if len(rows) == len(self.ids) else self.take(rows)
+
+    def take(self, rows: np.ndarray) -> GroupedValues:
+        """Return the values at `rows`, in that order."""
+        return GroupedValues(taken(self.values, rows), self.ids[rows], self.groups)
+
+    def valid(self) -> GroupedValues:
+        """Drop nulls."""
+        return self.where(self.values.is_valid().to_numpy()) if self.values.null_count else self
+
+    def arranged(self) -> np.ndarray:
+        """Return the order that sorts the values by group and keeps their order within a group."""
+        return np.argsort(self.ids, kind="stable")
+
+    def lists(self) -> pa.ListArray:
+        """Return one list per group, `(groups,)`."""
+        return self.lists_of(self.values)
+
+    def lists_of(self, values: pa.ChunkedArray) -> pa.ListArray:
+        """Return one list per group of other values that belong to the same groups."""
+        offsets = np.concatenate(
+            [[0], np.cumsum(np.bincount(self.ids, minlength=self.groups))]
+        ).astype(np.int32)
+        return pa.ListArray.from_arrays(
+            pa.array(offsets), taken(values, self.arranged()).combine_chunks()
+        )
+
+    def distinct(self, weights: np.ndarray | None = None) -> tuple[GroupedValues, np.ndarray]:
+        """Return the distinct values of each group, in order of first appearance, and their counts
+        as int64; `weights` counts a value several times.
+        """
+        rows = pa.chunked_array([pa.array(np.arange(len(self.ids)))])
+        counts = pa.chunked_array(
+            [pa.array(np.ones(len(self.ids), np.int64) if weights is None else weights)]
+        )
+        pairs = pa.table({"id": pa.array(self.ids), "value": comparable(self.values)})
+        _, (first, total) = group.measure(
+            pairs, ["id", "value"], [(rows, "min", None), (counts, "sum", None)], with_rows=False
+        )
+        order = np.argsort(first.to_numpy())
+        return self.take(first.to_numpy()[order]), total.to_numpy()[order]
+
+    def flattened(self) -> GroupedValues:
+        """Replace lists by their elements; other values stay."""
+        type_ = self.values.type
+        if not (
+            pa.types.is_list(type_)
+            or pa.types.is_large_list(type_)
+            or pa.types.is_fixed_size_list(type_)
+        ):
+            return self
+        whole = self.values.combine_chunks()  # parent indices count from the first row of a chunk
+        return GroupedValues(
+            pa.chunked_array([pc.list_flatten(whole)]),
+            self.ids[pc.list_parent_indices(whole).to_numpy()],
+            self.groups,
+        )
+
+
+def values_of_block(column: pa.ChunkedArray, groups: Groups) -> GroupedValues:
+    """Return a block's values by the block's groups."""
+    return GroupedValues(column, groups.ids, len(groups))
+
+
+def values_of_lists(lists: pa.ChunkedArray, groups: Groups | None = None) -> GroupedValues:
+    """Return the elements of lists by the group of each list; without groups every list is a group."""
+    ids = np.arange(len(lists)) if groups is None else groups.ids
+    lengths = pc.fill_null(pc.list_value_length(lists), 0).to_numpy()
+    return GroupedValues(
+        pc.list_flatten(lists),
+        np.repeat(ids, lengths),
+        len(lists) if groups is None else len(groups),
+    )
+
+
+def taken(values: pa.ChunkedArray, rows: np.ndarray) -> pa.ChunkedArray:
+    """Return the values at `rows`, of any type."""
+    return blocks.take(pa.table({"": values}), rows).column(0)
+
+
+def comparable(values: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return values that Arrow can compare: lists, structs, tensors and objects become numbers that
+    are equal for equal values.
+    """
+    if key_columns.plain_type(values.type) is not None:
+        return values
+    numbers: dict[Hashable, int] = {}
+    rows = [row for chunk in values.chunks for row in columns.to_pylist(chunk)]
+    try:
+        return pa.chunked_array(
+            [pa.array([numbers.setdefault(_frozen(row), len(numbers)) for row in rows], pa.int64())]
+        )
+    except TypeError as error:
+        raise TypeError(
+            f"values of type {values.type} cannot be compared to find distinct ones: {error}"
+        ) from error
+
+
+def digests(values: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return a 64-bit hash of every value, null for null; the same in every process for values with
+    the same text.
+    """
+    rows = [row for chunk in values.chunks for row in columns.to_pylist(chunk)]
+    return pa.chunked_array(
+        [pa.array([None if row is None else _digest(row) for row in rows], pa.int64())]
+    )
+
+
+def _digest(row: Any) -> int:
+    return int.from_bytes(
+        hashlib.blake2b(repr(_frozen(row)).encode(), digest_size=8).digest(), "little", signed=True
+    )
+
+
+def _frozen(value: Any) -> Hashable:
+    if isinstance(value, np.ndarray):
+        return (value.shape, value.dtype.str, value.tobytes())
+    if isinstance(value, list | tuple):
+        return tuple(map(_frozen, value))
+    if isinstance(value, dict):
+        return tuple((key, _frozen(item)) for key, item in value.items())
+    frozen: Hashable = value
+    return frozen

@@ -11,7 +11,6 @@ base class and the common nodes), `generated` (random numbers, UUIDs, ids), `fun
 
 from typing import Any
 
-from syncline.data.columnar.expressions.download import DownloadExpr, download
 from syncline.data.columnar.expressions.expr import (
     AliasExpr,
     BinaryExpr,
@@ -23,11 +22,12 @@ from syncline.data.columnar.expressions.expr import (
     LiteralExpr,
     UnaryExpr,
 )
-from syncline.data.columnar.expressions.functions import UDFExpr, pyarrow_udf, udf
 from syncline.data.columnar.expressions.generated import (
+    DownloadExpr,
     MonotonicallyIncreasingIdExpr,
     RandomExpr,
     UUIDExpr,
+    download,
     monotonically_increasing_id,
     random,
     uuid,
@@ -43,6 +43,7 @@ from syncline.data.columnar.expressions.projection import (
     star,
     unnest,
 )
+from syncline.data.columnar.expressions.udf import UDFExpr, pyarrow_udf, udf
 
 __all__ = [
     "AliasExpr",

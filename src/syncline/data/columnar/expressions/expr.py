@@ -14,34 +14,23 @@ import functools
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NoReturn, TypeAlias
+from typing import Any, NoReturn
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from syncline.data.columnar import block
 from syncline.data.columnar.datatype import DataType, as_arrow
-from syncline.data.columnar.expressions import kernels
-from syncline.data.columnar.expressions.kernels import Value
-from syncline.data.columnar.expressions.namespaces import (
-    ArrayNamespace,
-    DatetimeNamespace,
-    ListNamespace,
-    MapNamespace,
-    StringNamespace,
-    StructNamespace,
-)
+from syncline.data.columnar.expressions import operations
+from syncline.data.columnar.expressions.namespaces import ExprMethods
 from syncline.data.columnar.expressions.operations import (
     ARROW_OPERATORS,
     ATOM,
     OPERATORS,
     Operation,
+    Value,
 )
 from syncline.data.columnar.schemas import UnknownColumnError
-
-# `Expr` has properties named like these.
-_Text: TypeAlias = str
-_Exprs: TypeAlias = "list[Expr]"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,17 +73,7 @@ def _reflected(operation: Operation) -> Callable[[Expr, Any], BinaryExpr]:
     return operate
 
 
-def _function(function: str, doc: str) -> Callable[[Expr], FunctionExpr]:
-    """A method without arguments that runs one Arrow function."""
-
-    def method(self: Expr) -> FunctionExpr:
-        return self.compute(function)
-
-    method.__doc__ = doc
-    return method
-
-
-class Expr(ABC):
+class Expr(ExprMethods, ABC):
     """What to compute from columns. Made with `col`, `lit`, operators and methods; never changed.
 
     `==` makes an expression, so expressions compare with `structurally_equals` and hash by
@@ -111,7 +90,7 @@ class Expr(ABC):
         return ()
 
     @property
-    def name(self) -> _Text | None:
+    def name(self) -> str | None:
         """The name of the resulting column; None unless this is a column or an alias."""
         return None
 
@@ -147,7 +126,7 @@ class Expr(ABC):
         return None
 
     @abstractmethod
-    def _text(self) -> tuple[_Text, int]:
+    def _text(self) -> tuple[str, int]:
         """How it is written, and how strongly that binds."""
 
     # What plans ask
@@ -181,7 +160,7 @@ class Expr(ABC):
         except UndeclaredTypeError:
             return None
 
-    def columns(self) -> frozenset[_Text]:
+    def columns(self) -> frozenset[str]:
         """Names of all columns that are read. For `star()` ask the projection instead."""
         return frozenset(node.name for node in self.walk() if isinstance(node, ColumnExpr))
 
@@ -191,13 +170,13 @@ class Expr(ABC):
         for child in self.children:
             yield from child.walk()
 
-    def renamed(self, mapping: Mapping[_Text, _Text]) -> Expr:
+    def renamed(self, mapping: Mapping[str, str]) -> Expr:
         """The same expression where columns are read under the names that `mapping` gives for
         them.
         """
         return self.substituted({old: ColumnExpr(new) for old, new in mapping.items()})
 
-    def substituted(self, mapping: Mapping[_Text, Expr]) -> Expr:
+    def substituted(self, mapping: Mapping[str, Expr]) -> Expr:
         """The same expression with an expression for each column that `mapping` names: what a
         filter means below a projection.
         """
@@ -225,7 +204,7 @@ class Expr(ABC):
         """
         return all(child.is_idempotent() for child in self.children)
 
-    def conjuncts(self) -> _Exprs:
+    def conjuncts(self) -> list[Expr]:
         """The parts that are joined by `&`, so that each may be pushed down by itself; [self] if
         there is no `&` on top.
         """
@@ -259,7 +238,7 @@ class Expr(ABC):
             tuple(child._value(table, context) for child in self.children), table, context
         )
 
-    def __repr__(self) -> _Text:
+    def __repr__(self) -> str:
         return self._text()[0]
 
     # Mistakes
@@ -316,7 +295,7 @@ class Expr(ABC):
         """Whether the value is none of `values`; null is not among them unless None is."""
         return BinaryExpr(Operation.NOT_IN, self, _value_list(values))
 
-    def alias(self, name: _Text) -> AliasExpr:
+    def alias(self, name: str) -> AliasExpr:
         """The same values in a column of this name."""
         return AliasExpr(self, name)
 
@@ -326,81 +305,25 @@ class Expr(ABC):
         """
         return CastExpr(self, as_arrow(target_type), safe)
 
-    def compute(self, function: _Text, *arguments: Any, **options: Any) -> FunctionExpr:
+    def compute(self, function: str, *arguments: Any, **options: Any) -> FunctionExpr:
         """An Arrow compute function of this value and `arguments`, which may be expressions, with
         the function's options.
         """
         return FunctionExpr(function, (self, *map(to_expr, arguments)), options)
-
-    # Methods for numbers
-
-    abs = _function("abs_checked", "The absolute value.")
-    negate = _function("negate_checked", "The value with the other sign.")
-    sign = _function("sign", "-1, 0 or 1.")
-    ceil = _function("ceil", "Up to the next integer.")
-    floor = _function("floor", "Down to the last integer.")
-    round = _function("round", "To the nearest integer; halves to the even one, as in Python.")
-    trunc = _function("trunc", "Towards zero to the next integer.")
-    ln = _function("ln", "The natural logarithm.")
-    log10 = _function("log10", "The logarithm to the base 10.")
-    log2 = _function("log2", "The logarithm to the base 2.")
-    exp = _function("exp", "e to the power of the value.")
-    sin = _function("sin", "The sine; the value is in radians.")
-    cos = _function("cos", "The cosine; the value is in radians.")
-    tan = _function("tan", "The tangent; the value is in radians.")
-    asin = _function("asin", "The angle in radians whose sine is the value.")
-    acos = _function("acos", "The angle in radians whose cosine is the value.")
-    atan = _function("atan", "The angle in radians whose tangent is the value.")
-
-    def power(self, exponent: Any) -> FunctionExpr:
-        """The value to the power of `exponent`, a number or an expression."""
-        return self.compute("power", exponent)
-
-    # Methods for columns of one kind of type
-
-    @property
-    def str(self) -> StringNamespace:
-        """Functions on text."""
-        return StringNamespace(self)
-
-    @property
-    def list(self) -> ListNamespace:
-        """Functions on lists."""
-        return ListNamespace(self)
-
-    @property
-    def arr(self) -> ArrayNamespace:
-        """Functions on lists of fixed size."""
-        return ArrayNamespace(self)
-
-    @property
-    def struct(self) -> StructNamespace:
-        """Fields of records."""
-        return StructNamespace(self)
-
-    @property
-    def map(self) -> MapNamespace:
-        """Functions on mappings."""
-        return MapNamespace(self)
-
-    @property
-    def dt(self) -> DatetimeNamespace:
-        """Functions on dates and points in time."""
-        return DatetimeNamespace(self)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ColumnExpr(Expr):
     """A column of the table."""
 
-    column: _Text
+    column: str
     """Its name; dots have no meaning."""
 
     @property
-    def name(self) -> _Text:
+    def name(self) -> str:
         return self.column
 
-    def substituted(self, mapping: Mapping[_Text, Expr]) -> Expr:
+    def substituted(self, mapping: Mapping[str, Expr]) -> Expr:
         return mapping.get(self.column, self)
 
     def _own(self) -> tuple[Any, ...]:
@@ -417,7 +340,7 @@ class ColumnExpr(Expr):
     def _arrow(self) -> pc.Expression | None:
         return pc.field(self.column)
 
-    def _text(self) -> tuple[_Text, int]:
+    def _text(self) -> tuple[str, int]:
         return f"col({self.column!r})", ATOM
 
 
@@ -461,7 +384,7 @@ class LiteralExpr(Expr):
     def _arrow(self) -> pc.Expression | None:
         return pc.scalar(self.scalar)
 
-    def _text(self) -> tuple[_Text, int]:
+    def _text(self) -> tuple[str, int]:
         return repr(self.value), ATOM
 
 
@@ -481,7 +404,7 @@ class BinaryExpr(Expr):
     def data_type(self) -> DataType:
         return DataType(pa.bool_()) if OPERATORS[self.op].boolean else DataType(object)
 
-    def conjuncts(self) -> _Exprs:
+    def conjuncts(self) -> list[Expr]:
         return (
             [*self.left.conjuncts(), *self.right.conjuncts()]
             if self.op is Operation.AND
@@ -511,7 +434,7 @@ class BinaryExpr(Expr):
         build = ARROW_OPERATORS.get(self.op)
         return None if build is None else build(left, right)
 
-    def _text(self) -> tuple[_Text, int]:
+    def _text(self) -> tuple[str, int]:
         written = OPERATORS[self.op]
         if self.op in (Operation.IN, Operation.NOT_IN):
             return (
@@ -562,7 +485,7 @@ class UnaryExpr(Expr):
             return ~operand
         return operand.is_null() if self.op is Operation.IS_NULL else operand.is_valid()
 
-    def _text(self) -> tuple[_Text, int]:
+    def _text(self) -> tuple[str, int]:
         written = OPERATORS[self.op]
         operand = _within(self.operand, written.strength)
         return (
@@ -574,12 +497,12 @@ class UnaryExpr(Expr):
 class FunctionExpr(Expr):
     """A function of Arrow, or one of `kernels`, on expressions."""
 
-    function: _Text
+    function: str
     arguments: tuple[Expr, ...]
-    options: Mapping[_Text, Any]
+    options: Mapping[str, Any]
 
     def __post_init__(self) -> None:
-        if not kernels.is_known(self.function):
+        if not operations.is_known(self.function):
             raise ValueError(
                 f"Arrow has no compute function {self.function!r}: see pyarrow.compute.list_functions()"
             )
@@ -601,11 +524,13 @@ class FunctionExpr(Expr):
 
     def _arrow(self) -> pc.Expression | None:
         arguments = [argument._arrow() for argument in self.arguments]
-        if not kernels.is_arrow(self.function) or any(argument is None for argument in arguments):
+        if not operations.is_arrow(self.function) or any(
+            argument is None for argument in arguments
+        ):
             return None
         return getattr(pc, self.function)(*arguments, **self.options)
 
-    def _text(self) -> tuple[_Text, int]:
+    def _text(self) -> tuple[str, int]:
         options = [f"{name}={value!r}" for name, value in self.options.items()]
         return f"{self.function}({', '.join([*map(repr, self.arguments), *options])})", ATOM
 
@@ -641,7 +566,7 @@ class CastExpr(Expr):
         operand = self.operand._arrow()
         return None if operand is None else operand.cast(self.target, safe=self.safe)
 
-    def _text(self) -> tuple[_Text, int]:
+    def _text(self) -> tuple[str, int]:
         return f"{_within(self.operand, ATOM - 1)}.cast({self.target})", ATOM - 1
 
 
@@ -650,10 +575,10 @@ class AliasExpr(Expr):
     """An expression whose column has a name."""
 
     expr: Expr
-    alias_name: _Text
+    alias_name: str
 
     @property
-    def name(self) -> _Text:
+    def name(self) -> str:
         return self.alias_name
 
     @property
@@ -664,7 +589,7 @@ class AliasExpr(Expr):
     def data_type(self) -> DataType:
         return self.expr.data_type
 
-    def alias(self, name: _Text) -> AliasExpr:
+    def alias(self, name: str) -> AliasExpr:
         return AliasExpr(self.expr, name)
 
     def _own(self) -> tuple[Any, ...]:
@@ -681,7 +606,7 @@ class AliasExpr(Expr):
     def _arrow(self) -> pc.Expression | None:
         return self.expr._arrow()
 
-    def _text(self) -> tuple[_Text, int]:
+    def _text(self) -> tuple[str, int]:
         return f"{_within(self.expr, ATOM - 1)}.alias({self.alias_name!r})", ATOM - 1
 
 
@@ -708,7 +633,7 @@ def _value_list(values: Sequence[Any] | Expr) -> LiteralExpr:
 
 def _run(expr: Expr, function: str, values: tuple[Value, ...], options: dict[str, Any]) -> Value:
     try:
-        return kernels.run(function, values, options)
+        return operations.run(function, values, options)
     except (TypeError, ValueError, ZeroDivisionError) as error:
         raise type(error)(f"in {expr!r}: {error}") from error
 

@@ -8,8 +8,10 @@ parallelism give the same. An execution gives those without a seed one of its ow
 from __future__ import annotations
 
 import itertools
+import logging
 import os
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,10 +19,15 @@ import numpy as np
 import pyarrow as pa
 
 from syncline.data.columnar.datatype import DataType
-from syncline.data.columnar.expressions.expr import EvaluationContext, Expr
-from syncline.data.columnar.expressions.kernels import Value
-from syncline.data.columnar.expressions.operations import ATOM
+from syncline.data.columnar.expressions.expr import ColumnExpr, EvaluationContext, Expr
+from syncline.data.columnar.expressions.operations import ATOM, Value, one_chunk
+from syncline.data.columnar.kernels import keys
+from syncline.data.io import filesystem as filesystems
 
+logger = logging.getLogger(__name__)
+
+# Downloads wait for the network most of the time.
+_THREADS = 16
 # Ids keep the block in the upper bits and the row in these lower ones.
 ID_ROW_BITS = 33
 
@@ -132,6 +139,59 @@ class MonotonicallyIncreasingIdExpr(Expr):
         return "monotonically_increasing_id()", ATOM
 
 
+@dataclass(frozen=True, eq=False, repr=False)
+class DrawBesides(Expr):
+    """A random number that counts as computed from all columns.
+
+    The numbers depend on the pieces in which a source is read, and the pieces on the columns that
+    are read. Both sides of a split must therefore read the same columns, whatever the program
+    selects afterwards; otherwise a row could be on both sides or on none.
+    """
+
+    draw: Expr
+    others: tuple[Expr, ...]
+
+    @property
+    def children(self) -> tuple[Expr, ...]:
+        return (self.draw, *self.others)
+
+    def _with_children(self, children: tuple[Expr, ...]) -> Expr:
+        return DrawBesides(children[0], children[1:])
+
+    def _compute(
+        self, values: tuple[Value, ...], table: pa.Table, context: EvaluationContext
+    ) -> Value:
+        return values[0]
+
+    def _text(self) -> tuple[str, int]:
+        return repr(self.draw), ATOM
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class HashShare(Expr):
+    """A number in [0, 1) that depends on the value only: the same in every process, and evenly
+    distributed over different values.
+    """
+
+    value: Expr
+
+    @property
+    def children(self) -> tuple[Expr, ...]:
+        return (self.value,)
+
+    def _with_children(self, children: tuple[Expr, ...]) -> Expr:
+        return HashShare(children[0])
+
+    def _compute(
+        self, values: tuple[Value, ...], table: pa.Table, context: EvaluationContext
+    ) -> Value:
+        hashes = keys.row_hashes(pa.table({"value": values[0]}), ["value"])
+        return pa.array(hashes / 2.0**64)
+
+    def _text(self) -> tuple[str, int]:
+        return f"hash_share({self.value!r})", ATOM
+
+
 def random(*, seed: int | None = None, reseed_after_execution: bool = True) -> RandomExpr:
     """A random float64 in [0, 1) per row.
 
@@ -202,3 +262,73 @@ def _seeded(expr: Expr, seed: list[int], numbers: Iterator[int]) -> Expr:
     children = tuple(_seeded(child, seed, numbers) for child in expr.children)
     unchanged = all(new is old for new, old in zip(children, expr.children, strict=True))
     return expr if unchanged else expr._with_children(children)
+
+
+# -- downloads
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class DownloadExpr(Expr):
+    """The bytes of the files that an expression names; null where it is null or the file cannot be
+    read.
+    """
+
+    uri: Expr
+    filesystem: Any = None
+
+    @property
+    def children(self) -> tuple[Expr, ...]:
+        return (self.uri,)
+
+    @property
+    def uri_column_name(self) -> str | None:
+        """The column with the URIs."""
+        return self.uri.name
+
+    @property
+    def data_type(self) -> DataType:
+        return DataType(pa.binary())
+
+    def _own(self) -> tuple[Any, ...]:
+        return (self.filesystem,)
+
+    def _with_children(self, children: tuple[Expr, ...]) -> Expr:
+        return DownloadExpr(children[0], self.filesystem)
+
+    def _compute(
+        self, values: tuple[Value, ...], table: pa.Table, context: EvaluationContext
+    ) -> Value:
+        uris = values[0]
+        if not pa.types.is_string(uris.type) and not pa.types.is_large_string(uris.type):
+            raise TypeError(
+                f"{self!r} needs a column of paths or URIs, but {self.uri!r} is {uris.type}"
+            )
+        if not len(uris):
+            return pa.array([], pa.binary())
+        with ThreadPoolExecutor(min(_THREADS, len(uris)), "syncline-download") as threads:
+            contents = list(threads.map(self._fetch, one_chunk(uris).to_pylist()))
+        return pa.array(contents, pa.binary())
+
+    def _fetch(self, uri: str | None) -> bytes | None:
+        if uri is None:
+            return None
+        try:
+            found, (path,) = filesystems.resolve(uri, self.filesystem)
+            with found.open_input_stream(path) as stream:
+                content: bytes = stream.read()
+        except (OSError, ValueError) as error:
+            logger.warning("%r could not be downloaded and is null: %s", uri, error)
+            return None
+        return content
+
+    def _text(self) -> tuple[str, int]:
+        return f"download({self.uri_column_name!r})", ATOM
+
+
+def download(uri_column_name: str, *, filesystem: Any = None) -> DownloadExpr:
+    """The content, as bytes, of the file that each row of a column names by a path or URI.
+
+    Files that cannot be read are null, with a warning in the log. `filesystem` is a pyarrow or
+    fsspec one; found from each URI if None.
+    """
+    return DownloadExpr(ColumnExpr(uri_column_name), filesystem)

@@ -333,3 +333,69 @@ class DatetimeNamespace(Namespace):
         "To the nearest whole `unit`, such as 'hour' or 'day'.",
         lambda unit: {"multiple": 1, "unit": unit},
     )
+
+
+def _function(function: str, doc: str) -> Callable[[Expr], FunctionExpr]:
+    def method(self: Expr) -> FunctionExpr:
+        return self.compute(function)
+
+    method.__doc__ = doc
+    return method
+
+
+class ExprMethods:
+    """Methods of `Expr` on numbers, and its namespaces."""
+
+    abs = _function("abs_checked", "Return the absolute value.")
+    negate = _function("negate_checked", "Return the value with the opposite sign.")
+    sign = _function("sign", "Return -1, 0 or 1.")
+    ceil = _function("ceil", "Round up to an integer.")
+    floor = _function("floor", "Round down to an integer.")
+    round = _function(
+        "round", "Round to the nearest integer; halves to the even one, as in Python."
+    )
+    trunc = _function("trunc", "Round towards zero to an integer.")
+    ln = _function("ln", "Return the natural logarithm.")
+    log10 = _function("log10", "Return the logarithm to base 10.")
+    log2 = _function("log2", "Return the logarithm to base 2.")
+    exp = _function("exp", "Return e to the power of the value.")
+    sin = _function("sin", "Return the sine of an angle in radians.")
+    cos = _function("cos", "Return the cosine of an angle in radians.")
+    tan = _function("tan", "Return the tangent of an angle in radians.")
+    asin = _function("asin", "Return the arcsine in radians.")
+    acos = _function("acos", "Return the arccosine in radians.")
+    atan = _function("atan", "Return the arctangent in radians.")
+
+    def power(self: Expr, exponent: object) -> FunctionExpr:  # type: ignore[misc]
+        """Return the value to the power of `exponent`, a number or an expression."""
+        return self.compute("power", exponent)
+
+    @property
+    def str(self: Expr) -> StringNamespace:  # type: ignore[misc]
+        """Functions on text."""
+        return StringNamespace(self)
+
+    @property
+    def list(self: Expr) -> ListNamespace:  # type: ignore[misc]
+        """Functions on lists."""
+        return ListNamespace(self)
+
+    @property
+    def arr(self: Expr) -> ArrayNamespace:  # type: ignore[misc]
+        """Functions on lists of fixed size."""
+        return ArrayNamespace(self)
+
+    @property
+    def struct(self: Expr) -> StructNamespace:  # type: ignore[misc]
+        """Fields of structs."""
+        return StructNamespace(self)
+
+    @property
+    def map(self: Expr) -> MapNamespace:  # type: ignore[misc]
+        """Functions on maps."""
+        return MapNamespace(self)
+
+    @property
+    def dt(self: Expr) -> DatetimeNamespace:  # type: ignore[misc]
+        """Functions on dates and timestamps."""
+        return DatetimeNamespace(self)

@@ -1,16 +1,21 @@
-"""The operators of expressions: how each is written, which kernel computes it, and what it is to a
-file scan.
-"""
+""" """
 
 from __future__ import annotations
 
+import functools
 import operator
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
-from typing import Any
+from typing import Any, TypeAlias
 
+import numpy as np
+import pyarrow as pa
 import pyarrow.compute as pc
+
+from syncline.data.columnar import schemas
+
+Value: TypeAlias = pa.Array | pa.ChunkedArray | pa.Scalar
 
 
 class Operation(str, Enum):
@@ -94,4 +99,293 @@ ARROW_OPERATORS: dict[Operation, Callable[[Any, Any], pc.Expression]] = {
     Operation.NE: operator.ne,
     Operation.AND: operator.and_,
     Operation.OR: operator.or_,
+}
+
+
+# -- functions
+
+
+def run(function: str, values: tuple[Value, ...], options: dict[str, Any]) -> Value:
+    """The result of a function, one of this file's or of Arrow's, on columns and scalars.
+
+    TypeError where the function takes no such types, ValueError where it takes no such values,
+    ZeroDivisionError for integers by 0.
+    """
+    values = tuple(_decoded(value) for value in values)
+    kernel = OWN.get(function) or getattr(pc, function)
+    try:
+        return kernel(*values, **options)
+    except (pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
+        raise TypeError(
+            f"{function} does not take {_types(values)}: cast the columns before, or look at their types in the schema"
+        ) from error
+    except pa.ArrowInvalid as error:
+        if "divide by zero" in str(error):
+            raise ZeroDivisionError(
+                f"{function} divides an integer by 0: make the divisor null or cast it to float before"
+            ) from error
+        raise ValueError(f"{function} of {_types(values)}: {error}") from error
+
+
+def is_known(function: str) -> bool:
+    """Whether `run` finds the function."""
+    return function in OWN or function in _arrow_functions()
+
+
+@functools.cache
+def _arrow_functions() -> frozenset[str]:
+    return frozenset(pc.list_functions())
+
+
+def is_arrow(function: str) -> bool:
+    """Whether the function is Arrow's own, so that a file scan can run it too."""
+    return function not in OWN
+
+
+def is_list(type_: pa.DataType) -> bool:
+    """Whether values are lists, of fixed size or not."""
+    return bool(
+        pa.types.is_list(type_)
+        or pa.types.is_large_list(type_)
+        or pa.types.is_fixed_size_list(type_)
+    )
+
+
+def one_chunk(value: pa.Array | pa.ChunkedArray) -> pa.Array:
+    """The same column as one array."""
+    if not isinstance(value, pa.ChunkedArray):
+        return value
+    return value.chunk(0) if value.num_chunks == 1 else value.combine_chunks()
+
+
+def _decoded(value: Value) -> Value:
+    if not pa.types.is_dictionary(value.type):
+        return value
+    return value.cast(value.type.value_type)
+
+
+def _types(values: tuple[Value, ...]) -> str:
+    return " and ".join(str(value.type) for value in values)
+
+
+def _add(left: Value, right: Value) -> Value:
+    if _is_text(left.type) and _is_text(right.type):
+        return pc.binary_join_element_wise(left, right, "")
+    return pc.add(left, right)
+
+
+def _divide(left: Value, right: Value) -> Value:
+    if pa.types.is_integer(left.type) and pa.types.is_integer(right.type):
+        left = left.cast(pa.float64(), safe=False)
+    return pc.divide(left, right)
+
+
+def _floor_divide(left: Value, right: Value) -> Value:
+    quotient = pc.divide(left, right)
+    if not pa.types.is_integer(quotient.type):
+        return pc.floor(quotient)
+    # Arrow rounds integers towards zero.
+    remainder = pc.subtract(left, pc.multiply(quotient, right))
+    return pc.subtract(quotient, _wrong_side(remainder, right).cast(quotient.type))
+
+
+def _modulo(left: Value, right: Value) -> Value:
+    quotient = pc.divide(left, right)
+    if not pa.types.is_integer(quotient.type):
+        return pc.subtract(left, pc.multiply(pc.floor(quotient), right))
+    remainder = pc.subtract(left, pc.multiply(quotient, right))
+    return pc.if_else(_wrong_side(remainder, right), pc.add(remainder, right), remainder)
+
+
+def _wrong_side(remainder: Value, divisor: Value) -> Value:
+    """Where a remainder is not 0 and has another sign than its divisor."""
+    return pc.and_(
+        pc.not_equal(remainder, 0), pc.not_equal(pc.less(remainder, 0), pc.less(divisor, 0))
+    )
+
+
+def _logical(kernel: Callable[[Value, Value], Value]) -> Callable[[Value, Value], Value]:
+    def combine(left: Value, right: Value) -> Value:
+        return kernel(_as_truth(left), _as_truth(right))
+
+    return combine
+
+
+def _as_truth(value: Value) -> Value:
+    """A column of nulls has no type of its own."""
+    return value.cast(pa.bool_()) if pa.types.is_null(value.type) else value
+
+
+def _is_in(value: Value, allowed: pa.ListScalar) -> Value:
+    found = allowed.values
+    common = schemas.joined_type(value.type, found.type)
+    if common is None:
+        raise TypeError(
+            f"{value.type} is never among values of type {found.type}: cast the column, or compare with values of its type"
+        )
+    return pc.is_in(value.cast(common), value_set=found.cast(common))
+
+
+def _not_in(value: Value, allowed: pa.ListScalar) -> Value:
+    return pc.invert(_is_in(value, allowed))
+
+
+def _is_text(type_: pa.DataType) -> bool:
+    return bool(pa.types.is_string(type_) or pa.types.is_large_string(type_))
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Lists:
+    """A list column taken apart: list i is `elements[starts[i]:ends[i]]`; null lists are empty."""
+
+    elements: pa.Array
+    starts: np.ndarray
+    ends: np.ndarray
+    missing: np.ndarray | None
+
+    @property
+    def lengths(self) -> np.ndarray:
+        """Elements per list, int64 `(n,)`."""
+        lengths: np.ndarray = self.ends - self.starts
+        return lengths
+
+    def gathered(self) -> pa.Array:
+        """The elements of all lists one after the other, without those that lie between lists or
+        under null ones.
+        """
+        lengths = self.lengths
+        return self.elements.take(
+            pa.array(
+                np.repeat(self.starts - (np.cumsum(lengths) - lengths), lengths)
+                + np.arange(lengths.sum())
+            )
+        )
+
+
+def _lists(value: Value) -> _Lists:
+    if not is_list(value.type) and not pa.types.is_map(value.type):
+        raise TypeError(f"this takes lists, not {value.type}")
+    array = one_chunk(value)
+    if pa.types.is_fixed_size_list(array.type):
+        array = array.cast(pa.list_(array.type.value_type))
+    bounds = array.offsets.to_numpy().astype(np.int64)
+    starts, ends = bounds[:-1], bounds[1:]
+    missing = array.is_null().to_numpy(zero_copy_only=False) if array.null_count else None
+    if missing is not None:
+        ends = np.where(missing, starts, ends)
+    return _Lists(elements=array.values, starts=starts, ends=ends, missing=missing)
+
+
+def _rebuilt(
+    elements: pa.Array, lengths: np.ndarray, missing: np.ndarray | None, *, large: bool = False
+) -> pa.Array:
+    """A list column from the elements of all lists in order, their lengths and which of them are
+    null.
+    """
+    bounds = np.concatenate([[0], np.cumsum(lengths)])
+    mask = None if missing is None else pa.array(missing)
+    if large:
+        return pa.LargeListArray.from_arrays(pa.array(bounds, pa.int64()), elements, mask=mask)
+    return pa.ListArray.from_arrays(pa.array(bounds, pa.int32()), elements, mask=mask)
+
+
+def _list_get(value: Value, *, index: int) -> Value:
+    lists = _lists(value)
+    positions = lists.starts + index if index >= 0 else lists.ends + index
+    outside = (positions < lists.starts) | (positions >= lists.ends)
+    return lists.elements.take(pa.array(np.where(outside, 0, positions), pa.int64(), mask=outside))
+
+
+def _list_slice(value: Value, *, start: int | None, stop: int | None, step: int | None) -> Value:
+    lists = _lists(value)
+    pieces = [
+        range(first, last)[start:stop:step]
+        for first, last in zip(lists.starts.tolist(), lists.ends.tolist(), strict=True)
+    ]
+    lengths = np.fromiter(map(len, pieces), np.int64, len(pieces))
+    positions = np.fromiter(
+        (position for piece in pieces for position in piece), np.int64, int(lengths.sum())
+    )
+    return _rebuilt(
+        lists.elements.take(pa.array(positions)),
+        lengths,
+        lists.missing,
+        large=pa.types.is_large_list(value.type),
+    )
+
+
+def _list_sort(value: Value, *, order: str, null_placement: str) -> Value:
+    lists = _lists(value)
+    elements, lengths = lists.gathered(), lists.lengths
+    # The nulls' place is a key of its own, since Arrow's versions differ in how they are told.
+    table = pa.table(
+        {
+            "row": np.repeat(np.arange(len(lengths)), lengths),
+            "null": elements.is_null(),
+            "element": elements,
+        }
+    )
+    nulls = "ascending" if null_placement == "at_end" else "descending"
+    places = pc.sort_indices(
+        table, sort_keys=[("row", "ascending"), ("null", nulls), ("element", order)]
+    )
+    return _rebuilt(
+        elements.take(places), lengths, lists.missing, large=pa.types.is_large_list(value.type)
+    )
+
+
+def _list_flatten(value: Value) -> Value:
+    outer = _lists(value)
+    if not is_list(outer.elements.type):
+        raise TypeError(f"this takes lists of lists, not {value.type}")
+    inner = _lists(outer.gathered())
+    rows = np.repeat(np.arange(len(outer.starts)), outer.lengths)
+    lengths = np.bincount(rows, weights=inner.lengths, minlength=len(outer.starts)).astype(np.int64)
+    return _rebuilt(
+        inner.gathered(), lengths, outer.missing, large=pa.types.is_large_list(value.type)
+    )
+
+
+def _list_to_variable(value: Value) -> Value:
+    if not is_list(value.type):
+        raise TypeError(f"this takes lists, not {value.type}")
+    return (
+        value.cast(pa.list_(value.type.value_type))
+        if pa.types.is_fixed_size_list(value.type)
+        else value
+    )
+
+
+def _map_keys(value: Value) -> Value:
+    return _map_part(value, lambda array: array.keys)
+
+
+def _map_values(value: Value) -> Value:
+    return _map_part(value, lambda array: array.items)
+
+
+def _map_part(value: Value, part: Callable[[pa.MapArray], pa.Array]) -> Value:
+    if not pa.types.is_map(value.type):
+        raise TypeError(f"this takes maps, not {value.type}")
+    entries = replace(_lists(value), elements=part(one_chunk(value)))
+    return _rebuilt(entries.gathered(), entries.lengths, entries.missing)
+
+
+# Functions that are this library's own, under names that Arrow's functions may share.
+OWN: dict[str, Callable[..., Value]] = {
+    "add": _add,
+    "divide": _divide,
+    "floor_divide": _floor_divide,
+    "modulo": _modulo,
+    "and": _logical(pc.and_kleene),
+    "or": _logical(pc.or_kleene),
+    "is_in": _is_in,
+    "not_in": _not_in,
+    "list_get": _list_get,
+    "list_slice": _list_slice,
+    "list_sort": _list_sort,
+    "list_flatten": _list_flatten,
+    "list_to_variable": _list_to_variable,
+    "map_keys": _map_keys,
+    "map_values": _map_values,
 }

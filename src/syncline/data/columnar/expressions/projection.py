@@ -15,8 +15,7 @@ import pyarrow as pa
 
 from syncline.data.columnar import block
 from syncline.data.columnar.expressions.expr import EvaluationContext, Expr
-from syncline.data.columnar.expressions.kernels import Value, one_chunk
-from syncline.data.columnar.expressions.operations import ATOM
+from syncline.data.columnar.expressions.operations import ATOM, Value, one_chunk
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -76,6 +76,20 @@ def groups(table: pa.Table, keys: str | Sequence[str]) -> Groups:
     return Groups(keys_found, found.order[moved], offsets)
 
 
+def last_of_each(table: pa.Table, column: str, share: float) -> np.ndarray:
+    """Mark the last rows of each value of a column, `share` of them rounded down.
+
+    Returns:
+        bool `(rows,)`.
+    """
+    found = groups(table, column)
+    sizes = np.diff(found.offsets)
+    first_marked = found.offsets[:-1] + sizes - (sizes * share).astype(np.int64)
+    marks = np.empty(table.num_rows, bool)
+    marks[found.order] = np.arange(table.num_rows) >= np.repeat(first_marked, sizes)
+    return marks
+
+
 def measure(
     table: pa.Table, names: Sequence[str], measures: Sequence[Measure], *, with_rows: bool
 ) -> tuple[Groups, list[pa.ChunkedArray]]:
@@ -143,3 +157,15 @@ def _without_repeats(
         if wish not in distinct:
             distinct.append(wish)
     return distinct
+
+
+def distinct(table: pa.Table, keys: str | Sequence[str] | None = None) -> pa.Table:
+    """The first row of each combination of the keys' values, in the order of the rows; all columns
+    are keys if None.
+    """
+    names = table.column_names if keys is None else key_columns.names_of(keys)
+    if not names:
+        return table
+    rows = pa.chunked_array([pa.array(np.arange(table.num_rows))])
+    _, (first,) = measure(table, names, [(rows, "min", None)], with_rows=False)
+    return blocks.take(table, np.sort(first.to_numpy()))

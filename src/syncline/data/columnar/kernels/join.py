@@ -185,3 +185,28 @@ def _renames(
             f"(now {left_suffix!r} and {right_suffix!r}), or rename a column before"
         )
     return renames
+
+
+def zip_tables(left: pa.Table, right: pa.Table) -> pa.Table:
+    """The columns of both; a column of the right whose name is taken gets `_1`, or the next number
+    that is free.
+
+    ValueError where they have different numbers of rows.
+    """
+    if left.num_rows != right.num_rows:
+        raise ValueError(
+            f"zip puts tables of equally many rows side by side, but these have {left.num_rows} and {right.num_rows} rows"
+        )
+    columns = dict(zip(left.column_names, left.columns, strict=True))
+    for name, column in zip(right.column_names, right.columns, strict=True):
+        columns[free_name(name, columns)] = column
+    return blocks.from_columns(columns, left.num_rows)
+
+
+def free_name(name: str, taken: Sequence[str] | dict[str, pa.ChunkedArray], first: int = 1) -> str:
+    """The name, or with the first suffix `_1`, `_2`, … that makes it one that is not taken."""
+    number, free = first, name
+    while free in taken:
+        free = f"{name}_{number}"
+        number += 1
+    return free

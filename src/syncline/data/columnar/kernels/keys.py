@@ -7,9 +7,12 @@ in a TypeError with the type.
 
 from __future__ import annotations
 
+import decimal
+import hashlib
 from collections.abc import Sequence
 from typing import Any, Literal
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -85,3 +88,141 @@ def same_floats(column: pa.ChunkedArray) -> pa.ChunkedArray:
         if pc.any(pc.is_nan(unsigned)).as_py()
         else unsigned
     )
+
+
+# -- hashes
+
+_NULL_HASH = np.uint64(0x9E3779B97F4A7C15)
+_COMBINE = np.uint64(0x9FB21C651E98DF25)
+_FIRST, _SECOND = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
+_WORD = 8
+# Longer strings are hashed one by one: their words would make for many passes over few rows.
+_LONGEST_IN_WORDS = 128
+_MICROSECONDS = {"s": (1_000_000, 1), "ms": (1000, 1), "us": (1, 1), "ns": (1, 1000)}
+
+
+def row_hashes(table: pa.Table, names: list[str]) -> np.ndarray:
+    """Hashes of the rows by the named columns: uint64 `(rows,)`. TypeError for a column that cannot
+    be a key.
+    """
+    columns = key_table(table, names, "partition by")
+    hashes = np.zeros(table.num_rows, np.uint64)
+    for column in columns.columns:
+        hashes = _mixed(hashes * _COMBINE + _column_hashes(column.combine_chunks()))
+    return hashes
+
+
+def _column_hashes(array: pa.Array) -> np.ndarray:
+    if pa.types.is_null(array.type):
+        return np.full(len(array), _NULL_HASH)
+    hashes = _value_hashes(array)
+    if array.null_count:
+        hashes[array.is_null().to_numpy(zero_copy_only=False)] = _NULL_HASH
+    return hashes
+
+
+def _value_hashes(array: pa.Array) -> np.ndarray:
+    """Hashes of values; those of nulls are undefined."""
+    type_ = array.type
+    if pa.types.is_boolean(type_):
+        return _mixed(array.fill_null(False).to_numpy(zero_copy_only=False).astype(np.uint64))
+    if pa.types.is_integer(type_):
+        return _mixed(_numbers(array, 0).astype(np.int64, copy=False).view(np.uint64))
+    if pa.types.is_floating(type_):
+        return _float_hashes(_numbers(array, 0.0).astype(np.float64, copy=False))
+    if pa.types.is_decimal(type_):
+        return _decimal_hashes(array)
+    if pa.types.is_temporal(type_):
+        return _mixed(_microseconds(array).view(np.uint64))
+    return _bytes_hashes(array.cast(pa.large_binary()))
+
+
+def _numbers(array: pa.Array, filler: Any) -> np.ndarray:
+    filled = array.fill_null(pa.scalar(filler, array.type)) if array.null_count else array
+    numbers: np.ndarray = filled.to_numpy(zero_copy_only=False)
+    return numbers
+
+
+def _float_hashes(values: np.ndarray) -> np.ndarray:
+    """Whole floats hash as the integers that they equal."""
+    whole = (np.abs(values) < 2.0**63) & (np.floor(values) == values)
+    bits = np.where(np.isnan(values), np.nan, values).view(np.uint64)
+    integers = np.where(whole, values, 0.0).astype(np.int64).view(np.uint64)
+    return _mixed(np.where(whole, integers, bits))
+
+
+def _decimal_hashes(array: pa.Array) -> np.ndarray:
+    """Decimals hash as the integer or float that they equal, whatever their scale; each distinct
+    value is looked at once.
+    """
+    encoded = array.dictionary_encode()
+    values = [
+        decimal.Decimal(0) if value is None else value for value in encoded.dictionary.to_pylist()
+    ]
+    distinct: np.ndarray = np.array(
+        [_decimal_hash(value) for value in values or [decimal.Decimal(0)]], dtype=np.uint64
+    )
+    hashes: np.ndarray = distinct[_numbers(encoded.indices, 0)]
+    return hashes
+
+
+def _decimal_hash(value: decimal.Decimal) -> int:
+    whole = int(value)
+    if value == whole and -(2**63) <= whole < 2**63:
+        return int(_mixed(np.array([whole], np.int64).view(np.uint64))[0])
+    return int(_float_hashes(np.array([float(value)]))[0])
+
+
+def _microseconds(array: pa.Array) -> np.ndarray:
+    """Dates, times and durations on one scale: equal points in time have equal numbers."""
+    if pa.types.is_date(array.type):
+        array = array.cast(pa.timestamp("ms"))
+    factor, divisor = _MICROSECONDS[array.type.unit]
+    counts = _numbers(
+        array.view(pa.int32() if array.type.bit_width == 32 else pa.int64()), 0
+    ).astype(np.int64)
+    return counts * factor // divisor
+
+
+def _bytes_hashes(array: pa.LargeBinaryArray) -> np.ndarray:
+    """Hashes of byte strings, eight bytes of every row at a time."""
+    offsets = (
+        np.frombuffer(array.buffers()[1], np.int64)[array.offset : array.offset + len(array) + 1]
+        if len(array)
+        else np.zeros(1, np.int64)
+    )
+    starts, lengths = offsets[:-1], np.diff(offsets)
+    hashes = _mixed(lengths.astype(np.uint64))
+    if not len(array) or offsets[-1] == offsets[0]:
+        return hashes
+    content = np.frombuffer(array.buffers()[2], np.uint8)[offsets[0] : offsets[-1]]
+    starts = starts - offsets[0]
+    padded = np.concatenate([content, np.zeros(_WORD, np.uint8)])
+    # A word begins at every byte, so that a row's words are one indexing away wherever it starts.
+    words: np.ndarray = np.ndarray((len(content) + 1,), "<u8", padded, strides=(1,))
+    rows = np.flatnonzero((lengths > 0) & (lengths <= _LONGEST_IN_WORDS))
+    done = 0
+    while len(rows):
+        word = words[starts[rows] + done]
+        missing = np.maximum(done + _WORD - lengths[rows], 0).astype(np.uint64) * np.uint64(8)
+        word = (word << missing) >> missing
+        hashes[rows] = _mixed(hashes[rows] * _COMBINE + word)
+        done += _WORD
+        rows = rows[lengths[rows] > done]
+    for row in np.flatnonzero(lengths > _LONGEST_IN_WORDS).tolist():
+        digest = hashlib.blake2b(
+            content[starts[row] : starts[row] + lengths[row]].tobytes(), digest_size=8
+        ).digest()
+        hashes[row] = np.uint64(int.from_bytes(digest, "little"))
+    return hashes
+
+
+def _mixed(values: np.ndarray) -> np.ndarray:
+    """SplitMix64's finaliser: every bit of the input changes about half of the output's."""
+    values = values + _NULL_HASH
+    values ^= values >> np.uint64(30)
+    values *= _FIRST
+    values ^= values >> np.uint64(27)
+    values *= _SECOND
+    values ^= values >> np.uint64(31)
+    return values

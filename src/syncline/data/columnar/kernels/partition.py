@@ -13,8 +13,8 @@ import numpy as np
 import pyarrow as pa
 
 from syncline.data.columnar import block as blocks
-from syncline.data.columnar.kernels import hashing, sort
 from syncline.data.columnar.kernels import keys as key_columns
+from syncline.data.columnar.kernels import sort
 
 _SEED_BITS = 2**64 - 1
 
@@ -52,7 +52,7 @@ def by_hash(table: pa.Table, keys: str | Sequence[str], parts: int) -> Partition
     if parts == 1:
         key_columns.key_table(table, names, "partition by")
         return _whole(table)
-    return by_number(table, hashing.row_hashes(table, names) % np.uint64(parts), parts)
+    return by_number(table, key_columns.row_hashes(table, names) % np.uint64(parts), parts)
 
 
 def at_random(table: pa.Table, parts: int, seed: int | Sequence[int]) -> Partitioned:
@@ -101,6 +101,15 @@ def by_number(table: pa.Table, numbers: np.ndarray, parts: int) -> Partitioned:
     return Partitioned(
         blocks.take(table, np.argsort(small, kind="stable")) if table.num_columns else table,
         offsets,
+    )
+
+
+def permute(table: pa.Table, seed: int | Sequence[int]) -> pa.Table:
+    """The rows in random order, the same for the same seed in every process and version."""
+    if not table.num_columns:
+        return table
+    return blocks.take(
+        table, random_state(seed).permutation(table.num_rows).astype(np.int64, copy=False)
     )
 
 

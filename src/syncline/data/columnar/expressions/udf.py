@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from syncline.data.columnar import block
 from syncline.data.columnar.datatype import DataType, as_arrow
-from syncline.data.columnar.expressions import kernels
+from syncline.data.columnar.expressions import operations
 from syncline.data.columnar.expressions.expr import (
     EvaluationContext,
     Expr,
@@ -26,8 +26,7 @@ from syncline.data.columnar.expressions.expr import (
     UndeclaredTypeError,
     to_expr,
 )
-from syncline.data.columnar.expressions.kernels import Value
-from syncline.data.columnar.expressions.operations import ATOM
+from syncline.data.columnar.expressions.operations import ATOM, Value
 
 # The instances of user classes in this process, by the key of the call that describes them.
 _instances: dict[str, Any] = {}
@@ -196,7 +195,7 @@ def _expression_maker(
 def _argument(expr: Expr, value: Value) -> Any:
     if isinstance(expr, LiteralExpr):
         return expr.value
-    return value if isinstance(value, pa.Scalar) else kernels.one_chunk(value)
+    return value if isinstance(value, pa.Scalar) else operations.one_chunk(value)
 
 
 async def _awaited(awaitable: Any) -> Any:

@@ -1,10 +1,10 @@
-"""Aggregating over many blocks in three steps: `partial` of each block, `merge` of what they give,
+"""Aggregation over many blocks in three phases: `partial` for each block, `merge` of their results,
 `finalize`.
 
-Between the steps a group is one row: its keys and the states of all aggregators. Those tables may
-be concatenated, partitioned by the keys and merged in any grouping; their order is that of lists
-and of first appearances. Columnar aggregators share one pass over the keys; others are called group
-by group, and their accumulators travel as pickled objects.
+Between the phases a group is one row: its keys and the states of all aggregators. These tables can
+be concatenated, partitioned by the keys and merged in any grouping; their order is the order of
+lists and of first appearances. Columnar aggregators share one pass over the keys; others are called
+group by group, and their accumulators are pickled.
 """
 
 from __future__ import annotations
@@ -18,17 +18,16 @@ import pyarrow as pa
 
 from syncline.data.columnar import block as blocks
 from syncline.data.columnar import columns, schemas, tensors
-from syncline.data.columnar.aggregate.base import AggregateFn
-from syncline.data.columnar.aggregate.columnar import works_by_columns
-from syncline.data.columnar.kernels import combine, group, sort
+from syncline.data.columnar.aggregate.base import AggregateFn, works_by_columns
+from syncline.data.columnar.kernels import group, join, sort
 from syncline.data.columnar.kernels import keys as key_columns
 from syncline.data.columnar.kernels.group import Groups, Measure
 from syncline.data.columnar.schemas import SchemaMismatchError
 
 
 def check(schema: pa.Schema, keys: str | Sequence[str], aggregates: Sequence[AggregateFn]) -> None:
-    """UnknownColumnError for keys and columns that the schema lacks, TypeError or ValueError for
-    types that do not fit.
+    """Raise UnknownColumnError for keys and columns that the schema lacks, TypeError or ValueError
+    for wrong types.
     """
     partial(blocks.empty(schema), keys, aggregates)
 
@@ -36,8 +35,8 @@ def check(schema: pa.Schema, keys: str | Sequence[str], aggregates: Sequence[Agg
 def partial(
     table: pa.Table, keys: str | Sequence[str], aggregates: Sequence[AggregateFn]
 ) -> pa.Table:
-    """One row per group of the block: keys and states. Without keys all rows are one group; no rows
-    are no group.
+    """Return one row per group of the block: keys and states. Without keys all rows are one group;
+    no rows are no group.
     """
     names = key_columns.names_of(keys)
     if not table.num_columns and not table.num_rows:
@@ -45,7 +44,7 @@ def partial(
     schemas.require_columns(names, table.column_names)
     for aggregate in aggregates:
         aggregate.check(table.schema)
-    # One object per column, so that equal measures are recognised and computed once.
+    # One object per column, so that equal measures are computed once.
     inputs = {name: table.column(name) for aggregate in aggregates for name in aggregate.columns()}
     targets = [
         inputs[aggregate.columns()[0]] if aggregate.columns() else None for aggregate in aggregates
@@ -68,7 +67,7 @@ def partial(
 def merge(
     partials: Sequence[pa.Table], keys: str | Sequence[str], aggregates: Sequence[AggregateFn]
 ) -> pa.Table:
-    """Several tables of `partial` or `merge` as one, with each group once. SchemaMismatchError for
+    """Merge tables of `partial` or `merge` to one row per group. Raise SchemaMismatchError for
     columns of differing types.
     """
     try:
@@ -98,9 +97,10 @@ def merge(
 def finalize(
     table: pa.Table, keys: str | Sequence[str], aggregates: Sequence[AggregateFn]
 ) -> pa.Table:
-    """The keys and a column per aggregator, from what one `merge` gave, in order of the keys.
+    """Return the keys and a column per aggregator, in order of the keys, from the result of one
+    `merge`.
 
-    Without keys always one row, also where there were no rows: counts are 0, lists empty, other
+    Without keys there is always one row, even without input rows: counts are 0, lists empty, other
     results null.
     """
     names = key_columns.names_of(keys)
@@ -108,8 +108,8 @@ def finalize(
         name: table.column(name) for name in names if name in table.column_names
     }
     for index, aggregate in enumerate(aggregates):
-        # The second of two results with one name gets `_2`.
-        name = combine.free_name(aggregate.name, results, first=2)
+        # The second of two results with one name gets the suffix `_2`.
+        name = join.free_name(aggregate.name, results, first=2)
         if not names and not table.num_rows:
             results[name] = _of_nothing(name, aggregate)
         elif table.num_columns:
@@ -121,7 +121,7 @@ def finalize(
 def aggregate(
     table: pa.Table, keys: str | Sequence[str], aggregates: Sequence[AggregateFn]
 ) -> pa.Table:
-    """All steps at once, for rows that lie in one table."""
+    """Run all phases for rows in one table."""
     return finalize(partial(table, keys, aggregates), keys, aggregates)
 
 
@@ -131,7 +131,7 @@ def _measure(
     measures: list[list[Measure]],
     aggregates: Sequence[AggregateFn],
 ) -> tuple[Groups, list[list[pa.ChunkedArray]]]:
-    """The groups, and each aggregator's measures of them."""
+    """Return the groups, and the measures of each aggregator."""
     with_rows = any(not works_by_columns(a) or a.needs_rows for a in aggregates)
     groups, measured = group.measure(
         table, names, [measure for own in measures for measure in own], with_rows=with_rows
@@ -149,7 +149,9 @@ def _accumulated(aggregate: AggregateFn, table: pa.Table, groups: Groups) -> pa.
 
 
 def _key_values(groups: Groups) -> list[Any]:
-    """What `init` gets: the value of a single key, a tuple of several, None without keys."""
+    """Return the arguments of `init`: the value of a single key, a tuple of several, None without
+    keys.
+    """
     lists = [
         [value for chunk in column.chunks for value in columns.to_pylist(chunk)]
         for column in groups.keys.columns
@@ -188,7 +190,7 @@ def _of_nothing(name: str, aggregate: AggregateFn) -> pa.Array:
 
 
 def _plain(value: Any) -> Any:
-    """What programs return as results, in types that columns are made of."""
+    """Convert a result to a type that columns can hold."""
     if isinstance(value, pa.Scalar):
         return value.as_py()
     if isinstance(value, np.generic):
