@@ -382,7 +382,7 @@ def test_one_run_that_cannot_be_summed_up_hides_no_other(tmp_path: Path) -> None
     run_index.refresh()
     rows = {row.directory: row.summary for row in run_index.select_fresh(Query()).rows}
     assert {name: summary.state for name, summary in rows.items() if summary is not None} == {
-        "a": "unreadable_summary",
+        "a": "unreadable",
         "b": "finished",
     }
 

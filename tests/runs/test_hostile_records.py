@@ -114,7 +114,7 @@ def test_nothing_is_read_behind_a_line_without_end(
     reader = LineReader(LocalDirectory(tmp_path), "x.jsonl")
     assert (reader.read(), reader.is_full) == ([{"a": 1}], True)
     run = runs.open(made(tmp_path, events='{"event": "' + "x" * 1_000))
-    assert run.problems == ["what comes after the limits of events.jsonl"]
+    assert run.problems == ["the part of events.jsonl beyond the size limit"]
 
 
 def test_a_line_of_a_log_that_never_ends_comes_in_parts(
@@ -212,7 +212,7 @@ def test_a_record_that_nests_too_deeply_cannot_be_read(tmp_path: Path) -> None:
     directory = made(
         tmp_path / "a", DESCRIBED.replace('"config": {}', '"config": ' + "[" * 900 + "]" * 900)
     )
-    with pytest.raises(ValueError, match=r"no run\.json that can be read"):
+    with pytest.raises(ValueError, match=r"no readable run\.json"):
         runs.open(directory)
 
 
@@ -257,7 +257,7 @@ def test_a_record_that_is_larger_than_any_is_not_read_for_a_summary(tmp_path: Pa
         file.truncate(LARGEST_OBJECT + 1)
     summary = summarize_run(open_directory(directory))
     assert summary.state == "unreadable"
-    assert "larger than those of syncline can be" in (summary.error or "")
+    assert "larger than records of syncline can be" in (summary.error or "")
     assert runs.open(directory).environment == {"hostname": "another"}
 
 
@@ -266,18 +266,18 @@ def test_a_directory_that_is_closed_hides_no_other_run(
 ) -> None:
     for name in ("a", "closed"):
         made(tmp_path / name)
-    facts = LocalDirectory.facts
+    facts = LocalDirectory.file_info
 
     def refused(self: LocalDirectory, name: str) -> FileInfo | None:
         if name.startswith("closed/"):
             raise PermissionError(13, "Permission denied")
         return facts(self, name)
 
-    monkeypatch.setattr(LocalDirectory, "facts", refused)
+    monkeypatch.setattr(LocalDirectory, "file_info", refused)
     assert [name for name, _ in list_run_names(LocalDirectory(tmp_path))] == ["a"]
     monkeypatch.setattr(
         LocalDirectory,
-        "facts",
+        "file_info",
         lambda self, name: (_ for _ in ()).throw(PermissionError(13, "Permission denied")),
     )
     assert run_list.summarize_run(open_directory(tmp_path / "closed")).state == "unreadable"
@@ -333,7 +333,7 @@ def test_a_place_that_becomes_a_link_is_not_followed(tmp_path: Path) -> None:
     assert run.read_range("logs/rank-0.log", 0) == b"storage/run"
     (tmp_path / "storage" / "run").rename(tmp_path / "before")
     (tmp_path / "storage" / "run").symlink_to(tmp_path / "secret")
-    for use in (run.facts, run.read, lambda name: run.read_range(name, 0)):
+    for use in (run.file_info, run.read, lambda name: run.read_range(name, 0)):
         with pytest.raises(ValueError, match="symbolic link"):
             use("logs/rank-0.log")
     assert run.file_names("logs") == []

@@ -43,7 +43,7 @@ class Objects(StorageDirectory):
     def __init__(self) -> None:
         self.objects: dict[str, bytes] = {}
 
-    def below(self, name):
+    def subdirectory(self, name):
         raise NotImplementedError
 
     def directory_names(self):
@@ -54,7 +54,7 @@ class Objects(StorageDirectory):
         rests = [each.removeprefix(start) for each in list(self.objects) if each.startswith(start)]
         return sorted(rest for rest in rests if "/" not in rest)
 
-    def facts(self, name):
+    def file_info(self, name):
         data = self.objects.get(name)
         return None if data is None else FileInfo(len(data), 0.0)
 
@@ -67,7 +67,7 @@ class Objects(StorageDirectory):
     def remove(self, name):
         del self.objects[name]
 
-    def missing(self):
+    def missing_directories(self):
         return []
 
     def remove_if_empty(self):

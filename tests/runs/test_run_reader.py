@@ -98,10 +98,10 @@ def test_a_program_that_is_gone_left_a_killed_run(tmp_path) -> None:
 
 
 def test_no_run_and_later_formats_are_refused(tmp_path) -> None:
-    with pytest.raises(ValueError, match=r"holds no run\.json"):
+    with pytest.raises(ValueError, match=r"no readable run\.json"):
         runs.open(tmp_path)
     (tmp_path / "run.json").write_text(json.dumps({"format": FORMAT + 1}))
-    with pytest.raises(ValueError, match="use a newer one"):
+    with pytest.raises(ValueError, match="use a newer version"):
         runs.open(tmp_path)
 
 

@@ -7,9 +7,13 @@ import os
 import pytest
 
 from syncline.runs import run_storage
-from syncline.runs.remote import RemoteDirectory
 from syncline.runs.run_list import list_run_names
-from syncline.runs.run_storage import LocalDirectory, checked_file_name, open_directory
+from syncline.runs.run_storage import (
+    LocalDirectory,
+    RemoteDirectory,
+    checked_file_name,
+    open_directory,
+)
 
 
 @pytest.fixture(params=["local", "arrow"])
@@ -45,7 +49,7 @@ def test_files_are_listed_and_read_in_parts(made) -> None:
 )
 def test_no_name_leads_out(made, name: str) -> None:
     for use in (
-        made.facts,
+        made.file_info,
         made.subdirectory,
         made.file_names,
         made.read,
@@ -128,6 +132,6 @@ def test_places_of_paths_and_uris(tmp_path) -> None:
 
 @pytest.mark.parametrize("name", ["", ".", "..", "a/b", "a\\b", "a\0"])
 def test_one_name_and_no_more(name: str) -> None:
-    with pytest.raises(ValueError, match="no name"):
+    with pytest.raises(ValueError, match="not a file name"):
         checked_file_name(name)
     assert checked_file_name("a b") == "a b"

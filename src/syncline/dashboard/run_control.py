@@ -7,15 +7,22 @@ Used by pages and commands; independent of the web framework.
 
 from __future__ import annotations
 
-import importlib
+import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import syncline
 from syncline import settings
 from syncline.core import api, control
 from syncline.core.control import ActionFailed, Program, ProgramUnreachable
+from syncline.core.lifecycle import ensure_engine
+from syncline.exceptions import GetTimeoutError, RayActorError, RayTaskError
 from syncline.runs import Run
+from syncline.runs.discovery import RUN_ACTOR_NAMESPACE, run_actor_name
+from syncline.storage.filesystem import join, resolve
+
+logger = logging.getLogger("syncline")
 
 __all__ = ["ActionFailed", "LiveRun", "ProgramUnreachable", "reach"]
 
@@ -94,10 +101,7 @@ def reach(run: Run, address: str | None = None) -> LiveRun | None:
         )
     if address is None and settings.address() is None and not api.is_initialized():
         return None
-    # Loads much, which who looks at this machine alone does not need.
-    ask: Ask | None = importlib.import_module("syncline.dashboard.cluster_runs").asking(
-        run.path, address
-    )
+    ask = _ask_on_cluster(run.path, address)
     return None if ask is None else LiveRun(ask)
 
 
@@ -136,3 +140,62 @@ def _same_place(place: str, path: str) -> bool:
             return place == whole
         return place.strip("/") in (whole, whole.partition("/")[2])
     return place == path or os.path.realpath(place) == os.path.realpath(path)
+
+
+def _ask_on_cluster(path: str, address: str | None) -> Ask | None:
+    """Return a function that sends requests to a run on a cluster; None if no cluster is reachable
+    or the run is not running on it.
+
+    Connects this process to the cluster at `address`, by default that of the environment, unless it
+    is connected already.
+    """
+    if not _connected(address):
+        return None
+    parent, _, name = path.rstrip("/").rpartition("/")
+    try:
+        filesystem, storage_path = resolve(parent or "/")
+        actor_name = run_actor_name(filesystem.type_name, join(storage_path, name), name)
+        actor = api.get_actor(actor_name, RUN_ACTOR_NAMESPACE)
+    except ValueError:
+        return None
+
+    def ask(action: str, arguments: Mapping[str, Any], timeout_s: float) -> Any:
+        try:
+            return api.get(actor.ask.remote(action, dict(arguments)), timeout=timeout_s)
+        except RayTaskError as error:
+            raise ActionFailed(str(error.cause or error), type(error.cause).__name__) from error
+        except RayActorError as error:
+            raise ProgramUnreachable(
+                f"The run {name!r} is no longer running on the cluster: {error}"
+            ) from error
+        except GetTimeoutError:
+            raise ProgramUnreachable(
+                f"The run {name!r} did not answer within {timeout_s:g} s: its controller is busy or "
+                "disconnected."
+            ) from None
+
+    return ask
+
+
+def _connected(address: str | None) -> bool:
+    if not api.is_initialized():
+        address = address or settings.address()
+        if address is None:
+            return False
+        try:
+            syncline.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
+        except (
+            ConnectionError,
+            TimeoutError,
+            ModuleNotFoundError,
+            RuntimeError,
+            ValueError,
+            OSError,
+        ) as error:
+            logger.warning(
+                "Cannot reach the cluster at %s, so its runs cannot be inspected: %s",
+                address,
+                error,
+            )
+            return False
+    return ensure_engine().outlives_driver

@@ -26,7 +26,7 @@ PAGE_ROWS = 50
 FRESH_S = 1.5
 """Seconds for which the summary of a running run is valid."""
 PATIENCE_S = 15.0
-"""Seconds for which the summary of an unreadable_summary run is valid; it may be partially written."""
+"""Seconds for which the summary of an unreadable run is valid; it may be partially written."""
 COST_FACTOR = 20.0
 """A summary is valid for this multiple of the time that it took, in addition; this bounds the share
 of time that one record can consume.
@@ -91,7 +91,7 @@ class Row:
         return (
             age_s > FRESH_S
             if self.summary.state == "running"
-            else self.summary.state == "unreadable_summary" and age_s > PATIENCE_S
+            else self.summary.state == "unreadable" and age_s > PATIENCE_S
         )
 
 

@@ -1,6 +1,6 @@
-"""Registry of the dashboards that this user runs on this machine.
+"""Discovery of the dashboards of this user on this machine, and of the actors that control runs.
 
-`fit()` uses it to print the address of the page that shows the run. Each dashboard writes a file
+`fit()` uses the dashboards to print the address of the page that shows the run. Each dashboard writes a file
 with its address and storage paths into a directory of the user (mode 0700) and holds a lock on the
 file. The operating system releases the lock when the process ends, so an unlocked file belongs to a
 dead dashboard and may be removed. The directory also holds the shared access token; it is not part
@@ -10,6 +10,7 @@ of the announcement.
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import json
 import os
 import secrets
@@ -21,6 +22,8 @@ from urllib.parse import quote
 
 from syncline import settings
 
+RUN_ACTOR_NAMESPACE = "syncline"
+"""Namespace of the actors that control runs, whatever namespace the program uses."""
 _TOKEN_FILE = "token"
 _held: dict[int, Path] = {}  # descriptor of each lock that this process holds -> its file
 
@@ -212,3 +215,19 @@ def _same(path: str, other: str) -> bool:
         and "://" not in other
         and os.path.realpath(path) == os.path.realpath(other)
     )
+
+
+def run_actor_name(filesystem_type: str, path: str, name: str) -> str:
+    """Return the name of the actor that controls a run: unique among runs with the same name.
+
+    Args:
+        filesystem_type: `type_name` of the filesystem of the run directory.
+        path: Run directory, a path on this filesystem.
+        name: Name of the run.
+    """
+    return f"train:{storage_digest(filesystem_type, path)}:{name}"
+
+
+def storage_digest(filesystem_type: str, path: str) -> str:
+    """Return the digest of a run directory that is part of the names of its actors."""
+    return hashlib.blake2b(f"{filesystem_type}:{path}".encode(), digest_size=8).hexdigest()

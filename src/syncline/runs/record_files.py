@@ -15,12 +15,12 @@ from __future__ import annotations
 import logging
 import os
 import threading
-import uuid
 import zlib
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Protocol
+
+from syncline.storage.filesystem import write_local
 
 
 class Files(Protocol):
@@ -61,20 +61,8 @@ class LocalFiles:
             return None
 
     def write(self, name: str, data: bytes) -> None:
-        """Write a temporary file to the disk and rename it."""
-        path = os.path.join(self._directory, name)
-        os.makedirs(os.path.dirname(path), exist_ok=True)
-        temporary = os.path.join(os.path.dirname(path), f".tmp-{uuid.uuid4().hex}")
-        try:
-            with open(temporary, "wb") as file:
-                file.write(data)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(temporary, path)
-        except BaseException:  # on a full disk a partial file would use up the remaining space
-            with suppress(OSError):
-                os.unlink(temporary)
-            raise
+        """Replace a file atomically and durably."""
+        write_local(os.path.join(self._directory, name), data)
 
 
 SEALED_BYTES = 1024**2

@@ -63,7 +63,7 @@ class RunSummary:
     path: str
     """Directory or URI of the run."""
     state: str
-    """running, finished, errored, failed, aborted, killed, or unreadable_summary."""
+    """running, finished, errored, failed, aborted, killed, or unreadable."""
     started: float | None
     """Time of the last start, in seconds since the epoch."""
     ended: float | None
@@ -159,7 +159,7 @@ def find_run(name: str | None, storage: StorageDirectory) -> StorageDirectory:
 
 def summarize_run(run: StorageDirectory) -> RunSummary:
     """Return the summary of the run in a directory. The summary of a damaged record has the state
-    `unreadable_summary` and the reason as its error. Its size is bounded whatever the record contains.
+    `unreadable` and the reason as its error. Its size is bounded whatever the record contains.
     """
     name = run.name
     try:
@@ -219,7 +219,7 @@ def unreadable_summary(run: StorageDirectory, reason: str) -> RunSummary:
     return RunSummary(
         name=run.name,
         path=run.path,
-        state="unreadable_summary",
+        state="unreadable",
         started=_modified(run, RUN_FILE),
         ended=None,
         last_activity=None,

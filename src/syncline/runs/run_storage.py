@@ -1,78 +1,85 @@
-"""`StorageDirectory`: a directory somewhere, as those who look at runs see it. `place(path)` gives the one of
-a path or URI.
+"""`StorageDirectory`: read access to a directory, local or remote, for displaying records.
+`open_directory(path)` opens a path or URI.
 
-Everything that shows records reads through this. A record may come from anybody, so on this machine
-no symbolic link is followed below the directory that the user named, only regular files are read (a
-pipe would never end), no name leads out of it, and what is read or listed at once has a limit.
-Directories are opened one in the other, from the one that was named: a path would be looked up anew
-at each use, and whoever may write there could put a link into it between the check and the use.
+Records are untrusted. In local directories no symbolic link is followed below the directory that
+the user named, only regular files are read (a pipe would block), no name leads out, and sizes of
+reads and listings are limited. Directories are opened relative to one another, starting at the
+named one: with plain paths, an attacker could replace a directory by a link between check and use.
 """
 
 from __future__ import annotations
 
+import copy
 import errno
-import importlib
 import itertools
 import os
+import posixpath
 import stat
-import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from syncline import settings
+from syncline.runs.secrets import masked_text
+from syncline.storage import filesystem as storage
+
+if TYPE_CHECKING:
+    from pyarrow.fs import FileInfo as ArrowFileInfo
 
 MAX_READ_BYTES = 64 * 1024**2
-"""Bytes that one call reads at most: no file of a record that syncline writes is larger, but logs
-may be.
-"""
+"""Maximum bytes of one read. Files of records are smaller, except logs."""
 MAX_ENTRIES = 100_000
-"""Of larger directories only so many are listed, whichever the system names first."""
+"""Maximum entries listed of a directory, in the order of the system."""
 _OPEN_DIRECTORY = os.O_DIRECTORY | os.O_CLOEXEC
-_ONLY_PASSING = getattr(os, "O_PATH", os.O_RDONLY)
+_TRAVERSE_ONLY = getattr(os, "O_PATH", os.O_RDONLY)
 
 
 @dataclass(frozen=True)
 class FileInfo:
-    """What is known of a file without reading it."""
+    """Metadata of a file."""
 
     size: int
-    """Bytes."""
+    """Size in bytes."""
     modified: float
-    """Seconds since the epoch."""
+    """Modification time in seconds since the epoch."""
     identity: int = 0
-    """Tells a file from one that has taken its name; 0 where that is not known."""
+    """Inode number, which changes if the file is replaced; 0 if unknown."""
 
 
 def checked_file_name(name: str) -> str:
-    """`name`, if it is one name below a directory and no more. ValueError for anything that could
-    lead elsewhere.
-    """
+    """Return `name` if it is a plain file name; ValueError for anything that could lead elsewhere."""
     if not name or name in (".", "..") or "/" in name or "\\" in name or "\0" in name:
-        raise ValueError(
-            f"{name!r} is no name of something in a directory: give one name, without slashes"
-        )
+        raise ValueError(f"{name!r} is not a file name: pass a single name without slashes")
     return name
 
 
+def checked_parts(name: str, directory: str) -> list[str]:
+    """Return the parts of a relative path; ValueError if it leads out of the directory."""
+    parts = name.split("/")
+    if "\0" in name or any(part in ("", ".", "..") for part in parts):
+        raise ValueError(f"{name!r} leads out of {directory}: pass a name below it, without '..'")
+    return parts
+
+
 class SymbolicLinkError(ValueError):
-    """A name leads through a symbolic link."""
+    """A path contains a symbolic link."""
 
 
 class StorageDirectory(ABC):
-    """A directory somewhere that can be listed and read. Implementations raise OSError for what
-    cannot be read, written or removed; names may contain `/`, and ValueError says of one that it
-    leads out of the directory.
+    """A directory that can be listed and read. Methods raise OSError if something cannot be read,
+    written or removed. Names may contain `/`; names that lead out of the directory raise
+    ValueError.
     """
 
     path: str
-    """As the user would name it."""
+    """Path or URI for display."""
 
     @property
     def name(self) -> str:
-        """The last part of its path."""
+        """Last part of the path."""
         return os.path.basename(
             self.path.partition("?")[0] if self.local_path is None else self.path
         )
@@ -80,77 +87,71 @@ class StorageDirectory(ABC):
     @property
     @abstractmethod
     def local_path(self) -> str | None:
-        """The directory, where it is one of this machine."""
+        """Local path; None for a remote directory."""
 
     @abstractmethod
     def subdirectory(self, name: str) -> StorageDirectory:
-        """The directory of that name in this one, whether or not there is one."""
+        """Return a subdirectory, which need not exist."""
 
     @abstractmethod
     def directory_names(self) -> list[str]:
-        """Names of the directories in this one; none where there is no such directory."""
+        """Return the names of the subdirectories; empty if the directory does not exist."""
 
     @abstractmethod
     def file_names(self, name: str) -> list[str]:
-        """Names of the files in the directory `name` of this one; none where there is no such
-        directory.
-        """
+        """Return the names of the files in subdirectory `name`; empty if it does not exist."""
 
     @abstractmethod
     def file_info(self, name: str) -> FileInfo | None:
-        """Of a file; None if there is none."""
+        """Return the metadata of a file; None if it does not exist."""
 
     @abstractmethod
     def read_range(self, name: str, offset: int, limit_bytes: int = MAX_READ_BYTES) -> bytes:
-        """What the file holds from a byte on, at most so much; nothing if there is no file."""
+        """Return up to `limit_bytes` of a file from `offset`; b"" if it does not exist."""
 
     @abstractmethod
     def write(self, name: str, data: bytes) -> None:
-        """Write the whole file in place of what was there."""
+        """Replace a file."""
 
     @abstractmethod
     def remove(self, name: str) -> None:
-        """Remove the file."""
+        """Remove a file."""
 
     @abstractmethod
     def missing_directories(self) -> list[StorageDirectory]:
-        """The directories that writing here would make: this one and those above it that do not
-        exist, the innermost first.
-        """
+        """Return this directory and its parents as far as they do not exist, innermost first."""
 
     @abstractmethod
     def remove_if_empty(self) -> None:
-        """Remove the directory, unless something lies in it."""
+        """Remove the directory if it is empty."""
 
     def file_infos(self, name: str) -> dict[str, FileInfo]:
-        """Of every file in the directory `name` of this one; none where there is no such
-        directory.
-        """
+        """Return the metadata of all files in subdirectory `name`; empty if it does not exist."""
         below = f"{name}/" if name else ""
         found = {file: self.file_info(f"{below}{file}") for file in self.file_names(name)}
         return {file: facts for file, facts in found.items() if facts is not None}
 
     def read(self, name: str) -> bytes | None:
-        """Content of the file, as far as the limit goes; None if there is none."""
+        """Return the content of a file up to `MAX_READ_BYTES`; None if it does not exist."""
         return None if self.file_info(name) is None else self.read_range(name, 0)
 
     def size(self, name: str) -> int:
-        """Bytes of the file; 0 if there is none."""
+        """Return the size of a file; 0 if it does not exist."""
         facts = self.file_info(name)
         return 0 if facts is None else facts.size
 
     def modified(self, name: str) -> float | None:
-        """When the file was last written, in seconds since the epoch; None if there is none."""
+        """Return the modification time in seconds since the epoch; None if there is no file."""
         facts = self.file_info(name)
         return None if facts is None else facts.modified
 
 
 class LocalDirectory(StorageDirectory):
-    """A directory of this machine.
+    """A local directory.
 
     Args:
-        path: As the user named it: links in it are followed.
-        below: Names of directories from there on, in which they are not.
+        path: Path given by the user, in which links are followed.
+        below: Names of subdirectories below it, in which they are not.
     """
 
     def __init__(self, path: str | os.PathLike[str], below: Sequence[str] = ()) -> None:
@@ -160,21 +161,21 @@ class LocalDirectory(StorageDirectory):
 
     @property
     def local_path(self) -> str:
-        """The directory."""
+        """Path of the directory."""
         return self.path
 
     def subdirectory(self, name: str) -> LocalDirectory:
-        """The directory of that name in this one."""
+        """Return a subdirectory."""
         return LocalDirectory(self._named, (*self._below, *self._parts(name)))
 
     def directory_names(self) -> list[str]:
-        """Names of the directories in this one; links are none."""
+        """Return the names of the subdirectories, without links."""
         with self._entries("") as entries:
             return sorted(entry.name for entry in entries if entry.is_dir(follow_symlinks=False))
 
     def file_names(self, name: str) -> list[str]:
-        """Names of the files in the directory `name` of this one; links are none, and neither is
-        what has a name that is no text.
+        """Return the names of the regular files in subdirectory `name`, without links and names
+        that are not valid text.
         """
         with self._entries(name) as entries:
             return sorted(
@@ -184,19 +185,19 @@ class LocalDirectory(StorageDirectory):
             )
 
     def file_infos(self, name: str) -> dict[str, FileInfo]:
-        """Of every file in the directory `name` of this one."""
+        """Return the metadata of all files in subdirectory `name`."""
         found = {}
         with self._entries(name) as entries:
             for entry in entries:
                 try:
                     if entry.is_file(follow_symlinks=False) and _is_text(entry.name):
                         found[entry.name] = _file_info(entry.stat(follow_symlinks=False))
-                except FileNotFoundError:  # it was taken away just now
+                except FileNotFoundError:  # removed since
                     continue
         return dict(sorted(found.items()))
 
     def file_info(self, name: str) -> FileInfo | None:
-        """Of a file."""
+        """Return the metadata of a regular file."""
         *above, last = self._parts(name)
         try:
             with self._opened(above) as directory:
@@ -206,7 +207,7 @@ class LocalDirectory(StorageDirectory):
         return _file_info(found) if stat.S_ISREG(found.st_mode) else None
 
     def read_range(self, name: str, offset: int, limit_bytes: int = MAX_READ_BYTES) -> bytes:
-        """What the file holds from a byte on."""
+        """Return part of a regular file."""
         *above, last = self._parts(name)
         flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
         try:
@@ -225,25 +226,15 @@ class LocalDirectory(StorageDirectory):
             return file.read(limit_bytes)
 
     def write(self, name: str, data: bytes) -> None:
-        """Write the whole file beside its place, and rename it there."""
-        path = os.path.join(self.path, *self._parts(name))
-        os.makedirs(os.path.dirname(path), exist_ok=True)
-        temporary = os.path.join(os.path.dirname(path), f".tmp-{uuid.uuid4().hex}")
-        try:
-            with open(temporary, "wb") as file:
-                file.write(data)
-            os.replace(temporary, path)
-        except BaseException:
-            with suppress(OSError):
-                os.unlink(temporary)
-            raise
+        """Replace a file atomically."""
+        storage.write_local(os.path.join(self.path, *self._parts(name)), data, durable=False)
 
     def remove(self, name: str) -> None:
-        """Remove the file."""
+        """Remove a file."""
         os.remove(os.path.join(self.path, *self._parts(name)))
 
     def missing_directories(self) -> list[StorageDirectory]:
-        """The directories that writing here would make."""
+        """Return the directories that writing here would create."""
         above = [Path(self.path), *Path(self.path).parents]
         return [
             LocalDirectory(path)
@@ -251,7 +242,7 @@ class LocalDirectory(StorageDirectory):
         ]
 
     def remove_if_empty(self) -> None:
-        """Remove the directory, unless something lies in it."""
+        """Remove the directory if it is empty."""
         try:
             os.rmdir(self.path)
         except OSError as error:
@@ -259,27 +250,17 @@ class LocalDirectory(StorageDirectory):
                 raise
 
     def _parts(self, name: str) -> list[str]:
-        """The names of directories on the way to what has that name below this directory, and its
-        own.
-        """
-        parts = name.split("/")
-        if "\0" in name or any(part in ("", ".", "..") for part in parts):
-            raise ValueError(
-                f"{name!r} leads out of {self.path}: give a name below it, without '..'"
-            )
-        return parts
+        return checked_parts(name, self.path)
 
     @contextmanager
-    def _opened(self, parts: Sequence[str], mode: int = _ONLY_PASSING) -> Iterator[int]:
-        """A directory below this one, open. FileNotFoundError and NotADirectoryError as it is;
-        ValueError for a link on the way.
-        """
+    def _opened(self, parts: Sequence[str], mode: int = _TRAVERSE_ONLY) -> Iterator[int]:
+        """Open a subdirectory; SymbolicLinkError if its path contains a link."""
         names = (*self._below, *parts)
-        descriptor = os.open(self._named, (_ONLY_PASSING if names else mode) | _OPEN_DIRECTORY)
+        descriptor = os.open(self._named, (_TRAVERSE_ONLY if names else mode) | _OPEN_DIRECTORY)
         try:
             for number, name in enumerate(names, start=1):
                 inner = self._open_in(
-                    descriptor, name, mode if number == len(names) else _ONLY_PASSING
+                    descriptor, name, mode if number == len(names) else _TRAVERSE_ONLY
                 )
                 os.close(descriptor)
                 descriptor = inner
@@ -295,13 +276,14 @@ class LocalDirectory(StorageDirectory):
                 os.stat(name, dir_fd=directory, follow_symlinks=False).st_mode
             ):
                 raise SymbolicLinkError(
-                    f"{name!r} of {self.path} is a symbolic link, which may lead anywhere, so nothing below it is shown"
+                    f"{name!r} in {self.path} is a symbolic link. Links may lead anywhere, so they are "
+                    "not followed."
                 ) from error
             raise
 
     @contextmanager
     def _entries(self, name: str) -> Iterator[Iterable[os.DirEntry[str]]]:
-        """What is in a directory; nothing where there is none."""
+        """Iterate over the entries of a directory; empty if it does not exist."""
         with ExitStack() as stack:
             try:
                 descriptor = stack.enter_context(
@@ -314,8 +296,101 @@ class LocalDirectory(StorageDirectory):
             yield itertools.islice(entries, MAX_ENTRIES)
 
 
+class RemoteDirectory(StorageDirectory):
+    """A directory on a filesystem that pyarrow finds by its URI. The query of the URI contains
+    options of the filesystem, such as `endpoint_override`. ValueError if pyarrow finds none.
+    """
+
+    def __init__(self, uri: str) -> None:
+        directory, mark, options = uri.partition("?")
+        # The URI is displayed and may contain keys.
+        self.path = masked_text(directory.rstrip("/") + mark + options)
+        self._filesystem, self._directory = storage.resolve(uri)
+
+    @property
+    def local_path(self) -> None:
+        """None: the files are remote."""
+        return
+
+    def subdirectory(self, name: str) -> RemoteDirectory:
+        """Return a subdirectory."""
+        found = copy.copy(self)  # shares the connections
+        found._directory = self._inside(name)
+        directory, mark, options = self.path.partition("?")
+        found.path = f"{directory}/{name}{mark}{options}"
+        return found
+
+    def directory_names(self) -> list[str]:
+        """Return the names of the subdirectories."""
+        return self._entries("", is_file=False)
+
+    def file_names(self, name: str) -> list[str]:
+        """Return the names of the files in subdirectory `name`."""
+        return self._entries(name, is_file=True)
+
+    def file_info(self, name: str) -> FileInfo | None:
+        """Return the metadata of a file; the time is 0 if the object store does not know it."""
+        info = self._filesystem.get_file_info(self._inside(name))
+        return _arrow_file_info(info) if info.is_file else None
+
+    def file_infos(self, name: str) -> dict[str, FileInfo]:
+        """Return the metadata of all files in subdirectory `name`, with a single request."""
+        return {
+            info.base_name: _arrow_file_info(info) for info in self._listed(name) if info.is_file
+        }
+
+    def read_range(self, name: str, offset: int, limit_bytes: int = MAX_READ_BYTES) -> bytes:
+        """Return part of a file."""
+        try:
+            with self._filesystem.open_input_file(self._inside(name)) as file:
+                if offset >= file.size():
+                    return b""
+                file.seek(offset)
+                return bytes(file.read(limit_bytes))
+        except FileNotFoundError:
+            return b""
+
+    def write(self, name: str, data: bytes) -> None:
+        """Replace a file."""
+        storage.write_remote(self._filesystem, self._inside(name), data)
+
+    def remove(self, name: str) -> None:
+        """Remove a file."""
+        self._filesystem.delete_file(self._inside(name))
+
+    def missing_directories(self) -> list[StorageDirectory]:
+        """Return this directory if it does not exist; parents are created implicitly."""
+        kind = self._filesystem.get_file_info(self._directory).type
+        return [self] if kind == storage.arrow().FileType.NotFound else []
+
+    def remove_if_empty(self) -> None:
+        """Remove the directory if it is empty."""
+        if not self._filesystem.get_file_info(
+            storage.arrow().FileSelector(self._directory, allow_not_found=True)
+        ):
+            self._filesystem.delete_dir(self._directory)
+
+    def _inside(self, name: str) -> str:
+        if name:
+            checked_parts(name, self.path)
+        return posixpath.join(self._directory, name) if name else self._directory
+
+    def _entries(self, name: str, *, is_file: bool) -> list[str]:
+        return sorted(info.base_name for info in self._listed(name) if info.is_file is is_file)
+
+    def _listed(self, name: str) -> list[ArrowFileInfo]:
+        found: list[ArrowFileInfo] = self._filesystem.get_file_info(
+            storage.arrow().FileSelector(self._inside(name), allow_not_found=True)
+        )
+        return found
+
+
 def _file_info(found: os.stat_result) -> FileInfo:
     return FileInfo(found.st_size, found.st_mtime, found.st_ino)
+
+
+def _arrow_file_info(info: ArrowFileInfo) -> FileInfo:
+    return FileInfo(info.size or 0, info.mtime.timestamp() if info.mtime is not None else 0.0)
 
 
 def _is_text(name: str) -> bool:
@@ -327,15 +402,11 @@ def _is_text(name: str) -> bool:
 
 
 def open_directory(path: str | os.PathLike[str] | None = None) -> StorageDirectory:
-    """The directory at a path or URI; the storage path of this user without one.
+    """Return the directory at a path or URI; by default the user's storage path.
 
     Raises:
-        ValueError: A URI that pyarrow does not know.
+        ValueError: pyarrow does not support the URI.
     """
     text = os.fspath(path) if path is not None else settings.storage_path()
     text = text.removeprefix("file://")
-    if "://" not in text:
-        return LocalDirectory(text)
-    # pyarrow takes a third of a second to import.
-    remote: StorageDirectory = importlib.import_module("syncline.runs.remote").RemoteDirectory(text)
-    return remote
+    return RemoteDirectory(text) if "://" in text else LocalDirectory(text)

@@ -129,7 +129,7 @@ class OpenRun:
         """Read what was added, unless that was done recently. Caller holds `lock`.
 
         Raises:
-            ValueError: The run no longer exists or its record is unreadable_summary.
+            ValueError: The run no longer exists or its record is unreadable.
             OSError: The directory cannot be read.
         """
         if clock() - self.refreshed >= FRESH_S:
@@ -147,7 +147,7 @@ class OpenRuns:
         """Return the run in a directory for one more visitor, who must call `leave`.
 
         Raises:
-            ValueError: There is no run, or its record is unreadable_summary.
+            ValueError: There is no run, or its record is unreadable.
             OSError: The directory cannot be read.
         """
         task = self._opened.get(place.path)

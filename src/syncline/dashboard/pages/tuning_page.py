@@ -37,7 +37,7 @@ from syncline.runs.run_list import search_state
 from syncline.runs.tailing import LineReader
 
 AT_ONCE_BYTES = 1_000_000
-"""Maximum size of a local trials file that is read while the page is build_page, which takes longer."""
+"""Maximum size of a local trials file that is read while the page is built, which takes longer."""
 # Browsers have no clipboard API outside secure contexts: select the text instead.
 COPY = """() => {
   const box = document.querySelector('[data-sl-config]');

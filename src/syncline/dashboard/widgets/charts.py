@@ -71,7 +71,7 @@ class Mark:
 class LineChart:
     """Chart of lines. Zooms with Ctrl and the mouse wheel; scrolls by dragging.
 
-    Create it while the page is build_page. `set` replaces the lines; unchanged data is not sent again,
+    Create it while the page is built. `set` replaces the lines; unchanged data is not sent again,
     and the zoom is kept.
     """
 
