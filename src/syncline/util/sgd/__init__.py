@@ -1,8 +1,7 @@
-"""The older training API: `TorchTrainer`, whose programs drive every epoch themselves. New programs
-use `syncline.train`.
+"""The older training API: `TorchTrainer`, in which programs start every epoch themselves.
 
 `utils` has meters and timers; `torch` has everything else. `syncline.util.sgd.TorchTrainer` is
-loaded, with torch, when it is first used.
+loaded on first use, together with torch. New programs use `syncline.train`.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ __all__ = ["TorchTrainer"]
 
 
 def __getattr__(name: str) -> Any:
-    """The trainer."""
+    """Load the trainer on first use."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(importlib.import_module("syncline.util.sgd.torch"), name)

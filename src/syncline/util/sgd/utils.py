@@ -1,7 +1,6 @@
-"""What operators measure with: averages of metrics over batches, timers; and the keys that both
-sides of a result know.
+"""Averages of metrics over batches, timers, and keys of results.
 
-Pure Python: a metric may be a number or anything with `item()`, such as a tensor of one element.
+Pure Python: a metric is a number or an object with `item()`, such as a tensor with one element.
 """
 
 from __future__ import annotations
@@ -13,31 +12,31 @@ from contextlib import contextmanager
 from typing import Any, TypeVar
 
 BATCH_COUNT = "batch_count"
-"""How many batches a result is of."""
+"""Key for the number of batches of a result."""
 NUM_SAMPLES = "num_samples"
-"""How many samples a batch, or a result, is of."""
+"""Key for the number of samples of a batch or a result."""
 BATCH_SIZE = "*batch_size"
-"""The key of `config` for the batch size, in programs of old."""
+"""Key of `config` for the batch size in older programs."""
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 
 class AverageMeter:
-    """The running mean of one metric, each value with a weight."""
+    """Weighted running mean of one metric."""
 
     def __init__(self) -> None:
         self.reset()
 
     def reset(self) -> None:
-        """Forget everything."""
+        """Reset all values to 0."""
         self.val: float = 0
-        """The last value."""
+        """Last value."""
         self.avg: float = 0
-        """The weighted mean so far."""
+        """Weighted mean so far."""
         self.sum: float = 0
-        """The sum of weighted values."""
+        """Sum of weighted values."""
         self.count: float = 0
-        """The sum of weights."""
+        """Sum of weights."""
 
     def update(self, val: float, n: float = 1) -> None:
         """Add `val` with the weight `n`."""
@@ -48,7 +47,7 @@ class AverageMeter:
 
 
 class AverageMeterCollection:
-    """The running means of all metrics of an epoch."""
+    """Running means of all metrics of an epoch."""
 
     def __init__(self) -> None:
         self._batch_count = 0
@@ -63,8 +62,8 @@ class AverageMeterCollection:
             self._meters[name].update(value.item() if hasattr(value, "item") else value, n)
 
     def summary(self) -> dict[str, Any]:
-        """`batch_count`, `num_samples`, and for each metric `x` its mean over samples as `x` and
-        its last value as `last_x`.
+        """Return `batch_count`, `num_samples`, and for each metric `x` its mean over samples as
+        `x` and its last value as `last_x`.
         """
         stats: dict[str, Any] = {BATCH_COUNT: self._batch_count, NUM_SAMPLES: self.n}
         for name, meter in self._meters.items():
@@ -74,7 +73,7 @@ class AverageMeterCollection:
 
 
 class TimerCollection:
-    """Seconds by name, measured while it is enabled."""
+    """Named timers in seconds, active while enabled."""
 
     def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
         self._clock = clock
@@ -82,27 +81,27 @@ class TimerCollection:
         self._meters: dict[str, AverageMeter] = defaultdict(AverageMeter)
 
     def enable(self) -> None:
-        """Measure from now on."""
+        """Enable the timers."""
         self._enabled = True
 
     def disable(self) -> None:
-        """Stop measuring."""
+        """Disable the timers."""
         self._enabled = False
 
     def reset(self) -> None:
-        """Forget everything."""
+        """Remove all timers."""
         self._meters.clear()
 
     @contextmanager
     def record(self, key: str) -> Iterator[None]:
-        """Measure a block under a name."""
+        """Measure the duration of a block."""
         began = self._clock()
         yield
         if self._enabled:
             self._meters[key].update(self._clock() - began)
 
     def stats(self, mean: bool = True, last: bool = False) -> dict[str, float]:
-        """`mean_<key>_s`, and with `last` also `last_<key>_s`, in seconds."""
+        """Return `mean_<key>_s`, and with `last` also `last_<key>_s`, in seconds."""
         stats: dict[str, float] = {}
         for key, meter in self._meters.items():
             if mean:
@@ -113,15 +112,17 @@ class TimerCollection:
 
 
 def override(interface_class: type) -> Callable[[F], F]:
-    """Marks a method that overrides one of `interface_class`; AttributeError if there is none of
-    that name.
+    """Mark a method as an override of a method of `interface_class`.
+
+    Raises:
+        AttributeError: `interface_class` has no method of that name.
     """
 
     def check(method: F) -> F:
         if not hasattr(interface_class, method.__name__):
             raise AttributeError(
-                f"`{method.__name__}` is marked as an override, but {interface_class.__name__} has no method of this name, so nobody would "
-                "call it: correct the name."
+                f"`{method.__name__}` is marked as an override, but {interface_class.__name__} has "
+                "no such method: correct the name."
             )
         return method
 

@@ -1,14 +1,12 @@
-"""Training of PyTorch models with the older API: a trainer that the program tells to train each
-epoch.
+"""Training of PyTorch models with the older API, in which the program starts each epoch.
 
-Files, in the order in which a call flows: `trainer` (`TorchTrainer`, what programs hold; it keeps
-the state that new workers begin with), `workers` (the processes), `session` and `runner` (one
-worker), `training_operator` (what the program says of models and data), `passes` (batches over
-epochs), `results` (one result from all workers'). Beside them: `constants`, `resnet` (models),
-`trainable` (trainers that are trials).
+Files in the order of the data flow: `trainer` (`TorchTrainer`, which keeps the state for restarts),
+`workers` (the processes), `session` and `runner` (one worker), `training_operator` (the user's
+models, data and loops), `passes` (batches over epochs). Besides: `constants`, `resnet` (models),
+`trainable` (trainers as trials).
 
-Not covered: operators from Lightning modules, Apex (`use_fp16` is `torch.amp`), groups that go on
-with fewer workers.
+Not covered: operators from Lightning modules, Apex (`use_fp16` is `torch.amp`), groups that
+continue with fewer workers.
 """
 
 from __future__ import annotations
@@ -26,7 +24,7 @@ __all__ = ["BaseTorchTrainable", "CreatorOperator", "TorchTrainer", "TrainingOpe
 
 
 def __getattr__(name: str) -> Any:
-    """What stands on `syncline.tune`, which trainers alone do not need."""
+    """Load the class that needs `syncline.tune`, which trainers alone do not."""
     if name != "BaseTorchTrainable":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return importlib.import_module("syncline.util.sgd.torch.trainable").BaseTorchTrainable

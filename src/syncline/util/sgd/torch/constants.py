@@ -1,4 +1,4 @@
-"""Keys of the `info` that operators get with every epoch and batch, and what may stand there."""
+"""Keys of the `info` that operators receive with every epoch and batch, and their values."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = [
 ]
 
 NUM_STEPS = "num_steps"
-"""How many batches an epoch was limited to; None for all."""
+"""Number of batches that an epoch is limited to; None for all."""
 SCHEDULER_STEP = "scheduler_step"
 """When learning-rate schedulers step: one of the next three, or None."""
 SCHEDULER_STEP_BATCH = "batch"
@@ -28,6 +28,6 @@ VALID_SCHEDULER_STEP = frozenset(
     {SCHEDULER_STEP_BATCH, SCHEDULER_STEP_EPOCH, SCHEDULER_STEP_MANUAL}
 )
 USE_FP16 = "__use_fp16__"
-"""Whether the trainer computes in mixed precision."""
+"""True if the trainer computes in mixed precision."""
 NCCL_TIMEOUT_S = 1800.0
 """Seconds that a collective operation may take."""

@@ -1,10 +1,9 @@
 """ResNets for images of 32 x 32 pixels, in the CIFAR-10 variant of He et al., "Deep Residual
 Learning for Image Recognition" (2015).
 
-Against the network for ImageNet, the first convolution is 3 x 3 with stride 1 and no pooling
-follows, so that small images keep their resolution. Inputs are `(batch, 3, 32, 32)`, outputs
-`(batch, 10)` logits. Each function is a `model_creator`: what it is given, the trainer's `config`,
-changes nothing.
+Unlike the network for ImageNet, the first convolution is 3 x 3 with stride 1 and without pooling,
+so that small images keep their resolution. Inputs are `(batch, 3, 32, 32)`, outputs `(batch, 10)`
+logits. Each function is a `model_creator` and ignores its argument, the trainer's `config`.
 """
 
 from __future__ import annotations
@@ -37,10 +36,10 @@ def _convolution(inputs: int, outputs: int, size: int, stride: int = 1) -> nn.Se
 
 
 class _Residual(nn.Module):
-    """Adds what its input becomes in `body` to the input, projected where the shape changes."""
+    """A residual block: the output of `body` plus the input, projected if the shape changes."""
 
     expansion = 1
-    """Outputs per unit of width."""
+    """Output channels per unit of width."""
 
     def __init__(self, inputs: int, width: int, stride: int) -> None:
         super().__init__()
@@ -69,7 +68,7 @@ class BasicBlock(_Residual):
 
 
 class Bottleneck(_Residual):
-    """A 3 x 3 convolution between two of 1 x 1, which narrow and widen."""
+    """A 3 x 3 convolution between two 1 x 1 convolutions, which narrow and widen."""
 
     expansion = 4
 
@@ -87,9 +86,9 @@ class ResNet(nn.Module):
     """A residual network of four stages.
 
     Args:
-        block: What the stages are made of.
-        num_blocks: How many blocks each stage has.
-        num_classes: Width of the output.
+        block: Class of the residual blocks.
+        num_blocks: Number of blocks of each stage.
+        num_classes: Number of outputs.
     """
 
     def __init__(
@@ -106,31 +105,31 @@ class ResNet(nn.Module):
         self.classifier = nn.Linear(inputs, num_classes)
 
     def forward(self, x: Tensor) -> Tensor:
-        """`(batch, 3, height, width)` to `(batch, num_classes)`."""
+        """Map `(batch, 3, height, width)` to `(batch, num_classes)`."""
         logits: Tensor = self.classifier(self.features(x).mean((2, 3)))
         return logits
 
 
 def ResNet18(_: Any = None) -> ResNet:
-    """18 layers, 11.2 million parameters."""
+    """Return a network of 18 layers with 11.2 million parameters."""
     return ResNet(BasicBlock, (2, 2, 2, 2))
 
 
 def ResNet34(_: Any = None) -> ResNet:
-    """34 layers, 21.3 million parameters."""
+    """Return a network of 34 layers with 21.3 million parameters."""
     return ResNet(BasicBlock, (3, 4, 6, 3))
 
 
 def ResNet50(_: Any = None) -> ResNet:
-    """50 layers, 23.5 million parameters."""
+    """Return a network of 50 layers with 23.5 million parameters."""
     return ResNet(Bottleneck, (3, 4, 6, 3))
 
 
 def ResNet101(_: Any = None) -> ResNet:
-    """101 layers, 42.5 million parameters."""
+    """Return a network of 101 layers with 42.5 million parameters."""
     return ResNet(Bottleneck, (3, 4, 23, 3))
 
 
 def ResNet152(_: Any = None) -> ResNet:
-    """152 layers, 58.2 million parameters."""
+    """Return a network of 152 layers with 58.2 million parameters."""
     return ResNet(Bottleneck, (3, 8, 36, 3))

@@ -1,4 +1,4 @@
-"""One result from those of all workers: pure."""
+"""Reduction of the results of all workers to one result."""
 
 from __future__ import annotations
 
@@ -10,10 +10,9 @@ from syncline.util.sgd.utils import NUM_SAMPLES
 
 
 def reduced(results: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """`num_samples` summed; other numbers averaged over the workers that have them, weighted by
-    their samples; the rest as rank 0 has it.
+    """Sum `num_samples`, average other numbers weighted by samples, and keep rank 0's other values.
 
-    Numbers that are equal everywhere stay as they are, such as `epoch` and `batch_count`.
+    Numbers that are equal on all workers stay unchanged, such as `epoch` and `batch_count`.
     """
     names = dict.fromkeys(name for result in results for name in result)
     return {

@@ -1,8 +1,7 @@
-"""`TorchRunner`: one worker's operator, its epochs and its state; and the functions with which a
-group's workers are told what to do.
+"""`TorchRunner`: operator, epochs and state of one worker; and the functions that the group calls.
 
-A worker process has one runner. All that it does happens in one thread, because torch keeps much
-per thread: the CUDA device, modes.
+A worker process has one runner. It does all work in one thread, because torch keeps state per
+thread, such as the CUDA device.
 """
 
 from __future__ import annotations
@@ -34,12 +33,12 @@ if TYPE_CHECKING:
     from syncline.data import DataIterator
 
 DATASET_BATCH = 32
-"""Rows of a dataset in a batch, where the trainer's `config` has no `batch_size`."""
+"""Rows in a batch of a dataset if the trainer's `config` has no `batch_size`."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """What every worker of a trainer is made of."""
+    """Arguments for every worker of a trainer."""
 
     operator_cls: type[TrainingOperator]
     config: Mapping[str, Any]
@@ -49,18 +48,18 @@ class Plan:
 
 @dataclass(frozen=True, kw_only=True)
 class Snapshot:
-    """Where one worker was, for one that takes its place."""
+    """State of one worker, for its replacement."""
 
     state: dict[str, Any] | None
-    """What `TorchRunner.state_dict` returned; None where rank 0's holds for this rank too."""
+    """Result of `TorchRunner.state_dict`; None if this rank uses rank 0's."""
     loader: Mapping[str, Any]
-    """How far it was in its training loader."""
+    """Position in its training loader."""
     random: Mapping[str, Any]
-    """Its random generators."""
+    """Random-number states."""
 
 
 class TorchRunner:
-    """One worker. Made, and used, inside the worker's session."""
+    """One worker; created and used inside the worker's session."""
 
     def __init__(self, plan: Plan) -> None:
         if plan.initialization_hook is not None:
@@ -73,7 +72,7 @@ class TorchRunner:
 
     @property
     def operator(self) -> TrainingOperator:
-        """The worker's operator."""
+        """Operator of this worker."""
         return self._operator
 
     def train_epoch(
@@ -84,21 +83,22 @@ class TorchRunner:
         keep: bool,
         share: DataIterator | None = None,
     ) -> tuple[dict[str, Any], Snapshot | None]:
-        """Train an epoch: its result, and if `keep` where the worker is now."""
+        """Train an epoch; return its result and, with `keep`, a snapshot."""
         if share is not None:
-            batches: Iterable[Any] = islice(self._rows(share), num_steps)
+            batches: Iterable[Any] = islice(self._dataset_batches(share), num_steps)
             left = num_steps
         else:
             self._require(self._operator.train_loader, "train", "training loader")
             batches, left = self._passes.batches(num_steps), self._passes.left(num_steps)
-        told = {
+        facts = {
             "epoch_idx": self._epochs,
             NUM_STEPS: num_steps,
             SCHEDULER_STEP: self._options.scheduler_step_freq,
         }
         with self._timed("train_epoch", profile):
             result = self._operator.train_epoch(
-                self._shown(batches, left), {USE_FP16: self._options.use_fp16, **told, **info}
+                self._with_progress(batches, left),
+                {USE_FP16: self._options.use_fp16, **facts, **info},
             )
         if num_steps is None:
             self._passes.restart()  # an operator that leaves its loop early has ended the epoch
@@ -109,40 +109,42 @@ class TorchRunner:
     def validate(
         self, num_steps: int | None, profile: bool, info: Mapping[str, Any]
     ) -> dict[str, Any]:
-        """Validate on the first `num_steps` batches, None for all. Training is the same without:
-        its random numbers are its own.
+        """Validate on the first `num_steps` batches, None for all.
+
+        Does not change the random numbers of the training.
         """
         loader = self._operator.validation_loader
         self._require(loader, "validate", "validation loader")
         set_epoch(loader, self._epochs)
-        with self._timed("validation", profile), _randomness_left_alone():
+        with self._timed("validation", profile), _restored_randomness():
             result = self._operator.validate(
                 islice(loader, num_steps), {NUM_STEPS: num_steps, **info}
             )
         return {**result, **self._profiled(profile)}
 
     def update_scheduler(self, metric: float | None) -> None:
-        """Step every scheduler; with a metric, it is given to them."""
+        """Step every scheduler, with `metric` if given."""
         for scheduler in self._operator.schedulers:
             scheduler.step() if metric is None else scheduler.step(metric)
 
     def models(self) -> list[torch.nn.Module]:
-        """The models as they were registered."""
+        """Return the models as they were registered."""
         return self._operator.original_models
 
     def apply(self, function: Callable[[], Any]) -> Any:
-        """Call a function of the program's here."""
+        """Call a user function in this process."""
         return function()
 
     def apply_to_operator(self, function: Callable[[TrainingOperator], Any]) -> Any:
-        """Call a function of the program's with the operator."""
+        """Call a user function with the operator."""
         return function(self._operator)
 
     # -- state
 
     def state_dict(self) -> dict[str, Any]:
-        """What a checkpoint holds, tensors on the CPU; they are the live ones where the worker
-        computes there.
+        """Return the state for a checkpoint, with tensors on the CPU.
+
+        On a CPU worker these are the live tensors, not copies.
         """
         operator = self._operator
         tensors = {
@@ -159,12 +161,13 @@ class TorchRunner:
         return {**move_to(tensors, torch.device("cpu")), **own}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Take it back. ValueError if it is of other numbers of models, optimizers or
-        schedulers.
+        """Load a state.
+
+        Raises:
+            ValueError: It has another number of models, optimizers or schedulers.
         """
-        state = deepcopy(
-            dict(state)
-        )  # optimizers keep the tensors that they load, which may lie where nobody may write
+        # Optimizers keep the loaded tensors, which may be read-only.
+        state = deepcopy(dict(state))
         operator = self._operator
         registered = {
             "models": operator.original_models,
@@ -174,8 +177,8 @@ class TorchRunner:
         for name, holders in registered.items():
             if len(state[name]) != len(holders):
                 raise ValueError(
-                    f"the checkpoint has {len(state[name])} {name}, but the operator registers {len(holders)}, so it cannot be loaded: use "
-                    "the operator that saved it."
+                    f"The checkpoint has {len(state[name])} {name}, but the operator registers "
+                    f"{len(holders)}: use the operator that saved it."
                 )
         for name, holders in registered.items():
             for holder, saved in zip(holders, state[name], strict=True):
@@ -188,8 +191,9 @@ class TorchRunner:
         self._passes.restart()
 
     def snapshot(self) -> Snapshot:
-        """Where this worker is. Replicas of a model are equal, so only rank 0 keeps the model;
-        unless nothing keeps them equal.
+        """Return the state of this worker.
+
+        Replicas are equal with DDP, so only rank 0 keeps the model then.
         """
         keeps_state = self._operator.world_rank == 0 or not self._options.wrap_ddp
         return Snapshot(
@@ -199,18 +203,18 @@ class TorchRunner:
         )
 
     def restore(self, snapshot: Snapshot, state: Mapping[str, Any]) -> None:
-        """Go on at a snapshot, whose state is `state`."""
+        """Resume at a snapshot; `state` is its model state."""
         self.load_state_dict(state)
         self._passes.load_state_dict(snapshot.loader)
         random_states.restore(snapshot.random)
 
-    # -- inside
+    # -- helpers
 
     def _require(self, loader: Any, method: str, what: str) -> None:
         if loader is None:
             raise ValueError(
-                f"`trainer.{method}()` has no {what}: return one from `data_creator`, or call `self.register_data(...)` in the operator's "
-                "`setup`."
+                f"`trainer.{method}()` has no {what}: return one from `data_creator`, or call "
+                "`self.register_data(...)` in the operator's `setup`."
             )
 
     def _timed(self, name: str, profile: bool) -> Any:
@@ -219,8 +223,8 @@ class TorchRunner:
     def _profiled(self, profile: bool) -> dict[str, Any]:
         return {"profile": self._timers.stats()} if profile else {}
 
-    def _shown(self, batches: Iterable[Any], total: int | None) -> Iterable[Any]:
-        """With a progress bar, if this is rank 0 and the trainer wants one."""
+    def _with_progress(self, batches: Iterable[Any], total: int | None) -> Iterable[Any]:
+        """Add a progress bar on rank 0 if the trainer asks for one."""
         if not self._options.use_tqdm or self._operator.world_rank != 0:
             return batches
         tqdm = load("tqdm", purpose="`use_tqdm=True`", install="tqdm").tqdm
@@ -229,10 +233,8 @@ class TorchRunner:
         )
         return bar
 
-    def _rows(self, share: DataIterator) -> Iterator[tuple[Any, ...]]:
-        """Batches of a dataset: the tensors of its columns, the last one being the target; Python's
-        floats as models have them.
-        """
+    def _dataset_batches(self, share: DataIterator) -> Iterator[tuple[Any, ...]]:
+        """Yield batches of a dataset as one tensor per column, float64 as the default dtype."""
         size = self._operator.config.get("batch_size", DATASET_BATCH)
         for columns in share.iter_torch_batches(batch_size=size, device=self._operator.device):
             yield tuple(
@@ -242,8 +244,8 @@ class TorchRunner:
 
 
 @contextmanager
-def _randomness_left_alone() -> Iterator[None]:
-    """A block that moves no random generator for those after it."""
+def _restored_randomness() -> Iterator[None]:
+    """Run a block and restore all random-number states afterwards."""
     before = random_states.capture()
     try:
         yield
@@ -260,7 +262,7 @@ _runner: TorchRunner | None = None
 def enter_session(
     worker: Worker, world_size: int, use_gpu: bool, visible_gpus: Sequence[str]
 ) -> None:
-    """Take a place in the group."""
+    """Set up the session and the thread of this process."""
     global _thread
     if visible_gpus:
         os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(visible_gpus)
@@ -269,7 +271,7 @@ def enter_session(
 
 
 def start_runner(plan: Plan, snapshot: Snapshot | None, state: Mapping[str, Any] | None) -> None:
-    """Make the operator; let it go on at a snapshot if there is one."""
+    """Create the operator; restore the snapshot if given."""
     _in_thread(_make, plan, snapshot, state)
 
 
@@ -288,5 +290,5 @@ def _make(plan: Plan, snapshot: Snapshot | None, state: Mapping[str, Any] | None
 
 
 def _in_thread(function: Callable[..., Any], *args: Any) -> Any:
-    assert _thread is not None, "enter_session comes first"
+    assert _thread is not None, "enter_session must be called first"
     return _thread.submit(function, *args).result()

@@ -1,42 +1,29 @@
-"""The session in which operators run: it knows the worker's place, so that everything of
-`syncline.train.torch` works in them.
+"""The session of operators, which makes `syncline.train.torch` work in them.
 
-Nothing is reported through it: results are what `train_epoch` and `validate` return.
+Operators do not report through it: they return results from `train_epoch` and `validate`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, NoReturn
 
 from syncline.train.backend import Worker
-from syncline.train.checkpoint import (
-    Checkpoint,
-    CheckpointConsistencyMode,
-    CheckpointUploadMode,
-    ReportedCheckpoint,
-)
-from syncline.train.config import ValidationTaskConfig
+from syncline.train.checkpoint import Checkpoint, CheckpointConsistencyMode, ReportedCheckpoint
 from syncline.train.errors import PreemptionInfo
 from syncline.train.resume_state import Readers
-from syncline.train.session import (
-    TrainSession,
-    UploadFunction,
-    get_session,
-    in_session,
-    set_session,
-)
+from syncline.train.session import TrainSession, get_session, in_session, set_session
 from syncline.train.storage.context import StorageContext
 
 
 class OperatorSession(TrainSession):
-    """One worker's place among the others.
+    """The session of one worker.
 
     Args:
-        worker: The place; None for the one worker that runs in the program's own process.
-        world_size: How many workers there are.
-        use_gpu: What the trainer was told.
+        worker: Ranks and devices; None for a single worker in the program's own process.
+        world_size: Number of workers.
+        use_gpu: Setting of the trainer.
     """
 
     experiment_name = "sgd"
@@ -57,17 +44,7 @@ class OperatorSession(TrainSession):
     def storage(self) -> StorageContext:
         _refuse("get_storage")
 
-    def report(
-        self,
-        metrics: Mapping[str, Any],
-        checkpoint: Checkpoint | None,
-        *,
-        dir_name: str | None,
-        upload_mode: CheckpointUploadMode,
-        delete_local: bool | None,
-        upload_fn: UploadFunction | None,
-        validation: bool | ValidationTaskConfig,
-    ) -> None:
+    def report(self, call: ReportCall) -> None:
         _refuse("report")
 
     def get_checkpoint(self) -> Checkpoint | None:
@@ -90,7 +67,7 @@ class OperatorSession(TrainSession):
 
 @contextmanager
 def inside(session: TrainSession) -> Iterator[None]:
-    """Run a block in a session, and leave the process in the one that it had."""
+    """Run a block in a session, and restore the previous session."""
     before = get_session() if in_session() else None
     set_session(session)
     try:
@@ -101,6 +78,6 @@ def inside(session: TrainSession) -> Iterator[None]:
 
 def _refuse(function: str) -> NoReturn:
     raise RuntimeError(
-        f"`{function}` cannot be used in a TrainingOperator: return metrics from `train_batch` or `train_epoch`, save with "
-        "`trainer.save(path)`, and register data loaders in `setup`."
+        f"`{function}` cannot be used in a TrainingOperator: return metrics from `train_batch` or "
+        "`train_epoch`, save with `trainer.save(path)`, and register data loaders in `setup`."
     )

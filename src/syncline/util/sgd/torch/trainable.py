@@ -1,4 +1,4 @@
-"""Trainers as trials of `syncline.tune`: what `TorchTrainer.as_trainable` returns."""
+"""`BaseTorchTrainable`: trainers as trials of `syncline.tune`, for `TorchTrainer.as_trainable`."""
 
 from __future__ import annotations
 
@@ -11,14 +11,15 @@ from syncline.tune.trainable.trainable import Trainable
 from syncline.util.sgd.torch.trainer import TorchTrainer, scaling_of
 
 FILE = "trainer.checkpoint"
-"""The trainer's file in a checkpoint."""
+"""Name of the trainer's file in a checkpoint."""
 
 TuneStep = Callable[..., dict[str, Any]]
 
 
 class BaseTorchTrainable(Trainable):
-    """A trial that is a trainer; subclasses say which. Reports, per step, the results of an epoch
-    and of the validation after it.
+    """A trial that trains with a trainer; a subclass defines the trainer.
+
+    Each step reports the results of one epoch and of the validation after it.
     """
 
     trainer_cls: type[TorchTrainer]
@@ -27,17 +28,17 @@ class BaseTorchTrainable(Trainable):
 
     @classmethod
     def default_resource_request(cls, config: dict[str, Any]) -> PlacementGroupFactory:
-        """A bundle for each worker; the trial itself needs nothing."""
+        """Return one bundle per worker; the trial itself needs no resources."""
         scaling = scaling_of(**cls.trainer_arguments)
         return Gang([scaling.bundle()] * scaling.max_workers)
 
     @property
     def trainer(self) -> TorchTrainer:
-        """The trainer."""
+        """The trainer of this trial."""
         return self._trainer
 
     def setup(self, config: dict[str, Any]) -> None:
-        """Make the trainer; `config` overrides its own."""
+        """Create the trainer; `config` overrides the trainer's own."""
         arguments = {
             **self.trainer_arguments,
             "config": {**(self.trainer_arguments.get("config") or {}), **config},
@@ -45,29 +46,31 @@ class BaseTorchTrainable(Trainable):
         self._trainer = self.trainer_cls(**arguments)
 
     def step(self) -> dict[str, Any]:
-        """An epoch and a validation, or what the program has put in their place."""
+        """Run an epoch and a validation, or `override_tune_step`."""
         if self.override_tune_step is not None:
             return self.override_tune_step(self._trainer, {"iteration": self.training_iteration})
         return {**self._trainer.train(), **self._trainer.validate()}
 
     def save_checkpoint(self, checkpoint_dir: str) -> None:
-        """Write the trainer's state."""
+        """Save the trainer's state."""
         self._trainer.save(os.path.join(checkpoint_dir, FILE))
 
     def load_checkpoint(self, checkpoint: Any) -> None:
-        """Take it back."""
+        """Load the trainer's state."""
         self._trainer.load(os.path.join(checkpoint, FILE))
 
     def cleanup(self) -> None:
-        """End the workers."""
+        """Shut the trainer down."""
         self._trainer.shutdown()
 
 
 def make_trainable(
     trainer_cls: type[TorchTrainer], arguments: Mapping[str, Any], step: TuneStep | None
 ) -> type[BaseTorchTrainable]:
-    """The class of trials whose trainers are `trainer_cls(**arguments)`. ValueError or TypeError
-    for arguments that no trainer takes.
+    """Return a class of trials that train with `trainer_cls(**arguments)`.
+
+    Raises:
+        ValueError, TypeError: The trainer does not accept the arguments.
     """
     return type(
         "TorchTrainable",

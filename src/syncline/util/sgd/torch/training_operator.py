@@ -1,8 +1,7 @@
-"""`TrainingOperator`: what a worker does with models and data; programs subclass it, or give
-creators, from which one is made.
+"""`TrainingOperator`: models, data and loops of one worker; subclass it, or pass creators.
 
-Covered: registering models, optimizers, losses, schedulers and loaders; the usual loops for one
-model with batches `(feature, ..., target)`. Not covered: operators from Lightning modules, NVIDIA's
+Covered: registering models, optimizers, losses, schedulers and loaders; the default loops for one
+model with batches `(feature, ..., target)`. Not covered: operators from Lightning modules; NVIDIA's
 Apex, which `torch.amp` has replaced.
 """
 
@@ -36,23 +35,23 @@ from syncline.util.sgd.utils import NUM_SAMPLES, AverageMeterCollection
 
 @dataclass(frozen=True, kw_only=True)
 class OperatorOptions:
-    """What a trainer was told that concerns its operators."""
+    """Settings of the trainer for its operators."""
 
     use_fp16: bool = False
     """Compute in mixed precision."""
     use_tqdm: bool = False
-    """Rank 0 shows a progress bar."""
+    """Show a progress bar on rank 0."""
     wrap_ddp: bool = True
-    """Registered models are wrapped in `DistributedDataParallel`."""
+    """Wrap registered models in `DistributedDataParallel`."""
     add_dist_sampler: bool = True
-    """Every rank reads its share of registered loaders; without, all of them."""
+    """Shard registered loaders over the ranks; otherwise each rank reads all."""
     scheduler_step_freq: str | None = None
     """When schedulers step: "batch", "epoch" or "manual"."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Creators:
-    """The functions that an operator without a class of its own is made of."""
+    """Functions of an operator that is made from creators."""
 
     model_creator: Callable[..., Any]
     optimizer_creator: Callable[..., Any]
@@ -63,11 +62,11 @@ class Creators:
 
 
 class TrainingOperator:
-    """One worker's part: made on every worker, where `setup` is called once.
+    """Models, data and loops of one worker; created on every worker.
 
-    A subclass registers in `setup` what it trains, and may override every method below it. The
-    `model`, `optimizer`, `criterion`, `scheduler`, `train_loader` and `validation_loader` that the
-    default loops use are set by `register` and `register_data`.
+    A subclass registers its models and loaders in `setup`, and may override the methods below it.
+    `register` and `register_data` set `model`, `optimizer`, `criterion`, `scheduler`,
+    `train_loader` and `validation_loader`, which the default loops use.
     """
 
     model: Any = None
@@ -90,23 +89,22 @@ class TrainingOperator:
         self.optimizers: list[Any] = []
         self.schedulers: list[Any] = []
         self.global_step = 0
-        """How many batches `train_epoch` has trained so far."""
-        # float16 underflows without scaling; on CPUs autocast computes in bfloat16, which has
-        # float32's range.
+        """Number of batches that `train_epoch` has trained so far."""
+        # float16 underflows without scaling. On CPUs autocast uses bfloat16, which has the range of
+        # float32.
         self.scaler = torch.amp.GradScaler(
             self._device.type, enabled=options.use_fp16 and self._device.type == "cuda"
         )
-        """Scales losses in mixed precision; passes them on unchanged otherwise."""
+        """Gradient scaler for mixed precision; passes losses on unchanged otherwise."""
         self.setup(self._config)
 
-    # -- what a subclass says
+    # -- for subclasses
 
     def setup(self, config: dict[str, Any]) -> None:
-        """Make models, optimizers and loaders, and call `register` and `register_data`. Required of
-        a subclass.
-        """
+        """Create models, optimizers and loaders, and call `register` and `register_data`."""
         raise NotImplementedError(
-            f"{type(self).__name__} has no `setup(config)`: define it, and call `self.register(...)` there."
+            f"{type(self).__name__} has no `setup(config)`: define it, and call "
+            "`self.register(...)` there."
         )
 
     def register(
@@ -119,8 +117,7 @@ class TrainingOperator:
         ddp_args: Mapping[str, Any] | None = None,
         apex_args: Mapping[str, Any] | None = None,
     ) -> Any:
-        """Move models to the worker's device, make them parallel, and keep everything for
-        checkpoints.
+        """Move models to the worker's device, make them parallel, and add all to checkpoints.
 
         Args:
             models: One model or several. With several, override `train_batch` and `validate_batch`,
@@ -129,21 +126,21 @@ class TrainingOperator:
             criterion: The loss function.
             schedulers: One learning-rate scheduler or several; the trainer needs
                 `scheduler_step_freq` then.
-            ddp_args: For `DistributedDataParallel`.
+            ddp_args: Arguments of `DistributedDataParallel`.
             apex_args: Ignored.
 
         Returns:
-            `(models, optimizers)`, then `criterion` and `schedulers` where given; what came as a
-            list is a list.
+            `(models, optimizers)`, then `criterion` and `schedulers` if given. Arguments given as
+            lists are returned as lists.
 
         Raises:
-            TypeError: A model is no module.
-            ValueError: schedulers, and nobody says when they step.
+            TypeError: A model is not a module.
+            ValueError: `schedulers` are given, but the trainer has no `scheduler_step_freq`.
         """
         if schedulers is not None and self._options.scheduler_step_freq is None:
             raise ValueError(
-                "A scheduler is registered, but the trainer does not say when it steps: pass `scheduler_step_freq` as 'batch', 'epoch' or "
-                "'manual' to TorchTrainer."
+                "A scheduler is registered, but the trainer has no `scheduler_step_freq`: pass "
+                "'batch', 'epoch' or 'manual' to TorchTrainer."
             )
         strategy = "ddp" if self._options.wrap_ddp else None
         self.models = [
@@ -165,9 +162,7 @@ class TrainingOperator:
         return tuple(registered)
 
     def register_data(self, *, train_loader: Any = None, validation_loader: Any = None) -> None:
-        """Keep the loaders, each rank its share of a `DataLoader`; other iterables are used as they
-        are.
-        """
+        """Register the loaders. A `DataLoader` is sharded; other iterables are used unchanged."""
         self.train_loader = self._prepared(train_loader)
         self.validation_loader = self._prepared(validation_loader)
 
@@ -181,7 +176,7 @@ class TrainingOperator:
         scheduler_creator: Callable[..., Any] | None = None,
         serialize_data_creation: bool = False,
     ) -> None:
-        """Call the creators and register what they make.
+        """Call the creators and register their results.
 
         Args:
             model_creator: `(config)` to a model, or several.
@@ -190,8 +185,8 @@ class TrainingOperator:
                 loader)`.
             loss_creator: A module class, such as `nn.MSELoss`, or `(config)` to a loss function.
             scheduler_creator: `(optimizers, config)` to a scheduler, or several.
-            serialize_data_creation: The workers of a machine call `data_creator` one after another,
-                as for a download.
+            serialize_data_creation: Call `data_creator` on one worker per machine at a time, for
+                example because it downloads data.
         """
         config = self._config
         models = model_creator(config)
@@ -223,8 +218,10 @@ class TrainingOperator:
         scheduler_creator: Callable[..., Any] | None = None,
         serialize_data_creation: bool = False,
     ) -> type[CreatorOperator]:
-        """An operator class whose `setup` calls these functions, as `register_creators` describes
-        them. TypeError for what is none.
+        """Return an operator class whose `setup` passes these functions to `register_creators`.
+
+        Raises:
+            TypeError: A creator is not callable.
         """
         creators = Creators(
             model_creator=model_creator,
@@ -241,14 +238,12 @@ class TrainingOperator:
                 and not callable(creator)
                 and (creator is not None or is_required)
             ):
-                raise TypeError(f"`{name}={creator!r}` cannot be called: give a function.")
-        # Pickled by value, as no module has it under a name.
+                raise TypeError(f"`{name}={creator!r}` is not callable: pass a function.")
+        # No module contains the class, so it is pickled by value.
         return type("CustomCreatorOperator", (CreatorOperator,), {"creators": creators})
 
     def should_wrap_dataloader(self, loader: Any) -> bool:
-        """Whether ranks read shares of `loader`: a `DataLoader`, unless its dataset is an
-        `IterableDataset`.
-        """
+        """Return True if `loader` is sharded: a `DataLoader` without an `IterableDataset`."""
         return isinstance(loader, DataLoader) and not isinstance(loader.dataset, IterableDataset)
 
     # -- training
@@ -258,12 +253,12 @@ class TrainingOperator:
 
         Args:
             iterator: Batches.
-            info: `num_steps`, `scheduler_step`, `epoch_idx` (number of the epoch, from 0), and what
-                the program gave to `train`.
+            info: `num_steps`, `scheduler_step`, `epoch_idx` (index of the epoch, from 0), and the
+                `info` of the trainer's `train`.
 
         Returns:
             `batch_count`, `num_samples`, and for every metric `x` of `train_batch` its mean over
-            samples as `x`, its last as `last_x`.
+            samples as `x` and its last value as `last_x`.
         """
         meters = AverageMeterCollection()
         show = getattr(iterator, "set_postfix", None)
@@ -286,15 +281,15 @@ class TrainingOperator:
         return meters.summary()
 
     def train_batch(self, batch: Any, batch_info: dict[str, Any]) -> dict[str, Any]:
-        """One step on one batch, `(feature, ..., target)`.
+        """Train one step on one batch, `(feature, ..., target)`.
 
         Args:
-            batch: What the loader gave.
-            batch_info: The epoch's `info`, `batch_idx` (number in the epoch, from 0) and
-                `global_step` (batches trained before, ever).
+            batch: A batch of the loader.
+            batch_info: `info` of the epoch, `batch_idx` (index in the epoch, from 0) and
+                `global_step` (batches trained before, over all epochs).
 
         Returns:
-            `train_loss`, and `num_samples`, with which it counts.
+            `train_loss`, and its weight `num_samples`.
         """
         features, target = self._unpacked(batch, "train_batch")
         self.optimizer.zero_grad()
@@ -306,9 +301,7 @@ class TrainingOperator:
         return {"train_loss": loss.item(), NUM_SAMPLES: target.size(0)}
 
     def validate(self, val_iterator: Iterable[Any], info: dict[str, Any]) -> dict[str, Any]:
-        """Look at every batch of `val_iterator` without training. Results as those of
-        `train_epoch`, of `validate_batch`.
-        """
+        """Evaluate every batch of `val_iterator`; return a summary as in `train_epoch`."""
         meters = AverageMeterCollection()
         for model in self.models:
             model.eval()
@@ -319,11 +312,11 @@ class TrainingOperator:
         return meters.summary()
 
     def validate_batch(self, batch: Any, batch_info: dict[str, Any]) -> dict[str, Any]:
-        """Judge one batch, `(feature, ..., target)`.
+        """Evaluate one batch, `(feature, ..., target)`.
 
         Returns:
-            `val_loss`, `num_samples`, and, where targets are classes and outputs have a score for
-            each, `val_accuracy` from 0 to 1.
+            `val_loss`, `num_samples`, and `val_accuracy` from 0 to 1 if targets are classes and
+            outputs are class scores.
         """
         features, target = self._unpacked(batch, "validate_batch")
         with self.autocast():
@@ -339,64 +332,62 @@ class TrainingOperator:
     # -- checkpoints
 
     def state_dict(self) -> dict[str, Any]:
-        """What a subclass keeps in checkpoints besides models, optimizers and schedulers, with
-        tensors on the CPU. Rank 0's counts.
-        """
+        """Return additional state for checkpoints, with tensors on the CPU; rank 0's is saved."""
         return {}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Take back what `state_dict` returned, on every rank."""
+        """Load the result of `state_dict`, on every rank."""
 
-    # -- facts
+    # -- properties
 
     @property
     def config(self) -> dict[str, Any]:
-        """The trainer's `config`."""
+        """Configuration of the trainer."""
         return self._config
 
     @property
     def device(self) -> torch.device:
-        """Where this worker's models are."""
+        """Device of this worker's models."""
         return self._device
 
     @property
     def device_ids(self) -> list[int]:
-        """The number of its GPU; empty on a CPU."""
+        """Index of the worker's GPU in a list; empty on a CPU."""
         return [] if self._device.index is None else [self._device.index]
 
     @property
     def world_rank(self) -> int:
-        """This worker's number, from 0."""
+        """World rank of this worker."""
         return self._world_rank
 
     @property
     def local_rank(self) -> int:
-        """Its number on its machine, from 0."""
+        """Rank of this worker on its machine."""
         return self._local_rank
 
     @property
     def world_size(self) -> int:
-        """How many workers there are."""
+        """Number of workers."""
         return self._world_size
 
     @property
     def is_distributed(self) -> bool:
-        """Whether there are several."""
+        """True if there are several workers."""
         return self._world_size > 1
 
     @property
     def use_gpu(self) -> bool:
-        """Whether this worker computes on a GPU."""
+        """True if this worker computes on a GPU."""
         return self._device.type == "cuda"
 
     @property
     def use_fp16(self) -> bool:
-        """Whether it computes in mixed precision."""
+        """True if this worker computes in mixed precision."""
         return self._options.use_fp16
 
     @property
     def use_tqdm(self) -> bool:
-        """Whether rank 0 shows a progress bar."""
+        """True if rank 0 shows a progress bar."""
         return self._options.use_tqdm
 
     @property
@@ -406,14 +397,14 @@ class TrainingOperator:
 
     @property
     def original_models(self) -> list[nn.Module]:
-        """The registered models without the wrapping."""
+        """Registered models without their DDP wrappers."""
         return [
             model.module if isinstance(model, DistributedDataParallel) else model
             for model in self.models
         ]
 
     def autocast(self) -> AbstractContextManager[Any]:
-        """Mixed precision for a block, if the trainer has `use_fp16`."""
+        """Return a context manager for mixed precision, if the trainer has `use_fp16`."""
         return torch.autocast(self._device.type, enabled=self._options.use_fp16)
 
     # -- inside
@@ -425,17 +416,18 @@ class TrainingOperator:
         return prepare_data_loader(loader, add_dist_sampler=share)
 
     def _unpacked(self, batch: Any, method: str) -> tuple[list[Any], torch.Tensor]:
-        """Features and target on the device."""
+        """Return features and target on the device."""
         if self.model is None or self.criterion is None:
             raise RuntimeError(
-                f"The default `{method}` trains one model with a criterion, but {len(self.models)} models and "
-                f"{'no' if self.criterion is None else 'a'} criterion are registered: call `self.register(models=..., optimizers=..., "
-                f"criterion=...)` in `setup`, or override `{method}` in {type(self).__name__}."
+                f"The default `{method}` needs one model and a criterion, but {len(self.models)} "
+                f"models and {'no' if self.criterion is None else 'a'} criterion are registered: "
+                "call `self.register(models=..., optimizers=..., criterion=...)` in `setup`, or "
+                f"override `{method}` in {type(self).__name__}."
             )
         if not isinstance(batch, (tuple, list)) or len(batch) < 2:
             raise TypeError(
-                f"The default `{method}` takes batches (feature, ..., target), but the loader gives a {type(batch).__name__}: override "
-                f"`{method}` in a TrainingOperator."
+                f"The default `{method}` takes batches (feature, ..., target), but the loader "
+                f"yields a {type(batch).__name__}: override `{method}` in a TrainingOperator."
             )
         *features, target = move_to(batch, self._device, non_blocking=True)
         return features, target
@@ -446,12 +438,12 @@ class TrainingOperator:
 
 
 class CreatorOperator(TrainingOperator):
-    """The operator of a trainer that was given creators; a subclass has them in `creators`."""
+    """Operator of a trainer with creators; a subclass sets `creators`."""
 
     creators: Creators
 
     def setup(self, config: dict[str, Any]) -> None:
-        """Call them."""
+        """Call the creators."""
         self.register_creators(**vars(self.creators))
 
 
@@ -465,7 +457,7 @@ def _only(items: Sequence[Any]) -> Any:
 
 @contextmanager
 def _one_at_a_time() -> Iterator[None]:
-    """A block that the workers of a machine run one after another."""
+    """Run a block on one worker of a machine at a time."""
     with open(Path(ensure_engine().session_directory, "sgd-data.lock"), "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield

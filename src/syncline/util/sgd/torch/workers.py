@@ -1,8 +1,7 @@
-"""The workers of a trainer: a process for each rank, or the program's own process for a single one.
+"""Workers of a trainer: one process per rank, or the program's own process for a single rank.
 
-`Workers` is what the trainer needs of them. Every method runs on all ranks at once and waits; an
-error of the program's code is raised with its class and the worker's traceback, the death of a
-worker is a `WorkerDied`.
+Every method of `Workers` runs on all ranks and waits. An error of user code is raised with its
+class and the worker's traceback; the death of a worker raises `WorkerDied`.
 """
 
 from __future__ import annotations
@@ -33,13 +32,11 @@ from syncline.util.sgd.torch.runner import (
 from syncline.util.sgd.torch.session import OperatorSession, inside
 
 DEATH_NOTICE_S = 2.0
-"""How long after an error the others may take to have an end of their own, and the death behind it
-to be told of.
-"""
+"""Seconds to wait after an error for the other ranks, and for news of a death behind it."""
 
 
 class WorkerDied(Exception):
-    """A worker is gone: its rank and what the engine says of it. The group is of no more use."""
+    """A worker died: its rank and the engine's error. The group is unusable."""
 
     def __init__(self, rank: int, cause: BaseException) -> None:
         super().__init__(rank, cause)
@@ -48,39 +45,42 @@ class WorkerDied(Exception):
 
 
 class Workers(ABC):
-    """The workers of one trainer; used by one thread."""
+    """The workers of one trainer. Not thread-safe."""
 
     @abstractmethod
     def start(self, snapshots: Sequence[Snapshot] | None) -> None:
-        """Start every worker, at snapshots by rank if there are some. ValueError where the
-        resources can never be had.
+        """Start every worker, from snapshots by rank if given.
+
+        Raises:
+            ValueError: The resources can never be reserved.
         """
 
     @property
     @abstractmethod
     def is_running(self) -> bool:
-        """Whether there are workers."""
+        """True if there are workers."""
 
     @abstractmethod
     def run(self, method: str, *args: Any) -> list[Any]:
-        """Call a method of every runner; results by rank."""
+        """Call a method of every runner; return the results by rank."""
 
     @abstractmethod
-    def run_with_shares(self, method: str, *args: Any, dataset: Any) -> list[Any]:
-        """`run`, with the rank's share of a dataset as the last argument."""
+    def run_with_shards(self, method: str, *args: Any, dataset: Any) -> list[Any]:
+        """Call a method of every runner with the rank's shard of a dataset as last argument."""
 
     @abstractmethod
     def run_first(self, method: str, *args: Any) -> Any:
-        """Call a method of rank 0's runner alone."""
+        """Call a method of rank 0's runner only."""
 
     @abstractmethod
     def kill(self) -> None:
-        """End every worker at once; what they hold stays reserved for the next."""
+        """Kill every worker; their resources stay reserved for the next workers."""
 
     @abstractmethod
     def stop(self, *, force: bool) -> None:
-        """End every worker, with `force` without letting them leave their process group, and give
-        back what they hold.
+        """End every worker and release the resources.
+
+        With `force`, the workers do not leave their process group first.
         """
 
 
@@ -94,9 +94,9 @@ class LocalWorkers(Workers):
 
     @property
     def runner(self) -> TorchRunner:
-        """The worker. RuntimeError before `start` and after `stop`."""
+        """The worker. Raises RuntimeError before `start` and after `stop`."""
         if self._runner is None:
-            raise RuntimeError("the trainer has been shut down: make a new one.")
+            raise RuntimeError("The trainer was shut down: create a new one.")
         return self._runner
 
     def start(self, snapshots: Sequence[Snapshot] | None) -> None:
@@ -110,7 +110,7 @@ class LocalWorkers(Workers):
     def run(self, method: str, *args: Any) -> list[Any]:
         return [self.run_first(method, *args)]
 
-    def run_with_shares(self, method: str, *args: Any, dataset: Any) -> list[Any]:
+    def run_with_shards(self, method: str, *args: Any, dataset: Any) -> list[Any]:
         return self.run(method, *args, whole({"train": dataset})["train"])
 
     def run_first(self, method: str, *args: Any) -> Any:
@@ -118,14 +118,14 @@ class LocalWorkers(Workers):
             return getattr(self.runner, method)(*args)
 
     def kill(self) -> None:
-        """Nothing: this process goes on."""
+        """Do nothing: the worker is this process."""
 
     def stop(self, *, force: bool) -> None:
         self._runner = None
 
 
 class RemoteWorkers(Workers):
-    """A process for each rank, in one process group."""
+    """One process per rank, in one process group."""
 
     def __init__(self, plan: Plan, *, scaling: ScalingConfig, torch_config: TorchConfig) -> None:
         self._plan = api.put(plan)
@@ -150,7 +150,8 @@ class RemoteWorkers(Workers):
             self._backend.on_start(group, self._torch_config)
             self._results(
                 [
-                    group.execute_single_async(rank, start_runner, self._plan, *at)  # type: ignore[arg-type]  # a reference to the plan
+                    # Workers receive the plan for its reference.
+                    group.execute_single_async(rank, start_runner, self._plan, *at)  # type: ignore[arg-type]
                     for rank, at in enumerate(_starting_points(snapshots, len(group)))
                 ]
             )
@@ -158,10 +159,10 @@ class RemoteWorkers(Workers):
             self.kill()
             if not isinstance(error, WorkerStartError):
                 raise
-            told = error.__cause__ or error.cause
-            if is_death(told):
-                raise WorkerDied(error.position, told) from None
-            raise told from None
+            cause = error.__cause__ or error.cause
+            if is_death(cause):
+                raise WorkerDied(error.position, cause) from None
+            raise cause from None
 
     @property
     def is_running(self) -> bool:
@@ -170,7 +171,7 @@ class RemoteWorkers(Workers):
     def run(self, method: str, *args: Any) -> list[Any]:
         return self._results(self._running.execute_async(call_runner, method, *args))
 
-    def run_with_shares(self, method: str, *args: Any, dataset: Any) -> list[Any]:
+    def run_with_shards(self, method: str, *args: Any, dataset: Any) -> list[Any]:
         shares = Datasets({"train": dataset}, DataConfig()).shares(self._running.workers)
         return self._results(
             [
@@ -192,7 +193,7 @@ class RemoteWorkers(Workers):
             if self._group is not None and not force:
                 self._backend.on_shutdown(self._group, self._torch_config)
         except WorkerStartError:
-            pass  # one that is dead has left
+            pass  # a dead worker has left its process group
         finally:
             self.kill()
             self._reservation.release()
@@ -211,13 +212,12 @@ class RemoteWorkers(Workers):
     def _results(self, refs: Sequence[ObjectRef[Any]]) -> list[Any]:
         try:
             results, errors = settled(refs)
-        except BaseException:  # an interrupt leaves them in the middle
+        except BaseException:  # an interrupt leaves the workers in the middle of a call
             self.kill()
             raise
         deaths = [(rank, error) for rank, error in errors.items() if is_death(error)]
-        if deaths or len(results) + len(errors) < len(
-            refs
-        ):  # some are dead, or wait for the one that failed, for ever
+        # Ranks without a result are dead, or wait forever for the one that failed.
+        if deaths or len(results) + len(errors) < len(refs):
             self.kill()
         if deaths:
             raise WorkerDied(*deaths[0])
@@ -227,11 +227,11 @@ class RemoteWorkers(Workers):
 
 
 def settled(refs: Sequence[ObjectRef[Any]]) -> tuple[dict[int, Any], dict[int, BaseException]]:
-    """Results and errors by rank, those that came first first. After an error, ranks that say
-    nothing for a while are in neither.
+    """Return results and errors by rank, in the order of their arrival.
 
-    A rank that dies makes the collective operations of the others fail, whose errors may come
-    before the news of its death.
+    After an error, ranks without news for `DEATH_NOTICE_S` are in neither. When a rank dies, the
+    collective operations of the others fail, and their errors may arrive before the news of its
+    death.
     """
     ranks = {ref: rank for rank, ref in enumerate(refs)}
     results: dict[int, Any] = {}
@@ -255,14 +255,12 @@ def settled(refs: Sequence[ObjectRef[Any]]) -> tuple[dict[int, Any], dict[int, B
 
 
 def is_death(error: BaseException) -> bool:
-    """Whether an error says that a worker is gone, and not that the program's code has raised."""
+    """Return True if an error means that a worker died, rather than that user code raised."""
     return isinstance(error, RayError) and not isinstance(error, RayTaskError)
 
 
 def _starting_points(snapshots: Sequence[Snapshot] | None, workers: int) -> list[tuple[Any, Any]]:
-    """What `start_runner` gets on each rank, after the plan. The state of rank 0 is sent once where
-    others have none.
-    """
+    """Return the arguments of `start_runner` after the plan; rank 0's state is sent once."""
     if snapshots is None:
         return [(None, None)] * workers
     first = api.put(snapshots[0].state)
