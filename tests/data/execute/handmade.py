@@ -9,13 +9,13 @@ import pyarrow as pa
 
 from syncline.data.context import DataContext
 from syncline.data.execute.execution import Execution
-from syncline.data.execute.program import (
+from syncline.data.execute.physical_plan import (
     Actors,
     BundleBlocks,
     Chain,
     ExecutionLimits,
     ExecutorKind,
-    Program,
+    PhysicalPlan,
     SourceBlocks,
     SourceTasks,
     Stage,
@@ -32,7 +32,12 @@ MIB = 2**20
 
 
 def numbers(
-    rows: int, tasks: int, *, executor: ExecutorKind | None = None, steps: Sequence[Any] = (), **chain: Any
+    rows: int,
+    tasks: int,
+    *,
+    executor: ExecutorKind | None = None,
+    steps: Sequence[Any] = (),
+    **chain: Any,
 ) -> Stage:
     """Reads `id` from 0 to `rows - 1` in so many tasks."""
     return Stage(
@@ -82,7 +87,11 @@ def mapped(
         timeout_s=spec.get("timeout_s"),
     )
     return Stage(
-        name=step.name, inputs=(on,), grouping=BundleBlocks(), chain=chain, executor=executor or Workers()
+        name=step.name,
+        inputs=(on,),
+        grouping=BundleBlocks(),
+        chain=chain,
+        executor=executor or Workers(),
     )
 
 
@@ -99,13 +108,13 @@ def actors(
 
 
 def execute(
-    *stages: Stage, context: DataContext | None = None, budget_bytes: int = 64 * MIB, **program: Any
+    *stages: Stage, context: DataContext | None = None, budget_bytes: int = 64 * MIB, **plan: Any
 ) -> Execution:
     """Runs stages."""
     limits = ExecutionLimits(cpus=2, budget_bytes=budget_bytes)
     return Execution(
-        Program(
-            stages=stages, context=context or DataContext(), limits=limits, **{"seed": 7, **program}
+        PhysicalPlan(
+            stages=stages, context=context or DataContext(), limits=limits, **{"seed": 7, **plan}
         )
     )
 

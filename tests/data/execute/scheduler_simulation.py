@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from syncline.data.execute import program as s
+from syncline.data.execute import physical_plan as s
 from syncline.data.execute.messages import (
     Abandoned,
     BlockInfo,
@@ -219,7 +219,7 @@ class Simulation:
     max_errored_blocks: int = 0
     start: Any = None
     consumer: float = 0.5  # how fast: the chance that it takes a block before another task goes on
-    failing: frozenset[TaskId] = frozenset()  # tasks that fail after their first block
+    timed_out_calls: frozenset[TaskId] = frozenset()  # tasks that fail after their first block
     told_last: float = 0.7  # the chance that a task knows which block is its last
     block_bytes: int | None = None  # of every block; by rows if None
 
@@ -245,7 +245,9 @@ class Simulation:
         self.dropped: set[int] = set()
         self.untaken: list[int] = []
         self.number = 0
-        uncounted = s.SourceBlocks | s.RepartitionRows | s.ShuffleBlocks | s.ExchangeRows  # (or not yet known here)
+        uncounted = (
+            s.SourceBlocks | s.RepartitionRows | s.ShuffleBlocks | s.ExchangeRows
+        )  # (or not yet known here)
         self.counts_all = not any(isinstance(stage.grouping, uncounted) for stage in self.stages)
 
     def run(self) -> "Simulation":
@@ -291,7 +293,7 @@ class Simulation:
         elif task_id.kind == "partition":
             del self.tasks[task_id]
             self.handle(self.partition(task))
-        elif task_id in self.failing:
+        elif task_id in self.timed_out_calls:
             del self.tasks[task_id]
             self.handle(
                 Failed(
@@ -498,7 +500,8 @@ class StageDrawer:
             return self.put(s.SourceBlocks(blocks=blocks))
         known = self.draw.random() < 0.5
         return self.put(
-            s.SourceTasks(payloads=reads(self.draw, rows, first=first, known=known)), keeps_rows=known
+            s.SourceTasks(payloads=reads(self.draw, rows, first=first, known=known)),
+            keeps_rows=known,
         )
 
     def tree(self, depth: int) -> int:
@@ -543,7 +546,10 @@ class StageDrawer:
                 )
             case "evenly":
                 return self.put(
-                    s.RepartitionRows(parts=draw.randint(1, 5)), below, name=name, keeps_rows=keeps_rows
+                    s.RepartitionRows(parts=draw.randint(1, 5)),
+                    below,
+                    name=name,
+                    keeps_rows=keeps_rows,
                 )
             case "first":
                 return self.put(s.LimitRows(rows=draw.choice([0, 1, 7, 20, 100])), below)

@@ -4,11 +4,17 @@ import pytest
 from handmade import actors, mapped, numbers
 
 from syncline.data.context import DataContext
-from syncline.data.execute.data_worker import WorkKey
-from syncline.data.execute.driver_queues import Inbox
+from syncline.data.execute.data_worker import TaskCodeKey
+from syncline.data.execute.driver_queues import CallQueue
 from syncline.data.execute.messages import Launch, TaskId
-from syncline.data.execute.task_attempts import Job, crash, is_tried_again, raised, survives
-from syncline.data.execute.task_run import Request, failure
+from syncline.data.execute.task_attempts import (
+    ActiveTask,
+    can_restart,
+    crash_error,
+    should_retry,
+    user_error,
+)
+from syncline.data.execute.task_run import TaskRequest, task_error
 from syncline.exceptions import (
     ActorDiedError,
     ObjectLostError,
@@ -17,31 +23,31 @@ from syncline.exceptions import (
 )
 
 
-def job(**state) -> Job:
+def active(**state) -> ActiveTask:
     launch = Launch(task=TaskId(1, "task", 4), skip_rows=10)
-    request = Request(number=4, skip_rows=10)
-    return Job(
+    request = TaskRequest(number=4, skip_rows=10)
+    return ActiveTask(
         launch=launch,
         blocks=(),
-        key=WorkKey(1, 1, "task"),
+        key=TaskCodeKey(1, 1, "task"),
         request=request,
         layout=(),
-        stores=False,
+        needs_store=False,
         **state,
     )
 
 
 def test_another_attempt_leaves_out_what_was_produced():
-    task = job(produced_rows=5, place="somewhere")
-    task.again()
-    assert (task.request.skip_rows, task.produced_rows, task.place) == (15, 0, None)
+    task = active(produced_rows=5, runner="somewhere")
+    task.next_attempt()
+    assert (task.request.skip_rows, task.produced_rows, task.runner) == (15, 0, None)
     task.produced_rows = 7
-    task.again()
+    task.next_attempt()
     assert task.request.skip_rows == 22
 
 
 @pytest.mark.parametrize(
-    ("context", "retries", "again"),
+    ("context", "retries", "expected"),
     [
         (DataContext(), 0, False),
         (DataContext(retried_map_errors=True), 0, False),
@@ -52,49 +58,49 @@ def test_another_attempt_leaves_out_what_was_produced():
     ],
 )
 def test_errors_of_functions_are_tried_again_as_the_context_says(
-    context: DataContext, retries: int, again: bool
+    context: DataContext, retries: int, expected: bool
 ):
-    error = failure("Map(f)", KeyError("x"))
-    assert is_tried_again(job(retries=retries), error, mapped(len), context) is again
+    error = task_error("Map(f)", KeyError("x"))
+    assert should_retry(active(retries=retries), error, mapped(len), context) is expected
 
 
 def test_actors_have_a_setting_of_their_own():
-    error = failure("Map(f)", KeyError("x"))
+    error = task_error("Map(f)", KeyError("x"))
     context = DataContext(actor_task_retry_on_errors=[KeyError])
-    assert is_tried_again(job(retries=2), error, mapped(len, executor=actors()), context)
-    assert not is_tried_again(job(retries=3), error, mapped(len, executor=actors()), context)
-    assert not is_tried_again(job(), error, numbers(1, 1), context)
+    assert should_retry(active(retries=2), error, mapped(len, executor=actors()), context)
+    assert not should_retry(active(retries=3), error, mapped(len, executor=actors()), context)
+    assert not should_retry(active(), error, numbers(1, 1), context)
 
 
 def test_a_task_survives_three_deaths_but_no_lost_object():
     died = ActorDiedError("It was killed.", pid=7, exit_cause="was killed by SIGKILL")
-    assert survives(job(deaths=3), died)
-    assert not survives(job(deaths=4), died)
-    error = crash(job(deaths=4), died, mapped(len))
+    assert can_restart(active(crashes=3), died)
+    assert not can_restart(active(crashes=4), died)
+    error = crash_error(active(crashes=4), died, mapped(len))
     assert isinstance(error, WorkerCrashedError)
     assert "MapBatches(len), task 4, failed 4 times" in str(error)
-    assert "the process (pid=7) was killed by SIGKILL. Look for what ends it" in str(error)
+    assert "the process (pid=7) was killed by SIGKILL. Look for native code" in str(error)
     assert (error.pid, error.exit_cause) == (7, "was killed by SIGKILL")
     lost = ObjectLostError("It is gone.")
-    assert not survives(job(deaths=1), lost)
+    assert not can_restart(active(crashes=1), lost)
     assert (
-        str(crash(job(deaths=1), lost, mapped(len)))
+        str(crash_error(active(crashes=1), lost, mapped(len)))
         == "MapBatches(len), task 4 works on a block that is lost. It is gone."
     )
 
 
 def test_the_program_gets_an_error_of_both_classes_or_the_original():
-    error = failure("Map(f)", KeyError("x"))
-    both = raised(error, DataContext())
+    error = task_error("Map(f)", KeyError("x"))
+    both = user_error(error, DataContext())
     assert isinstance(both, UserCodeException)
     assert isinstance(both, KeyError)
-    assert raised(error, DataContext(raise_original_map_exception=True)) is error.cause
+    assert user_error(error, DataContext(raise_original_map_exception=True)) is error.cause
     other = TypeError("cannot be pickled")
-    assert raised(other, DataContext()) is other
+    assert user_error(other, DataContext()) is other
 
 
 def test_an_inbox_that_is_closed_lets_go_of_everything():
-    inbox, done = Inbox(), []
+    inbox, done = CallQueue(), []
     inbox.put(lambda: done.append(1))
     inbox.put(lambda: done.append(2))
     inbox.run(None)

@@ -11,14 +11,9 @@ from handmade import actors, held, mapped, numbers
 
 import syncline
 from syncline.core.refs import ObjectRef
-from syncline.data.execute.block_store import (
-    BlockStore,
-    Outbox,
-    OutputBlock,
-    Stored,
-    stages_to_store,
-)
-from syncline.data.execute.program import (
+from syncline.data.execute.block_store import BlockStore, OutputBlock, StoredBlock
+from syncline.data.execute.driver_queues import OutputQueue
+from syncline.data.execute.physical_plan import (
     ExchangeRows,
     LimitRows,
     RepartitionRows,
@@ -26,6 +21,8 @@ from syncline.data.execute.program import (
     Threads,
     UnionInputs,
     Workers,
+    held_blocks,
+    stages_to_store,
 )
 from syncline.data.iterate.position import Restart
 
@@ -41,7 +38,7 @@ TABLE = pa.table({"id": list(range(10))})
 
 
 def test_blocks_are_numbered_and_held_ones_count_backwards():
-    store = BlockStore((held(TABLE, TABLE.slice(5)), held(TABLE.slice(8))))
+    store = BlockStore(held_blocks((held(TABLE, TABLE.slice(5)), held(TABLE.slice(8)))))
     assert [store[number].rows for number in (-3, -2, -1)] == [10, 5, 2]
     number = store.add(TABLE, 10, 80)
     assert store[number].value is TABLE
@@ -53,7 +50,7 @@ def test_blocks_are_numbered_and_held_ones_count_backwards():
 
 
 def test_a_table_is_put_once_without_what_it_was_cut_from():
-    stored = Stored(TABLE.slice(3, 2), 2, 16)
+    stored = StoredBlock(TABLE.slice(3, 2), 2, 16)
     reference = stored.in_store()
     assert isinstance(reference, ObjectRef)
     assert stored.in_store() is reference
@@ -88,7 +85,10 @@ def exchange(executor) -> Stage:
         ((numbers(4, 2), exchange(Workers())), {0}),
         ((numbers(4, 2), passing(LimitRows(rows=1), 0)), set()),
         ((numbers(4, 2), passing(LimitRows(rows=1), 0), mapped(len, on=1)), {0, 1}),
-        ((numbers(4, 2), numbers(4, 2), passing(UnionInputs(), 0, 1), mapped(len, on=2)), {0, 1, 2}),
+        (
+            (numbers(4, 2), numbers(4, 2), passing(UnionInputs(), 0, 1), mapped(len, on=2)),
+            {0, 1, 2},
+        ),
         ((numbers(4, 2), passing(RepartitionRows(parts=2), 0)), {0}),
         ((held(TABLE), mapped(len)), set()),
     ],
@@ -104,7 +104,7 @@ def output(start: int, rows: int) -> OutputBlock:
         num_rows=rows,
         size_bytes=8 * rows,
         restart=Restart(index=start),
-        _stored=Stored(TABLE, 10, 80),
+        _stored=StoredBlock(TABLE, 10, 80),
         _start=start,
     )
 
@@ -115,35 +115,35 @@ def test_an_output_block_is_a_slice_here_and_in_the_object_store():
     assert syncline.get(block.reference())["id"].to_pylist() == [4, 5, 6]
 
 
-def test_an_outbox_gives_blocks_then_the_error_once_then_the_end():
-    outbox = Outbox()
-    assert outbox.take(0.0) is None
+def test_an_output_queue_gives_blocks_then_the_error_once_then_the_end():
+    queue = OutputQueue()
+    assert queue.take(0.0) is None
     first = output(0, 1)
-    outbox.deliver(first)
-    outbox.end(KeyError("lost"))
-    outbox.end(None)
-    assert outbox.take(None) is first
+    queue.deliver(first)
+    queue.end(KeyError("lost"))
+    queue.end(None)
+    assert queue.take(None) is first
     with pytest.raises(KeyError):
-        outbox.take(None)
+        queue.take(None)
     with pytest.raises(StopIteration):
-        outbox.take(None)
+        queue.take(None)
 
 
-def test_an_outbox_wakes_who_waits():
-    outbox = Outbox()
+def test_an_output_queue_wakes_who_waits():
+    queue = OutputQueue()
     taken: list[OutputBlock | None] = []
-    thread = threading.Thread(target=lambda: taken.append(outbox.take(60)), daemon=True)
+    thread = threading.Thread(target=lambda: taken.append(queue.take(60)), daemon=True)
     thread.start()
-    outbox.deliver(output(0, 1))
+    queue.deliver(output(0, 1))
     thread.join(60)
     assert len(taken) == 1
-    assert outbox.waited_s < 60
+    assert queue.waited_s < 60
 
 
-def test_a_cleared_outbox_is_at_its_end():
-    outbox = Outbox()
-    outbox.deliver(output(0, 1))
-    outbox.clear()
-    outbox.deliver(output(0, 1))
+def test_a_cleared_output_queue_is_at_its_end():
+    queue = OutputQueue()
+    queue.deliver(output(0, 1))
+    queue.clear()
+    queue.deliver(output(0, 1))
     with pytest.raises(StopIteration):
-        outbox.take(None)
+        queue.take(None)

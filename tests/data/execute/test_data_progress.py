@@ -10,7 +10,7 @@ from rich.console import Console
 
 from syncline.data.context import DataContext
 from syncline.data.execute import progress_display as progress
-from syncline.data.execute.progress_display import Display, Progress, is_watched, lines
+from syncline.data.execute.progress_display import Display, ProgressLines, is_interactive, lines
 from syncline.data.execute.scheduler import Counts, StageCounts
 from syncline.data.execute.stats import ExecutionStats, OperatorStats
 
@@ -56,18 +56,18 @@ class Terminal(io.StringIO):
 
 
 def test_nobody_looks_at_files_or_closed_streams(monkeypatch: pytest.MonkeyPatch):
-    assert is_watched(Terminal())
-    assert not is_watched(io.StringIO())
-    assert not is_watched(None)
+    assert is_interactive(Terminal())
+    assert not is_interactive(io.StringIO())
+    assert not is_interactive(None)
     closed = Terminal()
     closed.close()
     monkeypatch.setattr(Terminal, "isatty", io.StringIO.isatty)
-    assert not is_watched(closed)
+    assert not is_interactive(closed)
     monkeypatch.setitem(sys.modules, "ipykernel", sys)
-    assert is_watched(io.StringIO()), "a notebook"
+    assert is_interactive(io.StringIO()), "a notebook"
     monkeypatch.setattr(sys, "stderr", io.StringIO())
     monkeypatch.delitem(sys.modules, "ipykernel")
-    assert Progress.where_people_look(DataContext(), "train") is None
+    assert ProgressLines.on_terminal(DataContext(), "train") is None
 
 
 def display() -> tuple[Display, io.StringIO]:
@@ -79,8 +79,8 @@ def test_executions_share_a_display_and_leave_their_last_lines(monkeypatch: pyte
     monkeypatch.setattr(progress, "SHOW_AFTER_S", 0.0)
     shared, written = display()
     first, second = (
-        Progress(shared, DataContext(), "first"),
-        Progress(shared, DataContext(), "second"),
+        ProgressLines(shared, DataContext(), "first"),
+        ProgressLines(shared, DataContext(), "second"),
     )
     first.show(STATS, COUNTS)
     second.show(STATS, COUNTS)
@@ -95,7 +95,7 @@ def test_executions_share_a_display_and_leave_their_last_lines(monkeypatch: pyte
 
 def test_short_executions_show_nothing():
     shared, written = display()
-    short = Progress(shared, DataContext(), "short")
+    short = ProgressLines(shared, DataContext(), "short")
     short.show(STATS, COUNTS)
     short.close(STATS, COUNTS)
     assert written.getvalue() == ""
@@ -105,7 +105,7 @@ def test_what_the_program_prints_goes_above_the_lines(monkeypatch: pytest.Monkey
     monkeypatch.setattr(progress, "SHOW_AFTER_S", 0.0)
     shared, written = display()
     monkeypatch.setattr(sys, "stdout", written)
-    lines_of_one = Progress(shared, DataContext(), "train")
+    lines_of_one = ProgressLines(shared, DataContext(), "train")
     lines_of_one.show(STATS, COUNTS)
     print("step 1")
     drawn = written.getvalue()
@@ -121,7 +121,7 @@ def test_output_to_a_file_stays_in_the_file(monkeypatch: pytest.MonkeyPatch):
     shared, _ = display()
     file = io.StringIO()
     monkeypatch.setattr(sys, "stdout", file)
-    lines_of_one = Progress(shared, DataContext(), "train")
+    lines_of_one = ProgressLines(shared, DataContext(), "train")
     lines_of_one.show(STATS, COUNTS)
     print("step 1")
     lines_of_one.close(STATS, COUNTS)

@@ -2,15 +2,15 @@
 get.
 """
 
-from syncline.data.execute.program import SkippedRows
+from syncline.data.execute.physical_plan import SkippedRows
 from syncline.data.execute.stats import (
     ExecutionStats,
-    Meter,
+    OperatorMeter,
     OperatorStats,
     SkippedInTask,
     size_text,
 )
-from syncline.data.execute.task_run import Turn
+from syncline.data.execute.task_run import TaskReport
 
 
 class Clock:
@@ -23,49 +23,49 @@ class Clock:
 
 def test_time_without_a_task_waits_for_input_until_the_last_block_was_made():
     clock = Clock()
-    meter = Meter(name="Map", clock=clock)
+    meter = OperatorMeter(name="Map", clock=clock)
     clock.now = 110.0
-    meter.turn_begins(107.0)
+    meter.begin_block(107.0)
     read = meter.read()
     assert (read.waiting_input_s, read.waiting_downstream_s) == (7.0, 3.0)
 
 
 def test_time_without_a_task_waits_for_room_where_input_was_there():
     clock = Clock()
-    meter = Meter(name="Map", clock=clock)
-    meter.turn_begins(90.0)
+    meter = OperatorMeter(name="Map", clock=clock)
+    meter.begin_block(90.0)
     clock.now = 105.0
-    meter.turn_ends()
+    meter.end_block()
     clock.now = 109.0
-    meter.turn_begins(None)
+    meter.begin_block(None)
     read = meter.read()
     assert (read.waiting_input_s, read.waiting_downstream_s, read.busy_s) == (0.0, 4.0, 5.0)
 
 
 def test_an_operator_is_busy_while_any_of_its_tasks_runs():
     clock = Clock()
-    meter = Meter(name="Map", clock=clock)
-    meter.turn_begins(None)
+    meter = OperatorMeter(name="Map", clock=clock)
+    meter.begin_block(None)
     clock.now = 102.0
-    meter.turn_begins(None)
+    meter.begin_block(None)
     clock.now = 103.0
-    meter.turn_ends()
+    meter.end_block()
     clock.now = 107.0
     assert meter.read().busy_s == 7.0
-    meter.turn_ends()
+    meter.end_block()
     clock.now = 200.0
     assert meter.read().busy_s == 7.0
 
 
 def test_turns_are_added_up():
-    meter = Meter(name="Map", clock=Clock())
+    meter = OperatorMeter(name="Map", clock=Clock())
     meter.count(
-        Turn(rows=5, size_bytes=40, wall_s=1.0, cpu_s=0.5, read_s=0.25, function_s=0.5),
+        TaskReport(rows=5, size_bytes=40, wall_s=1.0, cpu_s=0.5, read_s=0.25, function_s=0.5),
         counts_block=True,
     )
-    meter.count(Turn(rows=7, size_bytes=2, wall_s=1.0), counts_block=True)
-    meter.count(Turn(rows=7, size_bytes=2, wall_s=1.0), counts_block=False)
-    meter.count(Turn(is_last=True), counts_block=True)
+    meter.count(TaskReport(rows=7, size_bytes=2, wall_s=1.0), counts_block=True)
+    meter.count(TaskReport(rows=7, size_bytes=2, wall_s=1.0), counts_block=False)
+    meter.count(TaskReport(is_last=True), counts_block=True)
     read = meter.read()
     assert (read.blocks, read.rows, read.size_bytes) == (2, 12, 42)
     assert (read.wall_s, read.cpu_s, read.read_s, read.function_s) == (3.0, 0.5, 0.25, 0.5)

@@ -21,13 +21,13 @@ from syncline.data.columnar.expressions import col, random
 from syncline.data.context import DataContext
 from syncline.data.dataset import Dataset
 from syncline.data.execute.cache import Origin, settle
-from syncline.data.execute.execution import start
-from syncline.data.execute.program import ExecutionLimits
+from syncline.data.execute.execution import start_execution
+from syncline.data.execute.physical_plan import ExecutionLimits
 from syncline.data.from_memory import from_arrow, from_items
 from syncline.data.iterate.position import Restart
 from syncline.data.plan import nodes as n
 from syncline.data.read import range as numbers
-from syncline.data.read_files import read_parquet
+from syncline.data.read import read_parquet
 from syncline.exceptions import UserCodeException
 
 BLOCKS = 4
@@ -131,7 +131,7 @@ def test_rows_are_the_same_before_and_after_it_is_filled(
     ds = after(cached)
 
     def rows() -> list[dict[str, Any]]:
-        with start(ds._node, ds.context, seed=5, epoch=2) as execution:
+        with start_execution(ds._node, ds.context, seed=5, epoch=2) as execution:
             return [row for block in execution for row in block.table().to_pylist()]
 
     unfilled = rows()
@@ -221,12 +221,12 @@ def test_skipped_rows_stay_out_but_excused_blocks_keep_nothing(where: str | None
 def test_a_failed_pass_keeps_nothing(where: str | None) -> None:
     fails = [True]
 
-    def failing(row: dict[str, int]) -> dict[str, int]:
+    def timed_out_calls(row: dict[str, int]) -> dict[str, int]:
         if fails[0] and row["id"] == 60:
             raise ValueError("no")
         return row
 
-    ds = source().map(failing).cache(where)
+    ds = source().map(timed_out_calls).cache(where)
     with pytest.raises(UserCodeException):
         values(ds, "id")
     fails[0] = False
@@ -316,7 +316,10 @@ def test_unfinished_files_are_not_seen_and_are_deleted_by_the_next(
 
 def test_two_that_fill_it_at_once_do_not_meet(counting: Counting, tmp_path: Path) -> None:
     ds = counting.mapped(source()).cache(tmp_path)
-    with start(ds._node, ds.context) as first, start(ds._node, ds.context) as second:
+    with (
+        start_execution(ds._node, ds.context) as first,
+        start_execution(ds._node, ds.context) as second,
+    ):
         tables = [[block.table() for block in execution] for execution in (second, first)]
     assert pa.concat_tables(tables[0]) == pa.concat_tables(tables[1])
     assert values(ds) == list(range(1, 101))
@@ -339,7 +342,7 @@ def test_a_path_that_no_library_knows_fails_at_the_call() -> None:
 
 
 def pieces(ds: Dataset, **options: Any) -> list[tuple[Restart, list[int]]]:
-    with start(ds._node, ds.context, **options) as execution:
+    with start_execution(ds._node, ds.context, **options) as execution:
         return [(block.restart, block.table()["v"].to_pylist()) for block in execution]
 
 
@@ -393,12 +396,15 @@ def test_an_execution_that_starts_in_the_middle_keeps_nothing(
     counting: Counting, where: str | None
 ) -> None:
     ds = counting.mapped(source()).cache(where)
-    with start(ds._node, ds.context, seed=1) as execution:
+    with start_execution(ds._node, ds.context, seed=1) as execution:
         next(execution)
         restart = next(execution).restart
     assert continued(ds, restart, seed=1) == list(range(restart.index + 1, 101))
     assert (
-        settle(ds._node, Origin(seed=0, limits=ExecutionLimits(cpus=1, budget_bytes=1))).states[0][0] is False
+        settle(ds._node, Origin(seed=0, limits=ExecutionLimits(cpus=1, budget_bytes=1))).states[0][
+            0
+        ]
+        is False
     )
 
 
@@ -424,7 +430,7 @@ def test_restart_points_of_plans_with_other_caches_are_refused() -> None:
     ds = source().cache()
     ((restart, _), *_) = pieces(ds.rename_columns({"id": "v"}))
     with pytest.raises(ValueError, match="belongs to another plan"):
-        start(source()._node, DataContext(), restart=restart)
+        start_execution(source()._node, DataContext(), restart=restart)
 
 
 def test_a_signature_does_not_depend_on_a_cache_being_filled(counting: Counting) -> None:

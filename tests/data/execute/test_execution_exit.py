@@ -10,7 +10,7 @@ PROGRAM = """
 import time
 import syncline
 from syncline.data.context import DataContext
-from syncline.data.execute.execution import start
+from syncline.data.execute.execution import start_execution
 from syncline.data.plan.nodes import MapBatches, Read, UserFunction
 from syncline.data.io.sources.range import RangeDatasource
 
@@ -21,7 +21,7 @@ def sleeps(batch):
 
 
 node = MapBatches(input=Read(source=RangeDatasource(100_000), parallelism=50), function=UserFunction(function=sleeps))
-execution = start(node, DataContext())
+execution = start_execution(node, DataContext())
 print(next(execution).num_rows > 0, flush=True)
 {end}
 """

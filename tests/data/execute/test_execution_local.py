@@ -15,7 +15,7 @@ from handmade import actors, batch_step, execute, held, ids, mapped, numbers
 import syncline
 from syncline.data.columnar.kernels import partition
 from syncline.data.context import DataContext
-from syncline.data.execute.program import Chain, ExchangeRows, Stage, Threads
+from syncline.data.execute.physical_plan import Chain, ExchangeRows, Stage, Threads
 from syncline.data.execute.steps.heads import ConcatHead
 from syncline.exceptions import UserCodeException
 

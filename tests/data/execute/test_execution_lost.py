@@ -12,8 +12,8 @@ import pytest
 import syncline
 from syncline import data
 from syncline.data.context import DataContext
-from syncline.data.execute import block_store as outbox
-from syncline.data.execute.execution import Execution, start
+from syncline.data.execute import block_store as output
+from syncline.data.execute.execution import Execution, start_execution
 from syncline.exceptions import ObjectLostError
 
 pytestmark = pytest.mark.processes
@@ -55,7 +55,7 @@ PIPELINES: dict[str, Callable[[], data.Dataset]] = {
 
 
 def begun(dataset: data.Dataset) -> Execution:
-    return start(dataset._node, dataset.context, seed=3)
+    return start_execution(dataset._node, dataset.context, seed=3)
 
 
 def ids(blocks: Iterator[Any]) -> list[int]:
@@ -85,7 +85,7 @@ def test_rows_that_were_taken_but_lost_are_made_again(
             raise ObjectLostError("a block is gone")
         return syncline.get(reference)
 
-    monkeypatch.setattr(outbox.api, "get", loses_one)
+    monkeypatch.setattr(output.api, "get", loses_one)
     with (
         begun(numbers().sort("id")) as one,
         begun(numbers().map_batches(lambda batch: batch, num_cpus=0.5)) as other,
@@ -98,8 +98,8 @@ def test_a_block_is_made_again_although_others_were_taken_since() -> None:
     with begun(numbers()) as execution:
         blocks = list(execution)
     for block in blocks:
-        assert block._again is not None
-        made = block._again(block.restart, block.num_rows, ObjectLostError("a block is gone"))
+        assert block._recompute is not None
+        made = block._recompute(block.restart, block.num_rows, ObjectLostError("a block is gone"))
         assert made["id"].to_pylist() == list(
             range(block.restart.index, block.restart.index + block.num_rows)
         )
@@ -110,11 +110,11 @@ def test_a_loss_that_comes_again_and_again_is_an_error() -> None:
     with begun(numbers()) as execution:
         block = next(execution)
         for _ in range(3):
-            assert execution._again(block.restart, block.num_rows, error)["id"].to_pylist() == list(
-                range(10)
-            )
+            assert execution._recompute(block.restart, block.num_rows, error)[
+                "id"
+            ].to_pylist() == list(range(10))
         with pytest.raises(ObjectLostError, match=r"Row 0 was lost 4 times\. a block is gone"):
-            execution._again(block.restart, block.num_rows, error)
+            execution._recompute(block.restart, block.num_rows, error)
 
 
 def test_without_order_nothing_can_be_made_again() -> None:

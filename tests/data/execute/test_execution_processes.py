@@ -17,7 +17,7 @@ import syncline
 from syncline.core import api
 from syncline.data.columnar.kernels import partition
 from syncline.data.context import DataContext
-from syncline.data.execute.program import Chain, ExchangeRows, Stage, Workers
+from syncline.data.execute.physical_plan import Chain, ExchangeRows, Stage, Workers
 from syncline.data.execute.steps.heads import ConcatHead
 from syncline.exceptions import UserCodeException, WorkerCrashedError
 from syncline.testing.waiting import eventually

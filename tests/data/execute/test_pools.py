@@ -13,10 +13,10 @@ from handmade import actors, execute, ids, mapped, numbers
 
 import syncline
 from syncline.data.context import DataContext
-from syncline.data.execute.data_worker import WorkKey
-from syncline.data.execute.program import ExecutionLimits, Program, Workers
-from syncline.data.execute.task_run import ChainWork, Request
-from syncline.data.execute.worker_handles import Process, WarmProcesses, options_of, warm
+from syncline.data.execute.data_worker import TaskCodeKey
+from syncline.data.execute.physical_plan import ExecutionLimits, PhysicalPlan, Workers
+from syncline.data.execute.task_run import ChainCode, TaskRequest
+from syncline.data.execute.worker_handles import WarmWorkers, WorkerHandle, options_of, warm_workers
 from syncline.data.execute.worker_pools import ActorExecutor, is_listed
 from syncline.data.plan.compute import Resources
 from syncline.exceptions import GetTimeoutError, UserCodeException
@@ -163,7 +163,9 @@ def test_tasks_share_the_processes_that_there_are_resources_for():
     def pid(batch):
         return {"pid": batch["id"] * 0 + os.getpid()}
 
-    assert len(pids(execute(numbers(40, 8), mapped(pid, executor=Workers(resources=LICENSED))))) == 1
+    assert (
+        len(pids(execute(numbers(40, 8), mapped(pid, executor=Workers(resources=LICENSED))))) == 1
+    )
 
 
 @marked
@@ -197,35 +199,35 @@ def test_processes_without_an_execution_serve_the_next_one():
         return {"pid": batch["id"] * 0 + os.getpid()}
 
     first = pids(execute(numbers(40, 8), mapped(pid)))
-    eventually(lambda: len(warm) >= len(first), what="the processes wait")
+    eventually(lambda: len(warm_workers) >= len(first), what="the processes wait")
     assert pids(execute(numbers(40, 8), mapped(pid))) & first
 
 
 @marked
 def test_warm_processes_end_after_a_while():
-    pool = WarmProcesses(idle_s=0.05)
-    process = pool.take()
-    pid = syncline.get(process.begin.remote(*_looks_at_pid()))[1]["pid"][0].as_py()
-    pool.give(process)
-    del process
+    pool = WarmWorkers(idle_s=0.05)
+    worker = pool.take()
+    pid = syncline.get(worker.begin.remote(*_looks_at_pid()))[1]["pid"][0].as_py()
+    pool.give(worker)
+    del worker
     eventually(lambda: not len(pool), what="the pool is empty")
     eventually(lambda: not os.path.exists(f"/proc/{pid}"), what="the process has ended")
 
 
 def _looks_at_pid() -> tuple[Any, ...]:
     stage = mapped(lambda batch: {"pid": batch["id"] * 0 + os.getpid()})
-    work = ChainWork(name=stage.name, chain=stage.chain, seed=0, epoch=0)
+    code = ChainCode(name=stage.name, chain=stage.chain, seed=0, epoch=0)
     (block,) = (task() for task in numbers(1, 1).grouping.payloads)
-    return (1, 0, "task"), work, tuple(Request(0)), (((0, 0, 1),),), next(block)
+    return (1, 0, "task"), code, tuple(TaskRequest(0)), (((0, 0, 1),),), next(block)
 
 
 def test_idle_actors_above_the_least_number_are_let_go():
     ended = []
 
-    class Idle(Process):
+    class Idle(WorkerHandle):
         def __init__(self, since: float) -> None:
             self.idle_since = since
-            self.job = None
+            self.active = None
 
         def close(self, execution: int) -> None:
             ended.append(self.idle_since)
@@ -236,15 +238,18 @@ def test_idle_actors_above_the_least_number_are_let_go():
         def _start_one(self) -> None:
             self._idle.append(Idle(float(len(self._idle))))
 
-    program = Program(
-        stages=(numbers(1, 1),), context=DataContext(), limits=ExecutionLimits(cpus=1, budget_bytes=1), seed=0
+    plan = PhysicalPlan(
+        stages=(numbers(1, 1),),
+        context=DataContext(),
+        limits=ExecutionLimits(cpus=1, budget_bytes=1),
+        seed=0,
     )
     executor = Pool(
-        WorkKey(1, 0, "task"),
+        TaskCodeKey(1, 0, "task"),
         actors(1, 3, first=3),
         None,
-        program,
-        lambda thunk: thunk(),
+        plan,
+        lambda call: call(),
         None,
         idle_s=10,
         clock=lambda: 0.0,

@@ -137,14 +137,14 @@ def test_programs_own_random_numbers_are_left_alone_in_local_mode() -> None:
 
 def test_a_task_goes_on_where_it_was_before_the_program_drew() -> None:
     random.seed(1)
-    aside = randomness.Aside(1, 2)
+    aside = randomness.RandomStateScope(1, 2)
     with aside:
         first = random.random()
     program = random.random()
     with aside:
         second = random.random()
     assert program == random.Random(1).random()
-    with randomness.Aside(1, 2):
+    with randomness.RandomStateScope(1, 2):
         assert [random.random(), random.random()] == [first, second]
-    with randomness.Aside(1, 3):
+    with randomness.RandomStateScope(1, 3):
         assert random.random() != first

@@ -5,7 +5,7 @@ import random
 import pytest
 from scheduler_simulation import Read, Simulation, random_stages
 
-from syncline.data.execute import program as s
+from syncline.data.execute import physical_plan as s
 from syncline.data.execute.messages import (
     Abandoned,
     BlockInfo,
@@ -52,8 +52,8 @@ def test_a_failure_cancels_and_drops_everything_and_comes_last() -> None:
     ("most", "errors", "ends"), [(0, 1, Fail), (2, 2, Finish), (2, 3, Fail), (-1, 6, Finish)]
 )
 def test_so_many_errored_blocks_are_excused(most: int, errors: int, ends: type) -> None:
-    failing = frozenset(TaskId(0, "task", number) for number in range(errors))
-    run = Simulation(stages=[READ], max_errored_blocks=most, failing=failing).run()
+    timed_out_calls = frozenset(TaskId(0, "task", number) for number in range(errors))
+    run = Simulation(stages=[READ], max_errored_blocks=most, timed_out_calls=timed_out_calls).run()
     assert isinstance(run.end, ends)
     if ends is Finish:
         assert run.rows == [number for number in range(errors, 6) for _ in range(2)]
@@ -84,7 +84,7 @@ def test_excused_failures_leave_no_execution_stuck_and_nothing_behind() -> None:
         stages = random_stages(seed)
         draw = random.Random(seed)
         kinds = ("task", "task", "sample", "partition")
-        failing = frozenset(
+        timed_out_calls = frozenset(
             TaskId(draw.randrange(len(stages)), draw.choice(kinds), draw.randrange(6))
             for _ in range(6)
         )  # type: ignore[arg-type]
@@ -92,7 +92,7 @@ def test_excused_failures_leave_no_execution_stuck_and_nothing_behind() -> None:
             stages=stages,
             seed=seed,
             max_errored_blocks=-1,
-            failing=failing,
+            timed_out_calls=timed_out_calls,
             budget_bytes=draw.choice([1, 300]),
         ).run()
         is_unequal = any(isinstance(stage.grouping, s.ZipInputs) for stage in stages)
@@ -109,9 +109,12 @@ def test_a_limit_gets_its_rows_although_tasks_fail() -> None:
     )
     between = s.Stage(name="map", inputs=(0,), grouping=s.BundleBlocks(), keeps_rows=True)
     limit = s.Stage(name="limit", inputs=(1,), grouping=s.LimitRows(rows=6))
-    failing = frozenset({TaskId(0, "task", 1), TaskId(1, "task", 0)})
+    timed_out_calls = frozenset({TaskId(0, "task", 1), TaskId(1, "task", 0)})
     run = Simulation(
-        stages=[source, between, limit], slots=4, max_errored_blocks=2, failing=failing
+        stages=[source, between, limit],
+        slots=4,
+        max_errored_blocks=2,
+        timed_out_calls=timed_out_calls,
     ).run()
     assert run.rows == [2, 2, 3, 3, 4, 4]
 

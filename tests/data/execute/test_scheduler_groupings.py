@@ -2,7 +2,7 @@
 
 import pytest
 
-from syncline.data.execute import program as s
+from syncline.data.execute import physical_plan as s
 from syncline.data.execute.messages import (
     BlockInfo,
     Cancel,
@@ -38,7 +38,8 @@ class Held:
 
 def listed(count: int = 3) -> s.Stage:
     return s.Stage(
-        name="read", grouping=s.SourceTasks(payloads=[f"payload {number}" for number in range(count)])
+        name="read",
+        grouping=s.SourceTasks(payloads=[f"payload {number}" for number in range(count)]),
     )
 
 
@@ -271,7 +272,10 @@ def test_a_limit_after_a_restart_counts_the_rows_that_a_task_makes_again() -> No
 def test_a_limit_looks_beyond_bundles_that_are_not_full() -> None:
     source = stage(s.SourceTasks(payloads=[Held(2)] * 9), keeps_rows=True)
     _, answer = begun(
-        source, stage(s.BundleBlocks(min_rows=5), 0, keeps_rows=True), stage(s.LimitRows(rows=1), 1), slots=9
+        source,
+        stage(s.BundleBlocks(min_rows=5), 0, keeps_rows=True),
+        stage(s.LimitRows(rows=1), 1),
+        slots=9,
     )
     assert len(answer) == 3
 
@@ -302,9 +306,9 @@ def test_chained_inputs_come_one_after_the_other() -> None:
         deliver(2, 0, 5, [0, [0, 0]]),
         deliver(1, 0, 5, [1, [0, 0]]),
     ]
-    assert begun(listed(1), listed(1), stage(s.UnionInputs(), 0, 1), slots=2, start=[1, [0, 3]])[1] == [
-        Launch(task=task(0, 1), payload="payload 0", skip_rows=3)
-    ]
+    assert begun(listed(1), listed(1), stage(s.UnionInputs(), 0, 1), slots=2, start=[1, [0, 3]])[
+        1
+    ] == [Launch(task=task(0, 1), payload="payload 0", skip_rows=3)]
 
 
 def test_shuffled_blocks_come_in_the_order_of_the_seed_once_all_are_there() -> None:
@@ -333,7 +337,7 @@ def test_aligned_inputs_that_end_apart_fail_with_both_counts() -> None:
     answer = scheduler.handle(produced(task(0, 1), 2, rows=4))
     assert isinstance(answer[-1], Fail)
     assert isinstance(answer[-1].error, ValueError)
-    assert "input 1 has 4 rows and its input 0 has 5" in str(answer[-1].error)
+    assert "input 1 has 4 rows and input 0 has 5" in str(answer[-1].error)
     assert {each.block for each in answer if isinstance(each, Drop)} == {1, 2}
     _, answer = begun(
         passed(5, 3), passed(5), stage(s.ZipInputs(), 0, 1), start=[[1, [[0, 4], [0, 4]], 4], 0]

@@ -6,7 +6,7 @@ from collections import Counter
 import pytest
 from scheduler_simulation import Read, Simulation
 
-from syncline.data.execute import program as s
+from syncline.data.execute import physical_plan as s
 from syncline.data.execute.messages import Resume, Started, TaskId
 
 BLOCK = 100
@@ -112,7 +112,9 @@ def test_stages_upstream_use_half_of_the_budget() -> None:
 
 def test_a_branch_that_is_not_needed_yet_uses_less() -> None:
     first = s.Stage(
-        name="slow", grouping=s.SourceTasks(payloads=[Read(((1,),))] * 9), executor=s.Threads(size=1)
+        name="slow",
+        grouping=s.SourceTasks(payloads=[Read(((1,),))] * 9),
+        executor=s.Threads(size=1),
     )
     run = simulation(
         first,
@@ -193,7 +195,9 @@ def test_slots_are_counted_as_stages_ask() -> None:
     answers = {}
     for slots in (0.5, 1.0, 3.0, 5.0):
         run = simulation(
-            s.Stage(name="read", grouping=s.SourceTasks(payloads=[Read(((1,),))] * 99), slots=slots),
+            s.Stage(
+                name="read", grouping=s.SourceTasks(payloads=[Read(((1,),))] * 99), slots=slots
+            ),
             slots=4,
         )
         run.begin()
@@ -208,7 +212,7 @@ def test_without_any_slot_one_task_runs_beyond_them() -> None:
 
 
 @pytest.mark.parametrize(
-    ("lane", "most"),
+    ("executor", "most"),
     [
         (s.Threads(size=2), 2),
         (s.Workers(size=3), 3),
@@ -218,7 +222,9 @@ def test_without_any_slot_one_task_runs_beyond_them() -> None:
 )
 def test_lanes_limit_the_tasks_at_once(executor: s.ExecutorKind, most: int) -> None:
     run = simulation(
-        s.Stage(name="read", grouping=s.SourceTasks(payloads=[Read(((1,),))] * 30), executor=executor),
+        s.Stage(
+            name="read", grouping=s.SourceTasks(payloads=[Read(((1,),))] * 30), executor=executor
+        ),
         slots=8,
         budget_bytes=10**9,
     ).run()
@@ -228,7 +234,9 @@ def test_lanes_limit_the_tasks_at_once(executor: s.ExecutorKind, most: int) -> N
 def test_a_task_that_waits_keeps_its_actor() -> None:
     executor = s.Actors(min_size=1, max_size=2, initial_size=1)
     source = s.Stage(
-        name="read", grouping=s.SourceTasks(payloads=[Read(((1,), (2,), (3,)))] * 9), executor=executor
+        name="read",
+        grouping=s.SourceTasks(payloads=[Read(((1,), (2,), (3,)))] * 9),
+        executor=executor,
     )
     run = simulation(source, slots=8, budget_bytes=3 * BLOCK, consumer=0.0)
     run.begin()

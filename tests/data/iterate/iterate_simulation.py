@@ -14,10 +14,10 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from syncline.data.iterate.batching import BatchOptions, Cut, Piece, cut_batches
-from syncline.data.iterate.cursor import Beginning, Cursor
+from syncline.data.iterate.batching import BatchOptions, CutBatch, RankRows, split_into_batches
+from syncline.data.iterate.cursor import Cursor, PassStart
 from syncline.data.iterate.position import Restart
-from syncline.data.iterate.sharding import Dealer, Rounds, Windows
+from syncline.data.iterate.sharding import Rounds, Sharder, ShuffleWindows
 
 
 @dataclass(kw_only=True)
@@ -68,15 +68,15 @@ class SimulatedRanks:
     """All ranks of one pass."""
 
     pipeline: SimulatedPipeline
-    beginning: Beginning
-    windows: Sequence[Windows | None]
+    pass_start: PassStart
+    windows: Sequence[ShuffleWindows | None]
     rng: random.Random
     plan: str = "plan"
     drop_last: bool = False
 
     def __post_init__(self) -> None:
-        begin = self.beginning
-        self.dealer = Dealer(rounds=begin.rounds, position=begin.position, skip=begin.settled)
+        begin = self.pass_start
+        self.sharder = Sharder(rounds=begin.rounds, position=begin.position, skip=begin.settled)
         self.cursors = [
             begin.cursor(plan=self.plan, rank=rank, windows=self.windows[rank])
             for rank in range(begin.rounds.world_size)
@@ -84,7 +84,7 @@ class SimulatedRanks:
         self.yielded: list[list[int]] = [[] for _ in self.cursors]
         self._blocks = self.pipeline.blocks(begin.epoch, begin.restart, self.rng)
         self._tables: dict[int, pa.Table] = {}
-        self._queues: list[deque[Piece]] = [deque() for _ in self.cursors]
+        self._queues: list[deque[RankRows]] = [deque() for _ in self.cursors]
         self._ended = False
         self._cuts = [self._cut(cursor) for cursor in self.cursors]
 
@@ -112,22 +112,22 @@ class SimulatedRanks:
         self.rng.shuffle(states)
         return [Cursor.from_dict(json.loads(state), plan=self.plan) for state in states]
 
-    def _cut(self, cursor: Cursor) -> Iterator[Cut]:
+    def _cut(self, cursor: Cursor) -> Iterator[CutBatch]:
         options = BatchOptions(
             batch_size=cursor.rounds.chunks[cursor.rank], drop_last=self.drop_last
         )
-        return cut_batches(self._pieces(cursor.rank), cursor, options)
+        return split_into_batches(self._pieces(cursor.rank), cursor, options)
 
-    def _pieces(self, rank: int) -> Iterator[Piece]:
+    def _pieces(self, rank: int) -> Iterator[RankRows]:
         queue = self._queues[rank]
         while True:
             while not queue and not self._ended:
                 self._deal_next_block()
             if not queue:
-                yield Piece(
+                yield RankRows(
                     table=pa.table({"v": pa.array([], pa.int64())}),
                     restart=Restart(),
-                    total=self.dealer.total,
+                    total=self.sharder.total,
                 )
                 return
             yield queue.popleft()
@@ -135,37 +135,37 @@ class SimulatedRanks:
     def _deal_next_block(self) -> None:
         values, restart = next(self._blocks, (None, None))
         if values is None:
-            deals, self._ended = self.dealer.end(), True
+            shards, self._ended = self.sharder.end(), True
         else:
             self._tables[restart.index] = pa.table({"v": values})
-            deals = self.dealer.add(restart.index, len(values), restart)
-        for deal in deals:
-            table = self._tables[deal.block].slice(deal.start, deal.stop - deal.start)
-            self._queues[deal.rank].append(
-                Piece(table=table, restart=deal.restart, total=self.dealer.total)
+            shards = self.sharder.add(restart.index, len(values), restart)
+        for shard in shards:
+            table = self._tables[shard.block].slice(shard.start, shard.stop - shard.start)
+            self._queues[shard.rank].append(
+                RankRows(table=table, restart=shard.restart, total=self.sharder.total)
             )
-        kept = self.dealer.held
+        kept = self.sharder.held
         self._tables = {block: table for block, table in self._tables.items() if block in kept}
 
 
 def expected_own_rows(
-    rows: list[int], rounds: Rounds, rank: int, windows: Windows | None, epoch: int
+    rows: list[int], rounds: Rounds, rank: int, windows: ShuffleWindows | None, epoch: int
 ) -> list[int]:
     """What a rank gets of `rows` without an interruption, in order."""
-    hands: list[list[int]] = [[] for _ in rounds.chunks]
+    queues: list[list[int]] = [[] for _ in rounds.chunks]
     left = list(rows)
-    if len(hands) == 1:
-        hands[0], left = left, []
+    if len(queues) == 1:
+        queues[0], left = left, []
     while left and (not rounds.equal or len(left) >= sum(rounds.chunks)):
-        for hand, chunk in zip(hands, rounds.chunks, strict=True):
-            hand += left[:chunk]
+        for queue, chunk in zip(queues, rounds.chunks, strict=True):
+            queue += left[:chunk]
             left = left[chunk:]
     if left:
-        each = len(left) // len(hands) if rounds.equal == "drop" else -(-len(left) // len(hands))
-        padded = left * (len(hands) + 1)
-        for number, hand in enumerate(hands):
-            hand += padded[number * each : (number + 1) * each]
-    own = hands[rank]
+        each = len(left) // len(queues) if rounds.equal == "drop" else -(-len(left) // len(queues))
+        padded = left * (len(queues) + 1)
+        for number, queue in enumerate(queues):
+            queue += padded[number * each : (number + 1) * each]
+    own = queues[rank]
     if windows is None:
         return own
     shuffled = []

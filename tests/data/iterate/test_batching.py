@@ -12,38 +12,45 @@ import pyarrow as pa
 import pytest
 
 from syncline.data.columnar import block
-from syncline.data.iterate.batching import Batches, BatchOptions, Pass, Piece, Rows, cut_batches
-from syncline.data.iterate.cursor import Cursor, Progress, first_beginning
+from syncline.data.iterate.batching import (
+    BatchIterable,
+    BatchOptions,
+    Pass,
+    RankRows,
+    RowIterable,
+    split_into_batches,
+)
+from syncline.data.iterate.cursor import Cursor, CursorTracker, epoch_start
 from syncline.data.iterate.position import Restart
-from syncline.data.iterate.sharding import Rounds, Windows
+from syncline.data.iterate.sharding import Rounds, ShuffleWindows
 
 
-def pieces_of(*sizes: int, columns: int = 1) -> Iterator[Piece]:
+def pieces_of(*sizes: int, columns: int = 1) -> Iterator[RankRows]:
     index = 0
     for size in sizes:
         table = pa.table(
             {f"c{column}": np.arange(index, index + size) for column in range(columns)}
         )
-        yield Piece(table=table, restart=Restart(index=index, point=index))
+        yield RankRows(table=table, restart=Restart(index=index, point=index))
         index += size
-    yield Piece(
+    yield RankRows(
         table=pa.table({f"c{column}": pa.array([], pa.int64()) for column in range(columns)}),
         restart=Restart(),
         total=index,
     )
 
 
-def beginning(windows: Windows | None = None) -> Cursor:
-    return first_beginning(epoch=0, seed=0, rounds=Rounds(chunks=(1,))).cursor(
+def pass_start(windows: ShuffleWindows | None = None) -> Cursor:
+    return epoch_start(epoch=0, seed=0, rounds=Rounds(chunks=(1,))).cursor(
         plan="p", rank=0, windows=windows
     )
 
 
-def batches_of(pieces: Iterator[Piece], **options: Any) -> list[list[int]]:
+def batches_of(pieces: Iterator[RankRows], **options: Any) -> list[list[int]]:
     chosen = BatchOptions(**options)
     return [
         cut.table["c0"].to_pylist()
-        for cut in cut_batches(pieces, beginning(chosen.windows(0)), chosen)
+        for cut in split_into_batches(pieces, pass_start(chosen.windows(0)), chosen)
     ]
 
 
@@ -61,14 +68,14 @@ def test_batches_have_their_size_across_pieces() -> None:
 def test_a_batch_within_a_piece_is_not_copied() -> None:
     piece = next(pieces_of(1000))
     whole = block.to_batch(piece.table)["c0"]
-    cuts = cut_batches(iter([piece]), beginning(), BatchOptions(batch_size=250))
+    cuts = split_into_batches(iter([piece]), pass_start(), BatchOptions(batch_size=250))
     for number, cut in enumerate(islice(cuts, 4)):
         assert address(block.to_batch(cut.table)["c0"]) == address(whole) + number * 250 * 8
 
 
 def test_a_mark_counts_the_rows_and_names_the_piece_of_the_next_one() -> None:
     marks = [
-        cut.mark for cut in cut_batches(pieces_of(4, 4), beginning(), BatchOptions(batch_size=3))
+        cut.mark for cut in split_into_batches(pieces_of(4, 4), pass_start(), BatchOptions(batch_size=3))
     ]
     assert [(mark.rows, mark.restart.index, mark.total) for mark in marks] == [
         (3, 0, None),
@@ -104,10 +111,10 @@ def test_a_local_shuffle_permutes_windows_and_nothing_else() -> None:
 
 
 def test_marks_of_a_shuffle_name_the_piece_that_the_window_begins_in() -> None:
-    windows = Windows(rows=6, seed=0)
+    windows = ShuffleWindows(rows=6, seed=0)
     marks = [
         cut.mark
-        for cut in cut_batches(pieces_of(4, 4, 4), beginning(windows), BatchOptions(batch_size=3))
+        for cut in split_into_batches(pieces_of(4, 4, 4), pass_start(windows), BatchOptions(batch_size=3))
     ]
     assert [(mark.rows, mark.restart.index) for mark in marks] == [(3, 0), (6, 4), (9, 4), (12, 8)]
 
@@ -116,9 +123,9 @@ def test_a_shuffle_of_wide_rows_is_taken_in_parts_and_yields_each_once() -> None
     table = block.from_batch(
         {"image": np.arange(300, dtype=np.int64)[:, None].repeat(4096, axis=1)}
     )
-    cuts = cut_batches(
-        iter([Piece(table=table, restart=Restart(), total=300)]),
-        beginning(Windows(rows=300, seed=1)),
+    cuts = split_into_batches(
+        iter([RankRows(table=table, restart=Restart(), total=300)]),
+        pass_start(ShuffleWindows(rows=300, seed=1)),
         BatchOptions(batch_size=10),
     )
     assert sorted(
@@ -154,18 +161,18 @@ class Loop:
     """Batches or rows of 10 rows in pieces of 4, and what their passes were told."""
 
     def __init__(self) -> None:
-        self.progress = Progress()
+        self.progress = CursorTracker()
         self.cancelled = 0
 
     def begin(self) -> Pass:
-        return Pass(cursor=beginning(), pieces=pieces_of(4, 4, 2), cancel=self._cancel)
+        return Pass(cursor=pass_start(), pieces=pieces_of(4, 4, 2), cancel=self._cancel)
 
     def _cancel(self) -> None:
         self.cancelled += 1
 
-    def batches(self, prefetch_batches: int) -> Batches[pa.Table, list[int]]:
+    def batches(self, prefetch_batches: int) -> BatchIterable[pa.Table, list[int]]:
         options = BatchOptions(batch_size=3, prefetch_batches=prefetch_batches)
-        return Batches(
+        return BatchIterable(
             begin=self.begin,
             options=options,
             convert=lambda table: table,
@@ -209,7 +216,7 @@ def test_leaving_the_loop_cancels_the_pass_and_keeps_the_place() -> None:
 
 def test_rows_are_counted_one_by_one() -> None:
     loop = Loop()
-    rows = iter(Rows(begin=loop.begin, progress=loop.progress))
+    rows = iter(RowIterable(begin=loop.begin, progress=loop.progress))
     assert [next(rows)["c0"] for _ in range(6)] == list(range(6))
     assert loop.progress.cursor is not None
     assert (loop.progress.cursor.rows, loop.progress.cursor.restart.index) == (6, 4)

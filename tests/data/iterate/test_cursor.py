@@ -11,20 +11,20 @@ from iterate_simulation import SimulatedPipeline, SimulatedRanks
 from syncline.data.iterate.cursor import (
     Cursor,
     CursorError,
-    Mark,
-    Progress,
+    CursorTracker,
+    CursorUpdate,
     continue_from,
-    first_beginning,
+    epoch_start,
     merge,
 )
 from syncline.data.iterate.position import Position, Restart
-from syncline.data.iterate.sharding import Rounds, Windows
+from syncline.data.iterate.sharding import Rounds, ShuffleWindows
 
 
 def cursors(
-    world_size: int = 2, *, windows: Windows | None = None, chunk: int = 4, **changes: Any
+    world_size: int = 2, *, windows: ShuffleWindows | None = None, chunk: int = 4, **changes: Any
 ) -> list[Cursor]:
-    begin = first_beginning(epoch=3, seed=5, rounds=Rounds(chunks=(chunk,) * world_size))
+    begin = epoch_start(epoch=3, seed=5, rounds=Rounds(chunks=(chunk,) * world_size))
     return [
         dataclasses.replace(begin.cursor(plan="p", rank=rank, windows=windows), **changes)
         for rank in range(world_size)
@@ -33,7 +33,7 @@ def cursors(
 
 def test_a_cursor_survives_json() -> None:
     cursor = dataclasses.replace(
-        cursors(windows=Windows(rows=8, seed=1))[1],
+        cursors(windows=ShuffleWindows(rows=8, seed=1))[1],
         start=Position(
             prefix=10,
             holes=((12, 14), (20, 29)),
@@ -69,11 +69,11 @@ def test_ranks_that_are_not_in_step_leave_holes() -> None:
 
 
 def test_unfinished_windows_leave_their_rows_as_holes_that_add_up() -> None:
-    windows = Windows(rows=1000, seed=1)
+    windows = ShuffleWindows(rows=1000, seed=1)
     position = merge(cursors(4, windows=windows, chunk=100, rows=1500))
     assert position.prefix <= 4 * 1000 + 100
     assert position.prefix + sum(stop - start for start, stop in position.holes) == 4 * 1500
-    cursor = first_beginning(epoch=0, seed=0, rounds=Rounds(chunks=(1,))).cursor(
+    cursor = epoch_start(epoch=0, seed=0, rounds=Rounds(chunks=(1,))).cursor(
         plan="p", rank=0, windows=None
     )
     assert (
@@ -101,7 +101,7 @@ def test_the_same_ranks_continue_from_their_common_beginning() -> None:
 
 
 def test_a_window_is_read_again_from_its_beginning() -> None:
-    windows = Windows(rows=8, seed=0)
+    windows = ShuffleWindows(rows=8, seed=0)
     begin = continue_from(
         cursors(windows=windows, rows=20), rounds=Rounds(chunks=(4, 4)), windows=[windows, windows]
     )
@@ -120,9 +120,9 @@ def test_a_rank_that_waits_at_the_end_of_the_epoch_before_has_consumed_nothing_o
 
 def test_a_rank_without_its_remainder_gets_it_in_no_later_session() -> None:
     pipeline = SimulatedPipeline(fragments=[list(range(10))])
-    begin = first_beginning(epoch=0, seed=0, rounds=Rounds(chunks=(4,)))
+    begin = epoch_start(epoch=0, seed=0, rounds=Rounds(chunks=(4,)))
     ranks = SimulatedRanks(
-        pipeline=pipeline, beginning=begin, windows=[None], rng=random.Random(0), drop_last=True
+        pipeline=pipeline, pass_start=begin, windows=[None], rng=random.Random(0), drop_last=True
     )
     ranks.finish()
     assert ranks.yielded == [list(range(8))]
@@ -157,14 +157,14 @@ def test_states_that_do_not_belong_together_are_an_error() -> None:
 
 
 def test_progress_is_what_the_program_got() -> None:
-    progress = Progress()
+    progress = CursorTracker()
     assert progress.cursor is None
     cursor = cursors()[0]
     progress.begin(cursor)
     assert progress.cursor == cursor
-    progress.advance(Mark(4, Restart(index=3), None))
+    progress.advance(CursorUpdate(4, Restart(index=3), None))
     assert progress.cursor == dataclasses.replace(cursor, rows=4, restart=Restart(index=3))
-    progress.end(Mark(8, Restart(index=3), 8))
+    progress.end(CursorUpdate(8, Restart(index=3), 8))
     assert progress.cursor == dataclasses.replace(
         cursor, rows=8, restart=Restart(index=3), total=8, ended=True
     )

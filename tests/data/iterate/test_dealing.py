@@ -3,31 +3,31 @@
 import pytest
 
 from syncline.data.iterate.position import Position, Restart
-from syncline.data.iterate.sharding import Deal, Dealer, Equal, Rounds, equal_mode
+from syncline.data.iterate.sharding import Equal, Rounds, Sharder, ShardRange, equal_mode
 
 
-def deal(
+def shard(
     rounds: Rounds, *blocks: int, position: Position | None = None
-) -> tuple[list[list[int]], Dealer]:
+) -> tuple[list[list[int]], Sharder]:
     """The global indices that each rank gets of blocks of so many rows, and the dealer."""
-    dealer = Dealer(rounds=rounds, position=position or Position())
-    index, deals, starts = dealer.position.restart.index, [], {}
+    sharder = Sharder(rounds=rounds, position=position or Position())
+    index, shards, starts = sharder.position.restart.index, [], {}
     for number, rows in enumerate(blocks):
         starts[number] = index
-        deals += dealer.add(number, rows, Restart(index=index, point=number))
+        shards += sharder.add(number, rows, Restart(index=index, point=number))
         index += rows
-    deals += dealer.end()
+    shards += sharder.end()
     shares: list[list[int]] = [[] for _ in rounds.chunks]
-    for each in deals:
+    for each in shards:
         shares[each.rank] += range(starts[each.block] + each.start, starts[each.block] + each.stop)
-    return shares, dealer
+    return shares, sharder
 
 
 def test_a_round_takes_a_chunk_for_each_rank_across_blocks() -> None:
-    shares, dealer = deal(Rounds(chunks=(2, 3)), 4, 4, 2)
+    shares, sharder = shard(Rounds(chunks=(2, 3)), 4, 4, 2)
     assert shares == [[0, 1, 5, 6], [2, 3, 4, 7, 8, 9]]
-    assert dealer.total == 10
-    assert dealer.statistics().rows == (4, 6)
+    assert sharder.total == 10
+    assert sharder.statistics().rows == (4, 6)
 
 
 @pytest.mark.parametrize(
@@ -41,9 +41,9 @@ def test_a_round_takes_a_chunk_for_each_rank_across_blocks() -> None:
 def test_the_last_round_is_dealt_as_it_is_or_in_equal_shares(
     equal: Equal, expected: list[list[int]]
 ) -> None:
-    shares, dealer = deal(Rounds(chunks=(8, 8), equal=equal), 3, 3, 5)
+    shares, sharder = shard(Rounds(chunks=(8, 8), equal=equal), 3, 3, 5)
     assert shares == expected
-    statistics = dealer.statistics()
+    statistics = sharder.statistics()
     assert (statistics.dropped_rows, statistics.padded_rows) == (
         int(equal == "drop"),
         int(equal == "pad"),
@@ -52,68 +52,68 @@ def test_the_last_round_is_dealt_as_it_is_or_in_equal_shares(
 
 
 def test_a_single_row_pads_all_ranks() -> None:
-    shares, dealer = deal(Rounds(chunks=(4,) * 5, equal="pad"), 1)
+    shares, sharder = shard(Rounds(chunks=(4,) * 5, equal="pad"), 1)
     assert shares == [[0]] * 5
-    assert dealer.statistics().padded_rows == 4
+    assert sharder.statistics().padded_rows == 4
 
 
 def test_a_single_rank_gets_whole_blocks_at_once_whatever_its_chunk() -> None:
-    dealer = Dealer(rounds=Rounds(chunks=(2,), equal="drop"))
-    assert dealer.add("a", 1000, Restart()) == [Deal(0, "a", 0, 1000, Restart())]
-    assert dealer.end() == []
-    assert dealer.statistics().dropped_rows == 0
+    sharder = Sharder(rounds=Rounds(chunks=(2,), equal="drop"))
+    assert sharder.add("a", 1000, Restart()) == [ShardRange(0, "a", 0, 1000, Restart())]
+    assert sharder.end() == []
+    assert sharder.statistics().dropped_rows == 0
 
 
 def test_a_round_with_equal_shares_is_held_back_until_it_is_full() -> None:
-    dealer = Dealer(rounds=Rounds(chunks=(2, 2), equal="drop"))
-    assert dealer.add("a", 3, Restart()) == []
-    assert dealer.held == {"a"}
-    assert dealer.statistics().held_rows == 3
-    deals = dealer.add("b", 2, Restart(index=3))
-    assert [(each.rank, each.block, each.start, each.stop) for each in deals] == [
+    sharder = Sharder(rounds=Rounds(chunks=(2, 2), equal="drop"))
+    assert sharder.add("a", 3, Restart()) == []
+    assert sharder.held == {"a"}
+    assert sharder.statistics().held_rows == 3
+    shards = sharder.add("b", 2, Restart(index=3))
+    assert [(each.rank, each.block, each.start, each.stop) for each in shards] == [
         (0, "a", 0, 2),
         (1, "a", 2, 3),
         (1, "b", 0, 1),
     ]
-    assert dealer.held == {"b"}
-    assert dealer.end() == []
-    assert dealer.statistics().dropped_rows == 1
+    assert sharder.held == {"b"}
+    assert sharder.end() == []
+    assert sharder.statistics().dropped_rows == 1
 
 
 def test_without_equal_shares_nothing_is_held_back() -> None:
-    dealer = Dealer(rounds=Rounds(chunks=(2, 2)))
-    assert len(dealer.add("a", 3, Restart())) == 2
-    assert dealer.held == set()
+    sharder = Sharder(rounds=Rounds(chunks=(2, 2)))
+    assert len(sharder.add("a", 3, Restart())) == 2
+    assert sharder.held == set()
 
 
 def test_consumed_rows_are_not_dealt() -> None:
     position = Position(prefix=4, holes=((5, 7), (9, 10)), restart=Restart(index=2))
-    shares, _ = deal(Rounds(chunks=(2, 2)), 3, 10, position=position)
+    shares, _ = shard(Rounds(chunks=(2, 2)), 3, 10, position=position)
     assert shares == [[4, 7, 11, 12], [8, 10, 13, 14]]
 
 
 def test_an_empty_sequence_has_a_total_too() -> None:
     for equal in (False, "drop", "pad"):
-        shares, dealer = deal(Rounds(chunks=(3, 3), equal=equal))
+        shares, sharder = shard(Rounds(chunks=(3, 3), equal=equal))
         assert shares == [[], []]
-        assert dealer.total == 0
+        assert sharder.total == 0
 
 
 def test_a_restart_for_padding_begins_with_the_round() -> None:
-    dealer = Dealer(rounds=Rounds(chunks=(2, 2), equal="pad"))
-    dealer.add("a", 4, Restart(index=0, point="a"))
-    dealer.add("b", 1, Restart(index=4, point="b"))
-    deals = dealer.add("c", 3, Restart(index=5, point="c"))
-    assert {each.restart.point for each in deals} == {"b"}
+    sharder = Sharder(rounds=Rounds(chunks=(2, 2), equal="pad"))
+    sharder.add("a", 4, Restart(index=0, point="a"))
+    sharder.add("b", 1, Restart(index=4, point="b"))
+    shards = sharder.add("c", 3, Restart(index=5, point="c"))
+    assert {each.restart.point for each in shards} == {"b"}
 
 
 def test_gaps_between_blocks_and_a_late_beginning_are_errors() -> None:
-    dealer = Dealer(rounds=Rounds(chunks=(2, 2)))
-    dealer.add("a", 3, Restart())
+    sharder = Sharder(rounds=Rounds(chunks=(2, 2)))
+    sharder.add("a", 3, Restart())
     with pytest.raises(ValueError, match="'b' begins at row 4, but the one before ended at row 3"):
-        dealer.add("b", 3, Restart(index=4))
+        sharder.add("b", 3, Restart(index=4))
     with pytest.raises(ValueError, match="still needed"):
-        Dealer(rounds=Rounds(chunks=(2, 2))).add("a", 3, Restart(index=1))
+        Sharder(rounds=Rounds(chunks=(2, 2))).add("a", 3, Restart(index=1))
 
 
 def test_choices_for_equal() -> None:

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 import pytest
 from iterate_simulation import SimulatedPipeline, SimulatedRanks, expected_own_rows
 
-from syncline.data.iterate.cursor import Cursor, continue_from, first_beginning
-from syncline.data.iterate.sharding import Rounds, Windows
+from syncline.data.iterate.cursor import Cursor, continue_from, epoch_start
+from syncline.data.iterate.sharding import Rounds, ShuffleWindows
 
 CASES = 400
 
@@ -31,7 +31,7 @@ class Job:
     before: list[int] = field(default_factory=list)
 
     def run(
-        self, rounds: Rounds, windows: list[Windows | None], pulls: int | None
+        self, rounds: Rounds, windows: list[ShuffleWindows | None], pulls: int | None
     ) -> SimulatedRanks:
         """One session: `pulls` batches by random ranks, or all that there are."""
         continues = bool(self.cursors) and rounds == self.cursors[0].rounds
@@ -41,7 +41,7 @@ class Job:
         begin = (
             continue_from(self.cursors, rounds=rounds, windows=windows)
             if self.cursors
-            else first_beginning(epoch=self.epoch, seed=7, rounds=rounds)
+            else epoch_start(epoch=self.epoch, seed=7, rounds=rounds)
         )
         if not continues:
             self.before += [row for own in self.got for row in own]
@@ -50,7 +50,7 @@ class Job:
             self.got = [[] for _ in rounds.chunks]
         assert begin.epoch == self.epoch
         ranks = SimulatedRanks(
-            pipeline=self.pipeline, beginning=begin, windows=windows, rng=self.rng
+            pipeline=self.pipeline, pass_start=begin, windows=windows, rng=self.rng
         )
         if pulls is None:
             ranks.finish()
@@ -86,14 +86,14 @@ def random_pipeline(rng: random.Random) -> SimulatedPipeline:
     )
 
 
-def random_session(rng: random.Random, equal: bool | str) -> tuple[Rounds, list[Windows | None]]:
+def random_session(rng: random.Random, equal: bool | str) -> tuple[Rounds, list[ShuffleWindows | None]]:
     world_size, batch_size = rng.randint(1, 5), rng.randint(1, 8)
     chunks = tuple(
         batch_size if rng.random() < 0.9 else rng.randint(1, 8) for _ in range(world_size)
     )
     windowed = rng.random() < 0.4
     windows = [
-        Windows(rows=chunk * rng.randint(1, 4), seed=rng.randrange(5)) if windowed else None
+        ShuffleWindows(rows=chunk * rng.randint(1, 4), seed=rng.randrange(5)) if windowed else None
         for chunk in chunks
     ]
     return Rounds(chunks=chunks, equal=equal), windows  # type: ignore[arg-type]
@@ -127,7 +127,7 @@ def test_dropping_the_remainder_loses_what_it_counts_and_nothing_else(case: int)
         missing = Counter(job.pipeline.sequence(job.epoch))
         missing.subtract(job.everything)
         assert min(missing.values(), default=0) >= 0, f"case {each}"
-        assert sum(missing.values()) == ranks.dealer.statistics().dropped_rows, f"case {each}"
+        assert sum(missing.values()) == ranks.sharder.statistics().dropped_rows, f"case {each}"
 
 
 @pytest.mark.parametrize("case", range(CASES + 200, CASES + 400, 50))

@@ -24,11 +24,11 @@ import syncline
 from syncline.data.columnar.expressions import col
 from syncline.data.context import DataContext
 from syncline.data.dataset import Dataset
-from syncline.data.execute.execution import start
-from syncline.data.iterate.sharding import Rounds, equal_mode, windows_for
+from syncline.data.execute.execution import start_execution
+from syncline.data.iterate.sharding import Rounds, equal_mode, shuffle_windows
 from syncline.data.iterator import DataIterator
 from syncline.data.plan.nodes import RandomSeedConfig
-from syncline.data.read_files import read_parquet
+from syncline.data.read import read_parquet
 
 CASES = 24
 
@@ -128,7 +128,7 @@ class Job:
     def sequence(self) -> list[int]:
         """All rows of the epoch, in order."""
         state = self.states[0]
-        with start(
+        with start_execution(
             self.dataset._node, self.dataset.context, seed=state["seed"], epoch=state["epoch"]
         ) as execution:
             return [row for block in execution for row in block.table()["v"].to_pylist()]
@@ -171,7 +171,7 @@ class Job:
         rounds = Rounds(
             chunks=(session.batch_size,) * session.world_size, equal=equal_mode(self.equal)
         )
-        windows = windows_for(
+        windows = shuffle_windows(
             buffer_rows=session.buffer_rows,
             batch_size=session.batch_size,
             seed=self.states[0]["seed"],

@@ -5,42 +5,42 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from execution_fake import FakeDataset, keep
+from execution_fake import FakeDataset, make_dataset
 
 from syncline.data.iterate.sharding import equal_mode
-from syncline.data.iterate.split_coordinator import Coordinator, Limits
-from syncline.data.iterate.streaming_split import LocalLink, SplitFeed
+from syncline.data.iterate.split_coordinator import SplitCoordinator, SplitTimeouts
+from syncline.data.iterate.streaming_split import LocalClient, SplitSource
 from syncline.data.iterator import DataIterator
 from syncline.data.plan.signature import signature
 
-QUICK = Limits(answer_s=0.2, check_s=0.02, warn_s=0.05, give_up_s=60.0)
+QUICK = SplitTimeouts(answer_s=0.2, check_s=0.02, warn_s=0.05, give_up_s=60.0)
 
 
 def split_of(
-    dataset: FakeDataset, n: int, *, equal: bool | str = False, limits: Limits = QUICK
+    dataset: FakeDataset, n: int, *, equal: bool | str = False, limits: SplitTimeouts = QUICK
 ) -> list[DataIterator]:
     """What `streaming_split` returns."""
-    coordinator = Coordinator(
+    coordinator = SplitCoordinator(
         dataset, n, equal_mode(equal), limits, in_process=True, run=dataset.run
     )  # type: ignore[arg-type]
-    link, plan = LocalLink(coordinator), signature(dataset._node)
+    client, plan = LocalClient(coordinator), signature(dataset._node)
     return [
         DataIterator(
-            SplitFeed(
-                link=link,
+            SplitSource(
+                client=client,
                 rank=rank,
                 world_size=n,
                 signature=plan,
                 data_context=dataset.context,
-                keep=keep,
+                make_dataset=make_dataset,
             )
         )
         for rank in range(n)
     ]
 
 
-def coordinator_of(iterator: DataIterator) -> Coordinator:
-    return iterator._feed.link._coordinator  # type: ignore[attr-defined, no-any-return]
+def coordinator_of(iterator: DataIterator) -> SplitCoordinator:
+    return iterator._source.client._coordinator  # type: ignore[attr-defined, no-any-return]
 
 
 @dataclass

@@ -14,7 +14,7 @@ import pytest
 import syncline
 from syncline.data.context import DataContext
 from syncline.data.dataset import Dataset
-from syncline.data.iterate.split_coordinator import Limits
+from syncline.data.iterate.split_coordinator import SplitTimeouts
 from syncline.data.iterate.split_rendezvous import ConsumerDiedError
 from syncline.data.iterate.streaming_split import streaming_split
 from syncline.data.iterator import DataIterator
@@ -23,7 +23,7 @@ from syncline.testing.waiting import eventually
 
 pytestmark = pytest.mark.processes
 
-LIMITS = Limits(answer_s=1.0, check_s=0.1)
+LIMITS = SplitTimeouts(answer_s=1.0, check_s=0.1)
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -35,7 +35,7 @@ def engine() -> Iterator[None]:
 
 
 def split_of(dataset: Dataset, n: int) -> list[DataIterator]:
-    return streaming_split(dataset, n, keep=Dataset._of_blocks, limits=LIMITS)
+    return streaming_split(dataset, n, make_dataset=Dataset._of_blocks, limits=LIMITS)
 
 
 @syncline.remote(num_cpus=1)
@@ -117,7 +117,7 @@ def test_an_error_in_a_function_reaches_every_rank_with_its_traceback() -> None:
 def test_a_hundred_epochs_leave_threads_descriptors_and_memory_as_they_were() -> None:
     iterators = split_of(range_of(24, override_num_blocks=3), 2)
     consumers = [Consumer.remote(iterator) for iterator in iterators]
-    coordinator = iterators[0]._feed.link._actor  # type: ignore[attr-defined]
+    coordinator = iterators[0]._source.client._actor  # type: ignore[attr-defined]
 
     def resources() -> list[tuple[int, int]]:
         def of_process(_: Any) -> tuple[int, int]:
@@ -150,7 +150,7 @@ def test_a_hundred_epochs_leave_threads_descriptors_and_memory_as_they_were() ->
 
 def test_the_coordinator_ends_with_the_last_iterator() -> None:
     iterators = split_of(range_of(8), 1)
-    pid = syncline.get(iterators[0]._feed.link._actor.__ray_call__.remote(lambda _: os.getpid()))  # type: ignore[attr-defined]
+    pid = syncline.get(iterators[0]._source.client._actor.__ray_call__.remote(lambda _: os.getpid()))  # type: ignore[attr-defined]
     assert [row["id"] for row in iterators[0].iter_rows()] == list(range(8))
     del iterators
     eventually(

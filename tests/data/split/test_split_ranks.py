@@ -188,14 +188,14 @@ def test_states_of_all_ranks_continue_the_pass_exactly(shuffle: int | None) -> N
 
     expected = on_all(split_of(dataset, 2), saved_after)
 
-    def again(load: Any) -> dict[int, Any]:
+    def recompute(load: Any) -> dict[int, Any]:
         iterators = split_of(dataset, 2)
         for rank, iterator in enumerate(iterators):
             iterator.load_state_dict(load(rank))
         return on_all(iterators, lambda rank, it: read(rank, it, **options))
 
-    assert again(lambda _: [states[1], states[0]]) == expected
-    assert again(lambda rank: states[rank]) == expected
+    assert recompute(lambda _: [states[1], states[0]]) == expected
+    assert recompute(lambda rank: states[rank]) == expected
 
 
 @pytest.mark.parametrize("world_size", [1, 3])
@@ -237,24 +237,24 @@ def far(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         consumer, "this_process", lambda: Process(place="elsewhere", pid=7, started_s=0.0)
     )
-    monkeypatch.setattr(consumer, "BEAT_S", 0.02)
+    monkeypatch.setattr(consumer, "HEARTBEAT_S", 0.02)
 
 
 def test_a_rank_that_cannot_be_seen_says_that_it_lives_while_it_reads(
     far: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (iterator,) = split_of(FakeDataset(block_rows=[8]), 1)
-    coordinator, beats = coordinator_of(iterator), []
-    monkeypatch.setattr(coordinator, "beat", lambda rank, token: beats.append(rank))
+    coordinator, stop = coordinator_of(iterator), []
+    monkeypatch.setattr(coordinator, "heartbeat", lambda rank, token: stop.append(rank))
     for number, _ in enumerate(iterator.iter_batches(batch_size=4)):
-        eventually(lambda wanted=3 * number + 3: len(beats) >= wanted)  # type: ignore[misc]
+        eventually(lambda wanted=3 * number + 3: len(stop) >= wanted)  # type: ignore[misc]
     eventually(lambda: all(thread.name != "syncline-beat" for thread in threading.enumerate()))
 
 
 def test_a_rank_that_cannot_be_seen_and_is_silent_ends_the_pass_for_all(
     far: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(consumer, "BEAT_S", 1000.0)
+    monkeypatch.setattr(consumer, "HEARTBEAT_S", 1000.0)
     iterators = split_of(FakeDataset(block_rows=[5] * 2000), 2, limits=replace(QUICK, silent_s=0.2))
     ranks = Ranks()
 

@@ -1,5 +1,7 @@
-"""The blocks of an execution by number: tables in this process, references to the object store, or
-both.
+"""Blocks of an execution: the driver's store, the delivered blocks, and the blocks that a dataset
+holds.
+
+A block is a table of this process, a reference into the object store, or both.
 """
 
 from __future__ import annotations
@@ -7,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import pyarrow as pa
 
@@ -18,59 +20,60 @@ from syncline.data.iterate.position import Restart
 from syncline.data.plan.nodes import HeldBlock
 from syncline.exceptions import ObjectLostError
 
-Value: TypeAlias = pa.Table | ObjectRef[Any]
+TableRef: TypeAlias = ObjectRef[pa.Table]
+BlockValue: TypeAlias = pa.Table | TableRef
 
 
-class Stored:
-    """One block. Whoever holds this object holds the block's memory."""
+class StoredBlock:
+    """A block in the driver's store. Holding this object keeps the block in memory."""
 
     __slots__ = ("made_at", "reference", "rows", "size_bytes", "table")
 
-    def __init__(self, value: Value, rows: int, size_bytes: int) -> None:
+    def __init__(self, value: BlockValue, rows: int, size_bytes: int) -> None:
         is_reference = isinstance(value, ObjectRef)
         self.table: pa.Table | None = None if is_reference else value
-        self.reference: ObjectRef[Any] | None = value if is_reference else None
+        self.reference: TableRef | None = value if is_reference else None
         self.rows = rows
         self.size_bytes = size_bytes
         self.made_at = time.monotonic()
 
     @property
-    def value(self) -> Value:
-        """The cheapest form for this process."""
+    def value(self) -> BlockValue:
+        """The table if this process has it, else the reference."""
         return self.table if self.table is not None else self.reference
 
-    def in_store(self) -> ObjectRef[Any]:
-        """A reference; a table is put into the object store, once."""
+    def in_store(self) -> TableRef:
+        """Return a reference; put the table into the object store on the first call."""
         if self.reference is None:
             self.reference = api.put(blocks.compact(self.table))
         return self.reference
 
 
 class BlockStore:
-    """The blocks that exist. For the driver's thread."""
+    """Blocks of an execution by number. Used by the driver's thread only."""
 
     def __init__(self, held: Sequence[HeldBlock]) -> None:
-        self._held = [Stored(block.value, block.num_rows, block.size_bytes) for block in held]
-        self._blocks: dict[int, Stored] = {}
+        self._held = [StoredBlock(block.value, block.num_rows, block.size_bytes) for block in held]
+        self._blocks: dict[int, StoredBlock] = {}
         self._last = 0
 
-    def add(self, value: Value, rows: int, size_bytes: int) -> int:
-        """A new block; its number."""
+    def add(self, value: BlockValue, rows: int, size_bytes: int) -> int:
+        """Add a block and return its number."""
         self._last += 1
-        self._blocks[self._last] = Stored(value, rows, size_bytes)
+        self._blocks[self._last] = StoredBlock(value, rows, size_bytes)
         return self._last
 
-    def __getitem__(self, number: int) -> Stored:
-        """A block; negative numbers are those of `SourceBlocks` stages."""
+    def __getitem__(self, number: int) -> StoredBlock:
+        """Return a block; negative numbers are those of `SourceBlocks` stages."""
         return self._held[number] if number < 0 else self._blocks[number]
 
     def drop(self, number: int) -> None:
-        """Let go of a block."""
+        """Release a block."""
         if number >= 0:
             del self._blocks[number]
 
     def clear(self) -> None:
-        """Let go of all."""
+        """Release all blocks."""
         self._blocks.clear()
         self._held.clear()
 
@@ -78,30 +81,32 @@ class BlockStore:
         return len(self._blocks)
 
 
-MadeAgain: TypeAlias = Callable[[Restart, int, ObjectLostError], pa.Table]
-"""(where to start, rows, how they were lost) -> the rows."""
+RecomputeRows: TypeAlias = Callable[[Restart, int, ObjectLostError], pa.Table]
+"""(restart, number of rows, cause) -> the first rows from the restart on."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class OutputBlock:
-    """The next rows of an execution's output."""
+    """Rows delivered by an execution."""
 
     num_rows: int
     size_bytes: int
     restart: Restart
-    """Where an execution may start to deliver exactly what comes from this block on;
-    `restart.index` is the number of its first row.
+    """Point from which an execution delivers the output from this block on; `restart.index` is the
+    number of the first row.
     """
-    _stored: Stored = field(repr=False)
+    _stored: StoredBlock = field(repr=False)
     _start: int = field(repr=False)
-    _again: MadeAgain | None = field(default=None, repr=False)
-    """Makes the rows again when they are lost."""
+    _recompute: RecomputeRows | None = field(default=None, repr=False)
+    """Recomputes the rows if they are lost."""
 
     def table(self) -> pa.Table:
-        """The rows, in this process; from the object store without a copy where the engine can.
+        """Return the rows, from the object store without a copy where the engine supports it.
 
-        Rows that a cluster has lost with one of its nodes are made again. ObjectLostError where
-        that is not possible.
+        Rows lost with a node of a cluster are recomputed.
+
+        Raises:
+            ObjectLostError: The rows are lost and cannot be recomputed.
         """
         stored = self._stored
         try:
@@ -109,20 +114,20 @@ class OutputBlock:
                 stored.table if stored.table is not None else api.get(stored.in_store())
             )
         except ObjectLostError as error:
-            if self._again is None:
+            if self._recompute is None:
                 raise
-            return self._again(self.restart, self.num_rows, error)
+            return self._recompute(self.restart, self.num_rows, error)
         return table if self.num_rows == stored.rows else table.slice(self._start, self.num_rows)
 
-    def reference(self) -> ObjectRef[Any]:
-        """The rows in the object store; put there if they are not yet."""
+    def reference(self) -> TableRef:
+        """Return a reference to the rows; put them into the object store if necessary."""
         if self.num_rows == self._stored.rows:
             return self._stored.in_store()
         return api.put(blocks.compact(self.table()))
 
 
 def kept(output: OutputBlock, input_files: tuple[str, ...]) -> HeldBlock:
-    """What an execution delivered, in the object store."""
+    """Return a delivered block as a held block in the object store."""
     return HeldBlock(
         value=output.reference(),
         num_rows=output.num_rows,
@@ -133,7 +138,7 @@ def kept(output: OutputBlock, input_files: tuple[str, ...]) -> HeldBlock:
 
 
 def of_table(table: pa.Table) -> HeldBlock:
-    """Rows in this process."""
+    """Return a held block for a table of this process."""
     return HeldBlock(
         value=table,
         num_rows=table.num_rows,
@@ -143,23 +148,22 @@ def of_table(table: pa.Table) -> HeldBlock:
 
 
 def table_of(block: HeldBlock) -> pa.Table:
-    """The rows, in this process; mapped, not copied, where the engine can."""
+    """Return the rows of a held block; memory-mapped where the engine supports it."""
     return api.get(block.value) if isinstance(block.value, ObjectRef) else block.value
 
 
-def reference_to(block: HeldBlock) -> ObjectRef[pa.Table]:
-    """The rows in the object store."""
+def reference_to(block: HeldBlock) -> TableRef:
+    """Return a reference to the rows of a held block."""
     return (
         block.value if isinstance(block.value, ObjectRef) else api.put(blocks.compact(block.value))
     )
 
 
 def cut(held: Sequence[HeldBlock], indices: Iterable[int]) -> list[tuple[HeldBlock, ...]]:
-    """The rows up to the first index, those from there up to the second, …, and the rest. Indices
-    grow; beyond the end is nothing.
+    """Split blocks before the rows with the given indices, which are in ascending order.
 
-    Only blocks that an index falls into are touched. A part without rows is one empty block, so
-    that its schema is known.
+    Indices past the end yield empty parts. Only blocks that contain an index are fetched. An empty
+    part is one empty block, so that the schema is known.
     """
     rows = sum(block.num_rows for block in held)
     bounds = [0, *(min(index, rows) for index in indices), rows]

@@ -1,10 +1,8 @@
-"""`DataWorker`: the actor that runs tasks of user functions, one after the other, each turn by
-turn.
+"""`DataWorker`: the actor that runs tasks of user functions one after the other, block by block.
 
-Covered: keeping works open between tasks, letting go of them, and the watch over functions with a
-time limit. A function cannot be interrupted from outside: so its task runs on a thread beside, the
-call is answered with the stack of that thread, and the executor ends the process. Functions with a
-limit therefore do not run in the main thread of their process.
+Covered: keeping task code open between tasks, and the watchdog for functions with a time limit. A
+function cannot be interrupted from outside. A watched task therefore runs on a second thread; on a
+timeout the call returns the stack of that thread, and the executor kills the process.
 """
 
 from __future__ import annotations
@@ -14,186 +12,199 @@ import time
 import traceback
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from concurrent.futures import TimeoutError as NotYet
+from concurrent.futures import TimeoutError as FutureTimeoutError
 from typing import Any, NamedTuple, TypeAlias
 
 import pyarrow as pa
 
-from syncline.core.termination import outlast_notice
+from syncline.core.termination import ignore_first_sigterm
 from syncline.core.tracebacks import is_engine_file
 from syncline.data.columnar import block as blocks
 from syncline.data.execute.steps.user_functions import UserFunctionError, UserStep
 from syncline.data.execute.task_run import (
-    ChainWork,
-    Request,
-    Running,
-    Turn,
-    Work,
-    cut,
-    draws_of,
-    failure,
-    seed,
+    ChainCode,
+    InputLayout,
+    TaskCode,
+    TaskReport,
+    TaskRequest,
+    TaskRun,
+    random_seed_of,
+    seed_generators,
+    slice_inputs,
+    task_error,
 )
 from syncline.data.plan.nodes import UserFunction
 
-Layout: TypeAlias = Sequence[Sequence[tuple[int, int, int]]]
-"""For each port, for each piece: (number of the table, first row, end)."""
-
-# How often a watched task that is not in a function is looked at, as a part of the time limit.
-_LOOKS_PER_LIMIT = 4
+# Checks of a watched task per time limit while it is not in a user function.
+_CHECKS_PER_LIMIT = 4
 
 
-class WorkKey(NamedTuple):
-    """Which work of which execution."""
+class TaskCodeKey(NamedTuple):
+    """Identity of the code of a stage's tasks."""
 
     execution: int
     stage: int
     kind: str
 
 
-Plain: TypeAlias = tuple[Any, ...]
-"""A `WorkKey`, `Request` or `Turn` as it travels: without its class, whose name costs more to
-pickle than the values.
+PlainTuple: TypeAlias = tuple[Any, ...]
+"""A `TaskCodeKey`, `TaskRequest` or `TaskReport` as a plain tuple: pickling the name of a class
+takes longer than pickling its values.
 """
 
 
 class DataWorker:
-    """Runs one task at a time. Every call answers with what came of the turn, and the block beside
-    it, which may be None.
-    """
+    """Runs one task at a time. Calls return a report and the block, which may be None."""
 
     def __init__(self) -> None:
-        self._works: dict[WorkKey, Work] = {}
-        self._running: Running | None = None
-        self._beside: ThreadPoolExecutor | None = None
-        outlast_notice()
+        self._codes: dict[TaskCodeKey, TaskCode] = {}
+        self._running: TaskRun | None = None
+        self._watched_thread: ThreadPoolExecutor | None = None
+        ignore_first_sigterm()
 
-    def open(self, key: Plain, work: Work) -> BaseException | None:
-        """Prepare for the tasks of a work: construct the user's objects. Returns what they
-        raised.
-        """
+    def open(self, key: PlainTuple, code: TaskCode) -> BaseException | None:
+        """Open task code, which constructs the user's objects. Return their error, or None."""
         try:
-            _seed(draws_of(work))
-            work.open()
+            _seed(random_seed_of(code))
+            code.open()
         except (Exception, SystemExit) as error:
-            return failure(work.name, error)
-        self._works[WorkKey(*key)] = work
+            return task_error(code.name, error)
+        self._codes[TaskCodeKey(*key)] = code
         return None
 
     def begin(
-        self, key: Plain, work: Work | None, request: Plain, layout: Layout, *tables: pa.Table
-    ) -> tuple[Plain, pa.Table | None]:
-        """The first turn of a task. `work` comes with the first task of each work, and after
-        errors.
+        self,
+        key: PlainTuple,
+        code: TaskCode | None,
+        request: PlainTuple,
+        layout: InputLayout,
+        *tables: pa.Table,
+    ) -> tuple[PlainTuple, pa.Table | None]:
+        """Start a task and produce its first block.
+
+        `code` is sent with the first task that needs it, and again after errors.
         """
-        turn, table = self._begin(key, work, request, layout, tables)
-        return tuple(turn), table
+        report, table = self._begin(key, code, request, layout, tables)
+        return tuple(report), table
 
     def partition(
-        self, key: Plain, work: Work | None, request: Plain, layout: Layout, table: pa.Table
-    ) -> list[Any]:
-        """A "partition" task whose partitions are objects of their own: what came of it, then a
-        table or None for each.
-        """
-        turn, whole = self._begin(key, work, request, layout, [table])
+        self,
+        key: PlainTuple,
+        code: TaskCode | None,
+        request: PlainTuple,
+        layout: InputLayout,
+        table: pa.Table,
+    ) -> list[PlainTuple | pa.Table | None]:
+        """Run a "partition" task; return its report and a table or None per partition."""
+        report, whole = self._begin(key, code, request, layout, [table])
         if whole is None:
-            return [tuple(turn), *([None] * Request(*request).parts)]
+            return [tuple(report), *([None] * TaskRequest(*request).parts)]
         return [
-            tuple(turn),
+            tuple(report),
             *(
                 whole.slice(part.start, part.stop - part.start) if part.stop > part.start else None
-                for part in turn.parts
+                for part in report.parts
             ),
         ]
 
-    def resume(self) -> tuple[Plain, pa.Table | None]:
-        """The next turn."""
-        turn, table = self._turn()
-        return tuple(turn), table
+    def resume(self) -> tuple[PlainTuple, pa.Table | None]:
+        """Produce the next block."""
+        report, table = self._next_block()
+        return tuple(report), table
 
     def _begin(
         self,
-        key: Plain,
-        work: Work | None,
-        request: Plain,
-        layout: Layout,
+        key: PlainTuple,
+        code: TaskCode | None,
+        request: PlainTuple,
+        layout: InputLayout,
         tables: Sequence[pa.Table],
-    ) -> tuple[Turn, pa.Table | None]:
-        if work is not None and WorkKey(*key) not in self._works:
-            error = self.open(key, work)
+    ) -> tuple[TaskReport, pa.Table | None]:
+        if code is not None and TaskCodeKey(*key) not in self._codes:
+            error = self.open(key, code)
             if error is not None:
-                return Turn(error=error), None
-        opened, asked = self._works[WorkKey(*key)], Request(*request)
-        _seed(draws_of(opened, asked.number))
-        self._running = Running(opened, asked, cut(tables, layout), cpu_clock=time.process_time)
-        return self._turn()
+                return TaskReport(error=error), None
+        opened, asked = self._codes[TaskCodeKey(*key)], TaskRequest(*request)
+        _seed(random_seed_of(opened, asked.number))
+        inputs = slice_inputs(tables, layout)
+        self._running = TaskRun(opened, asked, inputs, cpu_clock=time.process_time)
+        return self._next_block()
 
-    def _turn(self) -> tuple[Turn, pa.Table | None]:
+    def _next_block(self) -> tuple[TaskReport, pa.Table | None]:
         running = self._running
-        assert running is not None, "no task is under way"
-        limit_s = running.work.chain.timeout_s if isinstance(running.work, ChainWork) else None
-        turn, table = running.turn() if limit_s is None else self._watched_turn(running, limit_s)
-        if table is None or turn.is_last:
+        assert running is not None, "no task is running"
+        limit_s = running.code.chain.timeout_s if isinstance(running.code, ChainCode) else None
+        report, table = (
+            running.next_block() if limit_s is None else self._watched_block(running, limit_s)
+        )
+        if table is None or report.is_last:
             self._running = None
-        return turn, None if table is None else blocks.compact(table)
+        return report, None if table is None else blocks.compact(table)
 
     def abandon(self) -> None:
-        """Let go of the task that is under way."""
+        """Drop the running task."""
         running, self._running = self._running, None
         if running is not None:
             running.close()
 
     def close(self, execution: int) -> None:
-        """Let go of all that belongs to an execution."""
+        """Release everything that belongs to an execution."""
         self.abandon()
-        for key in [key for key in self._works if key.execution == execution]:
-            self._works.pop(key).close()
+        for key in [key for key in self._codes if key.execution == execution]:
+            self._codes.pop(key).close()
 
-    def _watched_turn(self, running: Running, limit_s: float) -> tuple[Turn, pa.Table | None]:
-        if self._beside is None:
-            self._beside = ThreadPoolExecutor(1, thread_name_prefix="syncline-watched")
-        future: Future[tuple[Turn, pa.Table | None]] = self._beside.submit(running.turn)
+    def _watched_block(
+        self, running: TaskRun, limit_s: float
+    ) -> tuple[TaskReport, pa.Table | None]:
+        if self._watched_thread is None:
+            self._watched_thread = ThreadPoolExecutor(1, thread_name_prefix="syncline-watched")
+        future: Future[tuple[TaskReport, pa.Table | None]] = self._watched_thread.submit(
+            running.next_block
+        )
         while True:
             call = running.state.in_call
-            wait_s = limit_s / _LOOKS_PER_LIMIT
+            wait_s = limit_s / _CHECKS_PER_LIMIT
             if call is not None:
                 key, began, first_row, rows = call
                 function = _function(running, key)
                 own_limit_s = function.timeout_s
                 wait_s = limit_s if own_limit_s is None else began + own_limit_s - time.monotonic()
                 if own_limit_s is not None and wait_s <= 0 and not future.done():
-                    return self._stuck(running.work.name, key, function, first_row, rows), None
+                    return self._timeout_report(
+                        running.code.name, key, function, first_row, rows
+                    ), None
             try:
                 return future.result(timeout=max(wait_s, 0.0))
-            except NotYet:
+            except FutureTimeoutError:
                 continue
 
-    def _stuck(
+    def _timeout_report(
         self, stage: str, key: str, function: UserFunction, first_row: int, rows: int
-    ) -> Turn:
-        assert self._beside is not None
-        (thread,) = self._beside._threads
+    ) -> TaskReport:
+        assert self._watched_thread is not None
+        (thread,) = self._watched_thread._threads
         stack, where = _stack_of(thread.ident)
         late = TimeoutError(
-            f"it has worked for more than timeout_s={function.timeout_s:g}, and hangs in {where}: "
-            f"give it more time, or leave such rows out with on_error='skip'"
+            f"The call has worked for more than timeout_s={function.timeout_s:g} and hangs in "
+            f"{where}. Raise the time limit, or skip such rows with on_error='skip'."
         )
         error = UserFunctionError(key, range(first_row, first_row + rows), late)
-        text = f"Traceback of the thread that hangs (most recent call last):\n{stack}"
-        stuck = (key, first_row) if function.on_error == "skip" else None
-        return Turn(error=failure(stage, error, traceback=text), hangs=True, stuck=stuck)
+        text = f"Traceback of the hanging thread (most recent call last):\n{stack}"
+        timed_out_call = (key, first_row) if function.on_error == "skip" else None
+        return TaskReport(
+            error=task_error(stage, error, traceback=text),
+            timed_out=True,
+            timed_out_call=timed_out_call,
+        )
 
 
 def _seed(numbers: tuple[int, ...]) -> None:
-    """Let the generators of this process, where nobody else draws, begin at a point that these
-    numbers stand for.
-    """
     if numbers:
-        seed(*numbers)
+        seed_generators(*numbers)
 
 
 def _stack_of(thread: int | None) -> tuple[str, str]:
-    """(the Python stack of a thread without syncline's frames, its innermost line)."""
+    """Return the Python stack of a thread without syncline's frames, and its innermost line."""
     frame = sys._current_frames().get(thread) if thread is not None else None
     if frame is None:
         return "", "an unknown line"
@@ -203,7 +214,7 @@ def _stack_of(thread: int | None) -> tuple[str, str]:
         for line in summary
         if not is_engine_file(line.filename) and "concurrent/futures" not in line.filename
     ]
-    # The thread's own beginning, in `threading`, is not of interest either.
+    # Skip the start of the thread in `threading`.
     first = next(
         (at for at, line in enumerate(users) if not line.filename.endswith("threading.py")), 0
     )
@@ -213,11 +224,11 @@ def _stack_of(thread: int | None) -> tuple[str, str]:
     ), f"{users[-1].filename}:{users[-1].lineno} ({users[-1].line})"
 
 
-def _function(running: Running, key: str) -> UserFunction:
-    """The function of the step that `TaskState.in_call` names."""
-    assert isinstance(running.work, ChainWork)
+def _function(running: TaskRun, key: str) -> UserFunction:
+    """Return the function of the step that `TaskState.in_call` names."""
+    assert isinstance(running.code, ChainCode)
     return next(
         step.function
-        for step in running.work.chain.steps
+        for step in running.code.chain.steps
         if isinstance(step, UserStep) and step.key == key
     )

@@ -1,10 +1,9 @@
-"""The driver of an execution: it does what the scheduler says, and tells the scheduler what came of
-it.
+"""The driver of an execution: feeds events to the scheduler and carries out its instructions.
 
-One thread per execution takes one thing after the other from a queue: answers of tasks, blocks that
-the program took, the end. In local mode there is no thread: the program's own thread takes them
-while it waits for a block. Covered: launching tasks and trying them again, blocks by number, the
-clock. Not covered: what runs next (`scheduler`), where (`executors`), what a task does (`turns`).
+One thread per execution runs calls from a queue: task reports, blocks taken by the consumer, the
+end. In local mode there is no thread: the user's thread runs the calls while it waits for a block.
+Covered: launching and retrying tasks, numbering blocks, the clock. Not covered: what runs next
+(`scheduler`), where tasks run (`executors`), what a task does (`task_run`).
 """
 
 from __future__ import annotations
@@ -24,84 +23,99 @@ from syncline.core import api, lifecycle
 from syncline.core.refs import ObjectRef
 from syncline.data.context import DataContext
 from syncline.data.execute import messages as m
-from syncline.data.execute.block_store import BlockStore, MadeAgain, OutputBlock
-from syncline.data.execute.data_worker import WorkKey
-from syncline.data.execute.driver_queues import CacheWriters, Inbox, Outbox, Thunk
-from syncline.data.execute.execution_journal import Ended, background_writer
-from syncline.data.execute.execution_recorder import Recorder, recorder_for
+from syncline.data.execute.block_store import (
+    BlockStore,
+    BlockValue,
+    OutputBlock,
+    RecomputeRows,
+    TableRef,
+)
+from syncline.data.execute.data_worker import TaskCodeKey
+from syncline.data.execute.driver_queues import CacheWriters, Call, CallQueue, OutputQueue
+from syncline.data.execute.execution_journal import Outcome, background_writer
+from syncline.data.execute.execution_recorder import ExecutionRecorder, recorder_for
 from syncline.data.execute.executors import Executors
-from syncline.data.execute.program import ExchangeRows, Program, held_blocks, stages_to_store
-from syncline.data.execute.progress_display import Progress
+from syncline.data.execute.physical_plan import (
+    ExchangeRows,
+    PhysicalPlan,
+    Prepared,
+    held_blocks,
+    stages_to_store,
+)
+from syncline.data.execute.progress_display import ProgressLines
 from syncline.data.execute.scheduler import Counts, Scheduler
-from syncline.data.execute.stats import ExecutionStats, Meter
-from syncline.data.execute.task_attempts import Job, crash, is_tried_again, raised, survives
-from syncline.data.execute.task_run import Request, Turn, failure
+from syncline.data.execute.stats import ExecutionStats, OperatorMeter
+from syncline.data.execute.task_attempts import (
+    ActiveTask,
+    can_restart,
+    crash_error,
+    should_retry,
+    user_error,
+)
+from syncline.data.execute.task_run import TaskReport, TaskRequest, task_error
 from syncline.data.iterate.position import Restart
 
 logger = logging.getLogger("syncline")
 
 TICK_S = 1.0
-"""How often the number of free CPUs is looked at, and what else depends on the time, while there is
-something to do.
-"""
-_LEAVE_S = 10.0
-"""How long the program waits, when it leaves, for the driver's thread to have let go of
-everything.
-"""
+"""Seconds between two looks at the free CPUs and at everything else that depends on time."""
+_CLOSE_S = 10.0
+"""Seconds that `close` waits for the driver's thread to release its resources."""
 _numbers = count(1)
 
 
 class Driver:
-    """Runs a program. Its methods belong to its own thread, but for `post`, `abandon`, `stats` and
-    those of the consumer.
+    """Runs a physical plan.
+
+    Methods belong to the driver's thread, except `post`, `abandon`, `stats` and those of the
+    consumer.
+
+    Args:
+        plan: The plan.
+        recompute: Recomputes delivered rows that were lost.
     """
 
-    def __init__(self, program: Program, *, again: MadeAgain | None = None) -> None:
-        """`again`: makes delivered rows again when they are lost."""
+    def __init__(self, plan: PhysicalPlan, *, recompute: RecomputeRows | None = None) -> None:
         engine = api.ensure_engine()
         self.is_local = engine.is_local_mode
-        self.outbox = Outbox()
-        self._program = program
-        self._again = again
-        self._stages = program.stages
+        self.output = OutputQueue()
+        self._plan = plan
+        self._recompute = recompute
+        self._stages = plan.stages
         self._is_cluster = engine.address != "local"
         self._number = next(_numbers)
-        self._inbox = Inbox()
-        options = program.context.execution_options
+        self._calls = CallQueue()
+        options = plan.context.execution_options
         self._scheduler = Scheduler(
-            program.stages,
+            plan.stages,
             preserve_order=options.preserve_order,
-            max_errored_blocks=program.context.max_errored_blocks,
-            start=program.point,
+            max_errored_blocks=plan.context.max_errored_blocks,
+            start=plan.point,
         )
-        self._store = BlockStore(held_blocks(program.stages))
-        self._stored_stages = stages_to_store(program.stages)
-        self._cache_writers = CacheWriters(program.stages)
-        self._jobs: dict[m.TaskId, Job] = {}
+        self._store = BlockStore(held_blocks(plan.stages))
+        self._stored_stages = stages_to_store(plan.stages)
+        self._cache_writers = CacheWriters(plan.stages)
+        self._active_tasks: dict[m.TaskId, ActiveTask] = {}
         self._preparing = 0
-        self._samples: dict[int, dict[int, pa.Table | ObjectRef[Any]]] = {}
+        self._samples: dict[int, dict[int, BlockValue]] = {}
         self._executors = Executors(
-            program,
-            self._number,
-            self._inbox.put,
-            is_local=self.is_local,
-            is_cluster=self._is_cluster,
+            plan, self._number, self._calls.put, is_local=self.is_local, is_cluster=self._is_cluster
         )
-        self._meters = tuple(Meter(name=stage.name) for stage in program.stages)
+        self._meters = tuple(OperatorMeter(name=stage.name) for stage in plan.stages)
         self._rows = 0
         self._delivered_blocks = self._delivered_bytes = 0
         self._slots = 0.0
         self._began = self._moved_at = self._ticked_at = time.monotonic()
         self._ended_at: float | None = None
-        self._progress: Progress | None = None
-        self._recorder: Recorder | None = None
-        self._over = False
-        self._has_left = threading.Event()
+        self._progress: ProgressLines | None = None
+        self._recorder: ExecutionRecorder | None = None
+        self._ended = False
+        self._closed_event = threading.Event()
 
     # -- for the consumer
 
     def start(self) -> None:
-        """Begin; in local mode nothing runs before the program waits for a block."""
+        """Start the execution. In local mode nothing runs until the consumer takes a block."""
         _live.add(self)
         self.post(self._begin)
         if not self.is_local:
@@ -109,48 +123,47 @@ class Driver:
                 target=self._run, name=f"syncline-data-{self._number}", daemon=True
             ).start()
 
-    def post(self, thunk: Thunk) -> None:
-        """Have something done in the driver's thread."""
-        self._inbox.put(thunk)
+    def post(self, call: Call) -> None:
+        """Run a call on the driver's thread."""
+        self._calls.put(call)
 
     def take(self, timeout_s: float | None) -> OutputBlock | None:
-        """The next block; None after `timeout_s` seconds. Raises what the execution failed with,
-        once, then StopIteration.
+        """Return the next block, or None after `timeout_s` seconds.
+
+        Raises the error of the execution once, then StopIteration.
         """
         if self.is_local:
-            self._run_here()
-        block = self.outbox.take(timeout_s)
+            self._run_until_ready()
+        block = self.output.take(timeout_s)
         if block is not None:
             self.post(self._taken)
         return block
 
     def abandon(self) -> None:
-        """The program wants nothing more. Returns at once; from any thread, also while garbage is
-        collected.
-        """
+        """End the execution without waiting. Safe from any thread and from a finalizer."""
         if self.is_local:
-            self._leave()
+            self._abandon()
         else:
-            self.post(self._leave)
+            self.post(self._abandon)
 
     def close(self) -> None:
-        """The same, and returns when everything is let go of."""
-        if self._has_left.is_set():
-            self.outbox.clear()
+        """End the execution and wait until its resources are released."""
+        if self._closed_event.is_set():
+            self.output.clear()
             return
         self.abandon()
-        self._has_left.wait(_LEAVE_S)
-        self.outbox.clear()
+        self._closed_event.wait(_CLOSE_S)
+        self.output.clear()
 
     def fail(self, error: BaseException) -> None:
-        """The program gets `error`. From any thread."""
+        """End the execution with an error for the consumer. Safe from any thread."""
         self.post(partial(self._end, error, "stopped"))
         if not self.is_local:
-            self._has_left.wait(_LEAVE_S)
+            self._closed_event.wait(_CLOSE_S)
 
     def stats(self) -> ExecutionStats:
-        """What was counted so far. From any thread."""
-        outbox, counts = self.outbox, self._scheduler.snapshot().stages
+        """Return the statistics so far. Safe from any thread."""
+        output, counts = self.output, self._scheduler.snapshot().stages
         operators = (
             meter.read()
             if stage.chain is not None
@@ -163,221 +176,213 @@ class Driver:
             blocks=self._delivered_blocks,
             rows=self._rows,
             size_bytes=self._delivered_bytes,
-            first_block_s=None if outbox.first_at is None else outbox.first_at - self._began,
-            program_waited_s=outbox.waited_s,
+            first_block_s=None if output.first_at is None else output.first_at - self._began,
+            program_waited_s=output.waited_s,
         )
 
     def counts(self) -> Counts:
-        """Where everything stands. For the driver's thread."""
+        """Return the scheduler's counts."""
         return self._scheduler.snapshot()
 
     # -- the loop
 
     def _run(self) -> None:
         try:
-            while not self._over:
-                self._take_turn()
-        except (
-            BaseException
-        ) as error:  # a defect of ours, or the engine is gone: the program must not wait for ever
-            logger.debug("the driver of an execution met an error", exc_info=True)
+            while not self._ended:
+                self._run_once()
+        except BaseException as error:  # a bug here, or the engine ended: do not block the consumer
+            logger.debug("the driver of an execution failed", exc_info=True)
             self._end(error)
 
-    def _take_turn(self) -> None:
+    def _run_once(self) -> None:
         wait_s = (
             max(0.0, self._ticked_at + TICK_S - time.monotonic()) if self._has_to_tick else None
         )
-        self._inbox.run(wait_s)
-        if not self._jobs and not self._over:
-            self._check_that_something_is_left()
-        if not self._over and self._has_to_tick and time.monotonic() >= self._ticked_at + TICK_S:
+        self._calls.run(wait_s)
+        if not self._active_tasks and not self._ended:
+            self._check_for_stall()
+        if not self._ended and self._has_to_tick and time.monotonic() >= self._ticked_at + TICK_S:
             self._tick()
 
-    def _run_here(self) -> None:
-        """In local mode: do what is to be done until the program has something to take."""
+    def _run_until_ready(self) -> None:
+        """Run calls until the consumer has something to take. For local mode."""
         try:
-            while self.outbox.is_open:
-                if not self._inbox.run_next():
-                    self._end(self._stuck())
+            while self.output.is_open:
+                if not self._calls.run_next():
+                    self._end(self._stall_error())
         except BaseException:
-            self._leave()
+            self._abandon()
             raise
 
-    def _check_that_something_is_left(self) -> None:
-        """Without a task, and without a block that the program has yet to take, nothing would ever
-        happen: better an error than a hang.
-        """
+    def _check_for_stall(self) -> None:
+        """Fail the execution if nothing can happen any more, rather than block the consumer."""
         if (
-            not self._over
+            not self._ended
             and not self._preparing
             and not self._scheduler.snapshot().delivered_blocks
         ):
-            self._end(self._stuck())
+            self._end(self._stall_error())
 
-    def _stuck(self) -> BaseException:
+    def _stall_error(self) -> BaseException:
         counts = self._scheduler.snapshot()
         return RuntimeError(
-            f"the execution has nothing to do, but has not ended; this is a defect of syncline. It stands at {counts}"
+            "The execution stalled: no task is running and no block is ready. This is a bug in "
+            f"syncline; please report it with this state: {counts}"
         )
 
     @property
     def _has_to_tick(self) -> bool:
-        return self._is_at_work or self._recorder is not None
+        return self._is_busy or self._recorder is not None
 
     @property
-    def _is_at_work(self) -> bool:
-        return bool(self._jobs) or self._executors.have_pools
+    def _is_busy(self) -> bool:
+        return bool(self._active_tasks) or self._executors.have_pools
 
     def _begin(self) -> None:
         self._executors.open(self)
-        if self._program.context.enable_progress_bars and not self.is_local:
-            self._progress = Progress.where_people_look(self._program.context, self._program.name)
+        if self._plan.context.enable_progress_bars and not self.is_local:
+            self._progress = ProgressLines.on_terminal(self._plan.context, self._plan.name)
         if not self.is_local:
-            self._recorder = recorder_for(self._program)
+            self._recorder = recorder_for(self._plan)
         self._slots = self._free_slots()
-        self._tell(m.Started(slots=self._slots, budget_bytes=self._program.limits.budget_bytes))
+        self._tell(m.Started(slots=self._slots, budget_bytes=self._plan.limits.budget_bytes))
 
     def _tick(self) -> None:
         now = self._ticked_at = time.monotonic()
-        if self._is_at_work:
-            self._work_tick(now)
-        if self._recorder is not None and not self._over:
-            self._recorder.look(now - self._began, self._scheduler.held_bytes, self)
+        if self._is_busy:
+            self._tick_work(now)
+        if self._recorder is not None and not self._ended:
+            self._recorder.tick(now - self._began, self._scheduler.held_bytes, self)
 
-    def _work_tick(self, now: float) -> None:
+    def _tick_work(self, now: float) -> None:
         self._executors.tick(now)
-        if self._over:
+        if self._ended:
             return
         slots = self._free_slots()
         if slots != self._slots:
             self._slots = slots
-            self._tell(m.Started(slots=slots, budget_bytes=self._program.limits.budget_bytes))
-        self._watch_progress(now)
+            self._tell(m.Started(slots=slots, budget_bytes=self._plan.limits.budget_bytes))
+        self._warn_without_progress(now)
         if self._progress is not None:
             self._progress.show(self.stats(), self._scheduler.snapshot())
 
     def _free_slots(self) -> float:
         if self.is_local:
             return 1.0
-        options = self._program.context.execution_options
+        options = self._plan.context.execution_options
         free = api.available_resources().get("CPU", 0.0) - options.exclude_resources.cpu
         return max(1.0, min(free, options.resource_limits.cpu))
 
-    def _watch_progress(self, now: float) -> None:
-        limit_s = self._program.context.execution_no_progress_timeout_s
+    def _warn_without_progress(self, now: float) -> None:
+        limit_s = self._plan.context.execution_no_progress_timeout_s
         if limit_s <= 0 or now - self._moved_at < limit_s:
             return
         oldest = min(
-            (job for job in self._jobs.values() if job.in_turn),
-            key=lambda job: job.turn_began,
+            (active for active in self._active_tasks.values() if active.is_running),
+            key=lambda active: active.running_since,
             default=None,
         )
-        if (
-            oldest is None or now - oldest.turn_began < limit_s
-        ):  # it was the program that took nothing for a while
-            return
+        if oldest is None or now - oldest.running_since < limit_s:
+            return  # the consumer took no block for a while
         self._moved_at = now
         task = oldest.launch.task
-        waits_for = self._executors.waits_for(oldest)
-        what = f"its task {task.number} has worked for {now - oldest.turn_began:.0f} s on one block"
+        busy = f"task {task.number} has worked on one block for {now - oldest.running_since:.0f} s"
         logger.warning(
-            "no block was made for %.0f s (execution_no_progress_timeout_s=%g): %s holds the others up; %s. The execution goes on.",
+            "No block was produced for %.0f s (execution_no_progress_timeout_s=%g). %s is the "
+            "bottleneck: %s. The execution continues.",
             limit_s,
             limit_s,
             self._stages[task.stage].name,
-            waits_for or what,
+            self._executors.waits_for(oldest) or busy,
         )
 
     # -- the end
 
-    def _leave(self) -> None:
+    def _abandon(self) -> None:
         self._end(None, "stopped")
 
-    def _end(self, error: BaseException | None, ended: Ended = "errored") -> None:
-        if self._over:
+    def _end(self, error: BaseException | None, outcome: Outcome = "errored") -> None:
+        if self._ended:
             return
-        self._over = True
+        self._ended = True
         self._ended_at = time.monotonic()
-        self._inbox.close()
+        self._calls.close()
         try:
             self._executors.close()
-        except Exception:  # the engine is gone, and with it all processes
-            logger.debug("the lanes of an execution could not be closed", exc_info=True)
-        self._jobs, self._samples = {}, {}
+        except Exception:  # the engine ended, and its processes with it
+            logger.debug("the executors of an execution could not be closed", exc_info=True)
+        self._active_tasks, self._samples = {}, {}
         self._cache_writers.close()
         self._store.clear()
-        if self._recorder is not None:  # before anybody hears of the end, and ends this process
-            self._recorder.end(self._ended_at - self._began, ended, error, self)
-        self._scheduler.handle(
-            m.Abandoned()
-        )  # it lets go of everything, too; what is to be done then has been done here
+        # Record and draw the end before the consumer learns of it and exits or prints.
+        if self._recorder is not None:
+            self._recorder.end(self._ended_at - self._began, outcome, error, self)
+        self._scheduler.handle(m.Abandoned())  # releases its state; all tasks are closed already
         try:
-            if (
-                self._progress is not None
-            ):  # before the program hears of the end, and writes something of its own
+            if self._progress is not None:
                 self._progress.close(self.stats(), self._scheduler.snapshot())
         finally:
-            self.outbox.end(error)
-            self._has_left.set()
-        if self._program.context.enable_auto_log_stats:
-            logger.info("%s has ended:\n%s", self._program.name or "an execution", self.stats())
+            self.output.end(error)
+            self._closed_event.set()
+        if self._plan.context.enable_auto_log_stats:
+            logger.info("%s has ended:\n%s", self._plan.name or "an execution", self.stats())
 
     # -- events and instructions
 
     def _tell(self, event: m.Event) -> None:
         for instruction in self._scheduler.handle(event):
-            if self._over:
+            if self._ended:
                 return
             _DO[type(instruction)](self, instruction)
 
     def _taken(self) -> None:
-        if not self._over:
+        if not self._ended:
             self._tell(m.Taken())
 
     def _launch(self, launch: m.Launch) -> None:
         task = launch.task
         numbers = list(dict.fromkeys(piece.block for port in launch.ports for piece in port))
-        places = {number: place for place, number in enumerate(numbers)}
-        key = WorkKey(self._number, task.stage, task.kind)
-        job = Job(
+        indices = {number: index for index, number in enumerate(numbers)}
+        key = TaskCodeKey(self._number, task.stage, task.kind)
+        active = ActiveTask(
             launch=launch,
             blocks=numbers,
             key=key,
-            request=Request(
+            request=TaskRequest(
                 task.number, launch.payload, launch.skip_rows, launch.port, launch.parts
             ),
             layout=tuple(
-                tuple((places[piece.block], piece.start, piece.stop) for piece in port)
+                tuple((indices[piece.block], piece.start, piece.stop) for piece in port)
                 for port in launch.ports
             ),
-            stores=task.kind == "partition"
+            needs_store=task.kind == "partition"
             or (task.kind == "task" and task.stage in self._stored_stages),
-            apart=task.kind == "partition" and self._is_cluster,
+            separate_partitions=task.kind == "partition" and self._is_cluster,
         )
-        self._jobs[task] = job
-        self._start(job)
+        self._active_tasks[task] = active
+        self._start(active)
 
-    def _start(self, job: Job) -> None:
-        task = job.launch.task
-        stored = [self._store[number] for number in job.blocks]
+    def _start(self, active: ActiveTask) -> None:
+        task = active.launch.task
+        stored = [self._store[number] for number in active.blocks]
         meter = self._meters[task.stage]
         meter.attempts += 1
-        meter.turn_begins(max((each.made_at for each in stored), default=None))
-        job.in_turn, job.turn_began = True, time.monotonic()
-        self._executors.start(job, stored)
+        meter.begin_block(max((each.made_at for each in stored), default=None))
+        active.is_running, active.running_since = True, time.monotonic()
+        self._executors.start(active, stored)
 
     def _resume(self, instruction: m.Resume) -> None:
-        job = self._jobs[instruction.task]
-        job.in_turn, job.turn_began = True, time.monotonic()
-        self._meters[instruction.task.stage].turn_begins(None)
-        self._executors.resume(job)
+        active = self._active_tasks[instruction.task]
+        active.is_running, active.running_since = True, time.monotonic()
+        self._meters[instruction.task.stage].begin_block(None)
+        self._executors.resume(active)
 
     def _cancel(self, instruction: m.Cancel) -> None:
         task = instruction.task
-        job = self._jobs.pop(task)
-        if job.in_turn:
-            self._meters[task.stage].turn_ends()
-        self._executors.cancel(job)
+        active = self._active_tasks.pop(task)
+        if active.is_running:
+            self._meters[task.stage].end_block()
+        self._executors.cancel(active)
 
     def _prepare(self, instruction: m.Prepare) -> None:
         number, parts = instruction.stage, instruction.parts
@@ -390,21 +395,19 @@ class Driver:
         def prepare() -> None:
             try:
                 tables = [
-                    api.get(sample) if isinstance(sample, ObjectRef) else sample
-                    for sample in samples
+                    api.get(each) if isinstance(each, ObjectRef) else each for each in samples
                 ]
-                with DataContext.current(self._program.context):
+                with DataContext.current(self._plan.context):
                     made = function(tables, parts)
             except Exception as error:
-                self.post(
-                    partial(self._end, raised(failure(stage.name, error), self._program.context))
-                )
+                failure = user_error(task_error(stage.name, error), self._plan.context)
+                self.post(partial(self._end, failure))
                 return
             self.post(partial(prepared, made))
 
-        def prepared(made: Any) -> None:
+        def prepared(made: Prepared) -> None:
             self._preparing -= 1
-            if not self._over:
+            if not self._ended:
                 self._executors.keep_prepared(number, made)
                 self._tell(m.Prepared(stage=number))
 
@@ -418,20 +421,20 @@ class Driver:
             num_rows=rows,
             size_bytes=instruction.size_bytes,
             restart=Restart(
-                index=self._program.first_row + self._rows,
-                point=self._program.restart_at(instruction.point),
+                index=self._plan.first_row + self._rows,
+                point=self._plan.restart_at(instruction.point),
             ),
             _stored=self._store[piece.block],
             _start=piece.start,
-            _again=self._again,
+            _recompute=self._recompute,
         )
         self._rows += rows
         self._delivered_blocks += 1
         self._delivered_bytes += instruction.size_bytes
         self._moved_at = time.monotonic()
-        self.outbox.deliver(block)
+        self.output.deliver(block)
 
-    def _keep(self, instruction: m.TeeBlock) -> None:
+    def _tee_block(self, instruction: m.TeeBlock) -> None:
         piece = instruction.piece
         stored, rows = self._store[piece.block], piece.stop - piece.start
         size = stored.size_bytes if rows == stored.rows else stored.size_bytes * rows // stored.rows
@@ -440,7 +443,7 @@ class Driver:
         )
         self._cache_writers.add(instruction.stage, block)
 
-    def _keep_all(self, instruction: m.TeeEnded) -> None:
+    def _tee_ended(self, instruction: m.TeeEnded) -> None:
         self._cache_writers.complete(instruction.stage)
 
     def _drop(self, instruction: m.Drop) -> None:
@@ -449,61 +452,60 @@ class Driver:
     def _finish(self, _: m.Finish) -> None:
         self._end(None, "finished")
 
-    def _give_up(self, instruction: m.Fail) -> None:
+    def _fail(self, instruction: m.Fail) -> None:
         self._end(instruction.error)
 
-    # -- what lanes tell
+    # -- reports of the executors
 
-    def turned(
-        self,
-        job: Job,
-        turn: Turn,
-        value: pa.Table | ObjectRef[Any] | Sequence[ObjectRef[Any]] | None,
+    def reported(
+        self, active: ActiveTask, report: TaskReport, value: BlockValue | Sequence[TableRef] | None
     ) -> None:
-        """See `jobs.Listener`."""
-        task = job.launch.task
-        if self._jobs.get(task) is not job:  # cancelled meanwhile
+        """See `task_attempts.ExecutorListener`."""
+        task = active.launch.task
+        if self._active_tasks.get(task) is not active:  # cancelled in the meantime
             return
-        job.in_turn = False
+        active.is_running = False
         self._moved_at = time.monotonic()
         meter = self._meters[task.stage]
-        meter.turn_ends()
-        meter.count(turn, counts_block=task.kind == "task")
-        job.skipped += turn.skipped
-        if turn.error is not None:
-            self._erred(job, turn)
+        meter.end_block()
+        meter.count(report, counts_block=task.kind == "task")
+        active.skipped += report.skipped
+        if report.error is not None:
+            self._task_failed(active, report)
             return
-        if turn.rows is None or turn.is_last:
-            del self._jobs[task]
-            meter.ended(task.number, job.skipped)
-        if turn.rows is None:
+        if report.rows is None or report.is_last:
+            del self._active_tasks[task]
+            meter.ended(task.number, active.skipped)
+        if report.rows is None:
             self._tell(m.Ended(task=task))
         elif task.kind == "sample":
             assert isinstance(value, pa.Table | ObjectRef)
             self._samples.setdefault(task.stage, {})[task.number] = value
             self._tell(m.Ended(task=task))
         elif task.kind == "partition":
-            self._tell(self._partitioned(task, turn, value))
+            self._tell(self._partitioned(task, report, value))
         else:
             assert isinstance(value, pa.Table | ObjectRef)
-            job.produced_rows += turn.rows
-            number = self._store.add(value, turn.rows, turn.size_bytes)
+            active.produced_rows += report.rows
+            number = self._store.add(value, report.rows, report.size_bytes)
             self._tell(
                 m.Produced(
                     task=task,
-                    info=m.BlockInfo(number, turn.rows, turn.size_bytes),
-                    is_last=turn.is_last,
+                    info=m.BlockInfo(number, report.rows, report.size_bytes),
+                    is_last=report.is_last,
                 )
             )
 
-    def _partitioned(self, task: m.TaskId, turn: Turn, value: Any) -> m.Partitioned:
+    def _partitioned(
+        self, task: m.TaskId, report: TaskReport, value: BlockValue | Sequence[TableRef] | None
+    ) -> m.Partitioned:
         add = self._store.add
         if isinstance(value, ObjectRef):
-            number = add(value, turn.rows or 0, turn.size_bytes)
-            info = (m.BlockInfo(number, turn.rows or 0, turn.size_bytes),)
+            number = add(value, report.rows or 0, report.size_bytes)
+            info = (m.BlockInfo(number, report.rows or 0, report.size_bytes),)
             parts = tuple(
                 m.Piece(number, part.start, part.stop) if part.stop > part.start else None
-                for part in turn.parts
+                for part in report.parts
             )
             return m.Partitioned(task=task, blocks=info, parts=parts)
         made = [
@@ -514,57 +516,60 @@ class Driver:
                 part.stop - part.start,
                 part.size_bytes,
             )
-            for part, ref in zip(turn.parts, value, strict=True)
+            for part, ref in zip(report.parts, value, strict=True)
         ]
         pieces = tuple(None if each is None else m.Piece(each.block, 0, each.rows) for each in made)
         return m.Partitioned(
             task=task, blocks=tuple(each for each in made if each is not None), parts=pieces
         )
 
-    def _erred(self, job: Job, turn: Turn) -> None:
-        error = turn.error
+    def _task_failed(self, active: ActiveTask, report: TaskReport) -> None:
+        error = report.error
         assert error is not None
-        if turn.stuck is not None:
-            job.request = job.request._replace(failing=job.request.failing | {turn.stuck})
-        elif is_tried_again(job, error, self._stages[job.launch.task.stage], self._program.context):
-            job.retries += 1
+        if report.timed_out_call is not None:
+            timed_out = active.request.timed_out_calls | {report.timed_out_call}
+            active.request = active.request._replace(timed_out_calls=timed_out)
+        elif should_retry(
+            active, error, self._stages[active.launch.task.stage], self._plan.context
+        ):
+            active.retries += 1
         else:
-            del self._jobs[job.launch.task]
-            self._cache_writers.spoil(job.launch.task.stage)
+            del self._active_tasks[active.launch.task]
+            self._cache_writers.discard_after(active.launch.task.stage)
             self._tell(
                 m.Failed(
-                    task=job.launch.task,
-                    error=raised(error, self._program.context),
+                    task=active.launch.task,
+                    error=user_error(error, self._plan.context),
                     counts_as_errored_block=True,
                 )
             )
             return
-        job.again()
-        self._start(job)
+        active.next_attempt()
+        self._start(active)
 
-    def lost(self, job: Job, error: BaseException) -> None:
-        """See `jobs.Listener`."""
-        task = job.launch.task
-        if self._jobs.get(task) is not job:
+    def lost(self, active: ActiveTask, error: BaseException) -> None:
+        """See `task_attempts.ExecutorListener`."""
+        task = active.launch.task
+        if self._active_tasks.get(task) is not active:
             return
-        self._meters[task.stage].turn_ends()
-        job.deaths += 1
-        if survives(job, error):
-            job.again()
-            self._start(job)
+        self._meters[task.stage].end_block()
+        active.crashes += 1
+        if can_restart(active, error):
+            active.next_attempt()
+            self._start(active)
             return
-        del self._jobs[task]
+        del self._active_tasks[task]
         self._tell(
             m.Failed(
                 task=task,
-                error=crash(job, error, self._stages[task.stage]),
+                error=crash_error(active, error, self._stages[task.stage]),
                 counts_as_errored_block=False,
             )
         )
 
-    def broken(self, error: BaseException) -> None:
-        """See `jobs.Listener`."""
-        self._end(raised(error, self._program.context))
+    def executor_failed(self, error: BaseException) -> None:
+        """See `task_attempts.ExecutorListener`."""
+        self._end(user_error(error, self._plan.context))
 
 
 _DO: dict[type, Callable[[Driver, Any], None]] = {
@@ -572,28 +577,29 @@ _DO: dict[type, Callable[[Driver, Any], None]] = {
     m.Resume: Driver._resume,
     m.Prepare: Driver._prepare,
     m.Deliver: Driver._deliver,
-    m.TeeBlock: Driver._keep,
-    m.TeeEnded: Driver._keep_all,
+    m.TeeBlock: Driver._tee_block,
+    m.TeeEnded: Driver._tee_ended,
     m.Drop: Driver._drop,
     m.Cancel: Driver._cancel,
     m.Finish: Driver._finish,
-    m.Fail: Driver._give_up,
+    m.Fail: Driver._fail,
 }
 
 _live: weakref.WeakSet[Driver] = weakref.WeakSet()
-_RECORDS_S = 5.0
-"""How long the engine waits, when it ends, for what is still to be recorded."""
+_DRAIN_S = 5.0
+"""Seconds that the engine waits at its shutdown for pending records."""
 
 
 def _end_all() -> None:
-    """The engine ends, and with it all executions."""
+    """End all executions at the shutdown of the engine."""
     for driver in list(_live):
         driver.fail(
             RuntimeError(
-                "the execution of a dataset ended because syncline was shut down: iterate before `shutdown()`"
+                "The execution of a dataset ended because syncline was shut down. Finish iterating "
+                "before you call `shutdown()`."
             )
         )
-    background_writer().drain(_RECORDS_S)
+    background_writer().drain(_DRAIN_S)
 
 
 lifecycle.shutdown_hooks.append(_end_all)

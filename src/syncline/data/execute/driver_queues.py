@@ -1,6 +1,4 @@
-"""What is to be done by the driver's thread, in order. Anything may put something in: tasks that
-end, the program, a garbage collection.
-"""
+"""Queues of the driver's thread: calls to run, delivered blocks, and blocks for cache writers."""
 
 from __future__ import annotations
 
@@ -12,92 +10,88 @@ from queue import Empty, SimpleQueue
 from typing import TypeAlias
 
 from syncline.data.execute.block_store import OutputBlock
-from syncline.data.execute.program import CacheWriter, Stage, TeeBlocks
+from syncline.data.execute.physical_plan import CacheWriter, Stage, TeeBlocks
 
-Thunk: TypeAlias = Callable[[], None]
+Call: TypeAlias = Callable[[], None]
 
 
-class Inbox:
-    """A queue that can be closed. It never waits for a lock, so that a finalizer may use it at any
-    moment.
-    """
+class CallQueue:
+    """Calls for the driver's thread. Lock-free, so that finalizers may use it at any moment."""
 
     def __init__(self) -> None:
-        self._thunks: SimpleQueue[Thunk] = SimpleQueue()
+        self._queue: SimpleQueue[Call] = SimpleQueue()
         self._is_closed = False
 
-    def put(self, thunk: Thunk) -> None:
-        """Have something done; nothing happens once the inbox is closed."""
+    def put(self, call: Call) -> None:
+        """Add a call; ignored after `close`."""
         if not self._is_closed:
-            self._thunks.put(thunk)
+            self._queue.put(call)
 
     def run(self, wait_s: float | None) -> None:
-        """Do all that is there; if there is nothing, wait for it, up to `wait_s` seconds or without
-        end.
-        """
+        """Run all waiting calls; wait up to `wait_s` seconds for the first, or forever if None."""
         try:
-            self._thunks.get(timeout=wait_s)()
+            self._queue.get(timeout=wait_s)()
             while not self._is_closed:
-                self._thunks.get_nowait()()
+                self._queue.get_nowait()()
         except Empty:
             return
 
     def run_next(self) -> bool:
-        """Do the next thing; False if there is none."""
+        """Run the next call; return False if there is none."""
         try:
-            thunk = self._thunks.get_nowait()
+            call = self._queue.get_nowait()
         except Empty:
             return False
-        thunk()
+        call()
         return True
 
     def close(self) -> None:
-        """Let go of what is there, and of what still comes."""
+        """Drop waiting and future calls."""
         self._is_closed = True
         try:
             while True:
-                self._thunks.get_nowait()
+                self._queue.get_nowait()
         except Empty:
             return
 
 
 class CacheWriters:
-    """The keepers of an execution. For the driver's thread."""
+    """Cache writers of an execution. Used by the driver's thread only."""
 
     def __init__(self, stages: Sequence[Stage]) -> None:
-        self._cache_writers: dict[int, CacheWriter] = {}
-        self._before: dict[int, set[int]] = {}
+        self._writers: dict[int, CacheWriter] = {}
+        self._upstream: dict[int, set[int]] = {}
         for number, stage in enumerate(stages):
-            before = set(stage.inputs).union(*(self._before[each] for each in stage.inputs))
-            self._before[number] = before
+            upstream = set(stage.inputs).union(*(self._upstream[each] for each in stage.inputs))
+            self._upstream[number] = upstream
             if isinstance(stage.grouping, TeeBlocks) and stage.grouping.writer is not None:
-                self._cache_writers[number] = stage.grouping.writer
+                self._writers[number] = stage.grouping.writer
 
     def add(self, stage: int, block: OutputBlock) -> None:
-        """The next rows of a stage."""
-        if stage in self._cache_writers:
-            self._cache_writers[stage].add(block)
+        """Pass the next block of a stage to its writer."""
+        if stage in self._writers:
+            self._writers[stage].add(block)
 
     def complete(self, stage: int) -> None:
-        """They were all."""
-        if stage in self._cache_writers:
-            self._cache_writers[stage].complete()
-            del self._cache_writers[stage]
+        """Complete the writer of a stage."""
+        if stage in self._writers:
+            self._writers[stage].complete()
+            del self._writers[stage]
 
-    def spoil(self, stage: int) -> None:
-        """Blocks of a stage are missing: nothing is kept of what comes after it."""
-        for number in [number for number in self._cache_writers if stage in self._before[number]]:
-            self._cache_writers.pop(number).discard()
+    def discard_after(self, stage: int) -> None:
+        """Discard the writers downstream of a stage that lost blocks."""
+        for number in [number for number in self._writers if stage in self._upstream[number]]:
+            self._writers.pop(number).discard()
 
     def close(self) -> None:
-        """Nothing more comes."""
-        writers, self._cache_writers = list(self._cache_writers.values()), {}
+        """Discard the incomplete writers."""
+        writers, self._writers = list(self._writers.values()), {}
         for writer in writers:
             writer.discard()
 
 
-class Outbox:
-    """Blocks in order, then perhaps an error, then the end. Any thread may use it."""
+class OutputQueue:
+    """Delivered blocks, then optionally an error, then the end. Thread-safe."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
@@ -107,16 +101,16 @@ class Outbox:
         self._waited_s = 0.0
         self._waits_since: float | None = None
         self.first_at: float | None = None
-        """When the first block was there."""
+        """When the first block arrived, on `time.monotonic`; None before."""
 
     @property
     def waited_s(self) -> float:
-        """How long `take` waited, all in all, and still waits."""
+        """Seconds that `take` has waited in total."""
         since = self._waits_since
         return self._waited_s + (0.0 if since is None else time.monotonic() - since)
 
     def deliver(self, block: OutputBlock) -> None:
-        """One more block."""
+        """Add a block."""
         with self._changed:
             if self._ended:
                 return
@@ -126,14 +120,14 @@ class Outbox:
             self._changed.notify_all()
 
     def end(self, error: BaseException | None = None) -> None:
-        """Nothing more comes after what is there; only the first call counts."""
+        """End the output after the waiting blocks. Only the first call counts."""
         with self._changed:
             if not self._ended:
                 self._ended, self._error = True, error
                 self._changed.notify_all()
 
     def clear(self) -> None:
-        """Let go of blocks that nobody will take, and of the error."""
+        """Drop the waiting blocks and the error, and end the output."""
         with self._changed:
             self._ready.clear()
             self._ended, self._error = True, None
@@ -141,12 +135,13 @@ class Outbox:
 
     @property
     def is_open(self) -> bool:
-        """Whether there is neither a block nor an end yet."""
+        """True if there is neither a block nor an end yet."""
         return not self._ready and not self._ended
 
     def take(self, timeout_s: float | None) -> OutputBlock | None:
-        """The next block, waited for; None after `timeout_s` seconds. Raises the error, once, and
-        StopIteration at the end.
+        """Wait for the next block; return None after `timeout_s` seconds.
+
+        Raises the error once, then StopIteration.
         """
         with self._changed:
             if self.is_open:

@@ -1,12 +1,12 @@
-"""`Execution`: an iterator over the blocks that a lowered plan makes. Its driver runs beside the
-program; this is the handle.
+"""Start an execution of a logical plan, and iterate over its blocks.
 
-Covered: taking blocks, leaving early, statistics, and going on when a cluster loses blocks with one
-of its nodes: the execution then starts anew at the restart point of the first row that is missing,
-so that the output is the same. Statistics begin anew with it. Not covered: blocks that the program
-itself put into the object store cannot be made again, nor can any without `preserve_order`.
-Dropping the handle (a loop that is left, an error, the end of the program) ends the execution at
-once: its threads, its tasks, and the references that nobody else holds.
+Covered: optimizing and lowering the plan, taking blocks, ending early, statistics, and recovery
+from blocks lost with a node of a cluster: the execution restarts at the first lost row and produces
+the same output. Statistics restart with it. Not covered: blocks that the user's program put into
+the object store, and output without `preserve_order`, cannot be recomputed.
+
+Dropping the handle ends the execution: its threads, its tasks, and the references that only it
+holds.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from syncline.data.context import DataContext
 from syncline.data.execute.block_store import OutputBlock
 from syncline.data.execute.cache import Origin, settle
 from syncline.data.execute.driver import Driver
-from syncline.data.execute.program import (
+from syncline.data.execute.physical_plan import (
     ExecutionLimits,
-    Program,
+    PhysicalPlan,
     SourceBlocks,
     Stage,
     TeeBlocks,
@@ -38,56 +38,55 @@ from syncline.data.execute.program import (
 )
 from syncline.data.execute.scheduler import point_after
 from syncline.data.execute.stats import ExecutionStats
-from syncline.data.iterate.position import Restart
+from syncline.data.iterate.position import Restart, RestartPoint
 from syncline.data.plan import explain, seeds
 from syncline.data.plan.lowering import lower
 from syncline.data.plan.nodes import Node
 from syncline.data.plan.rules import optimize
 from syncline.exceptions import ObjectLostError
 
-__all__ = ["Execution", "OutputBlock", "Program"]
-
 logger = logging.getLogger("syncline")
 
-_MOST_LOSSES = 3
-"""So often an execution starts anew at the same row."""
-_REMEDY_FOR_HELD = (
-    "The dataset is kept in memory, by nodes of the cluster and by the program that made it, and is gone when one of them is: make it "
-    "again, or use one that is read from files, which can be read again at any time. "
+_MAX_LOSSES = 3
+"""Restarts at the same row before the execution fails."""
+_HELD_BLOCKS_HINT = (
+    "The dataset is held in memory, by nodes of the cluster and by the program that created it, "
+    "and is lost with any of them. Create it again, or read it from files, which can be read again "
+    "at any time. "
 )
 
 
 class Execution(Iterator[OutputBlock]):
-    """The blocks of a program, in order. One thread at a time takes them.
+    """Blocks of a physical plan, in order. One thread at a time may take them.
 
-    On engines with processes the work begins at once and goes on beside the program, as far as the
-    byte budget allows. In local mode (`syncline.init(local_mode=True)`) every task runs in the
-    thread that asks for the next block, so that `breakpoint()` works in functions; time limits of
-    functions have no effect there.
+    On engines with processes, work begins immediately and continues in the background within the
+    memory budget. In local mode (`syncline.init(local_mode=True)`), every task runs in the thread
+    that takes the next block, so that `breakpoint()` works in functions; their time limits have no
+    effect.
     """
 
-    def __init__(self, program: Program) -> None:
-        self._program = program
-        self._reached = program.first_row
-        """Number of the next row that is delivered."""
+    def __init__(self, plan: PhysicalPlan) -> None:
+        self._plan = plan
+        self._next_row = plan.first_row
+        """Number of the next row to deliver."""
         self._last: Restart | None = None
-        """Where the block that was taken last begins."""
-        self._rest: OutputBlock | None = None
-        """To be delivered before what the driver has."""
+        """Restart of the block that was taken last."""
+        self._remainder: OutputBlock | None = None
+        """Block to deliver before those of the driver."""
         self._losses = 0
-        """Times in a row that the same row was lost."""
-        self._lost_at: int | None = None
+        """Consecutive losses of the same row."""
+        self._lost_row: int | None = None
         self._start()
 
     @property
     def stages(self) -> tuple[Stage, ...]:
-        """The operators, inputs before those that read them."""
-        return self._program.stages
+        """Stages, inputs before their readers."""
+        return self._plan.stages
 
     @property
     def seed(self) -> int:
-        """The seed of this execution, also where it was drawn."""
-        return self._program.seed
+        """Seed of this execution, given or drawn."""
+        return self._plan.seed
 
     def __next__(self) -> OutputBlock:
         block = self.next(None)
@@ -95,39 +94,35 @@ class Execution(Iterator[OutputBlock]):
         return block
 
     def next(self, timeout_s: float | None) -> OutputBlock | None:
-        """The next block, or None if there is none within `timeout_s` seconds; None waits without
-        end.
+        """Return the next block, or None after `timeout_s` seconds; None waits forever.
 
-        Raises what the execution failed with (once), and StopIteration at the end.
+        Raises the error of the execution once, then StopIteration.
         """
-        block, self._rest = self._rest, None
+        block, self._remainder = self._remainder, None
         try:
             block = block or self._driver.take(timeout_s)
         except ObjectLostError as error:
-            self._count_loss(self._reached, error)
+            self._check_loss(self._next_row, error)
             if self._last is not None:
-                self._program = _beginning_at(
-                    self._program,
-                    _after(
-                        self._program, self._last, self._reached - self._last.index, at_end=True
-                    ),
-                )
-            self._start_anew()
+                rows = self._next_row - self._last.index
+                restart = _restart_after(self._plan, self._last, rows, at_end=True)
+                self._plan = _starting_at(self._plan, restart)
+            self._restart()
             return self.next(timeout_s)
         if block is not None:
-            self._last, self._reached = block.restart, block.restart.index + block.num_rows
+            self._last, self._next_row = block.restart, block.restart.index + block.num_rows
         return block
 
     def first_rows(self, rows: int) -> pa.Table:
-        """The next rows, in one table. RuntimeError if there are fewer."""
+        """Return the next `rows` rows as one table. RuntimeError if there are fewer."""
         tables: list[pa.Table] = []
         missing = rows
         while missing > 0 or not tables:
             block = next(self, None)
             if block is None:
                 raise RuntimeError(
-                    f"rows of a dataset were lost and made again, but came out otherwise: {missing} of {rows} are missing. Its functions "
-                    "have to return the same rows each time for the same input, wherever they run."
+                    f"Recomputing {rows} lost rows of a dataset gave {rows - missing} rows. Its "
+                    "functions must return the same rows for the same input in every process."
                 )
             tables.append(block.table().slice(0, missing))
             if block.num_rows > missing:
@@ -136,14 +131,12 @@ class Execution(Iterator[OutputBlock]):
         return blocks.concat(tables)
 
     def close(self) -> None:
-        """End now: nothing goes on, and nothing is kept. Blocks that were taken stay valid. A
-        second call does nothing.
-        """
+        """End the execution. Blocks taken before stay valid. May be called repeatedly."""
         self._finalizer.detach()
         self._driver.close()
 
     def stats(self) -> ExecutionStats:
-        """What was done so far, or all in all, and where the time went."""
+        """Return the statistics so far."""
         return self._driver.stats()
 
     def __enter__(self) -> Execution:
@@ -158,100 +151,95 @@ class Execution(Iterator[OutputBlock]):
         self.close()
 
     def _start(self) -> None:
-        again = partial(_made_again, self._program, weakref.ref(self))
-        self._driver = Driver(self._program, again=again)
+        recompute = partial(_recompute_rows, self._plan, weakref.ref(self))
+        self._driver = Driver(self._plan, recompute=recompute)
         self._finalizer = weakref.finalize(self, self._driver.abandon)
         self._driver.start()
 
-    def _start_anew(self) -> None:
+    def _restart(self) -> None:
         self.close()
         self._last = None
         self._start()
 
-    def _count_loss(self, row: int, error: ObjectLostError) -> None:
-        """Raises ObjectLostError where rows from `row` on cannot be made again."""
-        self._losses = self._losses + 1 if row == self._lost_at else 1
-        self._lost_at = row
-        if not self._program.context.execution_options.preserve_order:
+    def _check_loss(self, row: int, error: ObjectLostError) -> None:
+        """Count a loss. Raise ObjectLostError if the rows from `row` on cannot be recomputed."""
+        self._losses = self._losses + 1 if row == self._lost_row else 1
+        self._lost_row = row
+        if not self._plan.context.execution_options.preserve_order:
             raise ObjectLostError(
-                f"Rows without a fixed order (preserve_order=False) cannot be made again. {error}"
+                f"Rows without a fixed order (preserve_order=False) cannot be recomputed. {error}"
             ) from None
-        if self._losses > _MOST_LOSSES:
-            is_held = any(isinstance(stage.grouping, SourceBlocks) for stage in self._program.stages)
+        if self._losses > _MAX_LOSSES:
+            is_held = any(isinstance(stage.grouping, SourceBlocks) for stage in self._plan.stages)
             raise ObjectLostError(
-                f"Row {row} was lost {self._losses} times. {_REMEDY_FOR_HELD if is_held else ''}{error}"
+                f"Row {row} was lost {self._losses} times. "
+                f"{_HELD_BLOCKS_HINT if is_held else ''}{error}"
             ) from None
         logger.warning(
-            "blocks of an execution are lost, so it starts anew at row %d of its output: %s",
+            "Blocks of an execution were lost; it restarts at row %d of its output: %s",
             row,
             str(error).partition("\n")[0],
         )
 
-    def _again(self, restart: Restart, rows: int, error: ObjectLostError) -> pa.Table:
-        """The rows of the block that was taken last, which is lost, as are probably some after
-        it.
-        """
-        self._count_loss(restart.index, error)
-        self._program = _beginning_at(self._program, restart)
-        self._start_anew()
-        self._reached, self._rest = restart.index, None
+    def _recompute(self, restart: Restart, rows: int, error: ObjectLostError) -> pa.Table:
+        """Return the rows of the last block again. Later blocks may be lost as well."""
+        self._check_loss(restart.index, error)
+        self._plan = _starting_at(self._plan, restart)
+        self._restart()
+        self._next_row, self._remainder = restart.index, None
         return self.first_rows(rows)
 
-    def _stands_behind(self, restart: Restart, rows: int) -> bool:
+    def _is_last_delivered(self, restart: Restart, rows: int) -> bool:
         return (
             self._finalizer.alive
             and self._last == restart
-            and self._reached == restart.index + rows
+            and self._next_row == restart.index + rows
         )
 
     def _put_back(self, block: OutputBlock, rows: int) -> None:
-        """All but the first rows of the block that was taken last are delivered again."""
+        """Deliver the last block again, without its first `rows` rows."""
         rest = block.num_rows - rows
-        restart = _after(self._program, block.restart, rows, at_end=False)
+        restart = _restart_after(self._plan, block.restart, rows, at_end=False)
         size_bytes = block.size_bytes * rest // block.num_rows
-        self._rest = replace(
+        self._remainder = replace(
             block, num_rows=rest, size_bytes=size_bytes, restart=restart, _start=block._start + rows
         )
-        self._reached = restart.index
+        self._next_row = restart.index
 
 
-def _after(program: Program, restart: Restart, rows: int, *, at_end: bool) -> Restart:
-    """Where to start for the row that lies so many rows after the first one of a delivered block,
-    or (`at_end`) behind it.
-    """
-    after = point_after(program.stages, point_of(restart), rows, at_end=at_end)
-    return Restart(index=restart.index + rows, point=program.restart_at(after))
+def _restart_after(plan: PhysicalPlan, restart: Restart, rows: int, *, at_end: bool) -> Restart:
+    """Return the restart `rows` rows after the start of a delivered block, see `point_after`."""
+    after = point_after(plan.stages, point_of(restart), rows, at_end=at_end)
+    return Restart(index=restart.index + rows, point=plan.restart_at(after))
 
 
-def _beginning_at(program: Program, restart: Restart) -> Program:
-    """The same program from a restart point on; it keeps nothing of what passes, which is not
-    all.
-    """
+def _starting_at(plan: PhysicalPlan, restart: Restart) -> PhysicalPlan:
+    """Return the plan from a restart on. It fills no caches, because it does not see all rows."""
     stages = tuple(
         replace(stage, grouping=TeeBlocks(writer=None))
         if isinstance(stage.grouping, TeeBlocks)
         else stage
-        for stage in program.stages
+        for stage in plan.stages
     )
-    return replace(program, stages=stages, first_row=restart.index, point=point_of(restart))
+    return replace(plan, stages=stages, first_row=restart.index, point=point_of(restart))
 
 
-def _made_again(
-    program: Program,
+def _recompute_rows(
+    plan: PhysicalPlan,
     reference: weakref.ref[Execution],
     restart: Restart,
     rows: int,
     error: ObjectLostError,
 ) -> pa.Table:
-    """The first rows from a restart point on, which an execution has delivered, but lost."""
+    """Return the first rows from a restart on, which an execution delivered and lost."""
     execution = reference()
-    if execution is not None and execution._stands_behind(restart, rows):
-        return execution._again(restart, rows, error)
-    with Execution(_beginning_at(program, restart)) as apart:
-        return apart.first_rows(rows)
+    if execution is not None and execution._is_last_delivered(restart, rows):
+        return execution._recompute(restart, rows, error)
+    with Execution(_starting_at(plan, restart)) as separate:
+        return separate.first_rows(rows)
 
 
-def start(
+def start_execution(
     node: Node,
     context: DataContext,
     *,
@@ -260,19 +248,19 @@ def start(
     restart: Restart | None = None,
     name: str = "",
 ) -> Execution:
-    """Begin to execute a plan.
+    """Start an execution of a logical plan.
 
     Args:
-        node: The plan, as the program wrote it. context: The dataset's. seed: What random operators
-        without a seed of their own draw from; None for one that is drawn now (`Execution.seed`).
-        epoch: Number of the pass: operators that draw anew in each pass depend on it. restart:
-        Where to start instead of at the first row: what `OutputBlock.restart` was in an execution
-        of the same plan with the same
-            seed and epoch, on whatever machine. The execution may begin before that row, if caches
-            were filled or emptied meanwhile; its blocks say where they are.
-        name: For people, in progress.
+        node: Logical plan as the user wrote it.
+        context: Settings of the dataset.
+        seed: Seed of random operators without a seed of their own; None draws one.
+        epoch: Number of the pass, for operators that draw anew in each pass.
+        restart: Start of the output: an `OutputBlock.restart` of an execution of the same plan with
+            the same seed and epoch, on any machine. The execution may begin before that row if a
+            cache was filled or emptied in the meantime; its blocks carry their row numbers.
+        name: Display name.
     """
-    point: Any = None
+    point: RestartPoint = None
     limits = limits_for(context)
     recorded: list[Any] | None = None
     if restart is not None and restart.point is not None:
@@ -289,13 +277,13 @@ def start(
     )
     if context.print_on_execution_start:
         logger.info(
-            "%s begins: %s", name or "an execution", " -> ".join(stage.name for stage in stages)
+            "%s starts: %s", name or "an execution", " -> ".join(stage.name for stage in stages)
         )
     for stage in stages:
         if isinstance(stage.grouping, TeeBlocks) and stage.grouping.writer is not None:
             stage.grouping.writer.begin()
     return Execution(
-        Program(
+        PhysicalPlan(
             stages=tuple(stages),
             context=context,
             limits=limits,
@@ -306,14 +294,15 @@ def start(
             caches=caches.states,
             name=name,
             is_pass=restart is not None,
-            plan=partial(explain.executed, node, stages),
+            describe=partial(explain.executed, node, stages),
         )
     )
 
 
 def first_restart(node: Node, context: DataContext, *, seed: int) -> Restart:
-    """The first row of an execution that begins now: with it, a later one has the same blocks, also
-    on another machine.
+    """Return the restart at the first row of an execution that would start now.
+
+    An execution with this restart has the same blocks on any machine.
     """
     limits = limits_for(context)
     caches = settle(node, Origin(seed=seed, limits=limits))

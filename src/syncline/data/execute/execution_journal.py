@@ -1,8 +1,12 @@
-"""`BackgroundWriter`: the thread that writes records, one per process; whoever records only hands it what is
-to be done.
+"""Files that hold the records of executions: journals, the thread that writes them, and the removal
+of old records.
 
-A disk that does not answer holds up this thread alone. What it cannot do is dropped: so is what
-comes while too much waits already.
+A disk that does not respond blocks only the writer thread; jobs beyond a limit are dropped.
+
+Old records are removed when a new one begins. A directory is removed only if nobody else can have
+created or changed it: its name and its `run.json` identify it as a record, its execution has ended,
+and it holds only files that executions write. Symbolic links are not followed, and several programs
+may do this concurrently. Not covered: records of killed programs, which stay.
 """
 
 from __future__ import annotations
@@ -31,18 +35,17 @@ from syncline.runs.secrets import masked_text
 
 logger = logging.getLogger("syncline")
 
-_MOST_WAITING = 2000
-"""So many jobs wait at once; a disk that answers leaves none waiting."""
+_MAX_QUEUED_JOBS = 2000
+"""Queued jobs above which new ones are dropped."""
 
 _IDLE_S = 3.0
-"""A thread without work ends after so long: programs may count their threads."""
+"""Seconds after which an idle thread ends: users may count their threads."""
 
 
 class BackgroundWriter:
-    """Does one job after the other, in a thread that starts with the first one and ends when there
-    is none for a while.
+    """Thread that runs jobs in order. It starts with a job and ends after some idle time.
 
-    May be used from several threads.
+    Thread-safe.
     """
 
     def __init__(self) -> None:
@@ -51,13 +54,13 @@ class BackgroundWriter:
         self._thread: threading.Thread | None = None
 
     def post(self, job: Callable[[], None]) -> None:
-        """Have something done; returns at once. What it raises is logged."""
-        if self._jobs.qsize() >= _MOST_WAITING:
+        """Run a job without waiting for it. Its errors are logged."""
+        if self._jobs.qsize() >= _MAX_QUEUED_JOBS:
             return
         self._put(job)
 
     def drain(self, limit_s: float) -> bool:
-        """Wait until all that was posted is done, for so long at most; whether it is."""
+        """Wait up to `limit_s` seconds for all jobs so far; return True if they are done."""
         if self._thread is None:
             return True
         done = threading.Event()
@@ -78,7 +81,7 @@ class BackgroundWriter:
             try:
                 job = self._jobs.get(timeout=_IDLE_S)
             except queue.Empty:
-                with self._lock:  # whoever puts something in then starts another thread
+                with self._lock:  # a later job starts another thread
                     if self._jobs.empty():
                         self._thread = None
                         return
@@ -90,42 +93,38 @@ class BackgroundWriter:
 
 
 def background_writer() -> BackgroundWriter:
-    """That of this process."""
+    """Return the writer of this process."""
     return _writer
 
 
-NAMELESS = "dataset"
-"""What records of a dataset without a name are called."""
-_LONGEST_NAME = 60
+UNNAMED = "dataset"
+"""Name of the records of an unnamed dataset."""
+_MAX_NAME_LENGTH = 60
 _WAIT_AT_END_S = 0.1
-"""A worker may be killed as soon as a pass has ended, so its last line is waited for; where that
-takes longer, it may be missing.
-"""
+"""Seconds to wait for the last line of a pass: its process may be killed immediately afterwards."""
 _UPLOAD_EVERY_S = 30.0
-"""How often a file that lies elsewhere is written anew during a pass."""
+"""Seconds between two uploads of a remote file during a pass."""
 
+Outcome: TypeAlias = Literal["finished", "stopped", "errored"]
+"""End of an execution: at the last row, because the consumer stopped, or with an error."""
 
-Ended: TypeAlias = Literal["finished", "stopped", "errored"]
-"""How an execution has ended: at its last row, because the program wanted no more, or with an
-error.
-"""
-LEAST_INTERVAL_S = 2.0
-"""Time between two lines, at least."""
-
+MIN_INTERVAL_S = 2.0
+"""Minimum time between two lines."""
 _FIRST_BYTES = 64_000
-"""So much at once, and so much again each time that the age (plus a minute) has doubled: 1.3 MB in
-a year.
-"""
-
+"""Initial allowance, granted again each time that the age plus a minute doubles; 1.3 MB a year."""
 _DOUBLING_S = 60.0
+_MIN_LINE_BYTES = 1500
+"""Minimum cost of a line: curves can only show hundreds of samples."""
+_MAX_ERROR_LENGTH = 2000
 
-_LEAST_COST = 1500
-"""Short lines count as that many bytes: hundreds of samples are all that curves can show."""
-_LONGEST_ERROR = 2000
 
+class GrowthLimit:
+    """Decides when a file may get another line.
 
-class Pace:
-    """What one file may hold by when. For one thread at a time; approximate for several."""
+    A file grows with the logarithm of its age: a line every two seconds in the first minutes, about
+    one a minute after an hour, and one in half an hour after a day. Used by one thread at a time;
+    approximate for several.
+    """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -135,72 +134,73 @@ class Pace:
         self._typical = 0
 
     @property
-    def is_untouched(self) -> bool:
-        """Whether nothing was written yet."""
+    def is_unused(self) -> bool:
+        """True if nothing was written so far."""
         return self._spent == 0
 
     def permits(self, lines: int = 1) -> bool:
-        """Whether so many more lines, each about as long as the last one, may be written now."""
+        """Return True if `lines` more lines as long as the last one may be written now."""
         now = self._clock()
-        if now < self._last_at + LEAST_INTERVAL_S:
+        if now < self._last_at + MIN_INTERVAL_S:
             return False
         allowed = _FIRST_BYTES * (1 + math.log2(1 + (now - self._began) / _DOUBLING_S))
         return self._spent + lines * self._typical <= allowed
 
-    def spend(self, size_bytes: int) -> None:
-        """A line was written, permitted or not."""
-        self._typical = max(size_bytes, _LEAST_COST)
+    def add(self, size_bytes: int) -> None:
+        """Count a written line."""
+        self._typical = max(size_bytes, _MIN_LINE_BYTES)
         self._spent += self._typical
         self._last_at = self._clock()
 
 
 def error_text(error: BaseException) -> str:
-    """An error for people, without secrets."""
-    return masked_text(shortened(f"{type(error).__name__}: {error}", _LONGEST_ERROR))
+    """Format an error without secrets."""
+    return masked_text(shortened(f"{type(error).__name__}: {error}", _MAX_ERROR_LENGTH))
 
 
 def shortened(text: str, limit: int) -> str:
+    """Truncate a text to `limit` characters."""
     return text if len(text) <= limit else f"{text[: limit - 1]}…"
 
 
 class Journal(ABC):
-    """A file of lines. `write` and `next_number` return at once; what is to be written is done by
-    the writer, which alone calls `_put`.
+    """A file of JSON lines. Thread-safe.
+
+    `write` and `next_number` do not wait. Only the writer's thread calls `_put`, whose errors end
+    the journal.
     """
 
     is_shared: bool
-    """Whether several executions share it, the passes of a training run."""
+    """True if several executions write to it: the passes of a training run."""
 
     def __init__(self, dataset: str, *, by: BackgroundWriter | None = None) -> None:
         self.dataset = dataset
-        self.pace = Pace()
+        self.growth_limit = GrowthLimit()
         self._writer = by or background_writer()
         self._numbers = count()
         self._is_broken = False
 
     def next_number(self) -> int:
-        """The number of a pass that begins."""
+        """Return the number of a new pass."""
         return next(self._numbers)
 
     def write(self, line: Mapping[str, Any]) -> None:
-        """One more line."""
+        """Write a line."""
         data = encode(line)
-        self.pace.spend(len(data))
+        self.growth_limit.add(len(data))
         self._post(partial(self._put, line, data))
 
     @abstractmethod
-    def facts(self) -> dict[str, Any]:
-        """More about a pass, for its first line."""
+    def details(self) -> dict[str, str | int]:
+        """Return further values for the first line of a pass."""
 
     @abstractmethod
-    def end(self, ended: Ended, error: BaseException | None) -> None:
-        """The lines of an execution are complete. Waits for a disk for a tenth of a second at
-        most.
-        """
+    def end(self, outcome: Outcome, error: BaseException | None) -> None:
+        """End the lines of an execution; wait at most `_WAIT_AT_END_S` for a disk."""
 
     @abstractmethod
     def _put(self, line: Mapping[str, Any], data: bytes) -> None:
-        """Write a line, of which `data` is the text. Whatever it raises ends the journal."""
+        """Write a line; `data` is its encoded form."""
 
     def _post(self, job: Callable[[], None]) -> None:
         def done() -> None:
@@ -211,21 +211,20 @@ class Journal(ABC):
             except Exception as error:
                 self._is_broken = True
                 logger.debug(
-                    "executions of %s are not recorded any more: %s",
-                    self.dataset or NAMELESS,
-                    error,
+                    "executions of %s are no longer recorded: %s", self.dataset or UNNAMED, error
                 )
 
         self._writer.post(done)
 
 
-class OwnRun(Journal):
-    """A run directory below the storage path, made when the first line is written.
+class RunDirectoryJournal(Journal):
+    """A run directory below the storage path, created with the first line.
 
     Args:
-        program: What is executed.
-        storage: The storage path, on this machine.
-        by: Writes.
+        dataset: Name of the dataset.
+        storage: Local storage path.
+        config: Returns the configuration for `run.json`.
+        by: Writer; None for that of the process.
     """
 
     is_shared = False
@@ -244,13 +243,11 @@ class OwnRun(Journal):
         self._token = secrets.token_hex(4)
         self._run: RunDirectory | None = None
 
-    def facts(self) -> dict[str, Any]:
-        """None: `run.json` has them."""
-        return {}
+    def details(self) -> dict[str, str | int]:
+        return {}  # `run.json` has them
 
-    def end(self, ended: Ended, error: BaseException | None) -> None:
-        """The outcome. The writer has done it when the program ends, at the latest."""
-        self._post(partial(self._close, ended, None if error is None else error_text(error)))
+    def end(self, outcome: Outcome, error: BaseException | None) -> None:
+        self._post(partial(self._close, outcome, None if error is None else error_text(error)))
 
     def _put(self, line: Mapping[str, Any], data: bytes) -> None:
         if self._run is None:
@@ -263,7 +260,7 @@ class OwnRun(Journal):
         )
         directory = os.path.join(self._storage, name)
         os.makedirs(self._storage, exist_ok=True)
-        os.mkdir(directory)  # never one that is there: the name is this execution's
+        os.mkdir(directory)  # fails if it exists: the name belongs to this execution
         run = RunDirectory(LocalFiles(directory))
         run.write_run(name, self._config(), kind="data", detailed=False)
         run.event("started", dataset=self.dataset)
@@ -272,54 +269,53 @@ class OwnRun(Journal):
 
     def _remove_old(self) -> None:
         try:
-            remove_old(self._storage)
+            remove_old_records(self._storage)
         except OSError as error:
             logger.debug(
                 "old records of executions in %s could not be removed: %s", self._storage, error
             )
 
-    def _close(self, ended: Ended, error: str | None) -> None:
+    def _close(self, outcome: Outcome, error: str | None) -> None:
         if self._run is not None:
-            self._run.event("errored" if ended == "errored" else "finished", how=ended)
-            self._run.write_outcome(
-                "errored" if ended == "errored" else "finished", error, ended=ended
-            )
+            status = "errored" if outcome == "errored" else "finished"
+            self._run.event(status, how=outcome)
+            self._run.write_outcome(status, error, ended=outcome)
             self._run.close()
 
 
-class RunFile(Journal):
-    """A file in the directory of a training run: all passes of this process over one dataset."""
+class SharedFileJournal(Journal):
+    """A file in a training run's directory: the passes of this process over one dataset."""
 
     is_shared = True
 
     def __init__(
         self,
-        place: RecordPlace,
+        target: RecordTarget,
         *,
         by: BackgroundWriter | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        super().__init__(place.dataset, by=by)
-        self._files = place.files
-        self._name = f"data/{file_name(place.dataset)}-{secrets.token_hex(4)}.jsonl"
-        self._run = RunDirectory(place.files) if place.files.local_path is not None else None
-        # Elsewhere files are written as a whole. This one is never large, and so need not lie on
-        # this machine's disk besides, where a process that is killed would leave it.
+        super().__init__(target.dataset, by=by)
+        self._files = target.files
+        self._name = f"data/{file_name(target.dataset)}-{secrets.token_hex(4)}.jsonl"
+        self._run = RunDirectory(target.files) if target.files.local_path is not None else None
+        # Remote files are written as a whole. This one is small, so keep it in memory rather than
+        # on the local disk, where a killed process would leave it.
         self._lines: list[bytes] = []
         self._clock = clock
         self._uploaded_at = clock()
 
     @staticmethod
-    def shared(place: RecordPlace) -> RunFile:
-        """The file of this process for a place."""
-        return _shared_files.setdefault(place.key, _shared_files.get(place.key) or RunFile(place))
+    def shared(target: RecordTarget) -> SharedFileJournal:
+        """Return this process's journal for a target."""
+        return _shared_files.setdefault(
+            target.key, _shared_files.get(target.key) or SharedFileJournal(target)
+        )
 
-    def facts(self) -> dict[str, Any]:
-        """Which process it is."""
+    def details(self) -> dict[str, str | int]:
         return {"pid": os.getpid(), "hostname": socket.gethostname()}
 
-    def end(self, ended: Ended, error: BaseException | None) -> None:
-        """What lies elsewhere is written there."""
+    def end(self, outcome: Outcome, error: BaseException | None) -> None:
         self._post(self._upload)
         self._writer.drain(_WAIT_AT_END_S)
 
@@ -338,44 +334,42 @@ class RunFile(Journal):
 
 
 def file_name(name: str) -> str:
-    """A name for people as part of a file's name."""
-    return re.sub(r"[^A-Za-z0-9.-]+", "-", name)[:_LONGEST_NAME].strip(".-") or NAMELESS
+    """Return a display name as part of a file name."""
+    return re.sub(r"[^A-Za-z0-9.-]+", "-", name)[:_MAX_NAME_LENGTH].strip(".-") or UNNAMED
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class RecordPlace:
-    """A run directory, and the name that the run has for the dataset. Part of a dataset's settings,
-    and as picklable as `files`.
+class RecordTarget:
+    """Directory of a training run that records the executions of a dataset.
+
+    Part of the dataset's settings, and as picklable as `files`.
     """
 
     files: Files
     """The run directory."""
     dataset: str
-    """Names the files, and is shown."""
+    """The run's name for the dataset; part of file names."""
     key: str
-    """The same in all copies of this place and in no other place: a process keeps one file for
-    it.
-    """
+    """Equal in all copies of this target and in no other target; identifies its journal."""
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> RecordPlace:
-        return self  # filesystems need not know how to be copied
+    def __deepcopy__(self, memo: dict[int, Any]) -> RecordTarget:
+        return self  # some filesystems cannot be copied
 
 
 PREFIX = "data_"
-"""How the names of these run directories begin."""
-KEPT = 200
-"""So many are kept in one storage path."""
+"""Prefix of the names of record directories."""
+MAX_RECORDS = 200
+"""Records kept per storage path."""
 
 _NAME = re.compile(rf"{PREFIX}[A-Za-z0-9.-]+_(\d{{4}}-\d\d-\d\d_\d\d-\d\d-\d\d)_[0-9a-f]{{4,16}}")
 _FILES = frozenset({"run.json", "environment.json", "events.jsonl", "outcome.json"})
 _LINES = re.compile(r"[A-Za-z0-9.-]+\.jsonl")
-_LARGEST = 1_000_000
+_MAX_JSON_BYTES = 1_000_000
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
-def remove_old(storage: str, kept: int = KEPT) -> int:
-    """Remove records below the storage path that are older than the `kept` newest ones, as far as
-    they may go; how many went.
+def remove_old_records(storage: str, kept: int = MAX_RECORDS) -> int:
+    """Remove the removable records beyond the `kept` newest ones; return their number.
 
     Raises:
         OSError: The storage path cannot be read.
@@ -388,9 +382,7 @@ def remove_old(storage: str, kept: int = KEPT) -> int:
 
 
 def surplus(names: list[str], kept: int) -> list[str]:
-    """Of the names of directories those of records that are older than the `kept` newest ones.
-    Pure.
-    """
+    """Return the names of the records that are older than the `kept` newest ones."""
     stamped = sorted((found[1], name) for name in names if (found := _NAME.fullmatch(name)))
     return [name for _, name in stamped[: max(0, len(stamped) - kept)]]
 
@@ -405,13 +397,11 @@ def _directories(parent: int) -> list[str]:
 
 
 def _remove(parent: int, name: str) -> bool:
-    """Remove one record if it may go. What somebody else does at the same time ends this, and the
-    next one goes on.
-    """
+    """Remove a record if it may be removed; stop if another process changes it at the same time."""
     try:
         run = os.open(name, _DIRECTORY, dir_fd=parent)
         try:
-            if not _may_go(run):
+            if not _is_removable(run):
                 return False
             _empty(run)
         finally:
@@ -422,7 +412,7 @@ def _remove(parent: int, name: str) -> bool:
     return True
 
 
-def _may_go(run: int) -> bool:
+def _is_removable(run: int) -> bool:
     described, outcome = _object(run, "run.json"), _object(run, "outcome.json")
     if described.get("kind") != "data" or not outcome.get("status"):
         return False
@@ -442,8 +432,9 @@ def _may_go(run: int) -> bool:
 
 
 def _empty(run: int) -> None:
-    """What tells that this is a record that has ended goes last: after a kill the rest of it goes
-    the next time.
+    """Delete the files of a record.
+
+    Delete the files that identify an ended record last: after a kill, the next call continues.
     """
     names = set(os.listdir(run))
     if "data" in names:
@@ -460,7 +451,7 @@ def _empty(run: int) -> None:
 
 
 def _object(run: int, name: str) -> dict[str, Any]:
-    """A file of the record; empty if there is none, or no such."""
+    """Return a JSON file of the record; empty if it is missing or invalid."""
     try:
         descriptor = os.open(
             name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=run
@@ -471,7 +462,7 @@ def _object(run: int, name: str) -> dict[str, Any]:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             return {}
         try:
-            value = json.loads(file.read(_LARGEST))
+            value = json.loads(file.read(_MAX_JSON_BYTES))
         except (ValueError, RecursionError):
             return {}
     return value if isinstance(value, dict) else {}
@@ -482,13 +473,13 @@ def _is_file(directory: int, name: str) -> bool:
 
 
 _writer = BackgroundWriter()
-_shared_files: dict[str, RunFile] = {}
+_shared_files: dict[str, SharedFileJournal] = {}
 
 
 def _after_fork_in_child() -> None:
     global _writer
-    _writer = BackgroundWriter()  # threads stay with the parent
-    _shared_files.clear()  # those are the parent's
+    _writer = BackgroundWriter()  # the child has no threads of the parent
+    _shared_files.clear()  # these are files of the parent
 
 
 os.register_at_fork(after_in_child=_after_fork_in_child)

@@ -1,5 +1,18 @@
-"""`Recorder`: what the driver of one execution tells at its ticks, and what of it becomes lines of
-a journal.
+"""Records of an execution: what the driver's ticks write to a journal, and when.
+
+An execution of a program gets a run directory of its own once it has lasted for a moment. Passes of
+a training run go to that run's directory; all passes of one process over a dataset share a file.
+The driver's thread decides what to write; a separate thread writes it, so that blocks never wait
+for a disk. Nothing here raises: a failure to record is a line in the debug log.
+
+    data/NAME-TOKEN.jsonl  {"time", "dataset", "pass", "epoch", "operators": [{"name", "inputs"}]}
+                           at the start of a pass, then every few seconds
+                           {"time", "pass", "wall_s", "rows", "operators": [{"rows", "busy_s"}]};
+                           the last line of a pass has "ended": "finished", "stopped" or "errored"
+                           and in the last case "error"
+
+Not covered: local mode, which stands still in a debugger, and executions that tasks and actors of
+the user's program start.
 """
 
 from __future__ import annotations
@@ -8,191 +21,223 @@ import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 from syncline import settings
 from syncline.core import lifecycle
 from syncline.data.execute.execution_journal import (
-    Ended,
     Journal,
-    OwnRun,
-    RunFile,
+    Outcome,
+    RunDirectoryJournal,
+    SharedFileJournal,
     error_text,
     shortened,
 )
-from syncline.data.execute.program import Program, Stage
+from syncline.data.execute.physical_plan import PhysicalPlan, Stage
 from syncline.data.execute.scheduler import Counts, StageCounts
 from syncline.data.execute.stats import ExecutionStats, OperatorStats
 
 logger = logging.getLogger("syncline")
 
 RECORD_AFTER_S = 2.0
-"""Executions that end before that leave no record; passes of a training run do, where the file has
-room for them.
-"""
+"""Shorter executions leave no record, except passes of a training run."""
 _LINES_OF_A_PASS = 3
-"""A pass is recorded if there is room for so many lines: how it begins, how it ends, and one in
-between.
-"""
+"""Lines that must fit before a pass is recorded: its start, one sample and its end."""
+
+Line: TypeAlias = dict[str, Any]
+"""A line of a journal: a JSON object."""
 
 
-class Watched(Protocol):
-    """An execution."""
+class ExecutionView(Protocol):
+    """The driver, as the recorder sees it."""
 
     def stats(self) -> ExecutionStats:
-        """What was counted so far."""
+        """Return the statistics so far."""
 
     def counts(self) -> Counts:
-        """Where its stages stand."""
+        """Return the counts of the scheduler."""
 
 
-class Recorder:
-    """Records one execution; for the driver's thread. Nothing of it raises, or waits for a disk for
-    longer than `Journal.end` says.
+class ExecutionRecorder:
+    """Records one execution. Used by the driver's thread; it never raises.
+
+    It waits for a disk only as long as `Journal.end` does.
 
     Args:
-        program: What is executed.
-        journal: Where lines go.
-        clock: Seconds since the epoch.
+        plan: The plan of the execution.
+        journal: Destination of the lines.
+        clock: Seconds since 1970.
     """
 
     def __init__(
-        self, program: Program, journal: Journal, clock: Callable[[], float] = time.time
+        self, plan: PhysicalPlan, journal: Journal, clock: Callable[[], float] = time.time
     ) -> None:
-        self._program = program
+        self._plan = plan
         self._journal = journal
         self._clock = clock
         self._began = clock()
-        self._number: int | None = None  # of the pass; None until its first line
+        self._number: int | None = None  # number of the pass; None until its first line
         self._peak_bytes = 0
 
-    def look(self, age_s: float, held_bytes: int, watched: Watched) -> None:
-        """A tick. `age_s`: how long the execution has lasted. `held_bytes`: of its blocks, now."""
+    def tick(self, age_s: float, held_bytes: int, execution: ExecutionView) -> None:
+        """Record a sample if it is due.
+
+        Args:
+            age_s: Seconds since the execution started.
+            held_bytes: Bytes of its blocks.
+            execution: Source of the statistics.
+        """
         self._peak_bytes = max(self._peak_bytes, held_bytes)
-        if age_s < RECORD_AFTER_S or not self._may_go_on():
+        if age_s < RECORD_AFTER_S or not self._has_room():
             return
         try:
             self._begin()
-            self._journal.write(self._sample(watched))
+            self._journal.write(self._sample(execution))
         except Exception:
             logger.debug("an execution could not be recorded", exc_info=True)
 
     def end(
-        self, age_s: float, ended: Ended, error: BaseException | None, watched: Watched
+        self, age_s: float, outcome: Outcome, error: BaseException | None, execution: ExecutionView
     ) -> None:
-        """The execution has ended. It is recorded if it was long, or is a pass of a training run
-        and there is room for it.
-        """
-        if self._number is None and not self._is_worth_it(age_s):
+        """Record the end. A short execution is recorded if it is a pass of a training run."""
+        if self._number is None and not self._should_record(age_s):
             return
         try:
             self._begin()
-            self._journal.write(ending(self._sample(watched), ended, error))
-            self._journal.end(ended, error)
+            self._journal.write(last_line(self._sample(execution), outcome, error))
+            self._journal.end(outcome, error)
         except Exception:
             logger.debug("an execution could not be recorded", exc_info=True)
 
-    def _is_worth_it(self, age_s: float) -> bool:
-        """Whether an execution of which nothing is recorded yet is, at its end."""
+    def _should_record(self, age_s: float) -> bool:
+        """Return True if an execution without a record so far is recorded at its end."""
         is_long = age_s >= RECORD_AFTER_S
         return (
-            (is_long or self._program.is_pass) and self._may_go_on()
+            (is_long or self._plan.is_pass) and self._has_room()
             if self._journal.is_shared
             else is_long
         )
 
-    def _may_go_on(self) -> bool:
-        pace = self._journal.pace
-        return pace.is_untouched or pace.permits(
+    def _has_room(self) -> bool:
+        growth_limit = self._journal.growth_limit
+        return growth_limit.is_unused or growth_limit.permits(
             1 if self._number is not None else _LINES_OF_A_PASS
         )
 
     def _begin(self) -> None:
         if self._number is not None:
             return
-        program, self._number = self._program, self._journal.next_number()
-        facts = {
-            "epoch": program.epoch,
-            "first_row": program.first_row,
-            "seed": program.seed,
-            **self._journal.facts(),
+        plan, self._number = self._plan, self._journal.next_number()
+        details = {
+            "epoch": plan.epoch,
+            "first_row": plan.first_row,
+            "seed": plan.seed,
+            **self._journal.details(),
         }
         self._journal.write(
-            beginning(
-                program.stages,
+            first_line(
+                plan.stages,
                 time_s=self._began,
                 dataset=self._journal.dataset,
                 number=self._number,
-                **facts,
+                **details,
             )
         )
 
-    def _sample(self, watched: Watched) -> dict[str, object]:
-        assert self._number is not None, "a pass has begun before it is sampled"
-        return sample(
-            watched.stats(),
-            watched.counts(),
+    def _sample(self, execution: ExecutionView) -> Line:
+        assert self._number is not None, "a pass begins before it is sampled"
+        return sample_line(
+            execution.stats(),
+            execution.counts(),
             time_s=self._clock(),
             number=self._number,
             peak_bytes=self._peak_bytes,
         )
 
 
-def recorder_for(program: Program) -> Recorder | None:
-    """What records an execution that begins now; None where nothing is to be recorded."""
-    if not program.context.record_executions:
+def recorder_for(plan: PhysicalPlan) -> ExecutionRecorder | None:
+    """Return the recorder of an execution that starts now; None if nothing is recorded."""
+    if not plan.context.record_executions:
         return None
-    journal = journal_for(program)
-    return None if journal is None else Recorder(program, journal)
+    journal = journal_for(plan)
+    return None if journal is None else ExecutionRecorder(plan, journal)
 
 
-MOST_OPERATORS = 200
-"""Of a larger plan the operators nearest to the program are recorded."""
-_LONGEST_NAME = 200
+def journal_for(plan: PhysicalPlan) -> Journal | None:
+    """Return the journal of an execution that starts now.
+
+    None in tasks and actors of a program, and if the storage path is remote.
+    """
+    target = plan.context._record_target
+    if target is not None:
+        return SharedFileJournal.shared(target)
+    storage = settings.storage_path()
+    if "://" in storage or not lifecycle.is_program():
+        return None
+    return RunDirectoryJournal(plan.name, settings.local_path(storage), partial(_config, plan))
 
 
-def recorded(stages: Sequence[Stage]) -> slice:
-    """Which stages of an execution are recorded."""
-    return slice(max(0, len(stages) - MOST_OPERATORS), len(stages))
+def _config(plan: PhysicalPlan) -> dict[str, str | int]:
+    try:
+        text = plan.describe() if plan.describe is not None else ""
+    except Exception as error:  # a data source of the user formats its part of the plan
+        text = f"cannot be shown: {error!r}"
+    return {
+        "plan": text,
+        "seed": plan.seed,
+        "epoch": plan.epoch,
+        "cpus": plan.limits.cpus,
+        "budget_bytes": plan.limits.budget_bytes,
+    }
 
 
-def beginning(
-    stages: Sequence[Stage], *, time_s: float, dataset: str, number: int, **facts: Any
-) -> dict[str, Any]:
-    """The line with which a pass begins.
+# -- lines
+
+MAX_OPERATORS = 200
+"""Operators recorded per execution: those nearest to the output."""
+_MAX_NAME_LENGTH = 200
+
+
+def recorded_stages(stages: Sequence[Stage]) -> slice:
+    """Return the range of the stages that are recorded."""
+    return slice(max(0, len(stages) - MAX_OPERATORS), len(stages))
+
+
+def first_line(
+    stages: Sequence[Stage], *, time_s: float, dataset: str, number: int, **details: Any
+) -> Line:
+    """Return the first line of a pass.
 
     Args:
-        stages: The operators, inputs before those that read them.
-        time_s: When it began, in seconds since the epoch.
-        dataset: For people; empty for a dataset without a name.
-        number: Of the pass, from 0 on; all its lines carry it.
-        **facts: More, for people.
+        stages: Stages, inputs before their readers.
+        time_s: Start in seconds since 1970.
+        dataset: Display name; empty for an unnamed dataset.
+        number: Number of the pass from 0 on, carried by all of its lines.
+        **details: Further values to show.
     """
-    shown = recorded(stages)
+    shown = recorded_stages(stages)
     operators = [
         {
-            "name": shortened(stage.name, _LONGEST_NAME),
+            "name": shortened(stage.name, _MAX_NAME_LENGTH),
             "inputs": [each - shown.start for each in stage.inputs if each >= shown.start],
         }
         for stage in stages[shown]
     ]
-    line: dict[str, Any] = {
+    line: Line = {
         "time": time_s,
         "dataset": dataset,
         "pass": number,
-        **facts,
+        **details,
         "operators": operators,
     }
     return {**line, "left_out": shown.start} if shown.start else line
 
 
-def sample(
+def sample_line(
     stats: ExecutionStats, counts: Counts, *, time_s: float, number: int, peak_bytes: int
-) -> dict[str, Any]:
-    """Where a pass stands. `peak_bytes`: the most that its blocks held at a moment that was looked
-    at.
-    """
-    shown = slice(max(0, len(stats.operators) - MOST_OPERATORS), len(stats.operators))
+) -> Line:
+    """Return a sample of a pass. `peak_bytes` is the highest sampled size of its blocks."""
+    shown = slice(max(0, len(stats.operators) - MAX_OPERATORS), len(stats.operators))
     return {
         "time": time_s,
         "pass": number,
@@ -213,13 +258,13 @@ def sample(
     }
 
 
-def ending(line: Mapping[str, Any], ended: Ended, error: BaseException | None) -> dict[str, Any]:
-    """The last sample of a pass."""
-    last = {**line, "ended": ended}
+def last_line(line: Mapping[str, Any], outcome: Outcome, error: BaseException | None) -> Line:
+    """Return the last line of a pass: a sample with the outcome."""
+    last = {**line, "ended": outcome}
     return last if error is None else {**last, "error": error_text(error)}
 
 
-def _operator(stats: OperatorStats, counts: StageCounts) -> dict[str, Any]:
+def _operator(stats: OperatorStats, counts: StageCounts) -> Line:
     return {
         "tasks": stats.tasks,
         "total": counts.total,
@@ -244,31 +289,3 @@ def _operator(stats: OperatorStats, counts: StageCounts) -> dict[str, Any]:
 
 def _rounded(seconds: float) -> float:
     return round(seconds, 3)
-
-
-def journal_for(program: Program) -> Journal | None:
-    """Where an execution that begins now is recorded; None for one that a task or an actor of a
-    program runs, and without a disk for it.
-    """
-    place = program.context._record_place
-    if place is not None:
-        return RunFile.shared(place)
-    storage = settings.storage_path()
-    if "://" in storage or not lifecycle.is_program():
-        return None
-    return OwnRun(program.name, settings.local_path(storage), partial(_config, program))
-
-
-def _config(program: Program) -> dict[str, Any]:
-    """Return the configuration that `run.json` records."""
-    try:
-        plan = program.plan() if program.plan is not None else ""
-    except Exception as error:  # a data source of the user formats its part of the plan
-        plan = f"cannot be shown: {error!r}"
-    return {
-        "plan": plan,
-        "seed": program.seed,
-        "epoch": program.epoch,
-        "cpus": program.limits.cpus,
-        "budget_bytes": program.limits.budget_bytes,
-    }

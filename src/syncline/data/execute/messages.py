@@ -1,31 +1,32 @@
-"""What the scheduler and its driver say to each other. Events go in, instructions come out; both
-are plain values.
-"""
+"""Events and instructions: the plain values exchanged by the scheduler and its driver."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
+
+from syncline.data.execute.physical_plan import Payload
+from syncline.data.iterate.position import RestartPoint
 
 
 class TaskId(NamedTuple):
-    """One task of an execution."""
+    """Identity of a task of an execution."""
 
     stage: int
     kind: Literal["task", "sample", "partition"]
-    """What it does: the stage's chain, or the first two steps of an exchange."""
+    """Work of the task: the stage's chain, or the first two phases of an exchange."""
     number: int
-    """For "task": in the order of the stage's output. For the others that of the block: block `i`
-    of port `p` of `ports` is `i * ports + p`, so that numbers do not depend on which input is
-    faster.
+    """For "task", the position in the stage's output. Otherwise the number of the block: block `i`
+    of port `p` of `ports` has the number `i * ports + p`, which does not depend on the order in
+    which the inputs arrive.
     """
 
 
 class BlockInfo(NamedTuple):
-    """What is known of a block."""
+    """Number and size of a block."""
 
     block: int
-    """Number that the driver gave it: unique in the execution."""
+    """Number assigned by the driver; unique in the execution."""
     rows: int
     size_bytes: int
 
@@ -34,9 +35,8 @@ class Piece(NamedTuple):
     """Rows `start` to `stop` of a block."""
 
     block: int
-    """The driver's number; or a negative one for a block of a `SourceBlocks` stage, where the last block
-    of the last such stage is -1, the one before it -2, and so on through all stages' blocks:
-    `held_blocks(stages)[block]` (in `stages`) is it.
+    """Number assigned by the driver, or a negative number for a block of a `SourceBlocks` stage:
+    an index into `physical_plan.held_blocks(stages)`.
     """
     start: int
     stop: int
@@ -47,41 +47,39 @@ class Piece(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Started:
-    """The first event: what there is to work with. Sent again when it changes."""
+    """Resources of the execution. The first event; sent again when they change."""
 
     slots: float
     """CPUs for tasks."""
     budget_bytes: int
-    """Bytes of blocks that exist at one moment."""
+    """Maximum total size of the blocks that exist at the same time."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Produced:
-    """A running task has made a block, and waits until it is resumed, unless that was its last."""
+    """A running task produced a block. The task waits for `Resume` unless the block was its last."""
 
     task: TaskId
     info: BlockInfo
     is_last: bool
-    """The task has ended with it."""
+    """True if the task has ended."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Partitioned:
-    """A "partition" task has ended: where the rows of each partition lie. Its input is needed no
-    more.
-    """
+    """A "partition" task ended. Its input is no longer needed."""
 
     task: TaskId
     blocks: tuple[BlockInfo, ...]
-    """The blocks that it made."""
+    """Blocks produced by the task."""
     parts: tuple[Piece | None, ...]
-    """For each partition its rows; None where there are none."""
+    """Rows of each partition; None for an empty partition."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Ended:
-    """A task has ended without another block ("sample" tasks end so, too: the driver keeps the
-    sample).
+    """A task ended without another block. "sample" tasks always end so: the driver keeps the
+    sample.
     """
 
     task: TaskId
@@ -89,35 +87,32 @@ class Ended:
 
 @dataclass(frozen=True, kw_only=True)
 class Prepared:
-    """`ExchangeRows.prepare` of a stage has run."""
+    """`ExchangeRows.prepare` of a stage returned."""
 
     stage: int
 
 
 @dataclass(frozen=True, kw_only=True)
 class Failed:
-    """A task has failed for good (whatever may be tried again was): `error` is what the program
-    would get.
-    """
+    """A task failed and is not retried."""
 
     task: TaskId
     error: BaseException
+    """Error to raise to the user."""
     counts_as_errored_block: bool
-    """Whether `max_errored_blocks` may excuse it: errors of user functions and of reading are,
-    those of the machine are not.
+    """True for errors of user functions and of reading, which `max_errored_blocks` may excuse;
+    False for errors of the machine.
     """
 
 
 @dataclass(frozen=True, kw_only=True)
 class Taken:
-    """The consumer has taken the oldest delivered block, and looks after it from now on: a `Drop`
-    may follow at once.
-    """
+    """The consumer took the oldest delivered block and now owns it; a `Drop` may follow."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Abandoned:
-    """The consumer wants nothing more."""
+    """The consumer needs no more rows."""
 
 
 Event: TypeAlias = Started | Produced | Partitioned | Ended | Prepared | Failed | Taken | Abandoned
@@ -132,29 +127,29 @@ class Launch:
 
     task: TaskId
     ports: tuple[tuple[Piece, ...], ...] = ()
-    """The pieces that it works on; for "sample" and "partition" one piece."""
-    payload: Any = None
-    """For `SourceTasks`."""
+    """Input of the task; a single piece for "sample" and "partition"."""
+    payload: Payload = None
+    """Payload of a task of a `SourceTasks` stage."""
     skip_rows: int = 0
-    """Rows of its output that are not wanted: an earlier execution has delivered them."""
+    """Leading output rows to leave out because an earlier execution delivered them."""
     parts: int = 0
-    """For "partition": number of partitions."""
+    """Number of partitions, for "partition"."""
     port: int = 0
-    """For "sample" and "partition": the input that the piece came from."""
+    """Input that the piece came from, for "sample" and "partition"."""
     beyond_slots: bool = False
-    """There is no free slot, but the execution could not go on without it."""
+    """True if no slot is free and the task starts only to keep the execution going."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Resume:
-    """Let a task make its next block."""
+    """Let a task produce its next block."""
 
     task: TaskId
 
 
 @dataclass(frozen=True, kw_only=True)
 class Prepare:
-    """Run `ExchangeRows.prepare` on the samples of a stage's "sample" tasks, in order."""
+    """Run `ExchangeRows.prepare` on the samples of a stage, ordered by task number."""
 
     stage: int
     parts: int
@@ -162,17 +157,17 @@ class Prepare:
 
 @dataclass(frozen=True, kw_only=True)
 class Deliver:
-    """The next rows of the output, for the consumer."""
+    """Deliver the next rows of the output to the consumer."""
 
     piece: Piece
     size_bytes: int
-    point: Any
-    """From where an execution may start to deliver exactly what comes from here on; JSON."""
+    point: RestartPoint
+    """JSON restart point from which a later execution delivers the output from this piece on."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TeeBlock:
-    """The next rows that pass through a `TeeBlocks` stage."""
+    """Copy the next rows of a `TeeBlocks` stage to its cache writer."""
 
     stage: int
     piece: Piece
@@ -180,15 +175,16 @@ class TeeBlock:
 
 @dataclass(frozen=True, kw_only=True)
 class TeeEnded:
-    """All rows have passed through a `TeeBlocks` stage."""
+    """Complete the cache of a `TeeBlocks` stage: all rows have passed."""
 
     stage: int
 
 
 @dataclass(frozen=True, kw_only=True)
 class Drop:
-    """Nobody needs this block any more. Comes once for every block; for negative ones as well, also
-    for some that no instruction has named (they had no rows, or were left over).
+    """Release a block that is no longer needed.
+
+    Sent exactly once per block, including source blocks that no other instruction named.
     """
 
     block: int
@@ -196,20 +192,20 @@ class Drop:
 
 @dataclass(frozen=True, kw_only=True)
 class Cancel:
-    """Stop a task; what it says from now on is not listened to."""
+    """Stop a task and ignore its further reports."""
 
     task: TaskId
 
 
 @dataclass(frozen=True, kw_only=True)
 class Finish:
-    """All is delivered, taken and dropped. The last instruction, as is `Fail`."""
+    """End the execution: all blocks are delivered, taken and dropped. No instruction follows."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Fail:
-    """The execution has failed: everything was cancelled and dropped, also what is delivered but
-    not taken.
+    """Fail the execution. All tasks are cancelled and all blocks dropped, including delivered
+    blocks that the consumer has not taken. No instruction follows.
     """
 
     error: BaseException

@@ -1,8 +1,6 @@
-"""Progress for people: one line per operator while executions run, in terminals and notebooks;
-elsewhere nothing is written.
+"""Progress of running executions in terminals and notebooks: one line per operator.
 
-Executions of one program share one display, each with its own lines. What lines say is in `lines`,
-which knows no display.
+All executions of a program share one display. Nothing is written elsewhere.
 """
 
 from __future__ import annotations
@@ -13,7 +11,7 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from syncline.core.terminals import is_terminal, is_watched
+from syncline.core.host import is_interactive, is_terminal
 from syncline.data.context import DataContext
 from syncline.data.execute.scheduler import Counts
 from syncline.data.execute.stats import ExecutionStats, size_text
@@ -23,12 +21,12 @@ if TYPE_CHECKING:
     from rich.live import Live
 
 SHOW_AFTER_S = 0.5
-"""Executions that end before that show nothing."""
+"""Executions that end earlier show nothing."""
 _NAME_WIDTH = 32
 
 
-class Progress:
-    """The lines of one execution."""
+class ProgressLines:
+    """Progress lines of one execution."""
 
     def __init__(self, display: Display, context: DataContext, name: str) -> None:
         self._display = display
@@ -40,19 +38,19 @@ class Progress:
         self._began = time.monotonic()
 
     @classmethod
-    def where_people_look(cls, context: DataContext, name: str) -> Progress | None:
-        """Progress on standard error if that is a terminal, or in a notebook; else None."""
-        if not is_watched(sys.stderr):
+    def on_terminal(cls, context: DataContext, name: str) -> ProgressLines | None:
+        """Return progress lines if standard error is a terminal or a notebook; else None."""
+        if not is_interactive(sys.stderr):
             return None
         return cls(_shared_display(), context, name)
 
     def show(self, stats: ExecutionStats, counts: Counts) -> None:
-        """Bring the lines up to date."""
+        """Redraw the lines."""
         if time.monotonic() - self._began >= SHOW_AFTER_S:
             self._display.update(self, self._lines(stats, counts))
 
     def close(self, stats: ExecutionStats, counts: Counts) -> None:
-        """The execution has ended: its last lines stay."""
+        """Draw the lines for the last time; they stay on the screen."""
         self._display.remove(self, self._lines(stats, counts))
 
     def _lines(self, stats: ExecutionStats, counts: Counts) -> list[str]:
@@ -69,7 +67,7 @@ def lines(
     per_operator: bool = True,
     truncate: bool = True,
 ) -> list[str]:
-    """The whole in one line, then a line for each operator."""
+    """Return a summary line, then one line per operator."""
     rate = stats.rows / stats.wall_s if stats.wall_s else 0.0
     made = [f"{name or 'dataset'}: {stats.rows:,} rows, {rate:,.0f} rows/s, {stats.wall_s:.0f} s"]
     if not per_operator:
@@ -91,23 +89,23 @@ def _shortened(name: str) -> str:
 
 
 class Display:
-    """The lines of all executions, drawn again and again in the same place. Thread-safe."""
+    """Live display of the lines of all executions. Thread-safe."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
         self._lock = threading.Lock()
         self._live: Live | None = None
-        self._shown: dict[Progress, Sequence[str]] = {}
+        self._shown: dict[ProgressLines, Sequence[str]] = {}
 
-    def update(self, progress: Progress, text: Sequence[str]) -> None:
-        """Draw the lines of one execution anew."""
+    def update(self, progress: ProgressLines, text: Sequence[str]) -> None:
+        """Replace the lines of an execution."""
         from rich.live import Live
 
         with self._lock:
             self._shown[progress] = text
             if self._live is None:
-                # What the program prints goes above the lines; not so on standard error, where
-                # other progress bars draw theirs.
+                # Print output of the user's program above the lines. Leave standard error alone:
+                # other progress bars write there.
                 on_screen = self._console.is_terminal and is_terminal(sys.stdout)
                 self._live = Live(
                     console=self._console,
@@ -118,10 +116,8 @@ class Display:
                 self._live.start()
             self._draw()
 
-    def remove(self, progress: Progress, text: Sequence[str]) -> None:
-        """The last lines of an execution; those of executions that were never drawn are not drawn
-        now.
-        """
+    def remove(self, progress: ProgressLines, text: Sequence[str]) -> None:
+        """Draw the last lines of an execution; ignored if the execution never showed any."""
         with self._lock:
             if progress not in self._shown or self._live is None:
                 return

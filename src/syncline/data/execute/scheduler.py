@@ -1,23 +1,22 @@
-"""What to do next, as a pure state machine: events go in, instructions come out. No clock, no I/O,
-no threads.
+"""The scheduler of an execution: a pure state machine from events to instructions. No clock, I/O or
+threads.
 
-Covered: order, budget, slots, choice, failures, restart points. How blocks become tasks is in
-`operators`; doing it is the driver's.
+Covered: order, memory budget, CPU slots, priorities, failures, restart points. Not covered: how
+blocks become tasks (`operators`) and carrying out the instructions (`driver`).
 
-**Budget.** The bytes of the blocks that exist, plus the expected size of the next block of every
-running task, stay within the budget: a task is started or resumed only if its next block fits. A
-stage may use only its share of the budget (`_share`), so that there is always room for what comes
-after it. Blocks that a stage gathers, and partitioned ones, do not count (see `BlockTracker`).
+**Budget.** The bytes of the existing blocks plus the expected size of the next block of every
+running task stay within the budget: a task starts or resumes only if its next block fits. A stage
+may use only its share of the budget (`_share`), which leaves room for the stages after it. Blocks
+that a stage collects, and partitioned blocks, do not count (see `BlockTracker`).
 
-**Progress.** If nothing runs, nothing fits, and the consumer has nothing left to take, the stage
-that the consumer waits for goes on by one block all the same, beyond the budget and, if need be,
-without a free slot. So an execution never stops for want of room, and exceeds its budget by that
-one block at most, by how far blocks are larger than expected, and by what a single task needs as
-its input.
+**Progress.** If nothing runs, nothing fits, and the consumer has taken everything, the stage that
+the consumer waits for produces one more block, beyond the budget and if necessary without a free
+slot. An execution therefore never deadlocks on memory. It exceeds its budget at most by that block,
+by the amount that blocks are larger than expected, and by the input of a single task.
 
-**Choice.** Stages whose branch is needed now come first, then those nearest to the consumer, then
-those with the fewest running tasks. In a stage, tasks that wait are resumed before others are
-started, the earliest first.
+**Priority.** Stages on the branch that is needed now come first, then those nearest to the
+consumer, then those with the fewest running tasks. Within a stage, waiting tasks are resumed before
+new ones start, in the order of their numbers.
 """
 
 from __future__ import annotations
@@ -25,7 +24,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from syncline.data.execute.messages import (
     Abandoned,
@@ -46,85 +44,85 @@ from syncline.data.execute.messages import (
     TaskId,
 )
 from syncline.data.execute.operators import operators_for
-from syncline.data.execute.operators.base import Action, BlockTracker, Operator, Part
+from syncline.data.execute.operators.base import Action, AnyOperator, BlockTracker, Part, Task
 from syncline.data.execute.operators.exchange import ExchangeOperator
-from syncline.data.execute.operators.task_operator import Task, TaskOperator
-from syncline.data.execute.program import Stage
+from syncline.data.execute.operators.task_operator import TaskOperator
+from syncline.data.execute.physical_plan import Stage
+from syncline.data.iterate.position import RestartPoint
 
-# The part of the budget that stages without inputs may use; those between them and the consumer may
-# use more, the last one all of it.
+# Share of the budget for stages without inputs. Later stages may use more, the last one all of it.
 _FIRST_SHARE = 0.5
-# The part of its share that a stage may use for blocks that are not next in its output, or in a
-# branch that is not needed now.
+# Part of its share that a stage may use for blocks that are not the next of its output, or that
+# belong to a branch that is not needed now.
 _AHEAD_SHARE = 0.75
-# Before a stage has made a block, blocks are assumed to be this part of the budget per slot, as
-# `ExecutionLimits.block_bytes` lays them out.
+# Number of blocks per slot that fit into the budget; gives the expected block size of a stage
+# without blocks so far. Matches `ExecutionLimits.block_bytes`.
 _BLOCKS_IN_BUDGET_PER_SLOT = 4
-# Slots are fractions; sums of them are a little off.
+# Slots are fractions, and their sums have rounding errors.
 _SLOT_TOLERANCE = 1e-6
 
 
 @dataclass(frozen=True, kw_only=True)
 class StageCounts:
-    """Where a stage stands."""
+    """Statistics of a stage."""
 
     queued_blocks: int
-    """Pieces of its input that no task was started for yet."""
+    """Input pieces without a task so far."""
     queued_rows: int
     queued_bytes: int
     held_bytes: int
-    """Bytes of the blocks that it has made and that exist still, wherever they are."""
+    """Bytes of the existing blocks that the stage produced, wherever they are."""
     running: int
-    """Tasks that run."""
+    """Running tasks."""
     waiting: int
     """Tasks that wait to be resumed."""
     done: int
-    """Tasks that have ended."""
+    """Ended tasks."""
     total: int | None
-    """Tasks in all; None while that is not known, and for stages without tasks."""
+    """All tasks; None if unknown or for a stage without tasks."""
     output_blocks: int
-    """Blocks that it has made or passed on."""
+    """Blocks produced or passed on."""
     output_rows: int
     output_bytes: int
     ended: bool
-    """Whether all is passed on, or not wanted any more."""
+    """True if the stage has passed on everything or was abandoned."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Counts:
-    """Where an execution stands."""
+    """Statistics of a scheduler."""
 
     stages: tuple[StageCounts, ...]
     slots: float
     used_slots: float
     budget_bytes: int
     held_bytes: int
-    """Of blocks that count against the budget."""
+    """Bytes of the blocks that count against the budget."""
     expected_bytes: int
-    """Of blocks that running tasks are about to make."""
+    """Expected bytes of the next blocks of running tasks."""
     delivered_blocks: int
-    """Blocks that the consumer has not taken yet."""
+    """Delivered blocks that the consumer has not taken."""
     delivered_bytes: int
     errored_tasks: int
-    """Failed tasks that were excused."""
+    """Failed tasks excused by `max_errored_blocks`."""
 
 
 class OutputBuffer:
-    """The consumer, as the last operator sees it."""
+    """Delivered parts that the consumer has not taken; the receiver of the last operator."""
 
     def __init__(self, tracker: BlockTracker, *, has_points: bool) -> None:
         self._tracker = tracker
         self._has_points = has_points
-        self._parts_left: deque[Part] = deque()
+        self._waiting: deque[Part] = deque()
         self.bytes = 0
         self.ended = False
 
     def __len__(self) -> int:
-        return len(self._parts_left)
+        return len(self._waiting)
 
     def add(self, port: int, part: Part) -> None:
-        """Delivers a part."""
-        self._parts_left.append(part)
+        """Deliver a part."""
+        self._waiting.append(part)
         self.bytes += part.size_bytes
         point = part.point if self._has_points else None
         self._tracker.instructions.append(
@@ -132,19 +130,22 @@ class OutputBuffer:
         )
 
     def end(self, port: int) -> None:
-        """There is nothing more to deliver."""
+        """End the output."""
         self.ended = True
 
     def taken(self) -> None:
-        """The consumer has taken the oldest part."""
-        part = self._parts_left.popleft()
+        """Release the oldest part, which the consumer took."""
+        part = self._waiting.popleft()
         self.bytes -= part.size_bytes
         self._tracker.release(part.block)
 
 
-def point_after(stages: Sequence[Stage], point: Any, rows: int, *, at_end: bool) -> Any:
-    """The restart point that lies so many rows after that of a delivered piece: in the piece, or
-    (`at_end`) behind it.
+def point_after(
+    stages: Sequence[Stage], point: RestartPoint, rows: int, *, at_end: bool
+) -> RestartPoint:
+    """Return the restart point `rows` rows after the restart point of a delivered piece.
+
+    With `at_end`, the rows are the whole piece and the result refers to the next piece.
     """
     return operators_for(stages, BlockTracker(len(stages)), preserve_order=True)[-1].advance(
         point, rows, at_end=at_end
@@ -152,14 +153,14 @@ def point_after(stages: Sequence[Stage], point: Any, rows: int, *, at_end: bool)
 
 
 class Scheduler:
-    """Decides what an execution does next; for one thread.
+    """State machine that decides what an execution does next. Not thread-safe.
 
     Args:
-        stages: Inputs before those that read them; every stage but the last is read by exactly one.
-        preserve_order: Whether the output comes in its fixed order; else as it is made, and without
-        restart points. max_errored_blocks: So many tasks whose failure counts as an errored block
-        are excused; negative for any number. start: The restart point to begin from; None for the
-        beginning.
+        stages: Stages, inputs before their readers. Each stage except the last has one reader.
+        preserve_order: Deliver the output in its fixed order, with restart points. Otherwise
+            blocks are delivered as they are produced, without restart points.
+        max_errored_blocks: Number of failed tasks to excuse; negative for no limit.
+        start: Restart point to begin from; None for the beginning.
     """
 
     def __init__(
@@ -168,11 +169,12 @@ class Scheduler:
         *,
         preserve_order: bool,
         max_errored_blocks: int,
-        start: Any = None,
+        start: RestartPoint = None,
     ) -> None:
         if start is not None and not preserve_order:
             raise ValueError(
-                "an execution can only start in the middle of a fixed order: set preserve_order=True, or start=None"
+                "An execution can only start at a restart point if the order of its output is "
+                "fixed. Set preserve_order=True, or start=None."
             )
         self._max_errored = max_errored_blocks
         self._tracker = BlockTracker(len(stages))
@@ -181,17 +183,16 @@ class Scheduler:
         self._output = OutputBuffer(self._tracker, has_points=preserve_order)
         self._last.target = self._output
         self._last.restore(self._last.first_point() if start is None else start)
-        # Nearest to the consumer first; where there are branches this is sorted anew for every
-        # choice.
+        # Nearest to the consumer first. With branches, the order is computed for every choice.
         self._by_depth = sorted(self._operators, key=lambda each: (each.depth, each.number))
         self._has_branches = any(len(each.inputs) > 1 for each in self._operators)
         self._max_depth = max(each.depth for each in self._operators)
-        self._tasks: dict[TaskId, Task] = {}  # that run or wait to be resumed
+        self._tasks: dict[TaskId, Task] = {}  # running, or waiting to be resumed
         self._running = 0
         self._slots = 0.0
         self._used_slots = 0.0
         self._budget_bytes = 0
-        self._reserved_bytes = 0  # for the next blocks of running tasks
+        self._reserved_bytes = 0  # expected next blocks of running tasks
         self._errored = 0
         self._started = False
         self._over = False
@@ -199,7 +200,7 @@ class Scheduler:
     # -- events
 
     def handle(self, event: Event) -> list[Instruction]:
-        """What is to be done after an event, in this order."""
+        """Apply an event and return the instructions to carry out, in order."""
         instructions: list[Instruction] = []
         self._tracker.instructions = instructions
         if self._over:
@@ -249,12 +250,12 @@ class Scheduler:
 
     def _set_limits(self, event: Started) -> None:
         self._slots, self._budget_bytes = event.slots, event.budget_bytes
-        laid_out = int(self._budget_bytes / (_BLOCKS_IN_BUDGET_PER_SLOT * max(1.0, self._slots)))
+        expected = int(self._budget_bytes / (_BLOCKS_IN_BUDGET_PER_SLOT * max(1.0, self._slots)))
         for operator in self._operators:
             if isinstance(operator, TaskOperator):
                 chain = operator.stage.chain
-                most = chain.max_block_bytes if chain is not None else None
-                operator.guess_bytes = laid_out if most is None else min(laid_out, most)
+                limit = chain.max_block_bytes if chain is not None else None
+                operator.guess_bytes = expected if limit is None else min(expected, limit)
         if not self._started:
             self._started = True
             for operator in reversed(self._operators):
@@ -285,7 +286,7 @@ class Scheduler:
     # -- tasks
 
     def _deactivate(self, task: Task, *, is_over: bool) -> None:
-        """A task does not run any more: it waits, or is over."""
+        """Free the resources of a task that waits or has ended."""
         if task.running:
             task.running = False
             task.operator.running -= 1
@@ -303,7 +304,7 @@ class Scheduler:
         self._tracker.cancelled.clear()
 
     def _stop(self, last: Finish | Fail) -> None:
-        """Nothing of it goes on, nothing is kept."""
+        """End the execution: cancel all tasks and drop all blocks."""
         self._over = True
         instructions = self._tracker.instructions
         instructions.extend(Cancel(task=task_id) for task_id in self._tasks)
@@ -312,12 +313,12 @@ class Scheduler:
         self._tasks.clear()
         self._tracker.blocks.clear()
         for operator in self._operators:
-            operator.inputs = ()  # operators refer to each other both ways: without this, stages would stay until a garbage collection
+            operator.inputs = ()  # breaks reference cycles, so that stages are freed immediately
 
-    # -- choice
+    # -- priorities
 
     def _start_next(self) -> bool:
-        """Makes the most urgent move that fits; False if none does."""
+        """Perform the most urgent action that fits; return False if there is none."""
         for operator in self._by_priority():
             action = None if operator.closed else operator.next_action()
             if action is not None and self._fits(operator, action):
@@ -331,7 +332,7 @@ class Scheduler:
         self._perform(*found)
         return True
 
-    def _by_priority(self) -> Iterable[Operator[Any]]:
+    def _by_priority(self) -> Iterable[AnyOperator]:
         if not self._has_branches:
             return self._by_depth
         for operator in reversed(self._operators):
@@ -340,7 +341,7 @@ class Scheduler:
                 each.needed = port in needed
         return sorted(self._by_depth, key=lambda each: (not each.needed, each.depth, each.running))
 
-    def _fits(self, operator: Operator[Any], action: Action) -> bool:
+    def _fits(self, operator: AnyOperator, action: Action) -> bool:
         if self._is_beyond_slots(action):
             return False
         if not action.size_bytes:
@@ -352,12 +353,12 @@ class Scheduler:
         )
 
     def _is_beyond_slots(self, action: Action) -> bool:
-        # Who asks for more than there is gets all there is.
+        # An action that needs more slots than exist needs all of them.
         needed = min(action.slots, self._slots) if self._slots else action.slots
         return self._used_slots + needed > self._slots + _SLOT_TOLERANCE
 
-    def _share(self, operator: Operator[Any]) -> float:
-        """The part of the budget that may be in use when this stage adds to it."""
+    def _share(self, operator: AnyOperator) -> float:
+        """Return the part of the budget that may be in use when this stage adds a block."""
         if not operator.needed:
             return _FIRST_SHARE * _AHEAD_SHARE
         return (
@@ -366,7 +367,7 @@ class Scheduler:
             else 1.0
         )
 
-    def _perform(self, operator: Operator[Any], action: Action) -> None:
+    def _perform(self, operator: AnyOperator, action: Action) -> None:
         task = action.perform(self._is_beyond_slots(action))
         if task is None:
             return
@@ -379,15 +380,15 @@ class Scheduler:
         self._used_slots += action.slots
         self._reserved_bytes += action.size_bytes
 
-    # -- counts
+    # -- statistics
 
     @property
     def held_bytes(self) -> int:
-        """Of blocks that count against the budget."""
+        """Bytes of the blocks that count against the budget."""
         return self._tracker.counted_bytes
 
     def snapshot(self) -> Counts:
-        """Where everything stands; costs the same whatever is queued."""
+        """Return statistics in time that does not depend on the length of queues."""
         return Counts(
             stages=tuple(self._stage_counts(each) for each in self._operators),
             slots=self._slots,
@@ -400,7 +401,7 @@ class Scheduler:
             errored_tasks=self._errored,
         )
 
-    def _stage_counts(self, operator: Operator[Any]) -> StageCounts:
+    def _stage_counts(self, operator: AnyOperator) -> StageCounts:
         tasked = operator if isinstance(operator, TaskOperator) else None
         return StageCounts(
             queued_blocks=operator.queued_blocks,
@@ -418,9 +419,9 @@ class Scheduler:
         )
 
 
-def _blocking_action(operator: Operator[Any]) -> tuple[Operator[Any], Action] | None:
-    """The move that the consumer waits for: of the last operator, or of the inputs that it cannot
-    go on without.
+def _blocking_action(operator: AnyOperator) -> tuple[AnyOperator, Action] | None:
+    """Return the action that the consumer waits for: that of the last operator, or of one of the
+    inputs it needs.
     """
     if operator.closed:
         return None

@@ -1,9 +1,8 @@
-"""Where the time of an execution went, operator by operator: what `ds.stats()` shows.
+"""Statistics per operator: what `ds.stats()` shows.
 
-Covered: counting while an execution runs (`Meter`), and what was counted as frozen values with a
-text for people. An operator without a running task either waits for input (until the last block
-that its next task needs was made), or for downstream: for room in the budget, a free CPU, or the
-consumer.
+Covered: counting during an execution (`OperatorMeter`), and frozen results with a table. An
+operator without a running task waits either for input, until the last block of its next task's
+input exists, or for downstream: for memory, a free CPU, or the consumer.
 """
 
 from __future__ import annotations
@@ -12,15 +11,15 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
-from syncline.data.execute.program import SkippedRows, rows_text
-from syncline.data.execute.task_run import Turn
+from syncline.data.execute.physical_plan import SkippedRows, rows_text
+from syncline.data.execute.task_run import TaskReport
 
 _SHOWN_SKIPS = 10
 
 
 @dataclass(frozen=True, kw_only=True)
 class SkippedInTask:
-    """Rows that were left out because a function failed on them, and the task they were in."""
+    """Rows left out because a function failed, and their task."""
 
     task: int
     """Number of the task in its operator."""
@@ -29,32 +28,34 @@ class SkippedInTask:
 
 @dataclass(frozen=True, kw_only=True)
 class OperatorStats:
-    """One operator. Seconds of several tasks at once add up; the two waiting times are the
-    operator's as a whole.
+    """Statistics of one operator.
+
+    Seconds of concurrent tasks add up, except the two waiting times, which are wall-clock times of
+    the operator.
     """
 
     name: str
     tasks: int = 0
-    """Tasks that have ended."""
+    """Ended tasks."""
     attempts: int = 0
-    """Tasks that were begun; more than there are where some were tried again."""
+    """Started tasks, counting retries."""
     blocks: int = 0
     rows: int = 0
     size_bytes: int = 0
     wall_s: float = 0.0
-    """Time that tasks ran."""
+    """Seconds that tasks ran."""
     cpu_s: float = 0.0
-    """CPU time of it (on threads: of the thread alone, without Arrow's own threads)."""
+    """CPU seconds of tasks; on threads without the time of Arrow's own threads."""
     read_s: float = 0.0
-    """Part of `wall_s`: reading, and putting input together."""
+    """Part of `wall_s` spent reading or assembling input."""
     function_s: float = 0.0
-    """Part of `wall_s`: in the program's functions."""
+    """Part of `wall_s` spent in user functions."""
     waiting_input_s: float = 0.0
-    """Time without a running task, because input was missing."""
+    """Seconds without a running task for lack of input."""
     waiting_downstream_s: float = 0.0
-    """Time without a running task, because there was no room for what it would make, or no CPU."""
+    """Seconds without a running task for lack of memory, a free CPU, or demand."""
     busy_s: float = 0.0
-    """Time with at least one running task."""
+    """Seconds with at least one running task."""
     skipped: tuple[SkippedInTask, ...] = ()
 
     @property
@@ -64,35 +65,33 @@ class OperatorStats:
 
     @property
     def skipped_rows(self) -> int:
-        """How many rows were left out."""
+        """Number of skipped rows."""
         return sum(each.rows.rows for each in self.skipped)
 
 
 @dataclass(frozen=True, kw_only=True)
 class ExecutionStats:
-    """An execution, so far or as a whole."""
+    """Statistics of an execution, running or ended."""
 
     operators: tuple[OperatorStats, ...] = ()
     wall_s: float = 0.0
-    """Since its beginning, up to its end."""
+    """Seconds since the start, up to the end."""
     blocks: int = 0
-    """Delivered to the program."""
+    """Delivered blocks."""
     rows: int = 0
     size_bytes: int = 0
     first_block_s: float | None = None
-    """Until the first block could be taken."""
+    """Seconds until the first block was delivered."""
     program_waited_s: float = 0.0
-    """Time that the program waited for blocks."""
+    """Seconds that the consumer waited for blocks."""
 
     @property
     def skipped(self) -> tuple[SkippedInTask, ...]:
-        """All rows that were left out."""
+        """All skipped rows."""
         return tuple(each for operator in self.operators for each in operator.skipped)
 
     def to_string(self) -> str:
-        """A table for people: one line per operator, then the whole, then rows that were left
-        out.
-        """
+        """Return a table with a line per operator, a summary, and the skipped rows."""
         titles = (
             "operator",
             "tasks",
@@ -135,7 +134,8 @@ class ExecutionStats:
             else f", the first after {_seconds(self.first_block_s)}"
         )
         whole = (
-            f"{self.rows:,} rows in {self.blocks} blocks, {size_text(self.size_bytes)}, in {_seconds(self.wall_s)}{first}; "
+            f"{self.rows:,} rows in {self.blocks} blocks, {size_text(self.size_bytes)}, "
+            f"in {_seconds(self.wall_s)}{first}; "
             f"the program waited {_seconds(self.program_waited_s)} for them"
         )
         return "\n".join([*_aligned([titles, *lines]), whole, *self._skip_lines()])
@@ -146,12 +146,14 @@ class ExecutionStats:
             return []
         count = sum(operator.skipped_rows for operator in self.operators)
         lines = [
-            f"{count:,} {'row was' if count == 1 else 'rows were'} left out because a function failed (on_error='skip'):"
+            f"{count:,} {'row was' if count == 1 else 'rows were'} left out because a function "
+            "failed (on_error='skip'):"
         ]
         for each in skipped[:_SHOWN_SKIPS]:
             rows = each.rows
             lines.append(
-                f"  {rows.operator}, task {each.task}, {rows_text(rows.first_row, rows.rows)}: {rows.error}"
+                f"  {rows.operator}, task {each.task}, {rows_text(rows.first_row, rows.rows)}: "
+                f"{rows.error}"
             )
         if len(skipped) > _SHOWN_SKIPS:
             lines.append(f"  and {len(skipped) - _SHOWN_SKIPS} more places, in `skipped`")
@@ -162,10 +164,8 @@ class ExecutionStats:
 
 
 @dataclass(kw_only=True)
-class Meter:
-    """Counts for one operator while it runs. For the driver's thread; `read` may be called from
-    any.
-    """
+class OperatorMeter:
+    """Counters of one running operator. Written by the driver's thread, read by any thread."""
 
     name: str
     clock: Callable[[], float] = time.monotonic
@@ -184,14 +184,16 @@ class Meter:
     skipped: list[SkippedInTask] = field(default_factory=list)
     running: int = 0
     changed_at: float = 0.0
-    """When the operator became busy, or idle."""
+    """When the operator last became busy or idle."""
 
     def __post_init__(self) -> None:
         self.changed_at = self.clock()
 
-    def turn_begins(self, inputs_made_at: float | None) -> None:
-        """A task runs. `inputs_made_at`: when the last block of its input was there; None for a
-        task that needs none, or goes on.
+    def begin_block(self, inputs_made_at: float | None) -> None:
+        """Count the start of a task's next block.
+
+        `inputs_made_at` is the time when the last input block was created; None without input or
+        for a resumed task.
         """
         if self.running == 0:
             now = self.clock()
@@ -205,32 +207,32 @@ class Meter:
             self.changed_at = now
         self.running += 1
 
-    def turn_ends(self) -> None:
-        """A task rests, or has ended."""
+    def end_block(self) -> None:
+        """Count the end of a block."""
         self.running -= 1
         if self.running == 0:
             now = self.clock()
             self.busy_s += now - self.changed_at
             self.changed_at = now
 
-    def count(self, turn: Turn, *, counts_block: bool) -> None:
-        """What a turn took and made. `counts_block`: what it made is output of the operator."""
-        self.wall_s += turn.wall_s
-        self.cpu_s += turn.cpu_s
-        self.read_s += turn.read_s
-        self.function_s += turn.function_s
-        if turn.rows is not None and counts_block:
+    def count(self, report: TaskReport, *, counts_block: bool) -> None:
+        """Add a task report. `counts_block` is False for samples and partitions."""
+        self.wall_s += report.wall_s
+        self.cpu_s += report.cpu_s
+        self.read_s += report.read_s
+        self.function_s += report.function_s
+        if report.rows is not None and counts_block:
             self.blocks += 1
-            self.rows += turn.rows
-            self.size_bytes += turn.size_bytes
+            self.rows += report.rows
+            self.size_bytes += report.size_bytes
 
     def ended(self, number: int, skipped: Sequence[SkippedRows]) -> None:
-        """A task has ended."""
+        """Count the end of a task."""
         self.tasks += 1
         self.skipped += [SkippedInTask(task=number, rows=rows) for rows in skipped]
 
     def read(self) -> OperatorStats:
-        """What was counted so far."""
+        """Return the statistics so far."""
         busy_s = self.busy_s + (self.clock() - self.changed_at if self.running else 0.0)
         return OperatorStats(
             name=self.name,
@@ -250,12 +252,12 @@ class Meter:
         )
 
     def read_passed(self, blocks: int, rows: int, size_bytes: int) -> OperatorStats:
-        """The same for an operator that has no tasks, but passes blocks on."""
+        """Return the statistics of an operator without tasks, which passes blocks on."""
         return replace(self.read(), blocks=blocks, rows=rows, size_bytes=size_bytes)
 
 
 def size_text(size_bytes: float) -> str:
-    """A number of bytes for people."""
+    """Format a number of bytes."""
     for unit in ("B", "kB", "MB", "GB"):
         if abs(size_bytes) < 1000:
             return f"{size_bytes:.3g} {unit}" if unit != "B" else f"{size_bytes:.0f} B"

@@ -1,4 +1,4 @@
-"""`Job`: a task that runs, as the driver and the lanes see it, and what lanes tell the driver."""
+"""A launched task through all its attempts, the reports of executors about it, and the retry rules."""
 
 from __future__ import annotations
 
@@ -6,14 +6,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias
 
-import pyarrow as pa
-
-from syncline.core.refs import ObjectRef
 from syncline.data.context import DataContext
-from syncline.data.execute.data_worker import Layout, WorkKey
+from syncline.data.execute.block_store import BlockValue, TableRef
+from syncline.data.execute.data_worker import TaskCodeKey
 from syncline.data.execute.messages import Launch
-from syncline.data.execute.program import Actors, SkippedRows, Stage
-from syncline.data.execute.task_run import Request, Turn
+from syncline.data.execute.physical_plan import Actors, SkippedRows, Stage
+from syncline.data.execute.task_run import InputLayout, TaskReport, TaskRequest
 from syncline.exceptions import (
     ActorUnschedulableError,
     ObjectLostError,
@@ -25,115 +23,117 @@ from syncline.exceptions import (
 )
 
 Post: TypeAlias = Callable[[Callable[[], None]], None]
-"""Have something done by the driver's thread; from any thread, also while garbage is collected."""
+"""Runs a call on the driver's thread. Safe from any thread and from a finalizer."""
 
 
 @dataclass(kw_only=True, eq=False)
-class Job:
-    """A task that the scheduler has launched, through all its attempts."""
+class ActiveTask:
+    """A task launched by the scheduler, through all its attempts."""
 
     launch: Launch
     blocks: Sequence[int]
-    """Numbers of the blocks that it works on, in the order that `layout` counts them in."""
-    key: WorkKey
-    request: Request
-    layout: Layout
-    """Which rows of which input tables each port gets."""
-    stores: bool
-    """Whether its blocks have to lie in the object store."""
-    apart: bool = False
-    """Whether its partitions are to be objects of their own."""
-    in_turn: bool = True
-    """It runs; else it waits to be resumed."""
-    turn_began: float = 0.0
+    """Numbers of the input blocks, in the order that `layout` refers to."""
+    key: TaskCodeKey
+    request: TaskRequest
+    layout: InputLayout
+    needs_store: bool
+    """True if the output blocks go to the object store."""
+    separate_partitions: bool = False
+    """True if each partition becomes an object of its own."""
+    is_running: bool = True
+    """True while the task produces a block; False while it waits to be resumed."""
+    running_since: float = 0.0
+    """Start of the current block on `time.monotonic`."""
     produced_rows: int = 0
-    """By this attempt."""
-    deaths: int = 0
-    """Attempts that ended because a process died."""
+    """Rows produced by this attempt."""
+    crashes: int = 0
+    """Attempts ended by the death of a process."""
     retries: int = 0
-    """Attempts that ended with an error after which the program wants another one."""
+    """Attempts ended by an error that the settings retry."""
     skipped: list[SkippedRows] = field(default_factory=list)
-    """Of this attempt."""
-    place: Any = None
-    """What the lane runs it with; None before, and once it is cancelled."""
+    """Rows skipped by this attempt."""
+    runner: Any = None
+    """The executor's object that runs the task; None before the start and after cancellation."""
     cancelled: bool = False
 
-    def again(self) -> None:
-        """Another attempt, which leaves out what was produced."""
+    def next_attempt(self) -> None:
+        """Prepare another attempt, which leaves out the rows produced so far."""
         self.request = self.request._replace(skip_rows=self.request.skip_rows + self.produced_rows)
         self.produced_rows = 0
         self.skipped = []
-        self.place = None
+        self.runner = None
 
 
-class Listener(Protocol):
-    """What lanes tell; always in the driver's thread."""
+class ExecutorListener(Protocol):
+    """Receiver of executor reports, always on the driver's thread."""
 
-    def turned(
-        self,
-        job: Job,
-        turn: Turn,
-        value: pa.Table | ObjectRef[Any] | Sequence[ObjectRef[Any]] | None,
+    def reported(
+        self, active: ActiveTask, report: TaskReport, value: BlockValue | Sequence[TableRef] | None
     ) -> None:
-        """A turn has ended. `value`: the block; for partitions as objects of their own one
-        reference each.
+        """The task produced a block or ended.
+
+        `value` is the block; with separate partitions, one reference per partition.
         """
 
-    def lost(self, job: Job, error: BaseException) -> None:
-        """The turn has no answer because of the machine: a process died, an object is lost."""
+    def lost(self, active: ActiveTask, error: BaseException) -> None:
+        """The attempt ended without a report: a process died or an object was lost."""
 
-    def broken(self, error: BaseException) -> None:
-        """The lane cannot go on."""
+    def executor_failed(self, error: BaseException) -> None:
+        """The executor cannot run any task."""
 
 
-MOST_DEATHS = 3
-"""So often a task is tried again because the process that ran it died."""
-_MOST_RETRIES_OF_ACTORS = 3
-_HOPELESS = (
+MAX_CRASHES = 3
+"""Retries of a task whose worker process died."""
+_MAX_ACTOR_RETRIES = 3
+_PERMANENT_ERRORS = (
     ActorUnschedulableError,
     RuntimeEnvSetupError,
     ObjectLostError,
     ObjectStoreFullError,
     OutOfDiskError,
 )
-"""Errors of the machine that another attempt would meet again."""
+"""Errors of the machine that every attempt would meet again."""
 
 
-def is_tried_again(job: Job, error: BaseException, stage: Stage, context: DataContext) -> bool:
-    """Whether the program wants another attempt after this error of a function."""
+def should_retry(
+    active: ActiveTask, error: BaseException, stage: Stage, context: DataContext
+) -> bool:
+    """Return True if the settings ask for another attempt after an error of a user function."""
     if isinstance(stage.executor, Actors):
-        return job.retries < _MOST_RETRIES_OF_ACTORS and is_listed(
+        return active.retries < _MAX_ACTOR_RETRIES and is_listed(
             error, context.actor_task_retry_on_errors
         )
-    return job.retries < context.max_map_retries and is_listed(error, context.retried_map_errors)
+    return active.retries < context.max_map_retries and is_listed(error, context.retried_map_errors)
 
 
-def survives(job: Job, error: BaseException) -> bool:
-    """Whether there is another attempt after an error of the machine, which `job.deaths` counts
-    already.
+def can_restart(active: ActiveTask, error: BaseException) -> bool:
+    """Return True if the task is attempted again after an error of the machine.
+
+    `active.crashes` already counts this error.
     """
-    return job.deaths <= MOST_DEATHS and not isinstance(error, _HOPELESS)
+    return active.crashes <= MAX_CRASHES and not isinstance(error, _PERMANENT_ERRORS)
 
 
-def crash(job: Job, error: BaseException, stage: Stage) -> BaseException:
-    """What the program gets after the last attempt that the machine ended."""
-    task = f"{stage.name}, task {job.launch.task.number}"
+def crash_error(active: ActiveTask, error: BaseException, stage: Stage) -> BaseException:
+    """Return the user's error for a task whose last attempt was ended by the machine."""
+    task = f"{stage.name}, task {active.launch.task.number}"
     if isinstance(error, ObjectLostError):
-        return ObjectLostError(f"{task} works on a block that is lost. {error}")
-    if isinstance(error, _HOPELESS):
+        return ObjectLostError(f"{task} needs a block that was lost. {error}")
+    if isinstance(error, _PERMANENT_ERRORS):
         return type(error)(f"{task}: {error}")
     pid, cause = getattr(error, "pid", None), getattr(error, "exit_cause", None)
     last = str(error) if cause is None else f"the process (pid={pid}) {cause}"
     return WorkerCrashedError(
-        f"{task}, failed {job.deaths} times because its worker process died. The last time: {last}. Look for what ends it: "
-        "native code that crashes, an exit, or too little memory (then take smaller batches, or fewer workers with `concurrency`)",
+        f"{task}, failed {active.crashes} times because its worker process died. The last time: "
+        f"{last}. Look for native code that crashes, a call of exit, or too little memory (use "
+        "smaller batches, or fewer workers with `concurrency`).",
         pid=pid,
         exit_cause=cause,
     )
 
 
-def raised(error: BaseException, context: DataContext) -> BaseException:
-    """The form in which the program gets an error of a task."""
+def user_error(error: BaseException, context: DataContext) -> BaseException:
+    """Return the error of a task in the form that is raised to the user."""
     if not isinstance(error, RayTaskError):
         return error
     if context.raise_original_map_exception and error.cause is not None:
@@ -142,6 +142,6 @@ def raised(error: BaseException, context: DataContext) -> BaseException:
 
 
 def is_listed(error: BaseException, listed: bool | Sequence[type[BaseException]]) -> bool:
-    """Whether a setting such as `retried_map_errors` means this error, or what it was caused by."""
-    raised = error.cause if isinstance(error, RayTaskError) and error.cause is not None else error
-    return listed if isinstance(listed, bool) else isinstance(raised, tuple(listed))
+    """Return True if a setting such as `retried_map_errors` covers an error or its cause."""
+    cause = error.cause if isinstance(error, RayTaskError) and error.cause is not None else error
+    return listed if isinstance(listed, bool) else isinstance(cause, tuple(listed))

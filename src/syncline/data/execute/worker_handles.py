@@ -1,9 +1,12 @@
-"""Worker processes: what the driver keeps of each, and the store of warm ones that outlive an
-execution.
+"""Handles of worker processes, idle workers that outlive an execution, and node assignment.
 
-A process that holds nothing but its place is kept for a while when an execution has ended, so that
-the next epoch starts at once. Those that hold GPUs, memory or custom resources end with their
-execution: somebody else may wait for these.
+A worker without special resources stays idle for a while after an execution, so that the next epoch
+starts quickly. Workers with GPUs, memory or custom resources end with their execution, because
+others may wait for these resources.
+
+On a cluster, workers reserve no CPU, so the engine would place any number of them on one node.
+`NodeAssignment` places each on the node with the fewest workers per CPU. Not covered: workers with
+GPUs, memory, custom resources or a `scheduling_strategy`; the engine knows which nodes have them.
 """
 
 from __future__ import annotations
@@ -17,15 +20,14 @@ from weakref import WeakKeyDictionary
 
 from syncline.core import api, lifecycle
 from syncline.core.placement import NodeAffinitySchedulingStrategy
-from syncline.data.execute.data_worker import DataWorker, WorkKey
-from syncline.data.execute.task_attempts import Job
+from syncline.data.execute.data_worker import DataWorker, TaskCodeKey
+from syncline.data.execute.task_attempts import ActiveTask
 from syncline.data.plan.compute import Resources
 
 IDLE_S = 30.0
-"""How long a warm process waits for another execution."""
+"""Seconds that an idle worker waits for another execution."""
 
-# Options of tasks and of actors that run one another way: here the executor itself starts processes
-# and tasks again.
+# Options of tasks and actors that do not apply: the executor restarts workers and tasks itself.
 _NOT_FOR_WORKERS = frozenset(
     {
         "max_calls",
@@ -40,62 +42,62 @@ _NOT_FOR_WORKERS = frozenset(
     }
 )
 
-_PLACING = frozenset(
+_PLACEMENT_OPTIONS = frozenset(
     {"accelerator_type", "label_selector", "memory", "num_gpus", "resources", "scheduling_strategy"}
 )
-"""Options that not every node can fulfil."""
+"""Options that restrict the nodes of a worker."""
 
 
-class Process:
-    """One `DataWorker`, from the driver's side. Used by one thread at a time."""
+class WorkerHandle:
+    """The driver's handle of a `DataWorker`. Not thread-safe."""
 
     def __init__(self, options: Mapping[str, Any]) -> None:
-        # No CPU of the engine's: CPUs are slots, which the scheduler counts, so that training
-        # workers cannot starve their own input.
+        # Workers reserve no CPU in the engine: the scheduler counts CPUs as slots, so that the
+        # workers of a training run cannot starve their own input.
         self.actor = (
             api.remote(DataWorker)
-            .options(**{"num_cpus": 0, **self._place(options), **options})
+            .options(**{"num_cpus": 0, **self._placement(options), **options})
             .remote()
         )
         self.begin = self.actor.begin.options(num_returns=2)
         self.resume = self.actor.resume.options(num_returns=2)
-        self.known: set[WorkKey] = set()
-        """Works that it has got."""
-        self.job: Job | None = None
+        self.known: set[TaskCodeKey] = set()
+        """Task code that was sent to the worker."""
+        self.active: ActiveTask | None = None
         self.idle_since = time.monotonic()
 
-    def _place(self, options: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Options that spread processes over the nodes of a cluster."""
+    def _placement(self, options: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return options that spread workers over the nodes of a cluster."""
         if api.ensure_engine().address == "local":
             return {}
         return (
-            places.options_for(self)
-            if _PLACING.isdisjoint(options)
+            node_assignment.options_for(self)
+            if _PLACEMENT_OPTIONS.isdisjoint(options)
             else {"scheduling_strategy": "SPREAD"}
         )
 
     def kill(self) -> None:
-        """End the process at once."""
+        """Kill the process."""
         try:
             api.kill(self.actor)
-        except Exception:  # the engine has ended, and the process with it
+        except Exception:  # the engine ended, and the process with it
             return
 
     def close(self, execution: int) -> None:
-        """Let go of what belongs to an execution."""
+        """Release what belongs to an execution."""
         if not any(key.execution == execution for key in self.known):
             return
         self.known = {key for key in self.known if key.execution != execution}
         try:
             self.actor.close.remote(execution)
-        except Exception:  # the engine has ended, and the process with it
+        except Exception:  # the engine ended, and the process with it
             return
 
 
 def options_of(
     resources: Resources, more: Callable[[], Mapping[str, Any]] | None
 ) -> dict[str, Any]:
-    """What the engine is asked for when a process starts."""
+    """Return the actor options of a worker with these resources."""
     options = {**resources.options, **((more() if more is not None else None) or {})}
     options = {name: value for name, value in options.items() if name not in _NOT_FOR_WORKERS}
     if resources.num_gpus:
@@ -105,8 +107,8 @@ def options_of(
     return options
 
 
-class WarmProcesses:
-    """Processes without an execution, the one that was used last first. Thread-safe."""
+class WarmWorkers:
+    """Idle workers without an execution; the last used is taken first. Thread-safe."""
 
     def __init__(
         self, *, idle_s: float = IDLE_S, clock: Callable[[], float] = time.monotonic
@@ -114,111 +116,104 @@ class WarmProcesses:
         self._idle_s = idle_s
         self._clock = clock
         self._lock = threading.Lock()
-        self._idle: list[Process] = []
+        self._idle: list[WorkerHandle] = []
         self._timer: threading.Timer | None = None
 
     def __len__(self) -> int:
         return len(self._idle)
 
-    def take(self) -> Process:
-        """A warm process, or a new one."""
+    def take(self) -> WorkerHandle:
+        """Return an idle worker, or a new one."""
         with self._lock:
             if self._idle:
                 return self._idle.pop()
-        return Process({})
+        return WorkerHandle({})
 
-    def give(self, process: Process) -> None:
-        """Keep a process for the next execution."""
-        process.idle_since = self._clock()
-        process.job = None
+    def give(self, worker: WorkerHandle) -> None:
+        """Keep a worker for the next execution."""
+        worker.idle_since = self._clock()
+        worker.active = None
         with self._lock:
-            self._idle.append(process)
-            self._watch()
+            self._idle.append(worker)
+            self._start_timer()
 
     def clear(self) -> None:
-        """Let go of all: they end."""
+        """End all workers."""
         with self._lock:
             self._idle.clear()
             if self._timer is not None:
                 self._timer.cancel()
                 self._timer = None
 
-    def _watch(self) -> None:
+    def _start_timer(self) -> None:
         if self._timer is None and self._idle:
             wait_s = self._idle[0].idle_since + self._idle_s - self._clock()
-            self._timer = threading.Timer(max(wait_s, 0.01), self._let_go)
+            self._timer = threading.Timer(max(wait_s, 0.01), self._end_expired)
             self._timer.daemon = True
             self._timer.name = "syncline-data-warm"
             self._timer.start()
 
-    def _let_go(self) -> None:
-        """On the timer's thread: processes whose time is over end, because no handle of theirs is
-        left.
-        """
+    def _end_expired(self) -> None:
+        """End the workers that were idle too long: an actor without a handle ends."""
         with self._lock:
             self._timer = None
-            over = self._clock() - self._idle_s
-            self._idle = [process for process in self._idle if process.idle_since > over]
-            self._watch()
+            oldest = self._clock() - self._idle_s
+            self._idle = [worker for worker in self._idle if worker.idle_since > oldest]
+            self._start_timer()
 
 
-warm = WarmProcesses()
-"""Of this program. Empty whenever its engine ends."""
+warm_workers = WarmWorkers()
+"""Idle workers of this process; cleared when its engine ends."""
 
-lifecycle.shutdown_hooks.append(warm.clear)
-
-
-_SOME_BYTES = 1
-"""Of memory: where Ray should put an actor that asks for nothing at all, it does not heed."""
+lifecycle.shutdown_hooks.append(warm_workers.clear)
 
 
-class Places:
-    """Where this program's worker processes are. Thread-safe."""
+_MIN_MEMORY_BYTES = 1
+"""Memory request of placed workers: Ray ignores the node of an actor that requests nothing."""
+
+
+class NodeAssignment:
+    """Counts this program's workers per node. Thread-safe."""
 
     def __init__(self, nodes: Callable[[], Sequence[Mapping[str, Any]]] = api.nodes) -> None:
         self._nodes = nodes
         self._lock = threading.Lock()
-        self._taken: WeakKeyDictionary[object, str] = WeakKeyDictionary()
+        self._nodes_by_worker: WeakKeyDictionary[object, str] = WeakKeyDictionary()
 
-    def options_for(self, process: object) -> dict[str, Any]:
-        """Options of `remote` for a process that starts, and is counted as long as the object
-        exists.
-        """
+    def options_for(self, worker: object) -> dict[str, Any]:
+        """Return `remote` options for a new worker, which counts as long as the object exists."""
         with self._lock:
-            node = roomiest(self._nodes(), Counter(self._taken.values()))
+            node = least_loaded_node(self._nodes(), Counter(self._nodes_by_worker.values()))
             if node is None:
                 return {}
-            self._taken[process] = node
-        return _at(node)
+            self._nodes_by_worker[worker] = node
+        return _on_node(node)
 
 
-def here() -> dict[str, Any]:
-    """Options of `remote` for what had better not die apart from the calling process: the same
-    node, on a cluster.
-    """
+def same_node_options() -> dict[str, Any]:
+    """Return `remote` options that place an actor on the node of the calling process."""
     if api.ensure_engine().address == "local":
         return {}
-    return _at(api.get_runtime_context().get_node_id())
+    return _on_node(api.get_runtime_context().get_node_id())
 
 
-def _at(node: str) -> dict[str, Any]:
+def _on_node(node: str) -> dict[str, Any]:
     return {
         "scheduling_strategy": NodeAffinitySchedulingStrategy(node_id=node, soft=True),
-        "memory": _SOME_BYTES,
+        "memory": _MIN_MEMORY_BYTES,
     }
 
 
-def roomiest(nodes: Sequence[Mapping[str, Any]], taken: Mapping[str, int]) -> str | None:
-    """The node with the fewest processes for each of its CPUs, counting the one to come; None where
-    no living node has CPUs.
+def least_loaded_node(nodes: Sequence[Mapping[str, Any]], workers: Mapping[str, int]) -> str | None:
+    """Return the node with the fewest workers per CPU, counting the new one; None without nodes.
 
     Args:
-        nodes: What `syncline.nodes()` tells.
-        taken: Processes that there are already, by node.
+        nodes: Result of `syncline.nodes()`.
+        workers: Existing workers by node.
     """
     cpus = {node["NodeID"]: node["Resources"].get("CPU", 0.0) for node in nodes if node["Alive"]}
     with_cpus = [node for node, count in cpus.items() if count > 0]
-    return min(with_cpus, key=lambda node: (taken.get(node, 0) + 1) / cpus[node], default=None)
+    return min(with_cpus, key=lambda node: (workers.get(node, 0) + 1) / cpus[node], default=None)
 
 
-places = Places()
+node_assignment = NodeAssignment()

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from syncline.data.context import DataContext
-from syncline.data.execute.execution import start
-from syncline.data.iterate.batching import BatchOptions, Pass, Piece
-from syncline.data.iterate.cursor import Beginning, Cursor, continue_from, first_beginning
+from syncline.data.execute.execution import start_execution
+from syncline.data.iterate.batching import BatchOptions, Pass, RankRows
+from syncline.data.iterate.cursor import Cursor, PassStart, continue_from, epoch_start
 from syncline.data.iterate.position import Restart
-from syncline.data.iterate.sharding import Dealer, Rounds
+from syncline.data.iterate.sharding import Rounds, Sharder
 from syncline.data.plan import seeds
 from syncline.data.plan.signature import signature
 
@@ -27,10 +27,10 @@ if TYPE_CHECKING:
     from syncline.data.dataset import Dataset, MaterializedDataset
     from syncline.data.execute.execution import Execution
 
-NO_ROWS = pa.table({})
+EMPTY_TABLE = pa.table({})
 
 
-class Feed(ABC):
+class BatchSource(ABC):
     """The rows of one rank, pass by pass. Picklable; passes are begun by one thread at a time."""
 
     world_size: int
@@ -60,7 +60,7 @@ class Feed(ABC):
     def stats(self) -> str:
         """Where the time of the last execution went; empty before the first."""
 
-    def resign(self) -> None:
+    def retire(self) -> None:
         """This rank begins no pass any more: others that wait for it need not."""
         return
 
@@ -69,7 +69,7 @@ class Feed(ABC):
         """The rows of a pass, kept."""
 
 
-class Passes:
+class PassRunner:
     """The passes over a dataset, for those who deal its rows: which epoch is next, and the
     execution that makes its rows. Picklable.
 
@@ -86,7 +86,7 @@ class Passes:
 
     def begin(
         self, cursors: Sequence[Cursor], *, rounds: Rounds, options: Sequence[BatchOptions]
-    ) -> tuple[Beginning, Execution]:
+    ) -> tuple[PassStart, Execution]:
         """Begin the next pass; that which continues the pass of `cursors`, if there are any.
         CursorError where they do not fit.
 
@@ -97,34 +97,34 @@ class Passes:
         """
         if cursors:
             windows = [each.windows(cursors[0].seed) for each in options]
-            beginning = continue_from(cursors, rounds=rounds, windows=windows)
+            pass_start = continue_from(cursors, rounds=rounds, windows=windows)
         else:
-            beginning = first_beginning(epoch=self._epoch, seed=self._seed, rounds=rounds)
-        execution = self.execute(beginning, beginning.restart)
-        self._epoch, self._seed = beginning.epoch + 1, beginning.seed
-        return beginning, execution
+            pass_start = epoch_start(epoch=self._epoch, seed=self._seed, rounds=rounds)
+        execution = self.execute(pass_start, pass_start.restart)
+        self._epoch, self._seed = pass_start.epoch + 1, pass_start.seed
+        return pass_start, execution
 
-    def execute(self, beginning: Beginning, restart: Restart) -> Execution:
+    def execute(self, pass_start: PassStart, restart: Restart) -> Execution:
         """The blocks of a pass from a restart point on."""
         dataset = self._dataset
         return self._run(
             dataset._node,
             dataset.context,
-            seed=beginning.seed,
-            epoch=beginning.epoch,
+            seed=pass_start.seed,
+            epoch=pass_start.epoch,
             restart=restart,
             name=dataset.name or "",
         )
 
 
-class WholeFeed(Feed):
+class DatasetSource(BatchSource):
     """All rows of a dataset. `run` starts executions."""
 
     world_size = 1
 
-    def __init__(self, dataset: Dataset, *, run: Callable[..., Execution] = start) -> None:
+    def __init__(self, dataset: Dataset, *, run: Callable[..., Execution] = start_execution) -> None:
         self._dataset = dataset
-        self._passes = Passes(dataset, run)
+        self._pass_runner = PassRunner(dataset, run)
         self._stats: object = ""
 
     @cached_property
@@ -137,15 +137,15 @@ class WholeFeed(Feed):
 
     def begin(self, options: BatchOptions, cursors: Sequence[Cursor]) -> Pass:
         rounds = Rounds(chunks=(options.batch_size or 1,))
-        beginning, execution = self._passes.begin(cursors, rounds=rounds, options=[options])
-        dealer = Dealer(rounds=rounds, position=beginning.position, skip=beginning.settled)
-        cursor = beginning.cursor(plan=self.plan, rank=0, windows=options.windows(beginning.seed))
+        pass_start, execution = self._pass_runner.begin(cursors, rounds=rounds, options=[options])
+        sharder = Sharder(rounds=rounds, position=pass_start.position, skip=pass_start.settled)
+        cursor = pass_start.cursor(plan=self.plan, rank=0, windows=options.windows(pass_start.seed))
 
         def cancel() -> None:
             execution.close()
             self._stats = execution.stats()
 
-        return Pass(cursor=cursor, pieces=_pieces(execution, dealer), cancel=cancel)
+        return Pass(cursor=cursor, pieces=_pieces(execution, sharder), cancel=cancel)
 
     def schema(self) -> Any:
         return self._dataset.schema()
@@ -160,11 +160,11 @@ class WholeFeed(Feed):
         return repr(self._dataset)
 
 
-def _pieces(execution: Execution, dealer: Dealer) -> Iterator[Piece]:
+def _pieces(execution: Execution, sharder: Sharder) -> Iterator[RankRows]:
     for block in execution:
-        for deal in dealer.add(None, block.num_rows, block.restart):
-            yield Piece(
-                table=block.table().slice(deal.start, deal.stop - deal.start), restart=deal.restart
+        for shard in sharder.add(None, block.num_rows, block.restart):
+            yield RankRows(
+                table=block.table().slice(shard.start, shard.stop - shard.start), restart=shard.restart
             )
-    dealer.end()
-    yield Piece(table=NO_ROWS, restart=dealer.position.restart, total=dealer.total)
+    sharder.end()
+    yield RankRows(table=EMPTY_TABLE, restart=sharder.position.restart, total=sharder.total)

@@ -16,10 +16,10 @@ from typing import Any, Generic, NamedTuple, TypeVar
 from syncline.core.tracebacks import shorten
 from syncline.data.columnar import block as blocks
 from syncline.data.columnar.block import Block
-from syncline.data.iterate.cursor import Cursor, Mark, Progress
+from syncline.data.iterate.cursor import Cursor, CursorTracker, CursorUpdate
 from syncline.data.iterate.position import Restart
 from syncline.data.iterate.prefetch import Prefetcher
-from syncline.data.iterate.sharding import Windows, windows_for
+from syncline.data.iterate.sharding import ShuffleWindows, shuffle_windows
 
 T = TypeVar("T")
 Ready = TypeVar("Ready")
@@ -30,7 +30,7 @@ _TAKE_BYTES = 1024 * 1024
 
 
 @dataclass(frozen=True, kw_only=True)
-class Piece:
+class RankRows:
     """The next own rows of a rank, as they come from dealing. The last piece of a pass says
     `total`; it may be without rows.
     """
@@ -38,16 +38,16 @@ class Piece:
     table: Block
     """The rows."""
     restart: Restart
-    """Where the pipeline may start again for the sake of these rows: `Deal.restart`."""
+    """Where the pipeline may start again for the sake of these rows: `ShardRange.restart`."""
     total: int | None = None
-    """`Dealer.total`, as soon as it is known: on all pieces of a last round that was held back."""
+    """`Sharder.total`, as soon as it is known: on all pieces of a last round that was held back."""
 
 
-class Cut(NamedTuple):
+class CutBatch(NamedTuple):
     """The rows of one batch, and how far the rank is after it."""
 
     table: Block
-    mark: Mark
+    mark: CursorUpdate
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,15 +83,15 @@ class BatchOptions:
                 f"prefetch_batches={self.prefetch_batches} is negative: give 0 for no prefetching, or the number of batches"
             )
 
-    def windows(self, execution_seed: int) -> Windows | None:
+    def windows(self, execution_seed: int) -> ShuffleWindows | None:
         """The windows of the local shuffle; None without one."""
         seed = execution_seed if self.local_shuffle_seed is None else self.local_shuffle_seed
-        return windows_for(
+        return shuffle_windows(
             buffer_rows=self.local_shuffle_buffer_size, batch_size=self.batch_size, seed=seed
         )
 
 
-def cut_batches(pieces: Iterator[Piece], cursor: Cursor, options: BatchOptions) -> Iterator[Cut]:
+def split_into_batches(pieces: Iterator[RankRows], cursor: Cursor, options: BatchOptions) -> Iterator[CutBatch]:
     """The batches of a rank from `cursor` on. `pieces` begin with own row `cursor.settled`."""
     if cursor.windows is not None:
         return _cut_shuffled(
@@ -101,8 +101,8 @@ def cut_batches(pieces: Iterator[Piece], cursor: Cursor, options: BatchOptions) 
 
 
 def _cut_in_order(
-    pieces: Iterator[Piece], cursor: Cursor, batch_size: int | None, drop_last: bool
-) -> Iterator[Cut]:
+    pieces: Iterator[RankRows], cursor: Cursor, batch_size: int | None, drop_last: bool
+) -> Iterator[CutBatch]:
     buffer = _Buffer(restart=cursor.restart, total=cursor.total)
     yielded = cursor.rows
     for piece in pieces:
@@ -111,20 +111,20 @@ def _cut_in_order(
         while buffer.rows >= size > 0:
             table = buffer.take(size)
             yielded += size
-            yield Cut(table, Mark(yielded, buffer.restart, buffer.total))
+            yield CutBatch(table, CursorUpdate(yielded, buffer.restart, buffer.total))
     _check_end(buffer.total)
     if buffer.rows and not drop_last:
         yielded += buffer.rows
-        yield Cut(buffer.take(buffer.rows), Mark(yielded, buffer.restart, buffer.total))
+        yield CutBatch(buffer.take(buffer.rows), CursorUpdate(yielded, buffer.restart, buffer.total))
 
 
 def _cut_shuffled(
-    pieces: Iterator[Piece], cursor: Cursor, windows: Windows, batch_size: int, drop_last: bool
-) -> Iterator[Cut]:
+    pieces: Iterator[RankRows], cursor: Cursor, windows: ShuffleWindows, batch_size: int, drop_last: bool
+) -> Iterator[CutBatch]:
     buffer = _Buffer(restart=cursor.restart, total=cursor.total)
     yielded = cursor.rows
 
-    def cut_window(rows: int) -> Iterator[Cut]:
+    def cut_window(rows: int) -> Iterator[CutBatch]:
         """The batches of the next window that the program has not got."""
         nonlocal yielded
         begun, restart = yielded % windows.rows, buffer.restart
@@ -139,7 +139,7 @@ def _cut_shuffled(
                     return
                 yielded += batch.num_rows
                 over = part_start + start + batch.num_rows == rows
-                yield Cut(batch, Mark(yielded, buffer.restart if over else restart, buffer.total))
+                yield CutBatch(batch, CursorUpdate(yielded, buffer.restart if over else restart, buffer.total))
 
     for piece in pieces:
         buffer.add(piece)
@@ -169,12 +169,12 @@ class _Buffer:
     one that was.
     """
     total: int | None
-    """The last `Piece.total` that was not None."""
+    """The last `RankRows.total` that was not None."""
     rows: int = 0
-    _pieces: deque[Piece] = field(default_factory=deque)
+    _pieces: deque[RankRows] = field(default_factory=deque)
     _taken: int = 0  # rows of the first piece that are in batches already
 
-    def add(self, piece: Piece) -> None:
+    def add(self, piece: RankRows) -> None:
         self.total = self.total if piece.total is None else piece.total
         if not piece.table.num_rows:
             return
@@ -212,7 +212,7 @@ class Pass:
 
     cursor: Cursor
     """Where it begins."""
-    pieces: Iterator[Piece]
+    pieces: Iterator[RankRows]
     """Its own rows from `cursor.settled` on."""
     cancel: Callable[[], None]
     """Called once when the loop is over, finished or left, from the loop's thread: what feeds
@@ -221,7 +221,7 @@ class Pass:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Batches(Generic[Ready, T]):
+class BatchIterable(Generic[Ready, T]):
     """What `iter_batches` returns: each `iter()` is a pass of its own, and leaving the loop ends
     the pass.
     """
@@ -234,16 +234,16 @@ class Batches(Generic[Ready, T]):
     """Makes a batch of rows, on the prefetching thread."""
     receive: Callable[[Ready], T]
     """Hands a batch to the program, on its own thread."""
-    progress: Progress
+    progress: CursorTracker
     """Told what the program got, before it gets it."""
 
     def __iter__(self) -> Generator[T, None, None]:
         try:
             current = self.begin()
-            last = Mark(current.cursor.rows, current.cursor.restart, current.cursor.total)
+            last = CursorUpdate(current.cursor.rows, current.cursor.restart, current.cursor.total)
             made = (
                 _Made(self.convert(cut.table), cut.mark)
-                for cut in cut_batches(current.pieces, current.cursor, self.options)
+                for cut in split_into_batches(current.pieces, current.cursor, self.options)
             )
             ahead = Prefetcher(
                 made,
@@ -264,11 +264,11 @@ class Batches(Generic[Ready, T]):
 
 class _Made(NamedTuple):
     batch: Any
-    mark: Mark
+    mark: CursorUpdate
 
 
 @dataclass(frozen=True, kw_only=True)
-class Rows:
+class RowIterable:
     """What `iter_rows` returns: each `iter()` is a pass of its own. The cursor counts single
     rows.
     """
@@ -277,7 +277,7 @@ class Rows:
     """Begins a pass."""
     prefetch_batches: int = 1
     """Pieces that are fetched ahead on a thread."""
-    progress: Progress
+    progress: CursorTracker
     """Told what the program got, before it gets it."""
 
     def __iter__(self) -> Generator[dict[str, Any], None, None]:
@@ -295,10 +295,10 @@ class Rows:
                     restart, total = piece.restart, total if piece.total is None else piece.total
                     for row in blocks.rows(piece.table):
                         rows += 1
-                        self.progress.advance(Mark(rows, restart, total))
+                        self.progress.advance(CursorUpdate(rows, restart, total))
                         yield row
                 _check_end(total)
-                self.progress.end(Mark(rows, restart, total))
+                self.progress.end(CursorUpdate(rows, restart, total))
         except (Exception, KeyboardInterrupt) as error:
             shorten(error)
             raise

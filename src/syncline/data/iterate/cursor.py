@@ -24,8 +24,8 @@ from syncline.data.iterate.position import (
     restart_from_list,
     restart_to_list,
 )
-from syncline.data.iterate.prefetch import Meter
-from syncline.data.iterate.sharding import Rounds, Windows, equal_mode
+from syncline.data.iterate.prefetch import WaitMeter
+from syncline.data.iterate.sharding import Rounds, ShuffleWindows, equal_mode
 
 VERSION = 1
 
@@ -36,7 +36,7 @@ class CursorError(ValueError):
     """
 
 
-class Mark(NamedTuple):
+class CursorUpdate(NamedTuple):
     """How far a rank is after a batch."""
 
     rows: int
@@ -63,7 +63,7 @@ class Cursor:
     """How the rows are dealt."""
     rank: int
     """Whose cursor this is."""
-    windows: Windows | None = None
+    windows: ShuffleWindows | None = None
     """The local shuffle."""
     rows: int = 0
     """Own rows that the program got."""
@@ -83,7 +83,7 @@ class Cursor:
         """
         return self.windows.settled(self.rows) if self.windows else self.rows
 
-    def advanced(self, mark: Mark, *, ended: bool = False) -> Cursor:
+    def advanced(self, mark: CursorUpdate, *, ended: bool = False) -> Cursor:
         """The cursor after a batch."""
         return dataclasses.replace(
             self, rows=mark.rows, restart=mark.restart, total=mark.total, ended=ended
@@ -146,7 +146,7 @@ class Cursor:
             rank=int(state["rank"]),
             windows=None
             if window is None
-            else Windows(rows=int(window["rows"]), seed=int(window["seed"])),
+            else ShuffleWindows(rows=int(window["rows"]), seed=int(window["seed"])),
             rows=int(state["rows"]),
             restart=restart_from_list(state["restart"]),
             total=None if state["total"] is None else int(state["total"]),
@@ -168,7 +168,7 @@ class Cursor:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Beginning:
+class PassStart:
     """Where a pass begins."""
 
     epoch: int
@@ -182,13 +182,13 @@ class Beginning:
     rows: tuple[int, ...]
     """Own rows that each rank got before."""
     settled: tuple[int, ...]
-    """Own rows that each rank does not need again: `Dealer.skip`."""
+    """Own rows that each rank does not need again: `Sharder.skip`."""
     restart: Restart
     """Where the pipeline starts."""
     total: int | None = None
     """Rows of the dealt sequence, where a pass before this one got to its last round."""
 
-    def cursor(self, *, plan: str, rank: int, windows: Windows | None) -> Cursor:
+    def cursor(self, *, plan: str, rank: int, windows: ShuffleWindows | None) -> Cursor:
         """The cursor with which a rank begins."""
         return Cursor(
             plan=plan,
@@ -204,10 +204,10 @@ class Beginning:
         )
 
 
-def first_beginning(*, epoch: int, seed: int, rounds: Rounds) -> Beginning:
+def epoch_start(*, epoch: int, seed: int, rounds: Rounds) -> PassStart:
     """The beginning of an epoch."""
     none = (0,) * rounds.world_size
-    return Beginning(
+    return PassStart(
         epoch=epoch,
         seed=seed,
         position=Position(),
@@ -219,8 +219,8 @@ def first_beginning(*, epoch: int, seed: int, rounds: Rounds) -> Beginning:
 
 
 def continue_from(
-    cursors: Sequence[Cursor], *, rounds: Rounds, windows: Sequence[Windows | None]
-) -> Beginning:
+    cursors: Sequence[Cursor], *, rounds: Rounds, windows: Sequence[ShuffleWindows | None]
+) -> PassStart:
     """Where a pass begins that continues the pass of `cursors` (of all ranks, in any order).
 
     With the rounds and the windows (one entry per rank) of the cursors every rank continues its own
@@ -230,12 +230,12 @@ def continue_from(
     cursors = _of_one_pass(cursors)
     first = cursors[0]
     if all(cursor.ended for cursor in cursors):
-        return first_beginning(epoch=first.epoch + 1, seed=first.seed, rounds=rounds)
+        return epoch_start(epoch=first.epoch + 1, seed=first.seed, rounds=rounds)
     if rounds != first.rounds or list(windows) != [cursor.windows for cursor in cursors]:
         position = merge(cursors)
-        begin = first_beginning(epoch=first.epoch, seed=first.seed, rounds=rounds)
+        begin = epoch_start(epoch=first.epoch, seed=first.seed, rounds=rounds)
         return dataclasses.replace(begin, position=position, restart=position.restart)
-    return Beginning(
+    return PassStart(
         epoch=first.epoch,
         seed=first.seed,
         position=first.start,
@@ -330,18 +330,18 @@ def _short(value: Any) -> str:
     return text if len(text) <= 80 else text[:77] + "..."
 
 
-class Progress:
+class CursorTracker:
     """The cursor of the pass that is going on: moved by the loop, read by `state_dict`. One thread
     moves, any thread reads.
     """
 
     def __init__(self) -> None:
-        self._state: tuple[Cursor, Mark | None, bool] | None = None
+        self._state: tuple[Cursor, CursorUpdate | None, bool] | None = None
         self.in_pass = False
         """Whether the program is in a loop."""
         self.passes = 0
         """Passes that have begun."""
-        self.meter = Meter()
+        self.meter = WaitMeter()
         """What the input of all passes cost the program."""
 
     def begin(self, cursor: Cursor) -> None:
@@ -350,12 +350,12 @@ class Progress:
         self.in_pass = True
         self.passes += 1
 
-    def advance(self, mark: Mark) -> None:
+    def advance(self, mark: CursorUpdate) -> None:
         """The program got a batch."""
         assert self._state is not None, "a pass begins before it advances"
         self._state = (self._state[0], mark, False)
 
-    def end(self, mark: Mark) -> None:
+    def end(self, mark: CursorUpdate) -> None:
         """The program got all that there is."""
         assert self._state is not None, "a pass begins before it ends"
         self._state = (self._state[0], mark, True)

@@ -12,9 +12,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
+
+RestartPoint: TypeAlias = Any
+"""JSON value that only the executor interprets; None stands for the first row."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,7 +28,7 @@ class Restart:
 
     index: int = 0
     """Global index of the first row that it produces."""
-    point: Any = None
+    point: RestartPoint = None
     """What the executor needs to start there, as JSON would hold it; None for the very
     beginning.
     """
@@ -133,10 +136,12 @@ def position_after(
     """Where the sequence stands after some of the remaining rows of `start` were consumed.
 
     Args:
-        start: The position that the rows are numbered from. contiguous: So many of the remaining
-        rows are consumed from the first one on. scattered: Numbers int64 `(n,)` of more remaining
-        rows that are consumed, in any order, repeats allowed. restarts: Points to start again from;
-        the last one that leaves out no row is chosen, that of `start` if there is none.
+        start: The position that the rows are numbered from.
+        contiguous: So many of the remaining rows are consumed from the first one on.
+        scattered: Numbers int64 `(n,)` of more remaining rows that are consumed, in any order,
+            repeats allowed.
+        restarts: Points to start again from; the last one that leaves out no row is chosen, that of
+            `start` if there is none.
     """
     prefix = start.global_index(contiguous - 1) + 1 if contiguous else start.prefix
     indices = start.global_indices(np.unique(scattered))

@@ -32,7 +32,7 @@ class PrefetchStatistics:
 
 
 @dataclass(kw_only=True)
-class Meter:
+class WaitMeter:
     """What a program's input costs it, summed up over the prefetchers that share it."""
 
     items: int = 0
@@ -64,10 +64,12 @@ class Prefetcher(Iterator[T]):
     thread at once and a generator as source is closed on its own thread.
 
     Args:
-        source: Used by the thread alone. depth: Items that may be ready; 0 makes each when it is
-        asked for, without a thread. cancel: Called once, by `close` or at the end, on the program's
-        thread; makes a source that waits for something stop waiting. clock: Seconds. meter: Counts
-        the items and the waiting; prefetchers that share one are counted together.
+        source: Used by the thread alone.
+        depth: Items that may be ready; 0 makes each when it is asked for, without a thread.
+        cancel: Called once, by `close` or at the end, on the program's thread; makes a source that
+            waits for something stop waiting.
+        clock: Seconds.
+        meter: Counts the items and the waiting; prefetchers that share one are counted together.
     """
 
     def __init__(
@@ -77,12 +79,12 @@ class Prefetcher(Iterator[T]):
         depth: int,
         cancel: Callable[[], None] = lambda: None,
         clock: Callable[[], float] = time.perf_counter,
-        meter: Meter | None = None,
+        meter: WaitMeter | None = None,
     ) -> None:
         self._channel = _Channel(source=source, depth=depth)
         self._cancel: Callable[[], None] | None = cancel
         self._clock = clock
-        self._meter = Meter() if meter is None else meter
+        self._meter = WaitMeter() if meter is None else meter
         self._thread: threading.Thread | None = None
 
     def __next__(self) -> T:

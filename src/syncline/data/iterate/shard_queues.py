@@ -12,9 +12,9 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Any
 
-from syncline.data.iterate.cursor import Beginning
+from syncline.data.iterate.cursor import PassStart
 from syncline.data.iterate.position import Restart
-from syncline.data.iterate.sharding import Deal, Dealer
+from syncline.data.iterate.sharding import Sharder, ShardRange
 from syncline.data.iterate.split_rendezvous import Fetched, Share
 
 # What is ready for one rank before the next block is asked for; the executor has more of them
@@ -26,7 +26,7 @@ _FETCH_SHARES = 256
 
 
 @dataclass(kw_only=True)
-class _Held:
+class _QueuedBlock:
     """A block that rows are still needed of."""
 
     value: Any
@@ -36,17 +36,17 @@ class _Held:
 
 
 @dataclass(kw_only=True)
-class _Hand:
+class _ShardQueue:
     """What one rank has not fetched."""
 
-    deals: deque[tuple[Deal, int | None]] = field(default_factory=deque)
+    shards: deque[tuple[ShardRange, int | None]] = field(default_factory=deque)
     size_bytes: float = 0.0
-    starving_since: float | None = None
+    empty_since: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
-class HandsStatistics:
-    """What `Hands` holds."""
+class ShardQueueStatistics:
+    """What `ShardQueues` holds."""
 
     blocks: int
     held_bytes: int
@@ -56,7 +56,7 @@ class HandsStatistics:
     padded_rows: int
 
 
-class Hands:
+class ShardQueues:
     """The hands of all ranks.
 
     Args:
@@ -65,113 +65,113 @@ class Hands:
         reading must not stop the others for ever.
     """
 
-    def __init__(self, beginning: Beginning, *, limit_bytes: int, patience_s: float) -> None:
-        self._dealer = Dealer(
-            rounds=beginning.rounds, position=beginning.position, skip=beginning.settled
+    def __init__(self, pass_start: PassStart, *, limit_bytes: int, patience_s: float) -> None:
+        self._sharder = Sharder(
+            rounds=pass_start.rounds, position=pass_start.position, skip=pass_start.settled
         )
-        self._hands: list[_Hand | None] = [_Hand() for _ in beginning.rounds.chunks]
-        self._blocks: dict[int, _Held] = {}
+        self._queues: list[_ShardQueue | None] = [_ShardQueue() for _ in pass_start.rounds.chunks]
+        self._blocks: dict[int, _QueuedBlock] = {}
         self._added = 0
         self._ended = False
         self._limit_bytes = limit_bytes
         self._patience_s = patience_s
-        self._total = beginning.total
+        self._total = pass_start.total
         self.held_bytes = 0
         """Bytes of the blocks that are held."""
 
     @property
     def present(self) -> list[int]:
         """The ranks that have not left."""
-        return [rank for rank, hand in enumerate(self._hands) if hand is not None]
+        return [rank for rank, queue in enumerate(self._queues) if queue is not None]
 
     def add(self, value: Any, *, rows: int, size_bytes: int, restart: Restart) -> None:
         """Deal the next block of the sequence."""
         number = self._added
         self._added += 1
-        self._blocks[number] = _Held(value=value, rows=rows, size_bytes=size_bytes)
+        self._blocks[number] = _QueuedBlock(value=value, rows=rows, size_bytes=size_bytes)
         self.held_bytes += size_bytes
-        self._deal(self._dealer.add(number, rows, restart), None)
+        self._shard(self._sharder.add(number, rows, restart), None)
 
     def end(self) -> None:
         """The sequence has ended."""
-        deals = self._dealer.end()
-        self._ended, self._total = True, self._dealer.total
-        self._deal(deals, self._total)
+        shards = self._sharder.end()
+        self._ended, self._total = True, self._sharder.total
+        self._shard(shards, self._total)
 
     def fetch(self, rank: int, now: float) -> Fetched | None:
         """What a rank gets next; None where there is nothing yet. The end comes alone, after all
         rows.
         """
-        hand = self._hands[rank]
-        assert hand is not None, f"rank {rank} has left"
+        queue = self._queues[rank]
+        assert queue is not None, f"rank {rank} has left"
         shares: list[Share] = []
         size_bytes, last = 0, None
-        while hand.deals and len(shares) < _FETCH_SHARES:
-            deal, total = hand.deals[0]
-            held = self._blocks[deal.block]  # type: ignore[index]
-            if deal.block != last:
-                size_bytes, last = size_bytes + held.size_bytes, deal.block
+        while queue.shards and len(shares) < _FETCH_SHARES:
+            shard, total = queue.shards[0]
+            held = self._blocks[shard.block]  # type: ignore[index]
+            if shard.block != last:
+                size_bytes, last = size_bytes + held.size_bytes, shard.block
                 if shares and size_bytes > _FETCH_BYTES:
                     break
-            hand.deals.popleft()
-            hand.size_bytes -= _part_bytes(held, deal)
-            shares.append(Share(held.value, deal.start, deal.stop, deal.restart, total))
-            self._release(deal)
+            queue.shards.popleft()
+            queue.size_bytes -= _part_bytes(held, shard)
+            shares.append(Share(held.value, shard.start, shard.stop, shard.restart, total))
+            self._release(shard)
         if shares:
-            hand.starving_since = None
+            queue.empty_since = None
             return Fetched(shares=tuple(shares))
         if self._ended:
             return Fetched(
-                ended=True, total=self._total, dropped_rows=self._dealer.statistics().dropped_rows
+                ended=True, total=self._total, dropped_rows=self._sharder.statistics().dropped_rows
             )
-        hand.starving_since = now if hand.starving_since is None else hand.starving_since
+        queue.empty_since = now if queue.empty_since is None else queue.empty_since
         return None
 
     def leave(self, rank: int) -> None:
         """A rank wants nothing more."""
-        hand, self._hands[rank] = self._hands[rank], None
-        for deal, _ in hand.deals if hand else ():
-            self._release(deal)
+        queue, self._queues[rank] = self._queues[rank], None
+        for shard, _ in queue.shards if queue else ():
+            self._release(shard)
 
     def wants(self, now: float) -> bool:
         """Whether the next block should be added now."""
-        hands = [hand for hand in self._hands if hand is not None]
-        if not any(hand.size_bytes < _READY_BYTES for hand in hands):
+        queues = [queue for queue in self._queues if queue is not None]
+        if not any(queue.size_bytes < _READY_BYTES for queue in queues):
             return False
         if self.held_bytes < self._limit_bytes:
             return True
-        starving = [
-            hand.starving_since
-            for hand in hands
-            if not hand.deals and hand.starving_since is not None
+        empty = [
+            queue.empty_since
+            for queue in queues
+            if not queue.shards and queue.empty_since is not None
         ]
         # Where nobody has rows, it is a round that is larger than the limit: it can only be dealt
         # when it is complete.
-        return bool(starving) and (
-            not any(hand.deals for hand in hands) or now - min(starving) > self._patience_s
+        return bool(empty) and (
+            not any(queue.shards for queue in queues) or now - min(empty) > self._patience_s
         )
 
-    def statistics(self) -> HandsStatistics:
+    def statistics(self) -> ShardQueueStatistics:
         """What is held now."""
-        dealt = self._dealer.statistics()
-        return HandsStatistics(
+        dealt = self._sharder.statistics()
+        return ShardQueueStatistics(
             blocks=len(self._blocks),
             held_bytes=self.held_bytes,
-            waiting_shares=tuple(0 if hand is None else len(hand.deals) for hand in self._hands),
+            waiting_shares=tuple(0 if queue is None else len(queue.shards) for queue in self._queues),
             dropped_rows=dealt.dropped_rows,
             padded_rows=dealt.padded_rows,
         )
 
-    def _deal(self, deals: list[Deal], total: int | None) -> None:
-        for deal in deals:
-            hand = self._hands[deal.rank]
-            if hand is not None:
-                held = self._blocks[deal.block]  # type: ignore[index]
+    def _shard(self, shards: list[ShardRange], total: int | None) -> None:
+        for shard in shards:
+            queue = self._queues[shard.rank]
+            if queue is not None:
+                held = self._blocks[shard.block]  # type: ignore[index]
                 held.uses += 1
-                hand.deals.append((deal, total))
-                hand.size_bytes += _part_bytes(held, deal)
-                hand.starving_since = None
-        needed = self._dealer.held
+                queue.shards.append((shard, total))
+                queue.size_bytes += _part_bytes(held, shard)
+                queue.empty_since = None
+        needed = self._sharder.held
         for number in [
             number
             for number, held in self._blocks.items()
@@ -179,15 +179,15 @@ class Hands:
         ]:
             self._drop(number)
 
-    def _release(self, deal: Deal) -> None:
-        held = self._blocks[deal.block]  # type: ignore[index]
+    def _release(self, shard: ShardRange) -> None:
+        held = self._blocks[shard.block]  # type: ignore[index]
         held.uses -= 1
-        if not held.uses and deal.block not in self._dealer.held:
-            self._drop(deal.block)  # type: ignore[arg-type]
+        if not held.uses and shard.block not in self._sharder.held:
+            self._drop(shard.block)  # type: ignore[arg-type]
 
     def _drop(self, number: int) -> None:
         self.held_bytes -= self._blocks.pop(number).size_bytes
 
 
-def _part_bytes(held: _Held, deal: Deal) -> float:
-    return held.size_bytes * (deal.stop - deal.start) / max(held.rows, 1)
+def _part_bytes(held: _QueuedBlock, shard: ShardRange) -> float:
+    return held.size_bytes * (shard.stop - shard.start) / max(held.rows, 1)

@@ -3,7 +3,7 @@
 Each round takes `chunks[0]` contiguous rows for rank 0, then `chunks[1]` for rank 1, and so on.
 With chunks of a batch each, the ranks together have consumed a prefix of the sequence whenever they
 have taken equally many batches, whatever the world size. What the last, partial round becomes is
-the choice `equal`. `Rounds` is the arithmetic, `Dealer` applies it to blocks as they come. Not
+the choice `equal`. `Rounds` is the arithmetic, `Sharder` applies it to blocks as they come. Not
 covered: moving the rows anywhere.
 """
 
@@ -118,7 +118,7 @@ class Rounds:
         return rank, turn * self.lengths[rank] + done, self.lengths[rank] - done
 
 
-class Deal(NamedTuple):
+class ShardRange(NamedTuple):
     """Rows `start` to `stop` of a block for a rank."""
 
     rank: int
@@ -130,8 +130,8 @@ class Deal(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class DealingStatistics:
-    """What a `Dealer` has done."""
+class ShardingStatistics:
+    """What a `Sharder` has done."""
 
     rows: tuple[int, ...]
     """Rows dealt to each rank, repeats included."""
@@ -155,7 +155,7 @@ class _Run:
 
 
 @dataclass(kw_only=True)
-class Dealer:
+class Sharder:
     """Deals blocks to ranks as they come: an object without threads or I/O.
 
     Blocks come in the order of the sequence, without gaps, from `position.restart` or any later
@@ -175,14 +175,14 @@ class Dealer:
     _next: int | None = field(default=None, init=False)
     _row: int = field(default=0, init=False)
     _round: list[_Run] = field(default_factory=list, init=False)
-    _dealt: list[int] = field(init=False)
+    _sharded: list[int] = field(init=False)
     _dropped: int = field(default=0, init=False)
     _padded: int = field(default=0, init=False)
 
     def __post_init__(self) -> None:
-        self._dealt = [0] * self.rounds.world_size
+        self._sharded = [0] * self.rounds.world_size
 
-    def add(self, block: Hashable, rows: int, restart: Restart) -> list[Deal]:
+    def add(self, block: Hashable, rows: int, restart: Restart) -> list[ShardRange]:
         """Deal the next block: `rows` rows, of which the first has the global index
         `restart.index`.
 
@@ -196,14 +196,14 @@ class Dealer:
                 f"block {block!r} begins at row {restart.index}, but the one before ended at row {self._next}"
             )
         self._next = restart.index + rows
-        deals: list[Deal] = []
+        shards: list[ShardRange] = []
         for start, stop in self.position.remaining_ranges(restart.index, self._next):
-            deals.extend(
+            shards.extend(
                 self._add_range(block, start - restart.index, stop - restart.index, restart)
             )
-        return deals
+        return shards
 
-    def end(self) -> list[Deal]:
+    def end(self) -> list[ShardRange]:
         """The sequence has ended: deal what was held back. `total` is known from now on."""
         self.total = self._row
         held, self._round = self._round, []
@@ -213,9 +213,9 @@ class Dealer:
         shares = sum(self.rounds.tail_share(rank, tail) for rank in range(self.rounds.world_size))
         self._dropped, self._padded = max(tail - shares, 0), max(shares - tail, 0)
         return [
-            deal
+            shard
             for rank in range(self.rounds.world_size)
-            for deal in self._deal_tail(held, rank, tail)
+            for shard in self._shard_tail(held, rank, tail)
         ]
 
     @property
@@ -223,11 +223,11 @@ class Dealer:
         """Blocks that a later call may still deal from."""
         return {run.block for run in self._round}
 
-    def statistics(self) -> DealingStatistics:
+    def statistics(self) -> ShardingStatistics:
         """What was dealt so far."""
         held = sum(run.rows for run in self._round)
-        return DealingStatistics(
-            rows=tuple(self._dealt),
+        return ShardingStatistics(
+            rows=tuple(self._sharded),
             held_rows=held,
             dropped_rows=self._dropped,
             padded_rows=self._padded,
@@ -242,9 +242,9 @@ class Dealer:
 
     def _add_range(
         self, block: Hashable, start: int, stop: int, restart: Restart
-    ) -> Iterator[Deal]:
+    ) -> Iterator[ShardRange]:
         if not self.rounds.holds_back:
-            yield from self._deal_in_chunks(
+            yield from self._shard_in_chunks(
                 _Run(row=self._row, block=block, start=start, rows=stop - start, restart=restart)
             )
             self._row += stop - start
@@ -259,17 +259,17 @@ class Dealer:
             if self._row % self.rounds.size == 0:
                 full, self._round = self._round, []
                 for run in full:
-                    yield from self._deal_in_chunks(run, full[0].restart)
+                    yield from self._shard_in_chunks(run, full[0].restart)
 
-    def _deal_in_chunks(self, run: _Run, round_restart: Restart | None = None) -> Iterator[Deal]:
+    def _shard_in_chunks(self, run: _Run, round_restart: Restart | None = None) -> Iterator[ShardRange]:
         done = 0
         while done < run.rows:
             rank, own, left = self.rounds.owner(run.row + done)
             rows = min(left, run.rows - done)
-            yield from self._deal(run, rank, own, run.start + done, rows, round_restart)
+            yield from self._shard(run, rank, own, run.start + done, rows, round_restart)
             done += rows
 
-    def _deal_tail(self, held: list[_Run], rank: int, tail: int) -> Iterator[Deal]:
+    def _shard_tail(self, held: list[_Run], rank: int, tail: int) -> Iterator[ShardRange]:
         """What a rank gets of the last round: its share of the rows, which begin again from the
         first after the last.
         """
@@ -282,7 +282,7 @@ class Dealer:
                 at = first - run.row - lap  # what turns a number in the round into one in the run
                 start, stop = max(begin + at, 0), min(end + at, run.rows)
                 if start < stop:
-                    yield from self._deal(
+                    yield from self._shard(
                         run,
                         rank,
                         own + start - at - begin,
@@ -291,25 +291,25 @@ class Dealer:
                         held[0].restart,
                     )
 
-    def _deal(
+    def _shard(
         self, run: _Run, rank: int, own: int, start: int, rows: int, round_restart: Restart | None
-    ) -> Iterator[Deal]:
+    ) -> Iterator[ShardRange]:
         stop = start + rows
         if self.skip:
             start += min(max(self.skip[rank] - own, 0), rows)
         if start < stop:
-            self._dealt[rank] += stop - start
+            self._sharded[rank] += stop - start
             # Padding needs the round's first rows again, so a restart within a round must not begin
             # after them.
             pads = round_restart is not None and self.rounds.equal == "pad"
-            yield Deal(rank, run.block, start, stop, (pads and round_restart) or run.restart)
+            yield ShardRange(rank, run.block, start, stop, (pads and round_restart) or run.restart)
 
 
 _SEED_BITS = 2**64 - 1
 
 
 @dataclass(frozen=True, kw_only=True)
-class Windows:
+class ShuffleWindows:
     """How a rank shuffles its rows."""
 
     rows: int
@@ -343,11 +343,11 @@ class Windows:
         return {"rows": self.rows, "seed": self.seed}
 
 
-def windows_for(*, buffer_rows: int | None, batch_size: int | None, seed: int) -> Windows | None:
+def shuffle_windows(*, buffer_rows: int | None, batch_size: int | None, seed: int) -> ShuffleWindows | None:
     """Windows of at least `buffer_rows` rows, rounded up to whole batches; None without a local
     shuffle.
     """
     if buffer_rows is None:
         return None
     whole = batch_size or 1
-    return Windows(rows=-(-buffer_rows // whole) * whole, seed=seed)
+    return ShuffleWindows(rows=-(-buffer_rows // whole) * whole, seed=seed)

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import psutil
 
 from syncline.data.iterate.batching import BatchOptions
-from syncline.data.iterate.cursor import Beginning, Cursor
+from syncline.data.iterate.cursor import Cursor, PassStart
 from syncline.data.iterate.position import Restart
 
 
@@ -48,8 +48,8 @@ class Join:
 class Joined:
     """All ranks have come: the pass begins."""
 
-    beginning: Beginning
-    needs_beats: bool
+    pass_start: PassStart
+    needs_heartbeats: bool
     """The coordinator cannot see this rank's process, so the rank has to say that it lives."""
 
 
@@ -79,7 +79,7 @@ class Fetched:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Refused:
+class Rejected:
     """The pass has failed."""
 
     error: bytes
@@ -102,7 +102,7 @@ class Process:
     """When it started, in seconds since 1970: ids are used again."""
 
     @property
-    def is_near(self) -> bool:
+    def is_local(self) -> bool:
         """Whether it can be seen from here."""
         return self.place == _place()
 
@@ -134,7 +134,7 @@ def _place() -> str:
 
 
 @dataclass(kw_only=True)
-class _Seat:
+class _RankState:
     """What is known of one rank."""
 
     join: Join | None = None
@@ -142,12 +142,12 @@ class _Seat:
     waiting_since: float = 0.0
     process: Process | None = None
     """The last that was seen."""
-    last_sign: float | None = None
+    last_seen: float | None = None
     """When the rank last asked for something, or left."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Absent:
+class AbsentRank:
     """A rank that others wait for."""
 
     rank: int
@@ -160,63 +160,63 @@ class Absent:
         return f"rank {self.rank} ({'has never begun a pass' if self.process is None else f'pid {self.process.pid}'})"
 
 
-class Meeting:
+class Rendezvous:
     """The ranks of a split between two passes."""
 
     def __init__(self, world_size: int) -> None:
-        self._seats = [_Seat() for _ in range(world_size)]
+        self._ranks = [_RankState() for _ in range(world_size)]
 
     def arrive(self, join: Join, now: float) -> None:
         """A rank wants to begin; a second time with the same token changes nothing."""
-        seat = self._seats[join.rank]
-        if seat.join is None or seat.join.token != join.token:
-            seat.join, seat.waiting_since = join, now
-        seat.process, seat.last_sign = join.process, now
+        state = self._ranks[join.rank]
+        if state.join is None or state.join.token != join.token:
+            state.join, state.waiting_since = join, now
+        state.process, state.last_seen = join.process, now
 
-    def sign(self, rank: int, now: float) -> None:
+    def mark_seen(self, rank: int, now: float) -> None:
         """A rank in a pass has asked for rows, or has left."""
-        self._seats[rank].last_sign = now
+        self._ranks[rank].last_seen = now
 
     def silent_s(self, rank: int, now: float) -> float:
         """Seconds since a rank's last sign of life."""
-        last = self._seats[rank].last_sign
+        last = self._ranks[rank].last_seen
         return 0.0 if last is None else now - last
 
-    def absent(self, now: float) -> list[Absent]:
+    def absent(self, now: float) -> list[AbsentRank]:
         """The ranks that others wait for; none where nobody waits or all are there."""
-        since = [seat.waiting_since for seat in self._seats if seat.join is not None]
+        since = [state.waiting_since for state in self._ranks if state.join is not None]
         if not since:
             return []
         begun = min(since)
         return [
-            Absent(
+            AbsentRank(
                 rank=rank,
-                process=seat.process,
-                silent_s=now - max(begun, begun if seat.last_sign is None else seat.last_sign),
+                process=state.process,
+                silent_s=now - max(begun, begun if state.last_seen is None else state.last_seen),
             )
-            for rank, seat in enumerate(self._seats)
-            if seat.join is None
+            for rank, state in enumerate(self._ranks)
+            if state.join is None
         ]
 
     def complete(self) -> list[Join] | None:
         """All joins, by rank, once everybody is there: then the seats are free for the next
         meeting.
         """
-        joins = [seat.join for seat in self._seats if seat.join is not None]
-        if len(joins) < len(self._seats):
+        joins = [state.join for state in self._ranks if state.join is not None]
+        if len(joins) < len(self._ranks):
             return None
-        self.dissolve()
+        self.clear()
         return joins
 
-    def withdraw(self, token: str) -> None:
+    def cancel(self, token: str) -> None:
         """The join with this token waits no more."""
-        for seat in self._seats:
-            if seat.join is not None and seat.join.token == token:
-                seat.join = None
+        for state in self._ranks:
+            if state.join is not None and state.join.token == token:
+                state.join = None
 
-    def dissolve(self) -> list[str]:
+    def clear(self) -> list[str]:
         """Nobody waits any more; the tokens of those who did."""
-        tokens = [seat.join.token for seat in self._seats if seat.join is not None]
-        for seat in self._seats:
-            seat.join = None
+        tokens = [state.join.token for state in self._ranks if state.join is not None]
+        for state in self._ranks:
+            state.join = None
         return tokens

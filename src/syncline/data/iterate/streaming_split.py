@@ -16,18 +16,18 @@ from syncline.core import api
 from syncline.core.error_frames import unpack_error
 from syncline.data.columnar import block as blocks
 from syncline.data.context import DataContext
-from syncline.data.execute.worker_handles import here
-from syncline.data.iterate.batch_source import NO_ROWS, Feed
-from syncline.data.iterate.batching import BatchOptions, Pass, Piece
+from syncline.data.execute.worker_handles import same_node_options
+from syncline.data.iterate.batch_source import EMPTY_TABLE, BatchSource
+from syncline.data.iterate.batching import BatchOptions, Pass, RankRows
 from syncline.data.iterate.cursor import Cursor
 from syncline.data.iterate.sharding import equal_mode
-from syncline.data.iterate.split_coordinator import Coordinator, Limits
+from syncline.data.iterate.split_coordinator import SplitCoordinator, SplitTimeouts
 from syncline.data.iterate.split_rendezvous import (
     CoordinatorDiedError,
     Fetched,
     Join,
     Joined,
-    Refused,
+    Rejected,
     Share,
     this_process,
 )
@@ -50,19 +50,20 @@ def streaming_split(
     *,
     equal: bool | str = False,
     locality_hints: Sequence[Any] | None = None,
-    keep: Keep,
-    limits: Limits | None = None,
+    make_dataset: MakeDataset,
+    limits: SplitTimeouts | None = None,
 ) -> list[DataIterator]:
     """Iterators over `n` parts of a dataset, for `n` consumers at the same time, in any processes.
 
     Args:
-        dataset: What is read, once per pass for all consumers together. n: Number of consumers.
+        dataset: What is read, once per pass for all consumers together.
+        n: Number of consumers.
         equal: The last rows, too few for a batch of every consumer: False gives them to the first
-        ones, True or "drop" gives equally
-            many to each and drops the rest, "pad" repeats some of them so that each gets equally
-            many.
+            ones, True or "drop" gives equally many to each and drops the rest, "pad" repeats some
+            of them so that each gets equally many.
         locality_hints: Nodes of the consumers; accepted, since blocks are shared through the object
-        store. keep: Makes a dataset of blocks. limits: Time limits, for tests.
+            store. keep: Makes a dataset of blocks.
+        limits: Time limits, for tests.
 
     ValueError and TypeError for impossible arguments. A loop begins when all consumers have begun
     theirs, and raises a `SplitError` where one of them cannot come or has died.
@@ -78,30 +79,30 @@ def streaming_split(
             f"locality_hints has {len(locality_hints)} entries for {n} consumers: give one for each"
         )
     mode, plan = equal_mode(equal), signature(dataset._node)
-    link = _coordinator(dataset, n, mode, limits or Limits())
+    client = _coordinator(dataset, n, mode, limits or SplitTimeouts())
     return [
         DataIterator(
-            SplitFeed(
-                link=link,
+            SplitSource(
+                client=client,
                 rank=rank,
                 world_size=n,
                 signature=plan,
                 data_context=dataset.context,
-                keep=keep,
+                make_dataset=make_dataset,
             )
         )
         for rank in range(n)
     ]
 
 
-def _coordinator(dataset: Dataset, n: int, *options: Any) -> Link:
+def _coordinator(dataset: Dataset, n: int, *options: Any) -> CoordinatorClient:
     if api.ensure_engine().is_local_mode:
-        return LocalLink(Coordinator(dataset, n, *options, in_process=True))
-    actor = api.remote(num_cpus=0, max_concurrency=_CALLS_PER_RANK * n + 2, **here())(Coordinator)
-    return ActorLink(actor.remote(dataset, n, *options))
+        return LocalClient(SplitCoordinator(dataset, n, *options, in_process=True))
+    actor = api.remote(num_cpus=0, max_concurrency=_CALLS_PER_RANK * n + 2, **same_node_options())(SplitCoordinator)
+    return ActorClient(actor.remote(dataset, n, *options))
 
 
-class Link(Protocol):
+class CoordinatorClient(Protocol):
     """Calls methods of a coordinator. Picklable; the coordinator lives as long as there is a link
     to it.
     """
@@ -119,7 +120,7 @@ class Link(Protocol):
         ...
 
 
-class ActorLink:
+class ActorClient:
     """The coordinator is an actor."""
 
     def __init__(self, actor: api.ActorHandle) -> None:
@@ -145,14 +146,14 @@ class ActorLink:
             self.submit(method, *args)
 
 
-class LocalLink:
+class LocalClient:
     """The coordinator is an object of this process; copies of the link, however they came about,
     lead to the same one.
     """
 
-    _coordinators: WeakValueDictionary[str, Coordinator] = WeakValueDictionary()
+    _coordinators: WeakValueDictionary[str, SplitCoordinator] = WeakValueDictionary()
 
-    def __init__(self, coordinator: Coordinator) -> None:
+    def __init__(self, coordinator: SplitCoordinator) -> None:
         self._key = secrets.token_hex(8)
         self._coordinator = coordinator
         self._coordinators[self._key] = coordinator
@@ -167,7 +168,7 @@ class LocalLink:
         self.call(method, *args)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return (_local_link, (self._key,))
+        return (_local_client, (self._key,))
 
 
 def _coordinator_died(error: ActorDiedError) -> BaseException:
@@ -181,32 +182,32 @@ def _coordinator_died(error: ActorDiedError) -> BaseException:
     )
 
 
-def _local_link(key: str) -> LocalLink:
-    link = LocalLink.__new__(LocalLink)
-    link._key, link._coordinator = key, LocalLink._coordinators[key]
-    return link
+def _local_client(key: str) -> LocalClient:
+    client = LocalClient.__new__(LocalClient)
+    client._key, client._coordinator = key, LocalClient._coordinators[key]
+    return client
 
 
 logger = logging.getLogger("syncline")
 
-BEAT_S = 10.0
+HEARTBEAT_S = 10.0
 """How often a rank that the coordinator cannot see says that it lives."""
 
-Keep = Callable[[tuple[HeldBlock, ...], DataContext], "MaterializedDataset"]
+MakeDataset = Callable[[tuple[HeldBlock, ...], DataContext], "MaterializedDataset"]
 """Makes a dataset of blocks."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class SplitFeed(Feed):
+class SplitSource(BatchSource):
     """One rank's share of a dataset. All ranks of a split begin each pass together."""
 
-    link: Link
+    client: CoordinatorClient
     rank: int
     world_size: int
     signature: str
     """Of the plan."""
     data_context: DataContext
-    keep: Keep
+    make_dataset: MakeDataset
 
     @property
     def plan(self) -> str:
@@ -227,27 +228,27 @@ class SplitFeed(Feed):
                 cursors=tuple(cursors),
             )
         )
-        beats = threading.Event()
-        if joined.needs_beats:
+        stop = threading.Event()
+        if joined.needs_heartbeats:
             threading.Thread(
-                target=self._beat, args=(token, beats), name="syncline-beat", daemon=True
+                target=self._heartbeat, args=(token, stop), name="syncline-beat", daemon=True
             ).start()
-        beginning = joined.beginning
-        cursor = beginning.cursor(
-            plan=self.plan, rank=self.rank, windows=options.windows(beginning.seed)
+        pass_start = joined.pass_start
+        cursor = pass_start.cursor(
+            plan=self.plan, rank=self.rank, windows=options.windows(pass_start.seed)
         )
 
         def cancel() -> None:
-            beats.set()
-            self.link.tell("leave", self.rank, token)
+            stop.set()
+            self.client.tell("leave", self.rank, token)
 
         return Pass(cursor=cursor, pieces=self._pieces(token, cursor), cancel=cancel)
 
     def schema(self) -> Any:
-        return self.link.call("schema")
+        return self.client.call("schema")
 
     def stats(self) -> str:
-        text: str = self.link.call("stats")
+        text: str = self.client.call("stats")
         return text
 
     def materialize(self) -> MaterializedDataset:
@@ -267,54 +268,54 @@ class SplitFeed(Feed):
             )
             for table in tables
         ]
-        return self.keep(tuple(held), self.context)
+        return self.make_dataset(tuple(held), self.context)
 
-    def resign(self) -> None:
-        self.link.tell("resign", self.rank)
+    def retire(self) -> None:
+        self.client.tell("retire", self.rank)
 
     def __repr__(self) -> str:
         return f"rank {self.rank} of {self.world_size}"
 
     def _join(self, join: Join) -> Joined:
-        answer: Joined | Refused | None = None
+        answer: Joined | Rejected | None = None
         try:
             while answer is None:
-                answer = self.link.call("join", join)
+                answer = self.client.call("join", join)
         except BaseException:  # such as Ctrl-C: the others must not take this rank for waiting
-            self.link.tell("leave", self.rank, join.token)
+            self.client.tell("leave", self.rank, join.token)
             raise
-        if isinstance(answer, Refused):
-            self.link.tell("leave", self.rank, join.token)
+        if isinstance(answer, Rejected):
+            self.client.tell("leave", self.rank, join.token)
             raise unpack_error(answer.error)
         return answer
 
-    def _beat(self, token: str, over: threading.Event) -> None:
-        while not over.wait(BEAT_S):
-            self.link.tell("beat", self.rank, token)
+    def _heartbeat(self, token: str, over: threading.Event) -> None:
+        while not over.wait(HEARTBEAT_S):
+            self.client.tell("heartbeat", self.rank, token)
 
-    def _pieces(self, token: str, cursor: Cursor) -> Iterator[Piece]:
+    def _pieces(self, token: str, cursor: Cursor) -> Iterator[RankRows]:
         restart = cursor.restart
-        wait = self.link.submit("fetch", self.rank, token)
+        wait = self.client.submit("fetch", self.rank, token)
         while True:
-            answer: Fetched | Refused = wait()
-            if isinstance(answer, Refused):
+            answer: Fetched | Rejected = wait()
+            if isinstance(answer, Rejected):
                 raise unpack_error(answer.error)
             if not answer.ended:
-                wait = self.link.submit("fetch", self.rank, token)
+                wait = self.client.submit("fetch", self.rank, token)
             for piece in self._pieces_of(answer, token):
                 restart = piece.restart
                 yield piece
             if answer.ended:
                 self._log_dropped(cursor.epoch, answer.dropped_rows)
-                yield Piece(table=NO_ROWS, restart=restart, total=answer.total)
+                yield RankRows(table=EMPTY_TABLE, restart=restart, total=answer.total)
                 return
 
-    def _pieces_of(self, fetched: Fetched, token: str) -> Iterator[Piece]:
-        last, table = None, NO_ROWS
+    def _pieces_of(self, fetched: Fetched, token: str) -> Iterator[RankRows]:
+        last, table = None, EMPTY_TABLE
         for share in fetched.shares:
             if share.block is not last:
                 last, table = share.block, self._table_of(share, fetched, token)
-            yield Piece(
+            yield RankRows(
                 table=table.slice(share.start, share.stop - share.start),
                 restart=share.restart,
                 total=share.total,
@@ -328,8 +329,8 @@ class SplitFeed(Feed):
             return share.block if isinstance(share.block, pa.Table) else api.get(share.block)
         except ObjectLostError:
             rows = max(each.stop for each in fetched.shares if each.block is share.block)
-        answer: pa.Table | Refused = self.link.call("again", self.rank, token, share.restart, rows)
-        if isinstance(answer, Refused):
+        answer: pa.Table | Rejected = self.client.call("recompute", self.rank, token, share.restart, rows)
+        if isinstance(answer, Rejected):
             raise unpack_error(answer.error)
         return answer
 

@@ -90,11 +90,12 @@ def torch_conversion(
     """How `iter_torch_batches` makes batches.
 
     Args:
-        dtypes: Of all tensors, or by column; None keeps the columns' own. device: "auto" is
-        `worker_device`, or the CPU where there is none. collate_fn: A `CollateFn`, or any callable
-        on a dict of ndarrays. Tensors in what it returns are moved, anything else is not.
-        pin_memory: Whether tensors pass through page-locked memory. worker_device: The device of
-        the training worker that this is.
+        dtypes: Of all tensors, or by column; None keeps the columns' own.
+        device: "auto" is `worker_device`, or the CPU where there is none.
+        collate_fn: A `CollateFn`, or any callable on a dict of ndarrays. Tensors in what it returns
+            are moved, anything else is not.
+        pin_memory: Whether tensors pass through page-locked memory.
+        worker_device: The device of the training worker that this is.
 
     ValueError for `collate_fn` together with `dtypes`; and for a `collate_fn` that cannot be
     called.

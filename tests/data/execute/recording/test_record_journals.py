@@ -17,17 +17,15 @@ import pytest
 from syncline.core import lifecycle
 from syncline.data.context import DataContext
 from syncline.data.execute import execution_journal as journal_module
-from syncline.data.execute import execution_journal as journals
 from syncline.data.execute.execution_journal import (
     BackgroundWriter,
-    OwnRun,
-    RecordPlace,
-    RunFile,
+    RecordTarget,
+    RunDirectoryJournal,
+    SharedFileJournal,
     file_name,
-    journal_for,
 )
-from syncline.data.execute.execution_recorder import recorder_for
-from syncline.data.execute.program import ExecutionLimits
+from syncline.data.execute.execution_recorder import _config, journal_for, recorder_for
+from syncline.data.execute.physical_plan import ExecutionLimits
 from syncline.runs import LocalFiles
 from syncline.testing.waiting import eventually
 
@@ -61,16 +59,20 @@ class Elsewhere:
         raise TypeError("cannot be copied")
 
 
-def program(**changes):
+def plan(**changes):
     facts = {
         "name": "train",
         "seed": 7,
         "epoch": 0,
-        "plan": lambda: "Read",
-        "shape": ExecutionLimits(cpus=2, budget_bytes=10),
+        "describe": lambda: "Read",
+        "limits": ExecutionLimits(cpus=2, budget_bytes=10),
         "context": DataContext(),
     }
     return SimpleNamespace(**{**facts, **changes})
+
+
+def own_journal(plan, storage):
+    return RunDirectoryJournal(plan.name, storage, partial(_config, plan), by=AtOnce())
 
 
 def records(directory: Path) -> list[dict]:
@@ -79,7 +81,7 @@ def records(directory: Path) -> list[dict]:
 
 
 def test_an_execution_has_a_run_directory_from_its_first_line_on(tmp_path):
-    journal = OwnRun(program(), str(tmp_path / "new"), by=AtOnce())
+    journal = own_journal(plan(), str(tmp_path / "new"))
     assert not (tmp_path / "new").exists()
     journal.write({"pass": 0})
     journal.write({"pass": 0, "rows": 1})
@@ -107,7 +109,7 @@ def test_an_execution_has_a_run_directory_from_its_first_line_on(tmp_path):
     ],
 )
 def test_the_outcome_says_how_it_ended(tmp_path, ended, error, status, text):
-    journal = OwnRun(program(), str(tmp_path), by=AtOnce())
+    journal = own_journal(plan(), str(tmp_path))
     journal.write({"pass": 0})
     journal.end(ended, error)
     (directory,) = tmp_path.iterdir()
@@ -119,7 +121,7 @@ def test_a_plan_that_cannot_be_shown_is_recorded_as_that(tmp_path):
     def fails():
         raise RuntimeError("no text")
 
-    journal = OwnRun(program(plan=fails), str(tmp_path), by=AtOnce())
+    journal = own_journal(plan(describe=fails), str(tmp_path))
     journal.write({"pass": 0})
     (directory,) = tmp_path.iterdir()
     assert "no text" in json.loads((directory / "run.json").read_text())["config"]["plan"]
@@ -127,27 +129,27 @@ def test_a_plan_that_cannot_be_shown_is_recorded_as_that(tmp_path):
 
 def test_storage_that_cannot_be_written_is_a_line_in_the_debug_log(tmp_path, caplog):
     (tmp_path / "file").write_text("")
-    journal = OwnRun(program(), str(tmp_path / "file" / "below"), by=AtOnce())
+    journal = own_journal(plan(), str(tmp_path / "file" / "below"))
     with caplog.at_level(logging.DEBUG, logger="syncline"):
         for number in range(3):
             journal.write({"pass": 0, "rows": number})
         journal.end("finished", None)
     (message,) = caplog.messages
-    assert "not recorded any more" in message
+    assert "no longer recorded" in message
     assert {record.levelno for record in caplog.records} == {logging.DEBUG}
 
 
 def test_passes_of_a_process_over_a_dataset_share_a_file(tmp_path):
-    place = RecordPlace(files=LocalFiles(tmp_path), dataset="../train set", key="a")
+    place = RecordTarget(files=LocalFiles(tmp_path), dataset="../train set", key="a")
     first, second = (
-        journal_for(program(context=DataContext(_record_place=each)))
+        journal_for(plan(context=DataContext(_record_target=each)))
         for each in (place, pickle.loads(pickle.dumps(place)))
     )
     assert first is second
     other = journal_for(
-        program(
+        plan(
             context=DataContext(
-                _record_place=RecordPlace(files=LocalFiles(tmp_path), dataset="valid", key="b")
+                _record_target=RecordTarget(files=LocalFiles(tmp_path), dataset="valid", key="b")
             )
         )
     )
@@ -163,8 +165,8 @@ def test_passes_of_a_process_over_a_dataset_share_a_file(tmp_path):
 def test_files_elsewhere_are_written_when_a_pass_ends_and_now_and_then():
     now = [0.0]
     files = Elsewhere()
-    journal = RunFile(
-        RecordPlace(files=files, dataset="train", key="c"), by=AtOnce(), clock=lambda: now[0]
+    journal = SharedFileJournal(
+        RecordTarget(files=files, dataset="train", key="c"), by=AtOnce(), clock=lambda: now[0]
     )
     journal.write({"pass": 0})
     assert files.writes == 0
@@ -179,12 +181,12 @@ def test_files_elsewhere_are_written_when_a_pass_ends_and_now_and_then():
 
 
 def test_settings_carry_the_place_everywhere_but_to_tasks():
-    place = RecordPlace(files=Elsewhere(), dataset="train", key="d")
-    context = DataContext(seed=3, _record_place=place)
-    assert context.copy()._record_place is place
-    assert copy.deepcopy(context)._record_place is place
+    place = RecordTarget(files=Elsewhere(), dataset="train", key="d")
+    context = DataContext(seed=3, _record_target=place)
+    assert context.copy()._record_target is place
+    assert copy.deepcopy(context)._record_target is place
     tasks = context.for_tasks()
-    assert (tasks._record_place, tasks.seed, context._record_place) == (None, 3, place)
+    assert (tasks._record_target, tasks.seed, context._record_target) == (None, 3, place)
     assert DataContext(seed=3).for_tasks().seed == 3
 
 
@@ -195,22 +197,22 @@ def as_program(monkeypatch):
 
 def test_a_program_records_below_its_storage_path(as_program, monkeypatch, tmp_path):
     monkeypatch.setenv("SYNCLINE_STORAGE_PATH", str(tmp_path))
-    assert isinstance(journal_for(program()), OwnRun)
+    assert isinstance(journal_for(plan()), RunDirectoryJournal)
 
 
 def test_nothing_is_recorded_where_it_is_switched_off_or_lies_elsewhere(
     as_program, monkeypatch, tmp_path
 ):
     monkeypatch.setenv("SYNCLINE_STORAGE_PATH", str(tmp_path))
-    assert recorder_for(program()) is not None
-    assert recorder_for(program(context=DataContext(record_executions=False))) is None
+    assert recorder_for(plan()) is not None
+    assert recorder_for(plan(context=DataContext(record_executions=False))) is None
     monkeypatch.setenv("SYNCLINE_STORAGE_PATH", "s3://bucket/runs")
-    assert recorder_for(program()) is None
+    assert recorder_for(plan()) is None
 
 
 def test_what_tasks_of_a_program_execute_is_not_recorded(monkeypatch):
     monkeypatch.setattr(lifecycle, "is_program", lambda: False)
-    assert journal_for(program()) is None
+    assert journal_for(plan()) is None
 
 
 @pytest.mark.parametrize(
@@ -273,14 +275,14 @@ def test_no_job_is_lost_where_threads_end_as_jobs_come(monkeypatch):
 
 
 def test_a_forked_child_has_a_writer_and_files_of_its_own(tmp_path):
-    place = RecordPlace(files=LocalFiles(tmp_path), dataset="train", key="forked")
-    mine = journals._shared(place)
+    place = RecordTarget(files=LocalFiles(tmp_path), dataset="train", key="forked")
+    mine = SharedFileJournal.shared(place)
     pid = os.fork()
     if pid == 0:
         os._exit(
             0
-            if journals._shared(place) is not mine
-            and journals._shared(place)._writer is not mine._writer
+            if SharedFileJournal.shared(place) is not mine
+            and SharedFileJournal.shared(place)._writer is not mine._writer
             else 1
         )
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0

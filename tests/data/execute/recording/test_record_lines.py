@@ -3,7 +3,7 @@
 import json
 
 from syncline.data.execute import execution_recorder as lines
-from syncline.data.execute.program import Stage, UnionInputs
+from syncline.data.execute.physical_plan import Stage, UnionInputs
 from syncline.data.execute.scheduler import Counts, StageCounts
 from syncline.data.execute.stats import ExecutionStats, OperatorStats
 from syncline.runs.json_values import encode
@@ -53,7 +53,7 @@ def stats(count: int) -> ExecutionStats:
 
 
 def test_a_pass_begins_with_its_operators_and_what_they_read():
-    line = lines.beginning(stages(3), time_s=5.0, dataset="train", number=4, epoch=2)
+    line = lines.first_line(stages(3), time_s=5.0, dataset="train", number=4, epoch=2)
     assert line == {
         "time": 5.0,
         "dataset": "train",
@@ -68,7 +68,7 @@ def test_a_pass_begins_with_its_operators_and_what_they_read():
 
 
 def test_a_sample_has_totals_queues_memory_and_times_of_each_operator():
-    line = lines.sample(stats(2), counts(2), time_s=6.0, number=0, peak_bytes=900)
+    line = lines.sample_line(stats(2), counts(2), time_s=6.0, number=0, peak_bytes=900)
     operator = line["operators"][1]
     assert (line["rows"], line["wall_s"], line["program_waited_s"]) == (7, 3.211, 2.5)
     assert (line["budget_bytes"], line["held_bytes"], line["peak_bytes"]) == (1000, 400, 900)
@@ -84,23 +84,26 @@ def test_a_sample_has_totals_queues_memory_and_times_of_each_operator():
 
 def test_the_peak_is_at_least_what_is_held_now():
     assert (
-        lines.sample(stats(1), counts(1), time_s=0.0, number=0, peak_bytes=10)["peak_bytes"] == 400
+        lines.sample_line(stats(1), counts(1), time_s=0.0, number=0, peak_bytes=10)["peak_bytes"]
+        == 400
     )
 
 
 def test_of_a_plan_with_thousands_of_operators_the_last_ones_are_recorded():
     count = 3000
-    line = lines.beginning(stages(count), time_s=0.0, dataset="", number=0)
-    sample = lines.sample(stats(count), counts(count), time_s=0.0, number=0, peak_bytes=0)
-    assert line["left_out"] == count - lines.MOST_OPERATORS
+    line = lines.first_line(stages(count), time_s=0.0, dataset="", number=0)
+    sample_line = lines.sample_line(stats(count), counts(count), time_s=0.0, number=0, peak_bytes=0)
+    assert line["left_out"] == count - lines.MAX_OPERATORS
     assert line["operators"][0] == {"name": f"Map({line['left_out']})", "inputs": []}
     assert line["operators"][1]["inputs"] == [0]
-    assert [each["rows"] for each in sample["operators"]] == list(range(line["left_out"], count))
-    assert len(encode(sample)) < 100_000
+    assert [each["rows"] for each in sample_line["operators"]] == list(
+        range(line["left_out"], count)
+    )
+    assert len(encode(sample_line)) < 100_000
 
 
 def test_an_error_is_short_and_without_secrets():
-    line = lines.ending(
+    line = lines.last_line(
         {"rows": 1}, "errored", ValueError("no answer of https://me:hunter2@host/ " + "x" * 10_000)
     )
     assert line["ended"] == "errored"
@@ -111,6 +114,6 @@ def test_an_error_is_short_and_without_secrets():
 def test_names_of_any_length_are_cut():
     stage = Stage(name="Map(" + "f" * 10_000, grouping=UnionInputs())
     assert (
-        len(lines.beginning([stage], time_s=0.0, dataset="", number=0)["operators"][0]["name"])
+        len(lines.first_line([stage], time_s=0.0, dataset="", number=0)["operators"][0]["name"])
         <= 200
     )

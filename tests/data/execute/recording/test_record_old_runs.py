@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from syncline.data.execute import execution_journal as old_runs
-from syncline.data.execute.execution_journal import remove_old, surplus
+from syncline.data.execute.execution_journal import remove_old_records, surplus
 
 
 def record(
@@ -36,25 +36,25 @@ def left(storage: Path) -> list[str]:
 
 def test_the_newest_stay(tmp_path):
     made = [record(tmp_path, number, name="z" if number % 2 else "a") for number in range(6)]
-    assert remove_old(tmp_path, kept=2) == 4
+    assert remove_old_records(tmp_path, kept=2) == 4
     assert left(tmp_path) == sorted(each.name for each in made[4:])
 
 
 def test_nothing_goes_while_there_are_few(tmp_path):
     record(tmp_path, 1)
-    assert remove_old(tmp_path) == 0
+    assert remove_old_records(tmp_path) == 0
     assert len(left(tmp_path)) == 1
 
 
 @pytest.mark.parametrize("kind", ["train", "tune", None])
 def test_other_runs_stay_whatever_they_are_called(tmp_path, kind):
     record(tmp_path, 0, kind=kind)
-    assert remove_old(tmp_path, kept=0) == 0
+    assert remove_old_records(tmp_path, kept=0) == 0
 
 
 def test_what_has_not_ended_stays(tmp_path):
     record(tmp_path, 0, status=None)
-    assert remove_old(tmp_path, kept=0) == 0
+    assert remove_old_records(tmp_path, kept=0) == 0
 
 
 def add_file(run: Path, outside: Path) -> None:
@@ -115,7 +115,7 @@ def test_a_record_that_somebody_added_to_or_changed_stays(tmp_path, change):
     run = record(storage, 0)
     change(run, outside)
     before = {str(path) for path in tmp_path.rglob("*")}
-    assert remove_old(storage, kept=0) == 0
+    assert remove_old_records(storage, kept=0) == 0
     assert {str(path) for path in tmp_path.rglob("*")} == before
 
 
@@ -124,21 +124,21 @@ def test_links_to_records_elsewhere_are_no_records(tmp_path):
     run = record(elsewhere, 0)
     storage.mkdir()
     (storage / run.name).symlink_to(run)
-    assert remove_old(storage, kept=0) == 0
+    assert remove_old_records(storage, kept=0) == 0
     assert (run / "run.json").exists()
 
 
 def test_what_another_program_removes_at_the_same_time_is_no_error(tmp_path, monkeypatch):
     runs = [record(tmp_path, number) for number in range(3)]
-    check = old_runs._may_go
+    check = old_runs._is_removable
 
     def check_and_lose(run):
         answer = check(run)
         (runs[0] / "run.json").unlink(missing_ok=True)
         return answer
 
-    monkeypatch.setattr(old_runs, "_may_go", check_and_lose)
-    assert remove_old(tmp_path, kept=0) == 2
+    monkeypatch.setattr(old_runs, "_is_removable", check_and_lose)
+    assert remove_old_records(tmp_path, kept=0) == 2
 
 
 def test_a_removal_that_was_cut_short_is_completed(tmp_path):
@@ -147,7 +147,7 @@ def test_a_removal_that_was_cut_short_is_completed(tmp_path):
     for file in (run / "data").iterdir():
         file.unlink()
     (run / "data").rmdir()
-    assert remove_old(tmp_path, kept=0) == 1
+    assert remove_old_records(tmp_path, kept=0) == 1
     assert left(tmp_path) == []
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from syncline.data.execute.execution_recorder import LEAST_INTERVAL_S, Pace
+from syncline.data.execute.execution_journal import MIN_INTERVAL_S, GrowthLimit
 
 HOUR = 3600.0
 DAY = 24 * HOUR
@@ -20,17 +20,17 @@ class Clock:
 def written(seconds: float, line_bytes: int, step: float = 1.0) -> list[float]:
     """Ages at which lines of that length are written, where somebody asks every `step` seconds."""
     clock = Clock()
-    pace, began, ages = Pace(clock), clock.now, []
+    growth_limit, began, ages = GrowthLimit(clock), clock.now, []
     while clock.now - began < seconds:
         clock.now += step
-        if pace.permits():
-            pace.spend(line_bytes)
+        if growth_limit.permits():
+            growth_limit.add(line_bytes)
             ages.append(clock.now - began)
     return ages
 
 
 def test_in_the_first_minutes_there_is_a_line_every_two_seconds():
-    assert written(120, 1000) == [1.0 + LEAST_INTERVAL_S * number for number in range(60)]
+    assert written(120, 1000) == [1.0 + MIN_INTERVAL_S * number for number in range(60)]
 
 
 def test_intervals_become_longer_and_a_day_has_some_hundred_lines():
@@ -52,17 +52,17 @@ def test_a_year_of_lines_of_any_length_stays_below_two_megabytes(line_bytes):
 
 def test_what_is_written_without_leave_is_made_up_for():
     clock = Clock()
-    pace = Pace(clock)
-    pace.spend(200_000)
+    growth_limit = GrowthLimit(clock)
+    growth_limit.add(200_000)
     clock.now += 60
-    assert not pace.permits()
+    assert not growth_limit.permits()
     clock.now += HOUR
-    assert pace.permits()
+    assert growth_limit.permits()
 
 
 def test_several_lines_need_room_for_all_of_them():
-    pace = Pace(clock := Clock())
-    pace.spend(20_000)
+    growth_limit = GrowthLimit(clock := Clock())
+    growth_limit.add(20_000)
     clock.now += 10
-    assert pace.permits(2)
-    assert not pace.permits(3)
+    assert growth_limit.permits(2)
+    assert not growth_limit.permits(3)

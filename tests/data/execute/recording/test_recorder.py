@@ -5,7 +5,8 @@ from types import SimpleNamespace
 import pytest
 from test_record_lines import counts, stages, stats
 
-from syncline.data.execute.execution_recorder import RECORD_AFTER_S, Pace, Recorder
+from syncline.data.execute.execution_journal import GrowthLimit
+from syncline.data.execute.execution_recorder import RECORD_AFTER_S, ExecutionRecorder
 
 
 class Clock:
@@ -23,7 +24,7 @@ class Remembering:
 
     def __init__(self, clock, *, is_shared, line_bytes=1000):
         self.is_shared = is_shared
-        self.pace = Pace(clock)
+        self.growth_limit = GrowthLimit(clock)
         self.lines, self.ends, self.begun = [], [], 0
         self._line_bytes = line_bytes
 
@@ -31,18 +32,18 @@ class Remembering:
         self.begun += 1
         return self.begun - 1
 
-    def facts(self):
+    def details(self):
         return {}
 
     def write(self, line):
-        self.pace.spend(self._line_bytes)
+        self.growth_limit.add(self._line_bytes)
         self.lines.append(line)
 
     def end(self, ended, error):
         self.ends.append((ended, error))
 
 
-class Watched:
+class ExecutionView:
     def stats(self):
         return stats(2)
 
@@ -58,8 +59,8 @@ class Failing:
 
 
 def recorder(journal, clock, *, is_pass=True):
-    program = SimpleNamespace(stages=stages(2), epoch=3, first_row=0, seed=7, is_pass=is_pass)
-    return Recorder(program, journal, clock)
+    plan = SimpleNamespace(stages=stages(2), epoch=3, first_row=0, seed=7, is_pass=is_pass)
+    return ExecutionRecorder(plan, journal, clock)
 
 
 def execute(journal, clock, seconds, *, is_pass=True, ended="finished", error=None):
@@ -68,9 +69,9 @@ def execute(journal, clock, seconds, *, is_pass=True, ended="finished", error=No
     began = clock.now
     for age in range(1, int(seconds) + 1):
         clock.now = began + age
-        made.look(float(age), 100, Watched())
+        made.tick(float(age), 100, ExecutionView())
     clock.now = began + seconds
-    made.end(seconds, ended, error, Watched())
+    made.end(seconds, ended, error, ExecutionView())
 
 
 def test_a_short_execution_of_a_program_leaves_nothing():
@@ -96,7 +97,7 @@ def test_a_longer_one_begins_goes_on_and_ends():
 def test_the_program_takes_nothing_for_long_and_the_end_is_recorded_all_the_same():
     journal = Remembering(clock := Clock(), is_shared=False)
     made = recorder(journal, clock)
-    made.end(60.0, "stopped", None, Watched())
+    made.end(60.0, "stopped", None, ExecutionView())
     assert [line.get("ended") for line in journal.lines] == [None, "stopped"]
 
 
@@ -132,14 +133,14 @@ def test_an_error_is_part_of_the_last_line():
 def test_the_most_that_was_held_at_any_tick_is_kept():
     journal = Remembering(clock := Clock(), is_shared=True)
     made = recorder(journal, clock)
-    made.look(0.5, 5000, Watched())
-    made.look(1.5, 10, Watched())
-    made.end(1.6, "finished", None, Watched())
+    made.tick(0.5, 5000, ExecutionView())
+    made.tick(1.5, 10, ExecutionView())
+    made.end(1.6, "finished", None, ExecutionView())
     assert journal.lines[-1]["peak_bytes"] == 5000
 
 
 def test_a_defect_of_the_record_does_not_reach_the_execution():
     journal = Remembering(clock := Clock(), is_shared=True)
     made = recorder(journal, clock)
-    made.look(5.0, 0, Failing())
+    made.tick(5.0, 0, Failing())
     made.end(6.0, "finished", None, Failing())

@@ -51,14 +51,14 @@ def rows_so_far(file: Path) -> int:
     return json.loads(lines[-1]).get("rows", 0) if lines else 0
 
 
-def program(storage: Path, *, body: str = ""):
+def plan(storage: Path, *, body: str = ""):
     return run_program(
         PROGRAM.format(body=body), environment={"SYNCLINE_STORAGE_PATH": str(storage)}
     )
 
 
 def test_a_slow_pipeline_leaves_a_record_with_its_totals(tmp_path):
-    with program(tmp_path) as running:
+    with plan(tmp_path) as running:
         ended = running.wait().check()
     assert ended.stderr == ""
     (run,) = runs_of(tmp_path)
@@ -79,7 +79,7 @@ def test_a_slow_pipeline_leaves_a_record_with_its_totals(tmp_path):
 
 @pytest.mark.parametrize("end", ["break", "raise SystemExit(3)"])
 def test_an_execution_that_is_left_has_a_record_with_an_end(tmp_path, end):
-    with program(tmp_path, body=f"if rows > 700: {end}") as running:
+    with plan(tmp_path, body=f"if rows > 700: {end}") as running:
         running.wait()
     (run,) = runs_of(tmp_path)
     last = records(run)[-1]
@@ -89,7 +89,7 @@ def test_an_execution_that_is_left_has_a_record_with_an_end(tmp_path, end):
 
 
 def test_a_killed_program_leaves_a_record_that_can_be_read(tmp_path):
-    with program(tmp_path, body="time.sleep(1.0)") as running:
+    with plan(tmp_path, body="time.sleep(1.0)") as running:
         eventually(lambda: any(rows_so_far(file) for file in tmp_path.glob("*/data/*.jsonl")))
         running.send_signal(signal.SIGKILL)
         running.wait()
@@ -103,7 +103,7 @@ def test_a_killed_program_leaves_a_record_that_can_be_read(tmp_path):
 
 def test_storage_that_cannot_be_written_changes_nothing_for_the_program(tmp_path):
     (tmp_path / "file").write_text("")
-    with program(tmp_path / "file" / "below") as running:
+    with plan(tmp_path / "file" / "below") as running:
         ended = running.wait().check()
     assert (ended.stdout.split(), ended.stderr) == (["first", "1200"], "")
 
@@ -147,6 +147,6 @@ def test_a_training_run_has_the_records_of_what_it_reads(tmp_path, monkeypatch):
     (lines,) = by_dataset["train"]
     ended = [line for line in lines if "ended" in line]
     assert (ended[0]["pass"], ended[0]["rows"], ended[0]["ended"]) == (0, 400, "finished")
-    assert given["train"].context._record_place is None, (
+    assert given["train"].context._record_target is None, (
         "the program's own dataset has no part in the run"
     )

@@ -8,7 +8,7 @@ import pytest
 
 from syncline.data.columnar import block as block_functions
 from syncline.data.context import DataContext
-from syncline.data.execute.program import Chain, Step, TaskState
+from syncline.data.execute.physical_plan import Chain, Step, TaskState
 from syncline.data.execute.steps.heads import BlocksHead
 from syncline.data.execute.task_run import close_chain, run_chain
 

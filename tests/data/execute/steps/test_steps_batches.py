@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from syncline.data.columnar import block as block_functions
-from syncline.data.execute.program import TaskState
+from syncline.data.execute.physical_plan import TaskState
 from syncline.data.execute.steps.function_steps import MapBatchesStep, MapRowsStep
 from syncline.data.execute.steps.user_functions import UserFunctionError
 from syncline.data.plan.nodes import UserFunction
@@ -292,7 +292,7 @@ def test_failing_async_calls_are_raised_or_left_out(run_steps: Run) -> None:
 def test_an_async_call_that_takes_too_long_is_cancelled_and_left_out(run_steps: Run) -> None:
     cancelled: list[int] = []
 
-    async def hangs(batch: dict[str, np.ndarray]) -> dict[str, Any]:
+    async def timed_out(batch: dict[str, np.ndarray]) -> dict[str, Any]:
         if batch["id"][0] == 1:
             try:
                 await asyncio.sleep(3600)
@@ -302,7 +302,9 @@ def test_an_async_call_that_takes_too_long_is_cancelled_and_left_out(run_steps: 
         return batch
 
     task = TaskState()
-    made = run_steps([ids(3)], step(hangs, batch_size=1, timeout_s=0.2, on_error="skip"), task=task)
+    made = run_steps(
+        [ids(3)], step(timed_out, batch_size=1, timeout_s=0.2, on_error="skip"), task=task
+    )
     assert made.column("id").to_pylist() == [0, 2]
     assert cancelled == [1]
     assert task.skipped[0].error == "TimeoutError: the call took longer than 0.2 s"

@@ -7,7 +7,7 @@ import pytest
 from syncline.data.columnar.aggregate import Count, Sum
 from syncline.data.columnar.expressions import col, monotonically_increasing_id, random, star, uuid
 from syncline.data.columnar.schemas import UnknownColumnError
-from syncline.data.execute.program import TaskState
+from syncline.data.execute.physical_plan import TaskState
 from syncline.data.execute.steps.block_steps import (
     AggregateStep,
     FilterExprStep,

@@ -8,7 +8,7 @@ import pytest
 
 from syncline.data.columnar import block as block_functions
 from syncline.data.context import DataContext
-from syncline.data.execute.program import Chain, TaskState
+from syncline.data.execute.physical_plan import Chain, TaskState
 from syncline.data.execute.steps.function_steps import MapGroupsStep
 from syncline.data.execute.steps.heads import GroupsHead
 from syncline.data.execute.steps.user_functions import UserFunctionError

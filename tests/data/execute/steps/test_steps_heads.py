@@ -6,7 +6,7 @@ import pytest
 
 from syncline.data.columnar import block as block_functions
 from syncline.data.columnar.aggregate import Count, Sum
-from syncline.data.execute.program import TaskState
+from syncline.data.execute.physical_plan import TaskState
 from syncline.data.execute.steps.heads import (
     AggregateHead,
     BlocksHead,

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from syncline.data.columnar import block as block_functions
-from syncline.data.execute.program import TaskState
+from syncline.data.execute.physical_plan import TaskState
 from syncline.data.execute.steps.function_steps import FilterRowsStep, FlatMapStep, MapRowsStep
 from syncline.data.execute.steps.user_functions import UserFunctionError
 from syncline.data.plan.nodes import UserFunction
@@ -261,14 +261,14 @@ def test_a_call_with_a_time_limit_is_shown_to_the_watchdog(run_steps: Run) -> No
 
 
 def test_a_call_that_hung_in_an_earlier_run_is_left_out(run_steps: Run) -> None:
-    task = TaskState(failing=frozenset({("Map(f)", 2), ("Map(f)", 0)}))
+    task = TaskState(timed_out_calls=frozenset({("Map(f)", 2), ("Map(f)", 0)}))
     made = run_steps([ids(4)], map_step(lambda row: row, timeout_s=3, on_error="skip"), task=task)
     assert made.column("id").to_pylist() == [1, 3]
     assert task.skipped[0].error == "TimeoutError: the call took longer than 3 s"
 
 
 def test_steps_of_one_name_are_told_apart(run_steps: Run) -> None:
-    task = TaskState(failing=frozenset({("Map(f) (2)", 0)}))
+    task = TaskState(timed_out_calls=frozenset({("Map(f) (2)", 0)}))
     seen: list[int] = []
 
     def look(row: dict[str, Any]) -> dict[str, Any]:

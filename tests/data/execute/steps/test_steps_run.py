@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from syncline.data.context import DataContext
-from syncline.data.execute.program import Chain, Ports, Step, TaskState
+from syncline.data.execute.physical_plan import Chain, Ports, Step, TaskState
 from syncline.data.execute.steps.function_steps import MapRowsStep
 from syncline.data.execute.steps.heads import BlocksHead
 from syncline.data.execute.steps.user_functions import UserFunctionError

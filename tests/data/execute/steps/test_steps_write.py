@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from syncline.data.execute.program import TaskState
+from syncline.data.execute.physical_plan import TaskState
 from syncline.data.execute.steps.block_steps import WriteStep
 from syncline.data.execute.steps.function_steps import MapRowsStep
 from syncline.data.execute.steps.user_functions import UserFunctionError
@@ -47,7 +47,9 @@ def test_a_task_is_one_call_on_its_blocks_and_one_row(run_steps: Run) -> None:
 
 
 def test_a_task_without_rows_is_written_too(run_steps: Run) -> None:
-    (row,) = run_steps([TABLES[0].slice(0, 0)], WriteStep(name="Write", sink=TeeBlocks())).to_pylist()
+    (row,) = run_steps(
+        [TABLES[0].slice(0, 0)], WriteStep(name="Write", sink=TeeBlocks())
+    ).to_pylist()
     assert row["num_rows"] == 0
 
 

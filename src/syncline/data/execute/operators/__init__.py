@@ -1,18 +1,20 @@
-"""The moving parts of stages, one class per grouping, used by the scheduler alone.
+"""The operators of a running execution, one class per grouping, used only by the scheduler.
 
-`tracker` (blocks: references and bytes), `base` (what all operators have in common), `tasked` (those
-with tasks), then one class per grouping: `listed`, `bundled` (`BundleBlocks`, `RebatchRows`), `gathered`
-(`RepartitionRows`, `ShuffleBlocks`), `aligned`, `exchanged`, and without tasks `reserve` (`SourceBlocks`), `passing`
-(`LimitRows`, `TeeBlocks`, `UnionInputs`), `interleaved`.
+Files, in the order in which data flows through them:
+
+    base.py           blocks, their references and bytes; the interface of all operators
+    passthrough.py    operators without tasks: source blocks, limit, tee, union, mix, shuffle
+    task_operator.py  operators with tasks; source tasks
+    grouping.py       tasks made of rows: bundle, rebatch, repartition, zip
+    exchange.py       all-to-all exchange
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
-from syncline.data.execute import program as stages
-from syncline.data.execute.operators.base import BlockTracker, Operator
+from syncline.data.execute import physical_plan as stages
+from syncline.data.execute.operators.base import AnyOperator, BlockTracker, OperatorSetup
 from syncline.data.execute.operators.exchange import ExchangeOperator
 from syncline.data.execute.operators.grouping import (
     BundleOperator,
@@ -30,7 +32,7 @@ from syncline.data.execute.operators.passthrough import (
 )
 from syncline.data.execute.operators.task_operator import SourceTaskOperator
 
-_CLASSES: dict[type[Any], type[Operator[Any]]] = {
+_CLASSES: dict[type[object], type[AnyOperator]] = {
     stages.SourceTasks: SourceTaskOperator,
     stages.SourceBlocks: SourceBlockOperator,
     stages.BundleBlocks: BundleOperator,
@@ -48,25 +50,27 @@ _CLASSES: dict[type[Any], type[Operator[Any]]] = {
 
 def operators_for(
     all_stages: Sequence[stages.Stage], tracker: BlockTracker, *, preserve_order: bool
-) -> list[Operator[Any]]:
-    """An operator for each stage, with its inputs and where its blocks go; that of the last one is
-    left open.
+) -> list[AnyOperator]:
+    """Return an operator for each stage, connected to its inputs and its reader.
+
+    The target of the last operator is left to the caller.
     """
     reader: dict[int, tuple[int, int]] = {}  # stage -> the stage and port that read it
     for number, stage in enumerate(all_stages):
         for port, each in enumerate(stage.inputs):
             assert each < number, f"stage {number} reads stage {each}, which comes after it"
             assert each not in reader, (
-                f"stage {each} is read by stages {reader[each][0]} and {number}: every use needs stages of its own"
+                f"stage {each} is read by stages {reader[each][0]} and {number}: "
+                "every use needs stages of its own"
             )
             reader[each] = (number, port)
     ordered = _ordered(all_stages, reader, preserve_order)
-    operators: list[Operator[Any]] = []
+    operators: list[AnyOperator] = []
     for number, stage in enumerate(all_stages):
-        inputs = [operators[each] for each in stage.inputs]
+        inputs = tuple(operators[each] for each in stage.inputs)
         operator_class = _CLASSES[type(stage.grouping)]
         operators.append(
-            operator_class(number, stage, stage.grouping, inputs, tracker, ordered=ordered[number])
+            operator_class(OperatorSetup(number, stage, inputs, tracker, ordered[number]))
         )
     for number, (target, port) in reader.items():
         operators[number].target = operators[target]
@@ -81,8 +85,9 @@ def operators_for(
 def _ordered(
     all_stages: Sequence[stages.Stage], reader: dict[int, tuple[int, int]], preserve_order: bool
 ) -> list[bool]:
-    """For each stage, whether its output has to be in order: rows that are put side by side, or
-    kept, always have to.
+    """Return for each stage whether its output has to be in order.
+
+    Inputs of a zip and of a tee are ordered even if the output of the execution is not.
     """
     ordered = [preserve_order] * len(all_stages)
     for number in reversed(range(len(all_stages) - 1)):
@@ -96,10 +101,10 @@ def _ordered(
     return ordered
 
 
-def _name_held_blocks(operators: Sequence[Operator[Any]]) -> None:
-    """Blocks that exist have negative names, as `stages.held_blocks` counts them."""
+def _name_held_blocks(operators: Sequence[AnyOperator]) -> None:
+    """Assign the negative block numbers, as `physical_plan.held_blocks` counts them."""
     count = 0
     for operator in reversed(operators):
         if isinstance(operator, SourceBlockOperator):
             count += len(operator.grouping.blocks)
-            operator.first_name = -count
+            operator.first_number = -count

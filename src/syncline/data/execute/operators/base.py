@@ -1,21 +1,24 @@
-"""The blocks of an execution: who needs them, which count against the budget, and what is to be
-said to the driver about them.
+"""Base of the operators, and the accounting of blocks.
+
+An operator is the running part of a `Stage`. It hands parts of blocks to the next one with `add`
+and ends an input with `end`. Anything else it could do, such as starting a task, it offers as an
+`Action`, and the scheduler decides when to perform it. Each class documents its restart points: the
+restart point of an operator refers to a row of its output.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, ClassVar, Generic, NamedTuple, Protocol, TypeAlias, TypeVar, cast
 
-from syncline.data.execute.messages import BlockInfo, Drop, Instruction, Piece
-from syncline.data.execute.program import Grouping, Stage
-
-if TYPE_CHECKING:
-    from syncline.data.execute.operators.task_operator import Task
+from syncline.data.execute.messages import BlockInfo, Drop, Instruction, Piece, TaskId
+from syncline.data.execute.physical_plan import Grouping, Payload, Stage
+from syncline.data.iterate.position import RestartPoint
 
 
 class Block:
-    """A block that exists."""
+    """An existing block."""
 
     __slots__ = ("counted", "maker", "number", "references", "rows", "size_bytes")
 
@@ -24,23 +27,21 @@ class Block:
         self.rows = rows
         self.size_bytes = size_bytes
         self.maker = maker
-        """Number of the stage that it comes from."""
+        """Number of the stage that produced it."""
         self.references = 1
-        """Parts of it that somebody holds."""
+        """Number of parts that operators hold."""
         self.counted = False
-        """Whether it counts against the budget."""
+        """True if it counts against the budget."""
 
 
 class Part(NamedTuple):
-    """Rows of a block on their way. Who holds one holds one reference to the block."""
+    """Rows of a block. The holder of a part holds a reference to the block."""
 
     block: Block
     start: int
     stop: int
-    point: Any
-    """Where a later execution may start so that the stage which passed it on begins with these
-    rows.
-    """
+    point: RestartPoint
+    """Restart point of the emitting operator for the first row."""
 
     @property
     def rows(self) -> int:
@@ -48,7 +49,7 @@ class Part(NamedTuple):
 
     @property
     def size_bytes(self) -> int:
-        """Its share of the block's bytes; those of all parts of a block add up to the block's."""
+        """Share of the block's bytes; the shares of all parts add up to the block's size."""
         block = self.block
         if self.stop - self.start == block.rows:
             return block.size_bytes
@@ -61,32 +62,93 @@ class Part(NamedTuple):
         return Piece(self.block.number, self.start, self.stop)
 
 
-class BlockTracker:
-    """Counts references and bytes; a block is dropped, once, when its last reference is released.
+class TaskSpec(NamedTuple):
+    """A task that can be started. Holds references to its parts."""
 
-    Blocks that a stage needs all of before it can go on (`ExchangeRows`, `RepartitionRows`, `ShuffleBlocks`) do
-    not count against the budget, nor do partitioned ones: they cannot be bounded, and they lie in
-    the object store, which moves to disk what does not fit.
+    number: int
+    point: RestartPoint
+    """Restart point of the task."""
+    ports: tuple[tuple[Part, ...], ...]
+    payload: Payload = None
+    rows: int | None = None
+    """Number of input rows, if known."""
+
+
+class TaskOwner(Protocol):
+    """Operator that started a task."""
+
+    running: int
+
+    def produced(self, task: Task, info: BlockInfo, *, is_last: bool) -> None:
+        """Handle a block of a task."""
+
+    def ended(self, task: Task) -> None:
+        """Handle the end of a task without another block."""
+
+    def failed(self, task: Task) -> None:
+        """Handle an excused failure of a task: its remaining rows are missing."""
+
+
+class Task:
+    """A started task that has not ended, or whose blocks are not all emitted."""
+
+    __slots__ = (
+        "expected_rows",
+        "finished",
+        "held",
+        "id",
+        "operator",
+        "reserved_bytes",
+        "rows",
+        "running",
+        "skip_rows",
+        "slots",
+        "spec",
+    )
+
+    def __init__(self, id: TaskId, operator: TaskOwner, spec: TaskSpec, skip_rows: int = 0) -> None:
+        self.id = id
+        self.operator = operator
+        self.spec = spec
+        self.skip_rows = skip_rows
+        """Leading output rows to leave out."""
+        self.rows = skip_rows
+        """Output rows so far, including skipped ones."""
+        self.expected_rows: int | None = None
+        """Total number of output rows, if known."""
+        self.held: deque[Part] = deque()
+        """Output that waits for the output of earlier tasks."""
+        self.finished = False
+        # Set by the scheduler.
+        self.running = False
+        self.slots = 0.0
+        self.reserved_bytes = 0
+
+
+class BlockTracker:
+    """Counts references and bytes of blocks; drops a block when its last reference is released.
+
+    Blocks that a stage collects completely (`ExchangeRows`, `RepartitionRows`, `ShuffleBlocks`) do
+    not count against the budget, nor do partitioned blocks. Their size cannot be bounded, and they
+    are in the object store, which spills to disk.
     """
 
     def __init__(self, stages: int) -> None:
         self.blocks: dict[int, Block] = {}
-        """All that exist, by number."""
+        """Existing blocks by number."""
         self.counted_bytes = 0
-        """Of the blocks that count against the budget."""
+        """Bytes of the blocks that count against the budget."""
         self.stage_bytes = [0] * stages
-        """Of the blocks that exist, by the stage that they come from."""
+        """Bytes of the existing blocks by producing stage."""
         self.instructions: list[Instruction] = []
-        """For the driver, as answer to the current event."""
+        """Instructions in response to the current event."""
         self.cancelled: list[Task] = []
-        """Running or waiting tasks that an operator needs no more; the scheduler takes them off its
-        books.
-        """
+        """Started tasks that an operator no longer needs; the scheduler cancels them."""
         self.failure: BaseException | None = None
-        """Set by an operator that cannot go on."""
+        """Set by an operator that cannot continue."""
 
     def admit(self, info: BlockInfo, maker: int, *, counted: bool = True) -> Block:
-        """A block that exists from now on, with one reference."""
+        """Add a block with one reference."""
         block = Block(info.block, info.rows, info.size_bytes, maker)
         self.blocks[info.block] = block
         self.stage_bytes[maker] += info.size_bytes
@@ -95,11 +157,11 @@ class BlockTracker:
         return block
 
     def share(self, block: Block) -> None:
-        """One reference more."""
+        """Add a reference."""
         block.references += 1
 
     def release(self, block: Block) -> None:
-        """One reference less."""
+        """Remove a reference."""
         block.references -= 1
         assert block.references >= 0, (
             f"block {block.number} was released more often than it was held"
@@ -111,13 +173,13 @@ class BlockTracker:
             self.instructions.append(Drop(block=block.number))
 
     def count(self, block: Block) -> None:
-        """Let it count against the budget."""
+        """Count a block against the budget."""
         if not block.counted:
             block.counted = True
             self.counted_bytes += block.size_bytes
 
     def uncount(self, block: Block) -> None:
-        """Let it not count."""
+        """Stop counting a block against the budget."""
         if block.counted:
             block.counted = False
             self.counted_bytes -= block.size_bytes
@@ -127,75 +189,71 @@ G = TypeVar("G", bound=Grouping)
 
 
 class Receiver(Protocol):
-    """What comes after an operator."""
+    """Target of an operator's output."""
 
     def add(self, port: int, part: Part) -> None:
-        """Takes over the next part of an input, and its reference to the block."""
+        """Take over the next part of an input and its reference to the block."""
 
     def end(self, port: int) -> None:
-        """There are no more parts in an input."""
+        """End an input."""
 
 
 class Action(NamedTuple):
-    """Something that an operator could do now."""
+    """A step that an operator offers to perform."""
 
     size_bytes: int
-    """What it is expected to add to the blocks that exist. What adds nothing always fits into the
-    budget.
-    """
+    """Expected size of the block that it adds; zero always fits into the budget."""
     slots: float
-    """CPUs that it needs."""
+    """CPUs needed."""
     is_ahead: bool
-    """Whether its blocks are not those that come next in the operator's output."""
+    """True if its blocks are not the next ones of the operator's output."""
     perform: Callable[[bool], Task | None]
-    """Does it (the argument: although there is no free slot), and returns the task that runs now,
-    if it is one.
-    """
+    """(no slot is free) -> the task that runs now, if the action starts or resumes one."""
+
+
+class OperatorSetup(NamedTuple):
+    """Arguments of an operator's constructor."""
+
+    number: int
+    """Number of the stage."""
+    stage: Stage
+    inputs: tuple[AnyOperator, ...]
+    tracker: BlockTracker
+    ordered: bool
+    """True if the output is in the order of the tasks; False if in order of production."""
 
 
 class Operator(Generic[G]):
-    """Base of the operators; not for several threads.
+    """Base class. Not thread-safe.
 
-    Subclasses define, unless they have no inputs, `add` and `_input_ended`; those that do more than
-    to pass blocks on, `next_action`.
+    Subclasses with inputs define `add` and `_input_ended`; those that do more than pass blocks on
+    define `next_action`.
     """
 
     holds_blocks: ClassVar[bool] = True
-    """Whether blocks wait in it or are made by it; else it is no further from the consumer than the
-    operator after it.
-    """
+    """False if it neither produces nor queues blocks, so that it adds no depth."""
 
-    def __init__(
-        self,
-        number: int,
-        stage: Stage,
-        grouping: G,
-        inputs: Sequence[Operator[Any]],
-        tracker: BlockTracker,
-        *,
-        ordered: bool,
-    ) -> None:
-        self.number = number
-        self.stage = stage
-        self.grouping = grouping
-        self.inputs = tuple(inputs)
-        self.tracker = tracker
-        self.ordered = ordered
-        """Whether its output is in the order of its tasks, else as they come."""
+    def __init__(self, setup: OperatorSetup) -> None:
+        self.number = setup.number
+        self.stage = setup.stage
+        self.grouping = cast("G", setup.stage.grouping)
+        self.inputs = setup.inputs
+        self.tracker = setup.tracker
+        self.ordered = setup.ordered
         self.target: Receiver
         self.target_port = 0
         self.closed = False
-        """Whether it has passed on all that it ever will."""
-        self.live_ports = set(range(len(inputs)))
+        """True once it has emitted everything or was abandoned."""
+        self.live_ports = set(range(len(setup.inputs)))
         """Inputs that have not ended."""
-        # Kept by the scheduler: where it stands, and what it does.
+        # Set by the scheduler.
         self.depth = 0
-        """Operators between it and the consumer, that hold blocks."""
+        """Number of operators between it and the consumer that hold blocks."""
         self.needed = True
-        """Whether the consumer waits, directly or not, for this branch."""
+        """True if the consumer waits for this branch, directly or indirectly."""
         self.running = 0
-        """Tasks that run."""
-        # What there is to count, for progress and statistics.
+        """Number of running tasks."""
+        # Statistics.
         self.queued_blocks = 0
         self.queued_rows = 0
         self.queued_bytes = 0
@@ -203,35 +261,39 @@ class Operator(Generic[G]):
         self.output_rows = 0
         self.output_bytes = 0
 
-    # -- the flow
+    # -- data flow
 
     def open(self) -> None:
-        """At the beginning, inputs first: what there is to do, or to end, without any event."""
+        """Start or end without waiting for input. Readers are opened before their inputs."""
 
     def add(self, port: int, part: Part) -> None:
-        """Takes over the next part of an input, and its reference to the block."""
+        """Take over the next part of an input and its reference to the block."""
         raise NotImplementedError
 
     def end(self, port: int) -> None:
-        """There are no more parts in an input."""
+        """End an input."""
         if not self.closed:
             self.live_ports.discard(port)
             self._input_ended(port)
 
     def _input_ended(self, port: int) -> None:
-        """Another input has ended: `live_ports` are those that have not."""
+        """Handle the end of an input; `live_ports` are the remaining ones."""
 
     def _emit(self, part: Part) -> None:
         self.target.add(self.target_port, part)
 
+    def _count_and_emit(self, part: Part) -> None:
+        self._count_output(part)
+        self._emit(part)
+
     def _finish(self) -> None:
-        """Everything is passed on. Inputs that go on are abandoned."""
+        """End the output and abandon the remaining inputs."""
         if not self.closed:
             self.abandon()
             self.target.end(self.target_port)
 
     def abandon(self) -> None:
-        """Nobody wants its output any more: gives up all that it holds, and its inputs."""
+        """Release everything, including the inputs: the output is no longer needed."""
         if self.closed:
             return
         self.closed = True
@@ -241,41 +303,38 @@ class Operator(Generic[G]):
             each.abandon()
 
     def _release_all(self) -> None:
-        """Gives up every part that it holds, and its tasks."""
+        """Release all parts and tasks."""
 
-    # -- what it may do, and needs
+    # -- actions and needs
 
     def next_action(self) -> Action | None:
-        """What it would do next if there was room; None if there is nothing."""
+        """Return the next action if resources allow; None if there is nothing to do."""
         return None
 
     def needed_ports(self) -> Sequence[int]:
-        """The inputs that it cannot go on without."""
+        """Return the inputs that the operator waits for."""
         return sorted(self.live_ports)
 
     def limit_rows(self, rows: int) -> None:
-        """No more than so many rows of its output will be used; it, and what is before it, need not
-        start more than that takes.
-        """
+        """Limit the work to what `rows` output rows need, here and upstream."""
 
     def extend_row_limit(self, rows: int) -> None:
-        """So many of the rows that it was expected to make did not come out: as many more may be
-        used.
-        """
+        """Raise the limit by `rows`: expected rows were not produced."""
 
     # -- restart points
 
-    def first_point(self) -> Any:
-        """The point of the very first row."""
+    def first_point(self) -> RestartPoint:
+        """Return the restart point of the first row."""
         raise NotImplementedError
 
-    def restore(self, point: Any) -> None:
-        """Before `open`: begin at this point."""
+    def restore(self, point: RestartPoint) -> None:
+        """Begin at a restart point; called before `open`."""
         raise NotImplementedError
 
-    def advance(self, point: Any, rows: int, *, at_end: bool = False) -> Any:
-        """The point that lies so many rows after another one: within its block, or (`at_end`)
-        behind it.
+    def advance(self, point: RestartPoint, rows: int, *, at_end: bool = False) -> RestartPoint:
+        """Return the restart point `rows` rows after another.
+
+        With `at_end`, the rows are the whole part and the result refers to the next part.
         """
         return [point[0], point[1] + rows]
 
@@ -286,13 +345,13 @@ class Operator(Generic[G]):
             each.restore(each.first_point())
 
     def _sliced(self, port: int, part: Part, start: int, stop: int) -> Part:
-        """Rows of a part, numbered from its first one, with a reference of its own."""
+        """Return rows of a part, numbered from its first row, with a reference of their own."""
         self.tracker.share(part.block)
         point = self.inputs[port].advance(part.point, start) if start else part.point
         return Part(part.block, part.start + start, part.start + stop, point)
 
     def _queue(self, part: Part) -> None:
-        """Count a part that waits here."""
+        """Count a queued part."""
         self.queued_blocks += 1
         self.queued_rows += part.rows
         self.queued_bytes += part.size_bytes
@@ -310,3 +369,6 @@ class Operator(Generic[G]):
         self.output_blocks += 1
         self.output_rows += part.rows
         self.output_bytes += part.size_bytes
+
+
+AnyOperator: TypeAlias = Operator[Any]

@@ -1,58 +1,49 @@
-"""All to all (`ExchangeRows`): gather, perhaps sample, partition, then a task per partition.
+"""All-to-all exchange: collect the input, optionally sample it, partition it, run a task per part.
 
-    blocks come -> (sample each -> Prepare ->) partition each -> one task per partition
-    blocks come, and are few -> one task with all of them
+    large input -> (sample each block -> prepare ->) partition each block -> a task per partition
+    small input -> one task with all blocks
 
-Neither the input nor what partitioning makes of it counts against the budget (see `BlockTracker`).
-Restart point of a row: `[partition, rows of its output before that]`; everything upstream starts
-from its beginning, and the pieces of earlier partitions are dropped as they come.
+Neither the input nor the partitioned blocks count against the budget (see `BlockTracker`). Restart
+point of a row: `[partition, rows of its output before it]`. A restart runs everything upstream from
+its beginning and drops the pieces of earlier partitions.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Literal
 
-from syncline.data.execute import program as stages
+from syncline.data.execute import physical_plan as stages
 from syncline.data.execute.messages import Launch, Partitioned, Prepare, TaskId
-from syncline.data.execute.operators.base import Action, BlockTracker, Operator, Part
-from syncline.data.execute.operators.task_operator import Task, TaskOperator, TaskSpec, max_running
-from syncline.data.execute.program import Stage
+from syncline.data.execute.operators.base import Action, OperatorSetup, Part, Task, TaskSpec
+from syncline.data.execute.operators.task_operator import TaskOperator, max_running
+from syncline.data.iterate.position import RestartPoint
 
 
 class ExchangeOperator(TaskOperator[stages.ExchangeRows]):
-    """Blocks are numbered through the inputs in turns; those without rows are left out, but one
-    where an input has no others.
+    """Exchange of one or more inputs.
+
+    Blocks are numbered round-robin over the inputs. Empty blocks are left out, except one for an
+    input without rows.
     """
 
     needs_all = True
 
-    def __init__(
-        self,
-        number: int,
-        stage: Stage,
-        grouping: stages.ExchangeRows,
-        inputs: Sequence[Operator[Any]],
-        tracker: BlockTracker,
-        *,
-        ordered: bool,
-    ) -> None:
-        super().__init__(number, stage, grouping, inputs, tracker, ordered=ordered)
+    def __init__(self, setup: OperatorSetup) -> None:
+        super().__init__(setup)
+        grouping = self.grouping
         self._count = grouping.default_parts if grouping.parts is None else grouping.parts
         self._max_exchange_tasks = max_running(grouping.executor)
         self._phase: Literal["gather", "partition", "reduce"] = "gather"
         self._received = [0] * len(self.inputs)
         self._bytes = 0
-        self._held: dict[int, Part] = {}  # not partitioned yet, by number
-        self._exchange_tasks: dict[TaskId, Task] = {}  # tasks that sample or partition
+        self._held: dict[int, Part] = {}  # by block number: not partitioned so far
+        self._exchange_tasks: dict[TaskId, Task] = {}  # sampling and partitioning tasks
         self._to_sample: deque[int] = deque()
         self._to_partition: deque[int] = deque()
         self._prepared = grouping.sample is None
-        self._parts: dict[int, tuple[Part | None, ...]] = {}  # by number of the block
-        self._schemas: dict[
-            int, Part
-        ] = {}  # by input: no rows, but columns, for tasks that get no rows of it
+        self._parts: dict[int, tuple[Part | None, ...]] = {}  # by block number
+        self._schemas: dict[int, Part] = {}  # by input: an empty part that provides the columns
         self._next = 0  # partition
 
     # -- gathering
@@ -89,7 +80,7 @@ class ExchangeOperator(TaskOperator[stages.ExchangeRows]):
         self._advance_phase()
 
     def _advance_phase(self) -> None:
-        """To the next phase, if this one is over."""
+        """Enter the next phase if this one is complete."""
         if (
             self.live_ports
             or self._exchange_tasks
@@ -111,13 +102,13 @@ class ExchangeOperator(TaskOperator[stages.ExchangeRows]):
         self._check_end()
 
     def prepared(self) -> None:
-        """What partitioning needs to know is there."""
+        """Handle the result of `prepare`."""
         self._prepared = True
         self._to_partition.extend(sorted(self._held))
         self._advance_phase()
 
     def _complete_schemas(self) -> None:
-        """Where an input has rows, one of its blocks tells the columns."""
+        """Take the columns of each input with rows from one of its blocks."""
         found = {}
         for number, parts in self._parts.items():
             port = number % len(self.inputs)
@@ -158,7 +149,7 @@ class ExchangeOperator(TaskOperator[stages.ExchangeRows]):
         return task
 
     def partitioned(self, task: Task, event: Partitioned) -> None:
-        """A block is partitioned: the pieces take its place."""
+        """Replace a partitioned block by its pieces."""
         blocks = {
             info.block: self.tracker.admit(info, self.number, counted=False)
             for info in event.blocks
@@ -190,7 +181,7 @@ class ExchangeOperator(TaskOperator[stages.ExchangeRows]):
             super().failed(task)
 
     def _release_input(self, task: Task) -> None:
-        """The block that a task worked on is needed no more."""
+        """Release the input of an ended task."""
         part = self._held.pop(task.spec.number)
         self._unqueue(part)
         self.tracker.release(part.block)
@@ -227,10 +218,10 @@ class ExchangeOperator(TaskOperator[stages.ExchangeRows]):
     def total(self) -> int | None:
         return None if self._phase == "gather" else self._count
 
-    def first_point(self) -> Any:
+    def first_point(self) -> RestartPoint:
         return [0, 0]
 
-    def restore(self, point: Any) -> None:
+    def restore(self, point: RestartPoint) -> None:
         self._next, self._skip_rows = point
         self._restart_inputs()
 

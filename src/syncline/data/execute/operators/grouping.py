@@ -1,37 +1,28 @@
-"""Operators that make tasks of one input as it comes: whole blocks (`BundleBlocks`), or so many rows
-(`RebatchRows`).
+"""Operators that make tasks of rows of their inputs: bundle, rebatch, repartition, zip.
 
-Restart point of a task: `[its number, point of its first row in the input]`. Which parts a task
-gets depends only on what has come since the task before it, so that starting there gives the same
-tasks.
+Restart point of a task: `[its number, restart point of its first row in the input]` for bundle and
+rebatch; its number for repartition, which starts its input from the beginning; `[its number,
+[restart point of its first row in each input], rows before it]` for zip. The parts of a task depend
+only on the input since the task before it, so restarting there gives the same tasks.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from typing import Any, Generic
+from typing import Generic
 
-from syncline.data.execute import program as stages
-from syncline.data.execute.operators.base import BlockTracker, G, Operator, Part
-from syncline.data.execute.operators.task_operator import QueuedOperator, TaskSpec
-from syncline.data.execute.program import Stage
+from syncline.data.execute import physical_plan as stages
+from syncline.data.execute.operators.base import G, OperatorSetup, Part, TaskSpec
+from syncline.data.execute.operators.task_operator import QueuedOperator
+from syncline.data.iterate.position import RestartPoint
 
 
 class _CollectingOperator(QueuedOperator[G], Generic[G]):
     """Collects parts until they make a task."""
 
-    def __init__(
-        self,
-        number: int,
-        stage: Stage,
-        grouping: G,
-        inputs: Sequence[Operator[Any]],
-        tracker: BlockTracker,
-        *,
-        ordered: bool,
-    ) -> None:
-        super().__init__(number, stage, grouping, inputs, tracker, ordered=ordered)
+    def __init__(self, setup: OperatorSetup) -> None:
+        super().__init__(setup)
         self._collected: list[Part] = []
         self._collected_rows = 0
         self._made = 0  # number of the next task
@@ -51,7 +42,7 @@ class _CollectingOperator(QueuedOperator[G], Generic[G]):
         self._collected_rows = 0
 
     def _input_ended(self, port: int) -> None:
-        # Without any row there is still one task, for the sake of the columns.
+        # Without rows there is one task nevertheless, which keeps the columns.
         if self._collected_rows or (self._collected and not self._made):
             self._make_task()
         self._release_collected()
@@ -63,10 +54,10 @@ class _CollectingOperator(QueuedOperator[G], Generic[G]):
         self._release(self._collected)
         self._collected = []
 
-    def first_point(self) -> Any:
+    def first_point(self) -> RestartPoint:
         return [[0, self.inputs[0].first_point()], 0]
 
-    def restore(self, point: Any) -> None:
+    def restore(self, point: RestartPoint) -> None:
         (self._made, input_point), self._skip_rows = point
         self.inputs[0].restore(input_point)
 
@@ -76,9 +67,7 @@ class _CollectingOperator(QueuedOperator[G], Generic[G]):
 
 
 class BundleOperator(_CollectingOperator[stages.BundleBlocks]):
-    """A task as soon as there are so many rows. A bundle is kept whatever its size, also beyond the
-    budget.
-    """
+    """Makes a task once there are enough rows. A bundle may exceed the budget."""
 
     def add(self, port: int, part: Part) -> None:
         self._collect(part)
@@ -90,7 +79,7 @@ class BundleOperator(_CollectingOperator[stages.BundleBlocks]):
 
 
 class RebatchOperator(_CollectingOperator[stages.RebatchRows]):
-    """Tasks of so many rows, of several blocks if strict."""
+    """Makes tasks of a fixed number of rows; with `strict`, across blocks."""
 
     def add(self, port: int, part: Part) -> None:
         start = 0
@@ -110,21 +99,12 @@ class RebatchOperator(_CollectingOperator[stages.RebatchRows]):
 
 
 class RepartitionOperator(QueuedOperator[stages.RepartitionRows]):
-    """As many tasks as asked for, whose rows differ by one at most."""
+    """Splits the whole input into tasks whose numbers of rows differ by one at most."""
 
     needs_all = True
 
-    def __init__(
-        self,
-        number: int,
-        stage: Stage,
-        grouping: stages.RepartitionRows,
-        inputs: Sequence[Operator[Any]],
-        tracker: BlockTracker,
-        *,
-        ordered: bool,
-    ) -> None:
-        super().__init__(number, stage, grouping, inputs, tracker, ordered=ordered)
+    def __init__(self, setup: OperatorSetup) -> None:
+        super().__init__(setup)
         self._gathered: deque[Part] = deque()
         self._first = 0
 
@@ -135,13 +115,11 @@ class RepartitionOperator(QueuedOperator[stages.RepartitionRows]):
 
     def _input_ended(self, port: int) -> None:
         if self._gathered:
-            self._cut()
+            self._split()
         self._check_end()
 
-    def _cut(self) -> None:
-        """Deals out the rows. A task without rows gets an empty part, for the sake of the
-        columns.
-        """
+    def _split(self) -> None:
+        """Assign the rows to tasks. A task without rows gets an empty part for the columns."""
         left, count, before = self._gathered, self.grouping.parts, 0
         total = self.queued_rows
         for number in range(count):
@@ -177,10 +155,10 @@ class RepartitionOperator(QueuedOperator[stages.RepartitionRows]):
             self._unqueue(part)
         self._release(parts)
 
-    def first_point(self) -> Any:
+    def first_point(self) -> RestartPoint:
         return [0, 0]
 
-    def restore(self, point: Any) -> None:
+    def restore(self, point: RestartPoint) -> None:
         self._first, self._skip_rows = point
         self._restart_inputs()
 
@@ -191,24 +169,16 @@ class RepartitionOperator(QueuedOperator[stages.RepartitionRows]):
 
 
 class ZipOperator(QueuedOperator[stages.ZipInputs]):
-    """Holds the parts of each input until all have some. Fails where one input has ended and
-    another has rows left.
+    """Makes tasks of equally many rows of every input; a task ends with a block of any input.
+
+    Fails if an input has ended and another has rows left.
     """
 
-    def __init__(
-        self,
-        number: int,
-        stage: Stage,
-        grouping: stages.ZipInputs,
-        inputs: Sequence[Operator[Any]],
-        tracker: BlockTracker,
-        *,
-        ordered: bool,
-    ) -> None:
-        super().__init__(number, stage, grouping, inputs, tracker, ordered=ordered)
-        self._held: tuple[deque[Part], ...] = tuple(deque() for _ in inputs)
-        self._received = [0] * len(self.inputs)  # rows of each input so far
-        self._empty: dict[int, Part] = {}  # of inputs without rows so far: tells the columns
+    def __init__(self, setup: OperatorSetup) -> None:
+        super().__init__(setup)
+        self._held: tuple[deque[Part], ...] = tuple(deque() for _ in self.inputs)
+        self._received = [0] * len(self.inputs)  # rows per input
+        self._empty: dict[int, Part] = {}  # inputs without rows so far; they provide the columns
         self._made = 0
         self._rows_before = 0
 
@@ -272,17 +242,17 @@ class ZipOperator(QueuedOperator[stages.ZipInputs]):
         short, long = ended[0], longer[0]
         at_least = "at least " if long in self.live_ports else ""
         self.tracker.failure = ValueError(
-            f"zip puts rows side by side, but its input {short} has {self._received[short]} rows and its input {long} has {at_least}"
-            f"{self._received[long]}: give it datasets with equally many rows"
+            f"zip needs datasets with equally many rows, but input {short} has "
+            f"{self._received[short]} rows and input {long} has {at_least}{self._received[long]}."
         )
 
     def needed_ports(self) -> Sequence[int]:
         return [port for port in sorted(self.live_ports) if not self._held[port]]
 
-    def first_point(self) -> Any:
+    def first_point(self) -> RestartPoint:
         return [[0, [each.first_point() for each in self.inputs], 0], 0]
 
-    def restore(self, point: Any) -> None:
+    def restore(self, point: RestartPoint) -> None:
         (self._made, points, self._rows_before), self._skip_rows = point
         self._received = [self._rows_before] * len(self.inputs)
         for each, input_point in zip(self.inputs, points, strict=True):

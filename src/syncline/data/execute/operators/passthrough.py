@@ -1,34 +1,33 @@
-"""Blocks that exist and go on as they are, as soon as there is room for them: held ones (`SourceBlocks`),
-and shuffled ones (in `gathered`).
-"""
+"""Operators without tasks, which pass blocks on: source blocks, shuffle, limit, tee, union, mix."""
 
 from __future__ import annotations
 
 import random
 from collections import deque
 from collections.abc import Sequence
-from typing import Any, Generic
+from typing import Generic
 
-from syncline.data.execute import program as stages
+from syncline.data.execute import physical_plan as stages
 from syncline.data.execute.messages import BlockInfo, TeeBlock, TeeEnded
-from syncline.data.execute.operators.base import Action, BlockTracker, G, Operator, Part
-from syncline.data.execute.program import Stage
+from syncline.data.execute.operators.base import Action, G, Operator, OperatorSetup, Part
+from syncline.data.iterate.position import RestartPoint
 
 
 class BlockQueueOperator(Operator[G], Generic[G]):
-    """Base: passes block after block on. Restart point of a row: `[number of the block, rows of it
-    before that]`.
+    """Base: emits existing blocks one by one as the budget allows.
+
+    Restart point of a row: `[number of the block, rows of the block before it]`.
     """
 
     _next = 0
     _skip_rows = 0
 
     def _next_bytes(self) -> int | None:
-        """Size of the next block, None if there is none (yet)."""
+        """Return the size of the next block, or None if there is none so far."""
         raise NotImplementedError
 
     def _take(self, number: int) -> Part:
-        """The block with that number, which is the next."""
+        """Return the next block, which has this number."""
         raise NotImplementedError
 
     def next_action(self) -> Action | None:
@@ -43,27 +42,26 @@ class BlockQueueOperator(Operator[G], Generic[G]):
         part = Part(
             part.block, part.start + min(skip_rows, part.rows), part.stop, [number, skip_rows]
         )
-        self._count_output(part)
-        self._emit(part)
+        self._count_and_emit(part)
         self._check_end()
 
     def _check_end(self) -> None:
         if not self.closed and not self.live_ports and self._next_bytes() is None:
             self._finish()
 
-    def first_point(self) -> Any:
+    def first_point(self) -> RestartPoint:
         return [0, 0]
 
-    def restore(self, point: Any) -> None:
+    def restore(self, point: RestartPoint) -> None:
         self._next, self._skip_rows = point
         self._restart_inputs()
 
 
 class SourceBlockOperator(BlockQueueOperator[stages.SourceBlocks]):
-    """Blocks that somebody else holds; what they are called see `messages.Piece`."""
+    """Emits blocks that exist outside of the execution."""
 
-    first_name = 0
-    """The name of the first block: a negative number."""
+    first_number = 0
+    """Number of the first block; negative, see `messages.Piece`."""
 
     def open(self) -> None:
         self._check_end()
@@ -74,12 +72,12 @@ class SourceBlockOperator(BlockQueueOperator[stages.SourceBlocks]):
 
     def _take(self, number: int) -> Part:
         held = self.grouping.blocks[number]
-        info = BlockInfo(self.first_name + number, held.num_rows, held.size_bytes)
+        info = BlockInfo(self.first_number + number, held.num_rows, held.size_bytes)
         return Part(self.tracker.admit(info, self.number), 0, held.num_rows, None)
 
 
 class PassthroughOperator(Operator[G], Generic[G]):
-    """Base: so many rows of the output take no more than so many of each input."""
+    """Base: a number of output rows takes no more rows of each input."""
 
     def limit_rows(self, rows: int) -> None:
         for each in self.inputs:
@@ -91,87 +89,85 @@ class PassthroughOperator(Operator[G], Generic[G]):
 
 
 class LimitOperator(PassthroughOperator[stages.LimitRows]):
-    """The first rows. Restart point of a row: `[rows passed on before, point in the input]`."""
+    """Emits the first rows. Restart point: `[rows emitted before, restart point in the input]`."""
 
     holds_blocks = False
-    _passed = 0
+    _emitted = 0
 
     def open(self) -> None:
-        left = self.grouping.rows - self._passed
+        left = self.grouping.rows - self._emitted
         self.inputs[0].limit_rows(left)
         if left <= 0:
             self._finish()
 
     def add(self, port: int, part: Part) -> None:
-        rows = min(part.rows, self.grouping.rows - self._passed)
-        part = part._replace(stop=part.start + rows, point=[self._passed, part.point])
-        self._passed += rows
-        self._count_output(part)
-        self._emit(part)
-        if self._passed >= self.grouping.rows:
+        rows = min(part.rows, self.grouping.rows - self._emitted)
+        part = part._replace(stop=part.start + rows, point=[self._emitted, part.point])
+        self._emitted += rows
+        self._count_and_emit(part)
+        if self._emitted >= self.grouping.rows:
             self._finish()
 
     def _input_ended(self, port: int) -> None:
         self._finish()
 
-    def first_point(self) -> Any:
+    def first_point(self) -> RestartPoint:
         return [0, self.inputs[0].first_point()]
 
-    def restore(self, point: Any) -> None:
-        self._passed, input_point = point
+    def restore(self, point: RestartPoint) -> None:
+        self._emitted, input_point = point
         self.inputs[0].restore(input_point)
 
-    def advance(self, point: Any, rows: int, *, at_end: bool = False) -> Any:
-        passed, input_point = point
-        return [passed + rows, self.inputs[0].advance(input_point, rows, at_end=at_end)]
+    def advance(self, point: RestartPoint, rows: int, *, at_end: bool = False) -> RestartPoint:
+        emitted, input_point = point
+        return [emitted + rows, self.inputs[0].advance(input_point, rows, at_end=at_end)]
 
 
 class TeeOperator(PassthroughOperator[stages.TeeBlocks]):
-    """All rows; the driver is told of them, and when they were all. Restart point of a row: that of
-    the input.
-    """
+    """Emits all rows and copies them to a cache writer. Restart points are those of the input."""
 
     holds_blocks = False
 
     def add(self, port: int, part: Part) -> None:
         if self.grouping.writer is not None:
             self.tracker.instructions.append(TeeBlock(stage=self.number, piece=part.piece))
-        self._count_output(part)
-        self._emit(part)
+        self._count_and_emit(part)
 
     def _input_ended(self, port: int) -> None:
         if self.grouping.writer is not None:
             self.tracker.instructions.append(TeeEnded(stage=self.number))
         self._finish()
 
-    def first_point(self) -> Any:
+    def first_point(self) -> RestartPoint:
         return self.inputs[0].first_point()
 
-    def restore(self, point: Any) -> None:
+    def restore(self, point: RestartPoint) -> None:
         self.inputs[0].restore(point)
 
-    def advance(self, point: Any, rows: int, *, at_end: bool = False) -> Any:
+    def advance(self, point: RestartPoint, rows: int, *, at_end: bool = False) -> RestartPoint:
         return self.inputs[0].advance(point, rows, at_end=at_end)
 
 
-class UnionOperator(PassthroughOperator[stages.UnionInputs]):
-    """One input after the other; without order all as they come. Restart point of a row: `[number
-    of the input, point in it]`.
+class _MergeOperator(PassthroughOperator[G], Generic[G]):
+    """Base: holds parts of inputs that are not the current one."""
+
+    def __init__(self, setup: OperatorSetup) -> None:
+        super().__init__(setup)
+        self._held: tuple[deque[Part], ...] = tuple(deque() for _ in self.inputs)
+
+    def _release_all(self) -> None:
+        for held in self._held:
+            self._release(held)
+            held.clear()
+
+
+class UnionOperator(_MergeOperator[stages.UnionInputs]):
+    """Emits one input after the other; without order, all inputs as they arrive.
+
+    Restart point of a row: `[number of the input, restart point in it]`.
     """
 
-    def __init__(
-        self,
-        number: int,
-        stage: Stage,
-        grouping: stages.UnionInputs,
-        inputs: Sequence[Operator[Any]],
-        tracker: BlockTracker,
-        *,
-        ordered: bool,
-    ) -> None:
-        super().__init__(number, stage, grouping, inputs, tracker, ordered=ordered)
-        self._current = 0
-        self._held: tuple[deque[Part], ...] = tuple(deque() for _ in inputs)
+    _current = 0
 
     def open(self) -> None:
         for each in self.inputs[: self._current]:
@@ -187,9 +183,7 @@ class UnionOperator(PassthroughOperator[stages.UnionInputs]):
             self._pass_on(port, part)
 
     def _pass_on(self, port: int, part: Part) -> None:
-        part = part._replace(point=[port, part.point])
-        self._count_output(part)
-        self._emit(part)
+        self._count_and_emit(part._replace(point=[port, part.point]))
 
     def _input_ended(self, port: int) -> None:
         while (
@@ -209,47 +203,37 @@ class UnionOperator(PassthroughOperator[stages.UnionInputs]):
         if not self.live_ports:
             self._finish()
 
-    def _release_all(self) -> None:
-        for held in self._held:
-            self._release(held)
-            held.clear()
-
     def needed_ports(self) -> Sequence[int]:
         return (self._current,) if self.ordered else super().needed_ports()
 
-    def first_point(self) -> Any:
+    def first_point(self) -> RestartPoint:
         return [0, self.inputs[0].first_point()]
 
-    def restore(self, point: Any) -> None:
+    def restore(self, point: RestartPoint) -> None:
         self._current, input_point = point
         for port, each in enumerate(self.inputs):
             each.restore(input_point if port == self._current else each.first_point())
 
-    def advance(self, point: Any, rows: int, *, at_end: bool = False) -> Any:
+    def advance(self, point: RestartPoint, rows: int, *, at_end: bool = False) -> RestartPoint:
         port, input_point = point
         return [port, self.inputs[port].advance(input_point, rows, at_end=at_end)]
 
 
-class MixOperator(PassthroughOperator[stages.MixInputs]):
-    """Hands on the blocks of the input whose turn it is, and holds those of the others."""
+class MixOperator(_MergeOperator[stages.MixInputs]):
+    """Emits the blocks of the input that is furthest behind its weight.
 
-    def __init__(
-        self,
-        number: int,
-        stage: Stage,
-        grouping: stages.MixInputs,
-        inputs: Sequence[Operator[Any]],
-        tracker: BlockTracker,
-        *,
-        ordered: bool,
-    ) -> None:
-        super().__init__(number, stage, grouping, inputs, tracker, ordered=ordered)
-        self._held: tuple[deque[Part], ...] = tuple(deque() for _ in inputs)
-        self._passed = [0] * len(self.inputs)
-        self._cut = 0  # rows of the next block that were passed on in an earlier execution
-        self._points: list[
-            Any
-        ] = []  # of the row after the last one passed on, by input; None for those that have ended
+    That is the input with the smallest `rows / weight`, by emitted rows. It is waited for, so that
+    the order depends on the blocks alone. An input ends when it is its turn and it has no more
+    rows. Restart point of a row: `[[[rows of each input emitted before its block], rows of the
+    block before it], [restart point of each input]]`, with null for an ended input.
+    """
+
+    def __init__(self, setup: OperatorSetup) -> None:
+        super().__init__(setup)
+        self._emitted = [0] * len(self.inputs)
+        self._skipped_rows = 0  # rows of the next block that an earlier execution delivered
+        # Restart point of the next row of each input; None for ended inputs.
+        self._points: list[RestartPoint] = []
 
     def open(self) -> None:
         for port, point in enumerate(self._points):
@@ -267,9 +251,9 @@ class MixOperator(PassthroughOperator[stages.MixInputs]):
         self._emit_ready()
 
     def _emit_ready(self) -> None:
-        """Hands on what there is, as far as turns allow."""
+        """Emit the parts that are next."""
         while not self.closed:
-            port = self._turn(self._passed, self._points)
+            port = self._next_port(self._emitted, self._points)
             if port is None:
                 self._finish()
             elif self._held[port]:
@@ -286,66 +270,50 @@ class MixOperator(PassthroughOperator[stages.MixInputs]):
         self._unqueue(part)
         points = self._points.copy()
         points[port] = part.point
-        point = [[self._passed.copy(), self._cut], points]
+        point = [[self._emitted.copy(), self._skipped_rows], points]
         if part.rows:
-            self._passed[port] += self._cut + part.rows
-            self._cut = 0
+            self._emitted[port] += self._skipped_rows + part.rows
+            self._skipped_rows = 0
         self._points[port] = self.inputs[port].advance(part.point, part.rows, at_end=True)
-        part = part._replace(point=point)
-        self._count_output(part)
-        self._emit(part)
+        self._count_and_emit(part._replace(point=point))
 
-    def _turn(self, passed: Sequence[int], points: Sequence[Any]) -> int | None:
-        """The input whose turn it is; None if all have ended."""
+    def _next_port(self, emitted: Sequence[int], points: Sequence[RestartPoint]) -> int | None:
+        """Return the input whose turn it is; None if all have ended."""
         weights = self.grouping.weights
         open_ports = [port for port, point in enumerate(points) if point is not None]
-        return min(open_ports, key=lambda port: passed[port] / weights[port], default=None)
-
-    def _release_all(self) -> None:
-        for held in self._held:
-            self._release(held)
-            held.clear()
+        return min(open_ports, key=lambda port: emitted[port] / weights[port], default=None)
 
     def needed_ports(self) -> Sequence[int]:
-        turn = self._turn(self._passed, self._points)
-        return () if turn is None else (turn,)
+        port = self._next_port(self._emitted, self._points)
+        return () if port is None else (port,)
 
-    def first_point(self) -> Any:
+    def first_point(self) -> RestartPoint:
         return [[[0] * len(self.inputs), 0], [each.first_point() for each in self.inputs]]
 
-    def restore(self, point: Any) -> None:
-        (passed, self._cut), points = point
-        self._passed, self._points = list(passed), list(points)
+    def restore(self, point: RestartPoint) -> None:
+        (emitted, self._skipped_rows), points = point
+        self._emitted, self._points = list(emitted), list(points)
         for each, input_point in zip(self.inputs, points, strict=True):
             each.restore(each.first_point() if input_point is None else input_point)
 
-    def advance(self, point: Any, rows: int, *, at_end: bool = False) -> Any:
-        (passed, cut), points = point
-        port = self._turn(passed, points)
-        assert port is not None, f"no input has its turn at {point}"
+    def advance(self, point: RestartPoint, rows: int, *, at_end: bool = False) -> RestartPoint:
+        (emitted, skipped), points = point
+        port = self._next_port(emitted, points)
+        assert port is not None, f"all inputs have ended at {point}"
         moved_points = list(points)
         moved_points[port] = self.inputs[port].advance(points[port], rows, at_end=at_end)
         if not at_end or not rows:
-            return [[passed, cut + rows], moved_points]
-        moved = list(passed)
-        moved[port] += cut + rows
+            return [[emitted, skipped + rows], moved_points]
+        moved = list(emitted)
+        moved[port] += skipped + rows
         return [[moved, 0], moved_points]
 
 
 class ShuffleOperator(BlockQueueOperator[stages.ShuffleBlocks]):
-    """All blocks of the input in an order that depends on the seed and their number alone."""
+    """Emits all blocks of the input in an order that depends on the seed and their numbers."""
 
-    def __init__(
-        self,
-        number: int,
-        stage: Stage,
-        grouping: stages.ShuffleBlocks,
-        inputs: Sequence[Operator[Any]],
-        tracker: BlockTracker,
-        *,
-        ordered: bool,
-    ) -> None:
-        super().__init__(number, stage, grouping, inputs, tracker, ordered=ordered)
+    def __init__(self, setup: OperatorSetup) -> None:
+        super().__init__(setup)
         self._gathered: list[Part] = []
         self._shuffled: deque[Part] = deque()
 

@@ -1,138 +1,81 @@
-"""Operators with tasks: they are numbered in the order of the input, and their blocks are passed on
-in that order.
+"""Operators with tasks, which are numbered in the order of their input.
 
-The task whose blocks come next is the head: its blocks go on as they are made, those of later tasks
-wait until it has ended. Without order every block goes on as it comes. Restart point of a block:
-`[point of its task, rows of the task's output before it]`.
+With order, blocks of the first task that has not ended are emitted immediately; blocks of later
+tasks are held until it ends. Without order, every block is emitted immediately. Restart point of a
+block: `[restart point of its task, rows of the task's output before it]`.
 """
 
 from __future__ import annotations
 
 import heapq
 from collections import deque
-from collections.abc import Sequence
-from typing import Any, ClassVar, Generic, NamedTuple
+from typing import ClassVar, Generic
 
-from syncline.data.execute import program as stages
+from syncline.data.execute import physical_plan as stages
 from syncline.data.execute.messages import BlockInfo, Launch, Resume, TaskId
-from syncline.data.execute.operators.base import Action, BlockTracker, G, Operator, Part
-from syncline.data.execute.program import Actors, ExecutorKind, Stage
+from syncline.data.execute.operators.base import (
+    Action,
+    G,
+    Operator,
+    OperatorSetup,
+    Part,
+    Task,
+    TaskSpec,
+)
+from syncline.data.execute.physical_plan import Actors, ExecutorKind
+from syncline.data.iterate.position import RestartPoint
 
-# How much of the mean size of a stage's blocks the newest one makes up.
-_NEWEST = 1 / 8
-
-
-class TaskSpec(NamedTuple):
-    """A task that can be started. It holds the references of its parts."""
-
-    number: int
-    point: Any
-    """Restart point of the task."""
-    ports: tuple[tuple[Part, ...], ...]
-    payload: Any = None
-    rows: int | None = None
-    """Rows of its input, where they are known."""
-
-
-class Task:
-    """A task that was started and has not ended, or whose blocks are not passed on yet."""
-
-    __slots__ = (
-        "held",
-        "id",
-        "operator",
-        "over",
-        "promised",
-        "reserved_bytes",
-        "rows",
-        "running",
-        "skip_rows",
-        "slots",
-        "spec",
-    )
-
-    def __init__(
-        self, id: TaskId, operator: TaskOperator[Any], spec: TaskSpec, skip_rows: int = 0
-    ) -> None:
-        self.id = id
-        self.operator = operator
-        self.spec = spec
-        self.skip_rows = skip_rows
-        """Rows of its output that are not wanted."""
-        self.rows = skip_rows
-        """Rows of its output so far, with those."""
-        self.expected_rows: int | None = None
-        """Rows of its output that are expected in all, where they are known."""
-        self.held: deque[Part] = deque()
-        """Its blocks that wait for those of earlier tasks."""
-        self.finished = False
-        """Whether it has ended, in whatever way."""
-        # Kept by the scheduler.
-        self.running = False
-        self.slots = 0.0
-        self.reserved_bytes = 0
+# Weight of the newest block in the mean size of a stage's blocks.
+_NEWEST_WEIGHT = 1 / 8
 
 
 class TaskOperator(Operator[G], Generic[G]):
-    """Base of the operators with tasks. Subclasses say which come next: `_has_spec`,
-    `_take_spec`.
-    """
+    """Base of the operators with tasks. Subclasses define `_has_spec` and `_take_spec`."""
 
     needs_all: ClassVar[bool] = False
-    """Whether its first task depends on the whole input."""
+    """True if the first task depends on the whole input."""
 
-    def __init__(
-        self,
-        number: int,
-        stage: Stage,
-        grouping: G,
-        inputs: Sequence[Operator[Any]],
-        tracker: BlockTracker,
-        *,
-        ordered: bool,
-    ) -> None:
-        super().__init__(number, stage, grouping, inputs, tracker, ordered=ordered)
+    def __init__(self, setup: OperatorSetup) -> None:
+        super().__init__(setup)
         self.guess_bytes = 0
-        """Expected size of a block before there was one."""
+        """Expected block size before the first block."""
         self.launched = 0
         self.done = 0
         self._mean_bytes: float | None = None
-        self._max_running = max_running(stage.executor)
-        self._active: dict[int, Task] = {}  # started, and not over
-        self._in_order: deque[Task] = deque()  # with order: started, and not all passed on
-        self._waiting: list[tuple[int, Task]] = []  # a heap of those that wait to be resumed
+        self._max_running = max_running(setup.stage.executor)
+        self._active: dict[int, Task] = {}  # started and not ended
+        self._in_order: deque[Task] = deque()  # with order: started and not completely emitted
+        self._waiting: list[tuple[int, Task]] = []  # heap of tasks that wait to be resumed
         self._skip_rows = 0  # of the first task
-        # With a limit downstream: rows that are used at most, and rows that the started tasks make.
+        # With a downstream limit: the maximum number of needed rows, and the rows of started tasks.
         self._row_limit: int | None = None
         self._expected_rows = 0
 
-    # -- what tasks there are
+    # -- available tasks
 
     def _has_spec(self) -> bool:
-        """Whether there is a task that could be started now."""
+        """Return True if a task can be started."""
         raise NotImplementedError
 
     def _take_spec(self) -> TaskSpec:
-        """The next task, which is started now."""
+        """Return the next task, which is started now."""
         raise NotImplementedError
 
     @property
     def total(self) -> int | None:
-        """Number of tasks in all, if it is known."""
+        """Total number of tasks, if known."""
         return None
 
-    # -- moves
+    # -- actions
 
     @property
     def expected_bytes(self) -> int:
-        """Size of a task's next block, by those that came; never nothing, so that no task starts
-        while the budget is used up.
-        """
+        """Expected size of the next block: at least 1, so that nothing starts without budget."""
         return max(1, self.guess_bytes if self._mean_bytes is None else int(self._mean_bytes))
 
     @property
     def waiting(self) -> int:
-        """Tasks that wait to be resumed."""
+        """Number of tasks that wait to be resumed."""
         return len(self._active) - self.running
 
     def next_action(self) -> Action | None:
@@ -184,12 +127,12 @@ class TaskOperator(Operator[G], Generic[G]):
     # -- events
 
     def produced(self, task: Task, info: BlockInfo, *, is_last: bool) -> None:
-        """A task has made a block."""
+        """Handle a block of a task."""
         size = info.size_bytes
         known = self._mean_bytes
-        # Larger ones count at once: the blocks of a task may grow from one to the next.
+        # A larger block replaces the mean: the blocks of a task may grow from one to the next.
         self._mean_bytes = (
-            size if known is None or size > known else known + (size - known) * _NEWEST
+            size if known is None or size > known else known + (size - known) * _NEWEST_WEIGHT
         )
         part = Part(
             self.tracker.admit(info, self.number), 0, info.rows, [task.spec.point, task.rows]
@@ -208,12 +151,12 @@ class TaskOperator(Operator[G], Generic[G]):
             self._settle()
 
     def ended(self, task: Task) -> None:
-        """A task has ended without another block."""
+        """Handle the end of a task without another block."""
         self._close(task)
         self._settle()
 
     def failed(self, task: Task) -> None:
-        """The failure of a task is excused: what it has not made yet is missing."""
+        """Handle an excused failure of a task: its remaining rows are missing."""
         self.ended(task)
 
     def _close(self, task: Task) -> None:
@@ -225,12 +168,11 @@ class TaskOperator(Operator[G], Generic[G]):
         self._correct_expected_rows(task)
 
     def _settle(self) -> None:
-        """After a task has ended."""
-        self._pass_on_held()
+        self._emit_held()
         self._check_end()
 
-    def _pass_on_held(self) -> None:
-        """After the head has ended: what the next ones have made."""
+    def _emit_held(self) -> None:
+        """Emit the blocks of the tasks after those that have ended."""
         in_order = self._in_order
         while in_order and in_order[0].finished and not self.closed:
             in_order.popleft()
@@ -245,7 +187,7 @@ class TaskOperator(Operator[G], Generic[G]):
         ):
             self._finish()
 
-    # -- a limit downstream
+    # -- downstream limit
 
     def limit_rows(self, rows: int) -> None:
         if self.stage.keeps_rows:
@@ -255,7 +197,7 @@ class TaskOperator(Operator[G], Generic[G]):
                     each.limit_rows(rows + self._skip_rows + self._max_collected_rows())
 
     def _max_collected_rows(self) -> int:
-        """The most rows that may have come without making another task."""
+        """Return the most rows that can arrive without completing another task."""
         return 0
 
     def extend_row_limit(self, rows: int) -> None:
@@ -265,7 +207,7 @@ class TaskOperator(Operator[G], Generic[G]):
                 each.extend_row_limit(rows)
 
     def _correct_expected_rows(self, task: Task) -> None:
-        """A task is over: what counts now is the rows that it has made."""
+        """Replace the expected rows of an ended task by its actual rows."""
         if self._row_limit is None:
             return
         if task.expected_rows is None:
@@ -276,7 +218,7 @@ class TaskOperator(Operator[G], Generic[G]):
             for each in self.inputs:
                 each.extend_row_limit(task.expected_rows - task.rows)
 
-    # -- abandoned
+    # -- release
 
     def _release_all(self) -> None:
         for task in self._active.values():
@@ -291,19 +233,10 @@ class TaskOperator(Operator[G], Generic[G]):
 
 
 class QueuedOperator(TaskOperator[G], Generic[G]):
-    """Base of those that know what their next tasks work on before these are started."""
+    """Base of the operators that create their tasks as input arrives."""
 
-    def __init__(
-        self,
-        number: int,
-        stage: Stage,
-        grouping: G,
-        inputs: Sequence[Operator[Any]],
-        tracker: BlockTracker,
-        *,
-        ordered: bool,
-    ) -> None:
-        super().__init__(number, stage, grouping, inputs, tracker, ordered=ordered)
+    def __init__(self, setup: OperatorSetup) -> None:
+        super().__init__(setup)
         self._ready: deque[TaskSpec] = deque()
 
     def _has_spec(self) -> bool:
@@ -329,23 +262,20 @@ class QueuedOperator(TaskOperator[G], Generic[G]):
 
 
 def max_running(executor: ExecutorKind) -> float:
-    """The most tasks that may run at once.
+    """Return the maximum number of concurrent tasks.
 
-    No task is started while one of its stage waits, so that actors and workers which keep a waiting
-    task are bounded as well.
+    No task starts while another task of its stage waits, so the number of actors and workers that
+    hold a waiting task is limited as well.
     """
-    most = (
-        executor.size
-        if not isinstance(executor, Actors)
-        else None
-        if executor.max_size is None
-        else executor.max_size * executor.in_flight
-    )
-    return float("inf") if most is None else most
+    if not isinstance(executor, Actors):
+        limit = executor.size
+    else:
+        limit = None if executor.max_size is None else executor.max_size * executor.in_flight
+    return float("inf") if limit is None else limit
 
 
 class SourceTaskOperator(TaskOperator[stages.SourceTasks]):
-    """A task per payload, but for those that are done."""
+    """One task per payload, except finished ones. Restart point of a task: its number."""
 
     _next = 0
 
@@ -371,8 +301,8 @@ class SourceTaskOperator(TaskOperator[stages.SourceTasks]):
     def total(self) -> int | None:
         return len(self.grouping.payloads) - len(self.grouping.done)
 
-    def first_point(self) -> Any:
+    def first_point(self) -> RestartPoint:
         return [0, 0]
 
-    def restore(self, point: Any) -> None:
+    def restore(self, point: RestartPoint) -> None:
         self._next, self._skip_rows = point

@@ -1,8 +1,9 @@
-"""What tasks do: heads, which make the first blocks of a task, and steps, which change a stream of
-blocks.
+"""Heads and steps of chains: the work of tasks.
 
-Files: `run` (a whole chain: head, steps, the shape of what comes out), `heads`, `partition` (the
-first two steps of an exchange). Steps with functions of the program's: `user` (calling them:
-errors, skipping, time), `concurrent` (async ones), `rows`, `batches`, `groups`. Steps without:
-`columns` (expressions, samples), `aggregate`, `write`.
+Files, in the order in which data flows through them:
+
+    heads.py           first tables of a task; sampling and partitioning functions of exchanges
+    user_functions.py  calling user functions: errors, skipped rows, time limits, async calls
+    function_steps.py  steps that call a function with rows, batches or groups
+    block_steps.py     steps without a user function: expressions, samples, aggregates, writes
 """

@@ -1,7 +1,7 @@
-"""Steps on columns: expressions, and samples of rows.
+"""Steps without a user function: expressions, samples, aggregates, and writes to sinks and caches.
 
-What is drawn or numbered depends on the number of the task and of the row in it alone: a task that
-runs again, or whose input comes in other pieces, gives the same.
+Random numbers and row numbers depend only on the number of the task and of the row in the task:
+retries, and tasks whose input is split differently, give the same output.
 """
 
 from __future__ import annotations
@@ -18,31 +18,32 @@ from pyarrow import fs as pyarrow_fs
 
 from syncline import faults
 from syncline.data.columnar import block as block_functions
-from syncline.data.columnar.aggregate import AggregateFn, steps
+from syncline.data.columnar.aggregate import AggregateFn, phases
 from syncline.data.columnar.expressions import EvaluationContext, Expr, filter_rows, project
 from syncline.data.columnar.expressions.generated import seeded, uniform
 from syncline.data.columnar.schemas import require_columns
-from syncline.data.execute.program import Step, TaskState
+from syncline.data.execute.physical_plan import Step, TaskState
 from syncline.data.execute.steps.user_functions import UserFunctionError
 from syncline.data.io import filesystem as filesystems
 from syncline.data.io.sinks.datasink import WRITE_UUID, Datasink, TaskContext
 from syncline.data.io.sources import arrow_files
+from syncline.storage import filesystem as storage
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ColumnStep(Step):
-    """Base of the steps that make one table of each table. Their errors are UserFunctionErrors: the
-    program wrote the expressions.
+    """Base of the steps that transform each table. Errors are UserFunctionErrors, because users
+    write the expressions.
     """
 
     name: str
 
     def begin(self, task: TaskState) -> ColumnStep:
-        """The step as this task runs it."""
+        """Return the step with the seeds of this task."""
         return self
 
     def apply(self, table: pa.Table, context: EvaluationContext) -> pa.Table:
-        """The new table."""
+        """Return the transformed table."""
         raise NotImplementedError
 
     def run(self, blocks: Iterator[pa.Table], task: TaskState) -> Iterator[pa.Table]:
@@ -50,7 +51,7 @@ class ColumnStep(Step):
         step = self.begin(task)
         for block in blocks:
             if not block.num_columns and not block.num_rows:
-                yield block  # knows nothing of the columns that it would have
+                yield block  # has no columns to transform
                 continue
             context = EvaluationContext(
                 block_index=task.task, row_offset=row, execution_index=task.epoch
@@ -67,7 +68,7 @@ class ColumnStep(Step):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ProjectStep(ColumnStep):
-    """Other columns: `dropped` goes first, then come `expressions`, or new names."""
+    """Drops columns, then evaluates expressions or renames columns."""
 
     expressions: tuple[Expr, ...] = ()
     dropped: tuple[str, ...] = ()
@@ -93,7 +94,7 @@ class ProjectStep(ColumnStep):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class FilterExprStep(ColumnStep):
-    """The rows for which the predicate is true."""
+    """Keeps the rows for which the predicate is true."""
 
     predicate: Expr
 
@@ -106,13 +107,11 @@ class FilterExprStep(ColumnStep):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class RandomSampleStep(ColumnStep):
-    """Each row with a probability, drawn for the seed, the number of the task and that of the
-    row.
-    """
+    """Keeps each row with a probability, drawn from the seed and the numbers of task and row."""
 
     fraction: float
     seed: int | None = None
-    """None: the seed of the execution and epoch."""
+    """Seed; None for the seed of the execution."""
 
     def begin(self, task: TaskState) -> RandomSampleStep:
         return self if self.seed is not None else replace(self, seed=task.seed)
@@ -125,17 +124,13 @@ class RandomSampleStep(ColumnStep):
 
 
 def _seed(task: TaskState, column: str | None) -> list[int]:
-    """What unseeded random numbers of an expression are drawn from: other ones for each column that
-    is made.
-    """
+    """Return the seed of an expression without one; each output column has its own."""
     return [task.seed, task.epoch, zlib.crc32((column or "").encode())]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class AggregateStep(Step):
-    """States of the groups of each block; `AggregateHead` merges them. Its errors are
-    UserFunctionErrors.
-    """
+    """Computes the state of each group per block; `AggregateHead` merges the states."""
 
     name: str
     keys: tuple[str, ...]
@@ -145,7 +140,7 @@ class AggregateStep(Step):
         row = 0
         for block in blocks:
             try:
-                states = steps.partial(block, self.keys, self.aggregates)
+                states = phases.partial(block, self.keys, self.aggregates)
             except Exception as error:
                 raise UserFunctionError(
                     self.name, range(row, row + block.num_rows), error
@@ -156,18 +151,20 @@ class AggregateStep(Step):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class WriteStep(Step):
-    """One call of `sink.write` per task, on its stream of blocks; gives one row: `return`, pickled,
-    `num_rows` and `size_bytes`.
+    """Writes the blocks of each task with one call of `sink.write`.
+
+    Yields one row with the columns `return` (pickled), `num_rows` and `size_bytes`. Retrying
+    transient errors is up to the sink.
     """
 
     name: str
     sink: Datasink[Any]
     job: str = ""
-    """Id of the write job, for file names; the sink's own if empty."""
+    """Id of the write job, used in file names; empty for the sink's own."""
 
     def run(self, blocks: Iterator[pa.Table], task: TaskState) -> Iterator[pa.Table]:
         if task.task in self.sink.positions_done():
-            return  # written by an earlier run of the job, whose result the sink knows
+            return  # an earlier run of the job wrote it
         counted = _Counted(blocks)
         kwargs = {WRITE_UUID: self.job} if self.job else {}
         returned = self.sink.write(
@@ -182,7 +179,7 @@ class WriteStep(Step):
 
 
 class _Counted:
-    """Blocks, counted as they are taken."""
+    """Counts blocks as they are consumed."""
 
     def __init__(self, blocks: Iterator[pa.Table]) -> None:
         self._blocks = blocks
@@ -198,18 +195,18 @@ class _Counted:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class CacheWriteStep(Step):
-    """Writes the one block of each task, under the task's number; it goes on as it is."""
+    """Writes the one block of each task to a file with the task's number, and passes it on."""
 
     name: str
     filesystem: pyarrow_fs.FileSystem
     directory: str
     data: str
-    """Name of the writer's own directory in it."""
+    """Name of the writer's own directory inside `directory`."""
     patterns: tuple[str, ...]
-    """Errors that are tried again."""
+    """Patterns of the errors to retry."""
 
     def run(self, blocks: Iterator[pa.Table], task: TaskState) -> Iterator[pa.Table]:
-        path = filesystems.join(self.directory, arrow_files.file_name(self.data, task.task))
+        path = storage.join(self.directory, arrow_files.file_name(self.data, task.task))
         for table in blocks:
             self._write(path, table)
             faults.reach("data.cache.block")
@@ -218,5 +215,5 @@ class CacheWriteStep(Step):
     def _write(self, path: str, table: pa.Table) -> None:
         write = arrow_files.write_block
         filesystems.call_with_retry(
-            lambda: write(self.filesystem, path, table), f"keeping {path}", self.patterns
+            lambda: write(self.filesystem, path, table), f"writing {path}", self.patterns
         )

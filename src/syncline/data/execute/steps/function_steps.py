@@ -1,9 +1,15 @@
-"""Steps that call a function with one row after the other: `map`, `flat_map`, `filter`.
+"""Steps that call a user function with rows, batches or groups.
 
-Rows are dicts that the function may change. Arrays in them are read-only views of the block where
-the layout allows: changing one in place raises numpy's ValueError, and a function that wants to
-copies it first. Rows go through in portions, whose length follows from how much memory they and
-their results take.
+Rows: `map`, `flat_map` and `filter` pass dicts that the function may change. Arrays in them are
+read-only views of the block where the layout allows; changing one in place raises numpy's
+ValueError, so copy it first. Rows are processed in portions of bounded memory.
+
+Batches: with `zero_copy`, arrays of a batch are read-only views of the block where the layout
+allows. The returned arrays become part of a block without a copy: a function that reuses an array
+has to return copies of it.
+
+Groups: `map_groups` calls the function once per group. The blocks come from `GroupsHead` and hold
+whole groups.
 """
 
 from __future__ import annotations
@@ -21,57 +27,63 @@ import pyarrow as pa
 from syncline.data.columnar import block as block_functions
 from syncline.data.columnar.block import BatchFormat
 from syncline.data.columnar.kernels import group
-from syncline.data.execute.program import TaskState
-from syncline.data.execute.steps.user_functions import Calls, Results, UserStep, result_of
+from syncline.data.execute.physical_plan import TaskState
+from syncline.data.execute.steps.user_functions import (
+    Calls,
+    ResultSchema,
+    UserStep,
+    UserValue,
+    result_of,
+)
 
-# Rows of the first portion of a task, whose results show how much memory a row takes.
+# Rows of the first portion of a task; their results show how much memory a row takes.
 _FIRST_ROWS = 32
-# Memory of the rows of a portion, and of their results: large enough for long copies, small beside
-# a block.
+# Memory of the rows of a portion and of their results: large enough for long copies, small compared
+# with a block.
 _PORTION_BYTES = 4 * 1024 * 1024
-# More rows at once would only keep the garbage collector busy with dicts.
-_MOST_ROWS = 1024
-# A portion is at most so many times as long as the one before: the first rows may be smaller than
-# the others.
+# More rows would only burden the garbage collector with dicts.
+_MAX_ROWS = 1024
+# Maximum growth from one portion to the next: the first rows may be smaller than the others.
 _GROWTH = 16
-# Calls of an async function that run at once.
-_CALLS_AT_ONCE = 32
+# Concurrent calls of an async function.
+_CONCURRENT_ROW_CALLS = 32
 
 Row = dict[str, Any]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class RowStep(UserStep):
-    """Base of the steps that call a function row by row."""
+    """Base of the steps that call a function with each row."""
 
     names_rows: ClassVar[bool] = True
-    """Whether rows in errors of `table` are rows of the input."""
+    """True if row numbers in errors of `table` are those of the input."""
     keeps_columns: ClassVar[bool] = False
-    """Whether the output has the columns of the input, so that those of a block without rows are
-    its own.
-    """
+    """True if the output has the columns of the input, so that empty blocks can be passed on."""
 
-    def accept(self, row: Row, returned: Any) -> Any:
-        """What is kept of what a call returned. An error here is one of the function."""
+    def accept(self, row: Row, returned: UserValue) -> UserValue:
+        """Return what to keep of a returned value. Errors count as errors of the function."""
         raise NotImplementedError
 
     def table(
-        self, portion: pa.Table, kept: list[Any], called: list[int], first_row: int
+        self, portion: pa.Table, kept: list[UserValue], called: list[int], first_row: int
     ) -> pa.Table:
-        """The output for a portion of the input: of what was kept of the calls with the rows
-        `called`, numbers within the portion.
+        """Return the output for a portion of the input. Fails if the results do not fit columns.
 
-        Fails if the results do not fit into columns.
+        Args:
+            portion: Input rows.
+            kept: Results of `accept`.
+            called: Number of each result's row in the portion.
+            first_row: Number of the first row in the task.
         """
         raise NotImplementedError
 
     def run(self, blocks: Iterator[pa.Table], task: TaskState) -> Iterator[pa.Table]:
-        calls, results = Calls(self, task), Results()
+        calls, results = Calls(self, task), ResultSchema()
         before, length = 0, _FIRST_ROWS
         for block in blocks:
             if self.keeps_columns and not block.num_rows:
                 yield block
-            start, most = 0, _fitting(block.num_rows, block.nbytes)
+            start, most = 0, _fitting_rows(block.num_rows, block.nbytes)
             while start < block.num_rows:
                 portion = block.slice(start, min(length, most, block.num_rows - start))
                 made = self._portion(portion, before + start, calls, results)
@@ -81,13 +93,13 @@ class RowStep(UserStep):
             before += block.num_rows
 
     def _portion(
-        self, portion: pa.Table, first_row: int, calls: Calls, results: Results
+        self, portion: pa.Table, first_row: int, calls: Calls, results: ResultSchema
     ) -> pa.Table:
         rows = block_functions.row_list(portion)
         kept, called = (
-            self._each(rows, first_row, calls)
+            self._call_each(rows, first_row, calls)
             if self.kind == "plain"
-            else self._each_async(rows, first_row, calls)
+            else self._call_each_async(rows, first_row, calls)
         )
         try:
             made = self.table(portion, kept, called, first_row)
@@ -98,62 +110,65 @@ class RowStep(UserStep):
             return self._one_by_one(portion, kept, called, first_row, calls, results)
         return made
 
-    def _each(self, rows: list[Row], first_row: int, calls: Calls) -> tuple[list[Any], list[int]]:
-        """What was kept of the calls, and the numbers of their rows; those that failed are left
-        out.
-        """
+    def _call_each(
+        self, rows: list[Row], first_row: int, calls: Calls
+    ) -> tuple[list[UserValue], list[int]]:
+        """Call the function; return the kept results and the numbers of their rows."""
         call, accept = calls.watched(self.call, first_row), self.accept
-        kept: list[Any] = []
+        kept: list[UserValue] = []
         keep = kept.append
-        left_out: list[int] = []
+        skipped: list[int] = []
         with calls.running(first_row, len(rows)):
-            while len(kept) + len(left_out) < len(rows):
+            while len(kept) + len(skipped) < len(rows):
                 try:
-                    for row in itertools.islice(rows, len(kept) + len(left_out), None):
+                    for row in itertools.islice(rows, len(kept) + len(skipped), None):
                         keep(accept(row, call(row)))
                 except Exception as error:
-                    number = len(kept) + len(left_out)
+                    number = len(kept) + len(skipped)
                     calls.failed(first_row + number, 1, error)
-                    left_out.append(number)
-        return kept, _without(len(rows), left_out)
+                    skipped.append(number)
+        return kept, _without(len(rows), skipped)
 
-    def _each_async(
+    def _call_each_async(
         self, rows: list[Row], first_row: int, calls: Calls
-    ) -> tuple[list[Any], list[int]]:
-        """The same for an async function, with several calls at once."""
-        kept: list[Any] = []
-        left_out: list[int] = []
+    ) -> tuple[list[UserValue], list[int]]:
+        """Like `_call_each` for an async function, with concurrent calls."""
+        kept: list[UserValue] = []
+        skipped: list[int] = []
         call = self.awaitable()
 
-        async def kept_of(row: Row) -> Any:
+        async def kept_of(row: Row) -> UserValue:
             return self.accept(row, await call(row))
 
         with closing(
             self.loop.in_order(
-                kept_of, iter(rows), at_once=_CALLS_AT_ONCE, timeout_s=calls.timeout_s
+                kept_of,
+                iter(rows),
+                max_concurrency=_CONCURRENT_ROW_CALLS,
+                timeout_s=calls.timeout_s,
             )
         ) as outcomes:
             for number, (_, future) in enumerate(outcomes):
                 try:
                     with calls.running(first_row + number, 1):
-                        calls.refuse(first_row + number)
+                        calls.raise_known_timeout(first_row + number)
                         kept.append(result_of(future))
                 except Exception as error:
                     future.cancel()
                     calls.failed(first_row + number, 1, error)
-                    left_out.append(number)
-        return kept, _without(len(rows), left_out)
+                    skipped.append(number)
+        return kept, _without(len(rows), skipped)
 
     def _one_by_one(
         self,
         portion: pa.Table,
-        kept: list[Any],
+        kept: list[UserValue],
         called: list[int],
         first_row: int,
         calls: Calls,
-        results: Results,
+        results: ResultSchema,
     ) -> pa.Table:
-        """The output without what does not go together with the results before it."""
+        """Return the output without results that do not fit the earlier ones."""
         fitting: list[pa.Table] = []
         for result, number in zip(kept, called, strict=True):
             try:
@@ -167,28 +182,26 @@ class RowStep(UserStep):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class MapRowsStep(RowStep):
-    """`map`: the function returns a dict (any Mapping), which is the new row."""
+    """`map`: the function returns a dict (any Mapping) for each row."""
 
-    def accept(self, row: Row, returned: Any) -> Row:
-        # Another dict than the row may be one that the function keeps, and changes for the next
-        # row.
+    def accept(self, row: Row, returned: UserValue) -> Row:
+        # Copy a different dict: the function may keep it and change it for the next row.
         return row if returned is row else _as_row("map", "a dict, the new row,", returned)
 
     def table(
-        self, portion: pa.Table, kept: list[Any], called: list[int], first_row: int
+        self, portion: pa.Table, kept: list[UserValue], called: list[int], first_row: int
     ) -> pa.Table:
         return block_functions.from_rows(kept, first_row=first_row)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class FlatMapStep(RowStep):
-    """`flat_map`: the function returns any number of dicts."""
+    """`flat_map`: the function returns any number of dicts for each row."""
 
     names_rows: ClassVar[bool] = False
 
-    def accept(self, row: Row, returned: Any) -> list[Row]:
-        # Lists are by far the most frequent, and checks of abstract classes take longer than all
-        # the rest.
+    def accept(self, row: Row, returned: UserValue) -> list[Row]:
+        # Check for lists first: they are most frequent, and checks of abstract classes are slow.
         if type(returned) is not list and (
             isinstance(returned, Mapping | str | bytes) or not isinstance(returned, Iterable)
         ):
@@ -199,24 +212,22 @@ class FlatMapStep(RowStep):
         return [_as_row("flat_map", "dicts in the list", made) for made in returned]
 
     def table(
-        self, portion: pa.Table, kept: list[Any], called: list[int], first_row: int
+        self, portion: pa.Table, kept: list[UserValue], called: list[int], first_row: int
     ) -> pa.Table:
         return block_functions.from_rows(list(itertools.chain.from_iterable(kept)))
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class FilterRowsStep(RowStep):
-    """`filter(fn)`: rows for which the function returns something true stay, as they were before
-    the call.
-    """
+    """`filter(fn)`: keeps the rows for which the function returns a true value, unchanged."""
 
     keeps_columns: ClassVar[bool] = True
 
-    def accept(self, row: Row, returned: Any) -> bool:
+    def accept(self, row: Row, returned: UserValue) -> bool:
         return bool(returned)
 
     def table(
-        self, portion: pa.Table, kept: list[Any], called: list[int], first_row: int
+        self, portion: pa.Table, kept: list[UserValue], called: list[int], first_row: int
     ) -> pa.Table:
         rows = [number for number, stays in zip(called, kept, strict=True) if stays]
         return (
@@ -226,56 +237,57 @@ class FilterRowsStep(RowStep):
         )
 
 
-def _as_row(operation: str, wanted: str, returned: Any) -> Row:
+def _as_row(operation: str, wanted: str, returned: UserValue) -> Row:
     if type(returned) is dict:
         return returned.copy()
     if not isinstance(returned, Mapping):
         raise ValueError(
-            f"{operation} needs {wanted} for each row, but the function returned {block_functions.described(returned)}"
+            f"{operation} needs {wanted} for each row, "
+            f"but the function returned {block_functions.described(returned)}"
         )
     return dict(returned)
 
 
-def _without(count: int, left_out: list[int]) -> list[int]:
-    """The numbers below `count` that are not left out."""
-    if not left_out:
+def _without(count: int, skipped: list[int]) -> list[int]:
+    if not skipped:
         return list(range(count))
-    gone = set(left_out)
-    return [number for number in range(count) if number not in gone]
+    excluded = set(skipped)
+    return [number for number in range(count) if number not in excluded]
 
 
 def _next_length(rows: int, result_bytes: int) -> int:
-    """How many rows the next portion has, after one whose results took so much memory."""
-    return min(_fitting(rows, result_bytes), rows * _GROWTH, _MOST_ROWS)
+    """Return the number of rows of the portion after one with `result_bytes` of results."""
+    return min(_fitting_rows(rows, result_bytes), rows * _GROWTH, _MAX_ROWS)
 
 
-def _fitting(rows: int, size_bytes: int) -> int:
-    """How many rows like these take as much memory as a portion may, at least one."""
+def _fitting_rows(rows: int, size_bytes: int) -> int:
+    """Return how many rows of this mean size fit into a portion, at least one."""
     return max(1, _PORTION_BYTES * rows // max(1, size_bytes))
 
 
-# Bytes of a batch with batch_size="auto": large enough that a call costs little beside its work,
-# small beside a block.
+# Bytes of a batch with batch_size="auto": large enough that the cost of a call does not matter,
+# small compared with a block.
 _AUTO_BYTES = 16 * 1024 * 1024
-# Calls of an async function that run at once; their batches are all in memory.
-_BATCH_CALLS_AT_ONCE = 4
-_END: Any = object()
+# Concurrent calls of an async function; their batches are all in memory.
+_CONCURRENT_BATCH_CALLS = 4
+_END: object = object()
 
 
 class Batch(NamedTuple):
-    """What one call gets."""
+    """Input of one call."""
 
     first_row: int
-    """Number of its first row among the rows that the step got in this task."""
+    """Number of the first row in the task."""
     rows: int
-    value: Any
+    value: UserValue
     """The batch in its format."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class BatchStep(UserStep):
-    """Base of the steps that call a function with batches: it returns a dict of columns, a
-    DataFrame, a table, or a generator of these.
+    """Base of the steps that call a function with batches.
+
+    The function returns a dict of columns, a DataFrame, a table, or a generator of these.
     """
 
     batch_format: BatchFormat = "default"
@@ -283,40 +295,39 @@ class BatchStep(UserStep):
     keeps_row_count: bool = False
 
     def batches(self, blocks: Iterator[pa.Table]) -> Iterator[Batch]:
-        """What the function is called with."""
+        """Yield the inputs of the calls."""
         raise NotImplementedError
 
     def run(self, blocks: Iterator[pa.Table], task: TaskState) -> Iterator[pa.Table]:
-        calls, results = Calls(self, task), Results()
+        calls, results = Calls(self, task), ResultSchema()
         if self.kind != "plain":
             yield from self._run_async(self.batches(blocks), calls, results)
             return
         for batch in self.batches(blocks):
-            yield from self._unless_failed(
-                batch, self._called(batch, calls, results), calls, results
-            )
+            made = self._call_plain(batch, calls, results)
+            yield from self._unless_failed(batch, made, calls, results)
 
     def _run_async(
-        self, batches: Iterator[Batch], calls: Calls, results: Results
+        self, batches: Iterator[Batch], calls: Calls, results: ResultSchema
     ) -> Iterator[pa.Table]:
         call = self.awaitable()
         outcomes = self.loop.in_order(
             lambda batch: call(batch.value),
             batches,
-            at_once=_BATCH_CALLS_AT_ONCE,
+            max_concurrency=_CONCURRENT_BATCH_CALLS,
             timeout_s=calls.timeout_s,
         )
         with closing(outcomes):
             for batch, future in outcomes:
-                yield from self._unless_failed(
-                    batch, self._awaited(batch, future, calls, results), calls, results
-                )
+                made = self._await_result(batch, future, calls, results)
+                yield from self._unless_failed(batch, made, calls, results)
 
     def _unless_failed(
-        self, batch: Batch, made: Iterator[pa.Table], calls: Calls, results: Results
+        self, batch: Batch, made: Iterator[pa.Table], calls: Calls, results: ResultSchema
     ) -> Iterator[pa.Table]:
-        """What was made of a batch. One that may be left out has to be complete first, since what
-        is passed on cannot be taken back.
+        """Yield the output of a batch.
+
+        With skipping, complete the output first: yielded tables cannot be taken back.
         """
         schema_before = results.schema
         try:
@@ -325,18 +336,18 @@ class BatchStep(UserStep):
             results.schema = schema_before
             calls.failed(batch.first_row, batch.rows, error)
 
-    def _called(self, batch: Batch, calls: Calls, results: Results) -> Iterator[pa.Table]:
-        """What a plain function makes of a batch, piece by piece."""
+    def _call_plain(self, batch: Batch, calls: Calls, results: ResultSchema) -> Iterator[pa.Table]:
+        """Call a plain function and yield its output piece by piece."""
         with calls.running(batch.first_row, batch.rows):
-            calls.refuse(batch.first_row)
+            calls.raise_known_timeout(batch.first_row)
             returned = self.call(batch.value)
         pieces = (
-            self._pulled(returned, batch, calls) if isinstance(returned, Iterator) else [returned]
+            self._pull(returned, batch, calls) if isinstance(returned, Iterator) else [returned]
         )
         yield from self._tables(batch, pieces, results)
 
-    def _pulled(self, pieces: Iterator[Any], batch: Batch, calls: Calls) -> Iterator[Any]:
-        """What a generator of the program's yields."""
+    def _pull(self, pieces: Iterator[UserValue], batch: Batch, calls: Calls) -> Iterator[UserValue]:
+        """Yield the values of a user's generator."""
         while True:
             with calls.running(batch.first_row, batch.rows):
                 piece = next(pieces, _END)
@@ -344,22 +355,24 @@ class BatchStep(UserStep):
                 return
             yield piece
 
-    def _awaited(
-        self, batch: Batch, future: Future[Any], calls: Calls, results: Results
+    def _await_result(
+        self, batch: Batch, future: Future[UserValue], calls: Calls, results: ResultSchema
     ) -> Iterator[pa.Table]:
-        """What an async function makes of a batch."""
+        """Yield the output of a call of an async function."""
         try:
             with calls.running(batch.first_row, batch.rows):
-                calls.refuse(batch.first_row)
+                calls.raise_known_timeout(batch.first_row)
                 returned = result_of(future)
         finally:
-            future.cancel()  # has no effect on one that has ended
+            future.cancel()  # no effect on a finished call
         yield from self._tables(
             batch, returned if self.kind == "async generator" else [returned], results
         )
 
-    def _tables(self, batch: Batch, pieces: Iterable[Any], results: Results) -> Iterator[pa.Table]:
-        """What the function returned, as tables. ValueError or TypeError for what cannot be one."""
+    def _tables(
+        self, batch: Batch, pieces: Iterable[UserValue], results: ResultSchema
+    ) -> Iterator[pa.Table]:
+        """Yield returned values as tables. ValueError or TypeError if a value is not a batch."""
         rows = 0
         for piece in pieces:
             table = block_functions.from_batch(piece)
@@ -368,8 +381,9 @@ class BatchStep(UserStep):
             yield table
         if self.keeps_row_count and rows != batch.rows:
             raise ValueError(
-                f"the function returned {rows} rows for a batch of {batch.rows}, but udf_modifying_row_count=False promises as many: "
-                "leave that argument out, or return a row for each row"
+                f"the function returned {rows} rows for a batch of {batch.rows}, but "
+                "udf_modifying_row_count=False promises as many: leave that argument out, or "
+                "return a row for each row"
             )
 
 
@@ -378,22 +392,22 @@ class MapBatchesStep(BatchStep):
     """`map_batches`."""
 
     batch_size: int | Literal["auto"] | None = None
-    """Rows of a batch, across blocks; the last one of a task is shorter. None: a block. "auto": as
-    many as take some MiB.
+    """Rows per batch, across blocks; the last batch of a task is shorter. None for one batch per
+    block, "auto" for batches of `_AUTO_BYTES`.
     """
 
     def batches(self, blocks: Iterator[pa.Table]) -> Iterator[Batch]:
         first_row = 0
-        for table in cut(blocks, self.batch_size):
+        for table in rebatched(blocks, self.batch_size):
             value = block_functions.to_batch(table, self.batch_format, writable=not self.zero_copy)
             yield Batch(first_row, table.num_rows, value)
             first_row += table.num_rows
 
 
-def cut(blocks: Iterator[pa.Table], batch_size: int | Literal["auto"] | None) -> Iterator[pa.Table]:
-    """The blocks as tables of `batch_size` rows; empty blocks are left out. What lies in one block
-    is not copied.
-    """
+def rebatched(
+    blocks: Iterator[pa.Table], batch_size: int | Literal["auto"] | None
+) -> Iterator[pa.Table]:
+    """Yield tables of `batch_size` rows without empty ones; rows of one block are not copied."""
     held: list[pa.Table] = []
     held_rows = 0
     for block in blocks:
@@ -422,9 +436,7 @@ def _rows_of(batch_size: int | Literal["auto"] | None, block: pa.Table) -> int:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class MapGroupsStep(BatchStep):
-    """`map_groups`: one call per group, in order of the keys; without keys all rows are one
-    group.
-    """
+    """`map_groups`: one call per group, in the order of the keys; without keys, one call."""
 
     keys: tuple[str, ...]
 
@@ -434,16 +446,16 @@ class MapGroupsStep(BatchStep):
             if not block.num_rows:
                 continue
             groups = group.groups(block, self.keys)
-            # Converted once and then cut: groups are often small, and each conversion costs as much
-            # as many rows.
+            # Convert once and then slice: groups are often small, and a conversion costs as much as
+            # many rows.
             whole = block_functions.to_batch(groups.arrange(block), self.batch_format)
             bounds = groups.offsets.tolist()
             for start, stop in zip(bounds[:-1], bounds[1:], strict=True):
-                yield Batch(first_row + start, stop - start, self._part(whole, start, stop))
+                yield Batch(first_row + start, stop - start, self._rows(whole, start, stop))
             first_row += block.num_rows
 
-    def _part(self, whole: Any, start: int, stop: int) -> Any:
-        """Some rows of a batch, as a batch of their own."""
+    def _rows(self, whole: UserValue, start: int, stop: int) -> UserValue:
+        """Return a range of rows of a batch as a batch."""
         if isinstance(whole, pa.Table):
             return whole.slice(start, stop - start)
         if isinstance(whole, dict):

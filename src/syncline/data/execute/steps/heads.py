@@ -1,7 +1,7 @@
-"""What tasks begin with: reading, or putting the pieces of their input together.
+"""Heads of chains, which read or assemble the input of a task, and the functions of exchanges.
 
-Ports are the inputs of the stage; each has its pieces in order, and has none where no row of that
-input is in the task.
+Ports are the inputs of the stage. A port has its pieces in order, and none if the task has no row
+of that input.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ import numpy as np
 import pyarrow as pa
 
 from syncline.data.columnar import block as block_functions
-from syncline.data.columnar.aggregate import AggregateFn, steps
-from syncline.data.columnar.kernels import combine, join, partition, sort
+from syncline.data.columnar.aggregate import AggregateFn, phases
+from syncline.data.columnar.kernels import join, partition, sort
 from syncline.data.columnar.kernels.join import JoinType
 from syncline.data.columnar.kernels.partition import Partitioned
-from syncline.data.execute.program import Ports, TaskState
+from syncline.data.execute.physical_plan import Payload, Ports, Prepared, TaskState
 from syncline.data.io.sources.datasource import ReadTask
 
 
 @dataclass(frozen=True, kw_only=True)
 class ReadHead:
-    """What the payload, a `ReadTask`, reads."""
+    """Reads the payload, a `ReadTask`."""
 
     def __call__(self, ports: Ports, payload: ReadTask, task: TaskState) -> Iterator[pa.Table]:
         yield from payload()
@@ -33,62 +33,58 @@ class ReadHead:
 
 @dataclass(frozen=True, kw_only=True)
 class BlocksHead:
-    """The pieces of port 0, one after the other."""
+    """Passes on the pieces of port 0."""
 
-    def __call__(self, ports: Ports, payload: Any, task: TaskState) -> Iterator[pa.Table]:
+    def __call__(self, ports: Ports, payload: Payload, task: TaskState) -> Iterator[pa.Table]:
         yield from ports[0]
 
 
 @dataclass(frozen=True, kw_only=True)
 class ConcatHead:
-    """The pieces of port 0 as one table."""
+    """Concatenates the pieces of port 0."""
 
-    def __call__(self, ports: Ports, payload: Any, task: TaskState) -> Iterator[pa.Table]:
+    def __call__(self, ports: Ports, payload: Payload, task: TaskState) -> Iterator[pa.Table]:
         yield block_functions.concat(ports[0])
 
 
 @dataclass(frozen=True, kw_only=True)
 class ZipHead:
-    """The columns of all ports side by side; a name that is taken gets `_1`, or the next number
-    that is free.
-    """
+    """Joins the columns of all ports; a duplicate name gets the first free suffix from `_1` on."""
 
-    def __call__(self, ports: Ports, payload: Any, task: TaskState) -> Iterator[pa.Table]:
-        yield functools.reduce(combine.zip_tables, map(block_functions.concat, ports))
+    def __call__(self, ports: Ports, payload: Payload, task: TaskState) -> Iterator[pa.Table]:
+        yield functools.reduce(join.zip_tables, map(block_functions.concat, ports))
 
 
 @dataclass(frozen=True, kw_only=True)
 class MergeSortedHead:
-    """The rows of port 0 in order of the keys. Pieces need not be sorted; sorted ones cost
-    little.
-    """
+    """Sorts the rows of port 0 by the keys. Fast for sorted pieces, correct for any."""
 
     keys: tuple[str, ...]
     descending: tuple[bool, ...]
 
-    def __call__(self, ports: Ports, payload: Any, task: TaskState) -> Iterator[pa.Table]:
+    def __call__(self, ports: Ports, payload: Payload, task: TaskState) -> Iterator[pa.Table]:
         yield _sorted(ports[0], self.keys, self.descending)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class AggregateHead:
-    """A row per group from the states that `AggregateStep` made; without keys always one row."""
+    """Merges the states of `AggregateStep` into one row per group; without keys, into one row."""
 
     keys: tuple[str, ...]
     aggregates: tuple[AggregateFn, ...]
 
-    def __call__(self, ports: Ports, payload: Any, task: TaskState) -> Iterator[pa.Table]:
-        yield steps.finalize(
-            steps.merge(ports[0], self.keys, self.aggregates), self.keys, self.aggregates
+    def __call__(self, ports: Ports, payload: Payload, task: TaskState) -> Iterator[pa.Table]:
+        yield phases.finalize(
+            phases.merge(ports[0], self.keys, self.aggregates), self.keys, self.aggregates
         )
 
 
 @dataclass(frozen=True, kw_only=True)
 class JoinHead:
-    """The rows of ports 0 and 1, matched by keys.
+    """Joins the rows of ports 0 and 1.
 
-    A partition may have no rows of one side. Its columns are then known only from the schemas;
-    without them they are missing in the rows of the other side that an outer join keeps.
+    A partition may have no rows of one side. The columns of that side are then known only from its
+    schema; without the schema they are missing in the rows that an outer join keeps.
     """
 
     join_type: JoinType
@@ -97,11 +93,11 @@ class JoinHead:
     left_suffix: str | None = None
     right_suffix: str | None = None
     left_schema: pa.Schema | None = None
-    """Columns of the left input, where they are known."""
+    """Columns of the left input, if known."""
     right_schema: pa.Schema | None = None
-    """Columns of the right input, where they are known."""
+    """Columns of the right input, if known."""
 
-    def __call__(self, ports: Ports, payload: Any, task: TaskState) -> Iterator[pa.Table]:
+    def __call__(self, ports: Ports, payload: Payload, task: TaskState) -> Iterator[pa.Table]:
         left = _side(ports[0], self.left_schema)
         right = _side(ports[1], self.right_schema)
         if left is not None and right is not None:
@@ -120,7 +116,7 @@ class JoinHead:
             yield kept
 
     def _without_partner(self, left: pa.Table | None, right: pa.Table | None) -> pa.Table | None:
-        """What the join keeps of one side when nothing at all is known of the other."""
+        """Return the rows that the join keeps of one side if the other side is unknown."""
         if right is None and self.join_type in ("left_outer", "full_outer", "left_anti"):
             return left
         if left is not None or self.join_type not in ("right_outer", "full_outer", "right_anti"):
@@ -134,32 +130,32 @@ class JoinHead:
 
 @dataclass(frozen=True, kw_only=True)
 class PermuteHead:
-    """The rows of port 0 in random order, drawn for the seed and the number of the task."""
+    """Permutes the rows of port 0, with a seed derived from the number of the task."""
 
     seed: int
 
-    def __call__(self, ports: Ports, payload: Any, task: TaskState) -> Iterator[pa.Table]:
-        yield combine.permute(block_functions.concat(ports[0]), (self.seed, task.task))
+    def __call__(self, ports: Ports, payload: Payload, task: TaskState) -> Iterator[pa.Table]:
+        yield partition.permute(block_functions.concat(ports[0]), (self.seed, task.task))
 
 
 @dataclass(frozen=True, kw_only=True)
 class GroupsHead:
-    """The rows of port 0 as one table, sorted by the keys: rows of a group lie together."""
+    """Concatenates and sorts port 0 by the keys, so that the rows of a group are adjacent."""
 
     keys: tuple[str, ...]
 
-    def __call__(self, ports: Ports, payload: Any, task: TaskState) -> Iterator[pa.Table]:
+    def __call__(self, ports: Ports, payload: Payload, task: TaskState) -> Iterator[pa.Table]:
         yield _sorted(ports[0], self.keys, False)
 
 
 @dataclass(frozen=True, kw_only=True)
 class HashPartitionHead:
-    """The rows of port 0 as one table; in order of the keys if `sort`."""
+    """Concatenates port 0; sorts it by the keys if `sort` is set."""
 
     keys: tuple[str, ...]
     sort: bool = False
 
-    def __call__(self, ports: Ports, payload: Any, task: TaskState) -> Iterator[pa.Table]:
+    def __call__(self, ports: Ports, payload: Payload, task: TaskState) -> Iterator[pa.Table]:
         yield _sorted(ports[0], self.keys, False) if self.sort else block_functions.concat(ports[0])
 
 
@@ -171,7 +167,7 @@ def _sorted(
 
 
 def _side(pieces: Sequence[pa.Table], schema: pa.Schema | None) -> pa.Table | None:
-    """The rows of one side of a join; None where not even their columns are known."""
+    """Return the rows of one side of a join; None if not even its columns are known."""
     table = block_functions.concat(pieces)
     if table.num_columns or table.num_rows:
         return table
@@ -180,35 +176,33 @@ def _side(pieces: Sequence[pa.Table], schema: pa.Schema | None) -> pa.Table | No
 
 @dataclass(frozen=True, kw_only=True)
 class PartitionByHash:
-    """`ExchangeRows.partition`: rows with equal keys to one partition."""
+    """`ExchangeRows.partition` by the hash of the keys."""
 
     keys: tuple[str, ...]
 
-    def __call__(self, table: pa.Table, parts: int, prepared: Any, number: int) -> Partitioned:
+    def __call__(self, table: pa.Table, parts: int, prepared: Prepared, number: int) -> Partitioned:
         return (
-            partition.by_hash(table, self.keys, parts) if table.num_rows else _nothing(table, parts)
+            partition.by_hash(table, self.keys, parts) if table.num_rows else _empty(table, parts)
         )
 
 
 @dataclass(frozen=True, kw_only=True)
 class PartitionByRange:
-    """`ExchangeRows.partition`: the first rows in order of the keys to the first partition, and so on.
+    """`ExchangeRows.partition` by ranges of the keys, in order.
 
-    `prepared` is what `ChooseBoundaries` made, unless boundaries are given.
+    `prepared` is the result of `ChooseBoundaries` unless `boundaries` are set.
     """
 
     keys: tuple[str, ...]
     descending: tuple[bool, ...]
     boundaries: tuple[Any, ...] | None = None
-    """Values of the first key at which partitions begin, in any order; there is then one partition
-    more than values.
-    """
+    """Values of the first key at which partitions begin, in any order; one fewer than partitions."""
 
     def __call__(
         self, table: pa.Table, parts: int, prepared: pa.Table | None, number: int
     ) -> Partitioned:
         if not table.num_rows:
-            return _nothing(table, parts)
+            return _empty(table, parts)
         keys, descending, cuts = self.keys, self.descending, prepared
         if self.boundaries is not None:
             keys, descending = keys[:1], descending[:1]
@@ -216,10 +210,9 @@ class PartitionByRange:
         assert cuts is not None, "a range partition needs boundaries, given or prepared"
         found = partition.by_range(table, keys, cuts, descending)
         assert len(found) <= parts, (
-            f"{len(found)} partitions by boundaries, but {parts} were asked for"
+            f"boundaries make {len(found)} partitions, but the exchange has {parts}"
         )
-        # Keys that repeat make for fewer boundaries than were asked for: the last partitions are
-        # empty.
+        # Repeated keys give fewer boundaries than requested; the last partitions are then empty.
         return Partitioned(
             found.table, np.append(found.offsets, np.full(parts - len(found), table.num_rows))
         )
@@ -227,22 +220,22 @@ class PartitionByRange:
 
 @dataclass(frozen=True, kw_only=True)
 class PartitionAtRandom:
-    """`ExchangeRows.partition`: for each row one drawn for the seed and the number of the block."""
+    """`ExchangeRows.partition` at random, with a seed derived from the number of the block."""
 
     seed: int
 
-    def __call__(self, table: pa.Table, parts: int, prepared: Any, number: int) -> Partitioned:
+    def __call__(self, table: pa.Table, parts: int, prepared: Prepared, number: int) -> Partitioned:
         return partition.at_random(table, parts, (self.seed, number))
 
 
 @dataclass(frozen=True, kw_only=True)
 class SampleKeys:
-    """`ExchangeRows.sample`: the keys of some rows of a block."""
+    """`ExchangeRows.sample`: the keys of randomly chosen rows of a block."""
 
     keys: tuple[str, ...]
     seed: int
     rows: int = 1000
-    """The most of them from one block."""
+    """Maximum number of rows per block."""
 
     def __call__(self, table: pa.Table, number: int) -> pa.Table:
         return (
@@ -254,7 +247,7 @@ class SampleKeys:
 
 @dataclass(frozen=True, kw_only=True)
 class ChooseBoundaries:
-    """`ExchangeRows.prepare`: the keys that cut all rows into about equal partitions."""
+    """`ExchangeRows.prepare`: keys that split all rows into partitions of about equal size."""
 
     keys: tuple[str, ...]
     descending: tuple[bool, ...]
@@ -265,6 +258,6 @@ class ChooseBoundaries:
         )
 
 
-def _nothing(table: pa.Table, parts: int) -> Partitioned:
-    """A block without rows may lack the key columns, too."""
+def _empty(table: pa.Table, parts: int) -> Partitioned:
+    """Return empty partitions. A block without rows may also lack the key columns."""
     return Partitioned(table, np.zeros(parts + 1, np.int64))

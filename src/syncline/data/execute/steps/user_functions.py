@@ -1,4 +1,8 @@
-"""Async user functions: several calls at once, results in the order of the calls."""
+"""Calling user functions: errors, skipped rows, time limits, and concurrent async calls.
+
+Covered: functions, classes (constructed in `open`, once per process), async functions. Not covered:
+the values passed and returned (`function_steps`).
+"""
 
 from __future__ import annotations
 
@@ -14,24 +18,29 @@ from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, TypeAlias, TypeVar
 
 import pyarrow as pa
 
 from syncline.data.columnar import schemas
 from syncline.data.columnar.schemas import SchemaMismatchError
-from syncline.data.execute.program import SkippedRows, Step, TaskState, rows_text
+from syncline.data.execute.physical_plan import SkippedRows, Step, TaskState, rows_text
 from syncline.data.plan.nodes import UserFunction
 
 T = TypeVar("T")
 
-# How long `close` waits for calls to notice that they are cancelled.
+UserValue: TypeAlias = Any
+"""A row, batch or result, as the user function sees it."""
+
+# Seconds that `close` waits for cancelled calls.
 _CLOSE_S = 5.0
 
 
 class EventLoop:
-    """An event loop on a thread of its own, for as long as a process works on a chain: what the
-    program's object keeps (sessions, connections) stays on one loop from task to task.
+    """An event loop on a thread of its own.
+
+    It lives as long as the process works on a chain: sessions and connections of the user's object
+    stay on one loop.
     """
 
     def __init__(self) -> None:
@@ -43,30 +52,22 @@ class EventLoop:
 
     def in_order(
         self,
-        call: Callable[[T], Awaitable[Any]],
+        call: Callable[[T], Awaitable[UserValue]],
         items: Iterator[T],
         *,
-        at_once: int,
+        max_concurrency: int,
         timeout_s: float | None,
-    ) -> Generator[tuple[T, Future[Any]], None, None]:
-        """(item, its result to come) for each item, in order; up to `at_once` calls run, each for
-        at most `timeout_s`.
+    ) -> Generator[tuple[T, Future[UserValue]], None, None]:
+        """Yield (item, future of its result) in order, with concurrent calls.
 
-        Items are taken from the iterator when there is room for their calls. Closing the generator
-        cancels the calls that run.
+        An item is taken when its call can start. Closing the generator cancels the running calls.
         """
-        running: deque[tuple[T, Future[Any]]] = deque()
+        running: deque[tuple[T, Future[UserValue]]] = deque()
         try:
             for item in items:
-                running.append(
-                    (
-                        item,
-                        asyncio.run_coroutine_threadsafe(
-                            _limited(call, item, timeout_s), self._loop
-                        ),
-                    )
-                )
-                if len(running) >= at_once:
+                result = _limited(call, item, timeout_s)
+                running.append((item, asyncio.run_coroutine_threadsafe(result, self._loop)))
+                if len(running) >= max_concurrency:
                     yield running.popleft()
             while running:
                 yield running.popleft()
@@ -75,9 +76,7 @@ class EventLoop:
                 future.cancel()
 
     def close(self) -> None:
-        """Stop the thread; calls that still run are cancelled. A call that blocks the loop is left
-        to its daemon thread.
-        """
+        """Cancel running calls and stop the thread; leave a call that blocks to the daemon thread."""
         try:
             asyncio.run_coroutine_threadsafe(_cancel_all(), self._loop).result(_CLOSE_S)
         except FutureTimeoutError:
@@ -88,14 +87,16 @@ class EventLoop:
 
 
 def result_of(future: Future[T]) -> T:
-    """What the call returned, waited for; or its error, with the frames of the function alone."""
+    """Wait for a result; raise the error of the call with the frames of the function alone."""
     error = future.exception()
     if error is not None:
         raise error
     return future.result()
 
 
-async def _limited(call: Callable[[T], Awaitable[Any]], item: T, timeout_s: float | None) -> Any:
+async def _limited(
+    call: Callable[[T], Awaitable[UserValue]], item: T, timeout_s: float | None
+) -> UserValue:
     if timeout_s is None:
         return await call(item)
     running = asyncio.ensure_future(call(item))
@@ -116,17 +117,17 @@ async def _cancel_all() -> None:
     await asyncio.get_running_loop().shutdown_asyncgens()
 
 
-_LONGEST_ERROR_TEXT = 300
+_MAX_ERROR_LENGTH = 300
 
 
 class UserFunctionError(Exception):
-    """A function of the program's raised, or returned what it must not.
+    """A user function raised an error or returned an invalid value.
 
     Attributes:
-        operator: The operator, as people see it. rows: Numbers of the rows that it was called with,
-        counted among the rows that the operator got in this task; empty where it was
-            not called yet, because its class could not be constructed.
-        original: What it raised, with its traceback; also the `__cause__`.
+        operator: Display name of the operator.
+        rows: Numbers of the input rows, counted in the task; empty if a class of the user could not
+            be constructed.
+        original: The error with its traceback; also the `__cause__`.
     """
 
     def __init__(self, operator: str, rows: range, original: BaseException) -> None:
@@ -141,7 +142,7 @@ class UserFunctionError(Exception):
 
     @property
     def where(self) -> str:
-        """The rows in words."""
+        """Description of the rows."""
         return (
             f"on {rows_text(self.rows.start, len(self.rows))} of its task"
             if self.rows
@@ -150,9 +151,9 @@ class UserFunctionError(Exception):
 
 
 def one_line(error: BaseException) -> str:
-    """Type and text of an error, in one line that is not too long."""
+    """Format an error in one line of limited length."""
     text = " ".join(f"{type(error).__name__}: {error}".split())
-    return text if len(text) <= _LONGEST_ERROR_TEXT else text[: _LONGEST_ERROR_TEXT - 3] + "..."
+    return text if len(text) <= _MAX_ERROR_LENGTH else text[: _MAX_ERROR_LENGTH - 3] + "..."
 
 
 CallKind = Literal["plain", "coroutine", "async generator"]
@@ -160,67 +161,59 @@ CallKind = Literal["plain", "coroutine", "async generator"]
 
 @dataclass(kw_only=True)
 class _Opened:
-    """What a step has between `open` and `close`."""
+    """State of a step between `open` and `close`."""
 
-    call: Callable[[Any], Any] | None = None
+    call: Callable[[UserValue], UserValue] | None = None
     kind: CallKind = "plain"
     loop: EventLoop | None = None
     key: str = ""
-    """Tells the step apart from others of its chain, for `TaskState.in_call` and
-    `TaskState.failing`.
-    """
+    """Identifies the step within its chain in `TaskState`."""
 
     def __reduce__(self) -> tuple[type[_Opened], tuple[()]]:
-        return _Opened, ()  # what is open stays in its process
+        return _Opened, ()  # open state stays in its process
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class UserStep(Step):
-    """Base of the steps that call a function of the program's."""
+    """Base of the steps that call a user function."""
 
     function: UserFunction
     name: str
     _opened: _Opened = field(init=False, repr=False, default_factory=_Opened)
 
     @property
-    def call(self) -> Callable[[Any], Any]:
-        """The function, or the constructed object, that takes one row or batch. Of an open step
-        only.
-        """
+    def call(self) -> Callable[[UserValue], UserValue]:
+        """Function or constructed object that takes one row or batch; for open steps only."""
         assert self._opened.call is not None, f"{self.name} is not open"
         return self._opened.call
 
     @property
     def kind(self) -> CallKind:
-        """What a call returns: the result, something to wait for, or something to loop over
-        asynchronously.
-        """
+        """Kind of the function: whether a call returns a value, an awaitable or an async iterator."""
         return self._opened.kind
 
     @property
     def loop(self) -> EventLoop:
-        """Runs calls that are not plain."""
+        """Event loop that runs async calls."""
         assert self._opened.loop is not None, f"{self.name} is not open, or not async"
         return self._opened.loop
 
     @property
     def key(self) -> str:
-        """The name, with a number where several steps of a chain have it."""
+        """Name, with a number if several steps of a chain have the same name."""
         return self._opened.key or self.name
 
-    def awaitable(self) -> Callable[[Any], Awaitable[Any]]:
-        """The call of an async function, whose result is waited for: for a generator the list of
-        what it yields.
-        """
+    def awaitable(self) -> Callable[[UserValue], Awaitable[UserValue]]:
+        """Return the call of an async function; an async generator is collected into a list."""
         call = self.call
 
-        async def collected(value: Any) -> list[Any]:
+        async def collected(value: UserValue) -> list[UserValue]:
             return [made async for made in call(value)]
 
         return collected if self.kind == "async generator" else call
 
-    def tell_apart(self, number: int) -> None:
-        """The step is the `number`-th of its name in its chain, counted from 1."""
+    def set_key_number(self, number: int) -> None:
+        """Set the number of the step among those of the same name in its chain, from 1 on."""
         self._opened.key = self.name if number == 1 else f"{self.name} ({number})"
 
     def open(self) -> None:
@@ -241,7 +234,9 @@ class UserStep(Step):
         self._opened.call = self._opened.loop = None
 
 
-def _with_arguments(function: Callable[..., Any], spec: UserFunction) -> Callable[[Any], Any]:
+def _with_arguments(
+    function: Callable[..., UserValue], spec: UserFunction
+) -> Callable[[UserValue], UserValue]:
     if not spec.args and not spec.kwargs:
         return function
     args, kwargs = tuple(spec.args), dict(spec.kwargs)
@@ -258,9 +253,7 @@ def _kind_of(function: Any) -> CallKind:
 
 
 class Calls:
-    """The calls of one step in one run of a task: counts what they take, and decides what a failure
-    means.
-    """
+    """Calls of one step in one task: counts their time and decides what a failure means."""
 
     def __init__(self, step: UserStep, task: TaskState) -> None:
         self.step = step
@@ -269,9 +262,7 @@ class Calls:
         self.timeout_s = step.function.timeout_s
 
     def failed(self, first_row: int, rows: int, error: BaseException) -> None:
-        """Rows on which the function failed: leaves them out and counts them, or raises
-        UserFunctionError.
-        """
+        """Skip and count rows on which the function failed, or raise UserFunctionError."""
         if not self.skips:
             raise UserFunctionError(
                 self.step.name, range(first_row, first_row + rows), error
@@ -284,9 +275,7 @@ class Calls:
 
     @contextmanager
     def running(self, first_row: int, rows: int) -> Iterator[None]:
-        """The function works on these rows until the end of the block: its time counts, and with a
-        limit the watchdog knows of it.
-        """
+        """Context of a call with these rows: counts its time and informs the watchdog."""
         began = time.monotonic()
         if self.timeout_s is not None:
             self.task.in_call = (self.step.key, began, first_row, rows)
@@ -296,40 +285,36 @@ class Calls:
             self.task.in_call = None
             self.task.function_s += time.monotonic() - began
 
-    def refuse(self, first_row: int) -> None:
-        """TimeoutError for a call that took too long in an earlier run of this task."""
-        if (self.step.key, first_row) in self.task.failing:
+    def raise_known_timeout(self, first_row: int) -> None:
+        """Raise TimeoutError for a call that timed out in an earlier attempt."""
+        if (self.step.key, first_row) in self.task.timed_out_calls:
             raise TimeoutError(f"the call took longer than {self.timeout_s} s")
 
-    def watched(self, call: Callable[[Any], Any], first_row: int) -> Callable[[Any], Any]:
-        """The same call for one row after the other from `first_row` on, each of them known to the
-        watchdog if there is a time limit.
-        """
+    def watched(
+        self, call: Callable[[UserValue], UserValue], first_row: int
+    ) -> Callable[[UserValue], UserValue]:
+        """Return a call for successive rows that informs the watchdog if there is a time limit."""
         if self.timeout_s is None:
             return call
         numbers = itertools.count(first_row)
 
-        def watched_call(row: Any) -> Any:
+        def watched_call(row: UserValue) -> UserValue:
             number = next(numbers)
-            self.refuse(number)
+            self.raise_known_timeout(number)
             self.task.in_call = (self.step.key, time.monotonic(), number, 1)
             return call(row)
 
         return watched_call
 
 
-class Results:
-    """The schema that the results of a function have had so far, so that results of another type
-    are noticed where they come from.
-    """
+class ResultSchema:
+    """Common schema of a function's results, which detects mismatches where they occur."""
 
     def __init__(self) -> None:
         self.schema: pa.Schema | None = None
 
     def check(self, table: pa.Table, first_row: int, rows: int) -> None:
-        """TypeError that names columns, types and rows if the results for these rows do not go
-        together with those before.
-        """
+        """Raise a TypeError naming columns, types and rows if a result does not fit the schema."""
         if self.schema is None:
             self.schema = table.schema
         elif not table.schema.equals(self.schema):
@@ -338,5 +323,6 @@ class Results:
             except SchemaMismatchError as error:
                 where = rows_text(first_row, rows)
                 raise TypeError(
-                    f"what the function returned for {where} does not go together with what it returned before: {error}"
+                    f"what the function returned for {where} does not go together with what it "
+                    f"returned before: {error}"
                 ) from error
