@@ -10,7 +10,7 @@ from pathlib import Path
 
 from syncline import settings
 from syncline.cli.output import CommandError
-from syncline.core.cluster.token_places import PLACES, mode
+from syncline.core.cluster.token_sources import TOKEN_SOURCES, mode
 
 
 class TokenError(CommandError):
@@ -33,11 +33,11 @@ def headers(url: str, *, is_found_here: bool) -> Mapping[str, str]:
     switched_on = is_switched_on()
     if switched_on is False or (switched_on is None and not is_found_here):
         raise TokenError(
-            f"{url} asks for a token, and none was shown ({mode()}): set RAY_AUTH_MODE=token, and have the token {PLACES}"
+            f"{url} asks for a token, and none was shown ({mode()}): set RAY_AUTH_MODE=token, and have the token {TOKEN_SOURCES}"
         )
     token = _token()
     if not token:
-        raise TokenError(f"{url} asks for a token, and none is here: have it {PLACES}")
+        raise TokenError(f"{url} asks for a token, and none is here: have it {TOKEN_SOURCES}")
     return {"Authorization": f"Bearer {token}"}
 
 

@@ -22,7 +22,7 @@ from syncline.cli.cluster_token import TokenError
 from syncline.cli.output import CommandError
 from syncline.cli.packages import Package
 from syncline.cli.websocket import HandshakeRefused, WebSocket
-from syncline.core.cluster.token_places import PLACES
+from syncline.core.cluster.token_sources import TOKEN_SOURCES
 
 DEFAULT_PORT = 8265
 CONNECT_S = 10.0
@@ -217,7 +217,7 @@ class JobApi:
         except urllib.error.HTTPError as error:
             if error.code == REFUSES_TOKEN and self._token:
                 raise TokenError(
-                    f"{self.url} refuses the token that is here: have its own {PLACES}"
+                    f"{self.url} refuses the token that is here: have its own {TOKEN_SOURCES}"
                 ) from None
             said = error.read().decode(errors="replace").strip().splitlines()
             raise ServerError(

@@ -449,7 +449,7 @@ def remote(*target: Any, **options: Any) -> Any:
     return functools.partial(_make_remote, options=options)
 
 
-def _make_remote(target: object, options: Mapping[str, Any]) -> RemoteFunction | ActorClass:
+def _make_remote(target: Any, options: Mapping[str, Any]) -> RemoteFunction | ActorClass:
     if isinstance(target, (RemoteFunction, ActorClass)):
         raise TypeError(
             f"{target!r} is remote already: apply `remote` once, "

@@ -12,7 +12,7 @@ import inspect
 import time
 import types
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 MAX_DEPTH = 16
 MAX_CHILDREN = 10_000
@@ -37,7 +37,7 @@ class UnpicklablePart(NamedTuple):
 class _Part(NamedTuple):
     path: str
     """An expression, or words that contain their own quotes."""
-    value: object
+    value: Any
 
 
 def find_unpicklable(

@@ -1,8 +1,8 @@
-"""Ray clusters for tests: a head, nodes that come and go, and nothing left afterwards.
+"""Ray clusters for tests: a head, and nodes that are added and killed; nothing is left behind.
 
-A cluster lies in a directory of its own and listens on ports of its own, so it meets no other
-cluster of this machine. Each node may be told where to run: `Host()` is this machine,
-`syncline.testing.hosts` makes others of it. `SharedCluster` serves conformance suites.
+Each cluster has its own directory and ports, so clusters on one machine do not interfere. A node
+runs on a `Host`: `Host()` is this machine, `syncline.testing.hosts` simulates others.
+`SharedCluster` serves conformance suites.
 """
 
 from __future__ import annotations
@@ -29,12 +29,13 @@ from syncline.testing.waiting import eventually
 
 MARK = "SYNCLINE_TEST_CLUSTER"
 HAS_CLIENT = importlib.util.find_spec("grpc") is not None
-"""Whether a cluster of this interpreter serves Ray Client."""
+"""True if clusters of this interpreter serve Ray Client."""
 START_LIMIT_S = 120.0
 QUIET_VARIABLES = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_AUTH_MODE": "disabled",
-    "GRPC_ENABLE_FORK_SUPPORT": "0",  # whose handlers now and then kill a process that Ray Client's server starts
+    # gRPC's fork handlers occasionally kill a process that Ray Client's server starts.
+    "GRPC_ENABLE_FORK_SUPPORT": "0",
 }
 NODE_DEATH_VARIABLES = {
     "RAY_health_check_initial_delay_ms": "500",
@@ -42,22 +43,20 @@ NODE_DEATH_VARIABLES = {
     "RAY_health_check_timeout_ms": "1000",
     "RAY_health_check_failure_threshold": "3",
 }
-"""With these a node that is killed is known to be dead after about two seconds instead of
-fifteen.
-"""
+"""Detect the death of a node after about two seconds instead of fifteen."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Host:
-    """A machine, as far as the others can tell."""
+    """A machine, real or simulated."""
 
     address: str = "127.0.0.1"
-    """The IP address that other hosts reach it by."""
+    """IP address for other hosts."""
     enter: tuple[str, ...] = ()
-    """What comes before a command that is to run there."""
+    """Prefix of commands that run on the host."""
 
     def command(self, *arguments: str) -> list[str]:
-        """`arguments` as a command that runs on this host."""
+        """Return a command that runs on this host."""
         return [*self.enter, *arguments]
 
 
@@ -65,10 +64,10 @@ THIS_HOST = Host()
 
 
 class RayCluster:
-    """Started by `start`, or as a context manager; ended by `stop`. Every process of it carries a
-    mark in its environment.
+    """A cluster, started by `start` or as a context manager and ended by `stop`.
 
-    RuntimeError, with Ray's output, where a node does not start, or does not take what it is told.
+    Its processes carry a mark in their environment. Raises RuntimeError, with Ray's output, if a
+    command of Ray fails.
     """
 
     def __init__(
@@ -84,14 +83,15 @@ class RayCluster:
         variables: Mapping[str, str] | None = None,
         python: str = sys.executable,
     ) -> None:
-        """What the head has (`object_store_memory` in bytes, also for every other node), variables
-        for every process of the cluster, and the interpreter, which has Ray.
+        """Configure the head; `object_store_memory` is in bytes and applies to every node.
+
+        `variables` are set for every process of the cluster. `python` is an interpreter with Ray.
         """
         self._head = _node_flags(num_cpus, num_gpus, resources, labels)
         self._host = host
         self._python = python
         self._store_flag = f"--object-store-memory={object_store_memory}"
-        # Ray's sockets lie below; their paths may have 107 characters.
+        # Contains Ray's sockets, whose paths are limited to 107 characters.
         self.directory = Path(tempfile.mkdtemp(prefix="sl-", dir="/tmp"))
         self._names: list[str] = []
         self._port, self._client_port = _free_ports(2)
@@ -116,18 +116,16 @@ class RayCluster:
 
     @property
     def address(self) -> str:
-        """For `init`."""
+        """Address for `init`."""
         return f"{self._host.address}:{self._port}"
 
     @property
     def client_address(self) -> str:
-        """For `init` through Ray Client, which runs where gRPC for Python is installed
-        (`HAS_CLIENT`).
-        """
+        """Address for `init` through Ray Client; needs gRPC for Python (`HAS_CLIENT`)."""
         return f"ray://{self._host.address}:{self._client_port}"
 
     def start(self) -> None:
-        """Start the head, known as "head"."""
+        """Start the head as the node "head"."""
         self._ray(
             "head",
             self._host,
@@ -140,7 +138,7 @@ class RayCluster:
         )
 
     def wait_for_client(self) -> None:
-        """Wait for the server of Ray Client, which is up a moment after the head."""
+        """Wait for the server of Ray Client, which starts shortly after the head."""
         eventually(self._client_listens, what="Ray Client's server listens")
 
     def add_node(
@@ -153,7 +151,7 @@ class RayCluster:
         labels: Mapping[str, str] | None = None,
         host: Host = THIS_HOST,
     ) -> None:
-        """Start a node, all of whose processes are known as `name`."""
+        """Start a node called `name`."""
         self._ray(
             name,
             host,
@@ -162,14 +160,12 @@ class RayCluster:
         )
 
     def kill_node(self, name: str) -> None:
-        """Take a node away, as a power failure would."""
+        """Kill a node as a power failure would."""
         kill_all(_marked([f"{self.directory.name}:{name}"]))
         self._names.remove(name)
 
     def drain_node(self, node_id: str, *, seconds_left: int | None = None) -> None:
-        """Announce that a node is taken away, in so many seconds where they are given; one on which
-        nothing runs ends at once.
-        """
+        """Announce the removal of a node, in `seconds_left` if given; an idle node ends now."""
         arguments = ["--reason=DRAIN_NODE_REASON_PREEMPTION", "--reason-message=drained by a test"]
         if seconds_left is not None:
             arguments.append(f"--deadline-remaining-seconds={seconds_left}")
@@ -182,17 +178,17 @@ class RayCluster:
         )
 
     def stop(self) -> None:
-        """End every node, and remove the cluster's directory."""
+        """Kill every node and remove the cluster's directory."""
         kill_all(_marked([f"{self.directory.name}:{name}" for name in self._names]))
         self._names.clear()
         shutil.rmtree(self.directory, ignore_errors=True)
 
     def environment(self, **more: str) -> dict[str, str]:
-        """For a program that is to use this cluster."""
+        """Return the environment of a program that uses this cluster."""
         return {**os.environ, **self.variables, "SYNCLINE_ADDRESS": self.address, **more}
 
     def _client_flags(self) -> Sequence[str]:
-        # Where it can, Ray starts the server of Ray Client unasked, and always on the same port.
+        # By default, Ray starts the server of Ray Client on a fixed port.
         return (
             (f"--ray-client-server-port={self._client_port}",)
             if HAS_CLIENT and self._python == sys.executable
@@ -217,7 +213,7 @@ class RayCluster:
         self._run(host, "start", *flags, mark=f"{self.directory.name}:{name}")
 
     def _run(self, host: Host, *arguments: str, mark: str = "") -> None:
-        """Run a command of Ray's there; `mark`: of the processes that it leaves."""
+        """Run a command of Ray; `mark` marks the processes that it starts."""
         done = subprocess.run(
             host.command(self._python, "-m", "ray.scripts.scripts", *arguments),
             env={**os.environ, **self.variables, MARK: mark},
@@ -232,22 +228,23 @@ class RayCluster:
 
 
 class SharedCluster:
-    """One cluster at a time, kept while suite after suite asks for the same machine; `options` is
-    for `conformance.tests_for_engine`.
+    """A cluster that is shared by suites with equal machines.
+
+    Pass `options` to `conformance.tests_for_engine`.
     """
 
-    _OF_THE_MACHINE = ("num_cpus", "num_gpus", "resources")
+    _MACHINE_OPTIONS = ("num_cpus", "num_gpus", "resources")
 
     def __init__(self, *, through_client: bool = False) -> None:
-        """`through_client`: whether programs connect to it with Ray Client."""
+        """`through_client`: connect with Ray Client."""
         self._through_client = through_client
         self._machine: dict[str, Any] = {}
         self._cluster: RayCluster | None = None
 
     def options(self, suite_options: Mapping[str, Any]) -> dict[str, Any]:
-        """Arguments of `init` for a suite, on a cluster that has what the suite asks for."""
+        """Return the arguments of `init` for a suite; the cluster is replaced if needed."""
         machine = {
-            name: suite_options[name] for name in self._OF_THE_MACHINE if name in suite_options
+            name: suite_options[name] for name in self._MACHINE_OPTIONS if name in suite_options
         }
         if self._cluster is None or machine != self._machine:
             self.stop()
@@ -257,7 +254,7 @@ class SharedCluster:
         return {**own, "address": self._address(self._cluster)}
 
     def stop(self) -> None:
-        """End the cluster, if there is one."""
+        """Stop the cluster, if any."""
         if self._cluster is not None:
             self._cluster.stop()
             self._cluster = None
@@ -270,14 +267,11 @@ class SharedCluster:
 
 
 def _free_ports(count: int) -> list[int]:
-    """Ports that nobody listens on."""
-    with contextlib.ExitStack() as until_all_are_found:
-        return [
-            until_all_are_found.enter_context(socket.create_server(("127.0.0.1", 0))).getsockname()[
-                1
-            ]
-            for _ in range(count)
+    with contextlib.ExitStack() as stack:
+        servers = [
+            stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)
         ]
+        return [server.getsockname()[1] for server in servers]
 
 
 def _node_flags(
@@ -291,14 +285,9 @@ def _node_flags(
         f"--num-gpus={num_gpus}",
         f"--resources={json.dumps(dict(resources or {}))}",
     ]
-    return [
-        *flags,
-        *(
-            [f"--labels={','.join(f'{name}={value}' for name, value in labels.items())}"]
-            if labels
-            else []
-        ),
-    ]
+    if labels:
+        flags.append(f"--labels={','.join(f'{name}={value}' for name, value in labels.items())}")
+    return flags
 
 
 def _marked(marks: Collection[str]) -> list[psutil.Process]:
@@ -313,9 +302,7 @@ def _marked(marks: Collection[str]) -> list[psutil.Process]:
 
 
 def kill_all(processes: Collection[psutil.Process]) -> None:
-    """Kill processes, and wait until none of them runs; whoever is their parent then may take his
-    time to hear of it.
-    """
+    """Kill processes and wait until they have ended; zombies count as ended."""
     for process in processes:
         try:
             process.kill()

@@ -1,6 +1,4 @@
-"""Setting fault points (see `syncline.faults`): in this process, or in a program that is about to
-be started.
-"""
+"""Helpers to set fault points (see `syncline.faults`) in this process or in a new program."""
 
 from __future__ import annotations
 
@@ -13,8 +11,9 @@ VARIABLE = "SYNCLINE_FAULTS"
 
 
 def fault_text(points: dict[str, str]) -> str:
-    """`{"worker.before_result": "kill:3"}` as the text that `SYNCLINE_FAULTS` takes. ValueError for
-    an action that does not exist.
+    """Return the value of `SYNCLINE_FAULTS` for `{"worker.before_result": "kill:3"}`.
+
+    Raises ValueError for an unknown action.
     """
     text = ",".join(f"{point}={action}" for point, action in points.items())
     faults.parse(text)
@@ -22,16 +21,15 @@ def fault_text(points: dict[str, str]) -> str:
 
 
 def fault_environment(points: dict[str, str]) -> dict[str, str]:
-    """The environment variables that make a program, with all of its processes, meet the faults in
-    `points`.
-    """
+    """Return the environment variables that set the faults in a program and its processes."""
     return {VARIABLE: fault_text(points)}
 
 
 @contextmanager
 def faults_set(points: dict[str, str]) -> Iterator[None]:
-    """Set the faults of this process only, until the end of the block. Processes that were started
-    before know nothing of them.
+    """Set faults in this process only, until the end of the block.
+
+    Existing child processes are not affected.
     """
     faults.configure(fault_text(points))
     try:

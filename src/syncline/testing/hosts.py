@@ -1,13 +1,13 @@
-"""Hosts for tests: other machines, as far as programs can tell, made of this one.
+"""Simulated machines on this one, for tests of clusters.
 
-Each host has an address, a host name and processes of its own: namespaces, held by a process that
-is the first of the host. A switch, which is a host too, connects them. Nothing of this shows in the
-machine's own network, so rigs never meet; and a host ends, with all of its processes, when its
-first process does, so a rig that is killed leaves nothing. Hosts share files, shared memory and the
-clock. Names are not resolved, and there is no way out.
+Each host has its own address, host name and processes: namespaces, held by the host's first
+process. A switch, which is also a host, connects them. The machine's own network is not affected,
+so rigs do not interfere. A host ends, with all of its processes, when its first process ends, so a
+killed rig leaves nothing behind. Hosts share files, shared memory and the clock. There is no name
+resolution and no route to other networks.
 
-This takes root's rights on Linux, and the commands `ip`, `nsenter`, `setpriv` and `unshare`. Where
-they are missing, a rig still has as many hosts as were asked for, but all of them are this machine.
+Requires root on Linux, and the commands `ip`, `nsenter`, `setpriv` and `unshare`. Without them, a
+rig has the requested number of hosts, but all of them are this machine.
 """
 
 from __future__ import annotations
@@ -28,37 +28,31 @@ from syncline.testing.programs import Program, run_program
 from syncline.testing.waiting import GENEROUS_S
 
 NETWORK = "10.77.0"
-"""The first three numbers of every address. All rigs have the same: each has a network of its
-own.
-"""
+"""First three numbers of every address; equal in all rigs, because each has its own network."""
 MAX_HOSTS = 100
 _INTERFACE = "eth0"
 _NOBODY = "02:00:00:00:00:00"
-"""The hardware address that a lost packet is sent to."""
+"""Hardware address to which lost packets are sent."""
 _FIRST_PROCESS = """
 import signal, socket, sys
-signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # whoever loses his parent becomes its child
+signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # orphans become children of this process
 socket.sethostname(sys.argv[1])
 print("ready", flush=True)
-sys.stdin.read()  # ends with the rig, also where that is killed
+sys.stdin.read()  # ends with the rig, also if the rig is killed
 """
 _NAMESPACES = ("--net", "--uts", "--pid", "--mount")
 _ENTER = 'exec nsenter --target="$0" {} --wdns="$(pwd -P)" setpriv --pdeathsig=KILL "$@"'.format(
     " ".join(_NAMESPACES)
 )
-"""The command runs in a child of `nsenter`, and dies with it."""
+"""The command runs in a child of `nsenter` and dies with it."""
 _PRIVATE = 'mount -t tmpfs tmpfs "$0" && exec "$@"'
 
 
 class Rig:
-    """Hosts that reach one another until links are cut. Made by `hosts`; not for use from several
-    threads.
-    """
+    """Connected hosts, created by `hosts`. Not thread safe."""
 
     def __init__(self, members: Sequence[Host], why_not: str | None = None) -> None:
-        """`why_not`: why the hosts are only this machine; None where they are hosts of their
-        own.
-        """
+        """`why_not`: reason why all hosts are this machine; None if they are simulated."""
         self._members = tuple(members)
         self.why_not = why_not
         self._cut: set[tuple[Host, Host]] = set()
@@ -72,18 +66,18 @@ class Rig:
     def run(
         self, host: Host, text: str, *arguments: str, environment: Mapping[str, str] | None = None
     ) -> AbstractContextManager[Program]:
-        """`run_program` on a host."""
+        """Run a program on a host, see `run_program`."""
         return run_program(text, *arguments, environment=environment, enter=host.enter)
 
     def cut(self, host: Host, *others: Host) -> None:
-        """From now on, packets between `host` and the others (all others if none are named) are
-        lost without notice.
+        """Drop all packets between `host` and the others (default: all others), without notice.
 
-        RuntimeError where hosts are only this machine.
+        Raises RuntimeError if the hosts are this machine.
         """
         if self.why_not is not None:
             raise RuntimeError(
-                f"links between the hosts of this rig cannot be cut, as all of them are this machine: {self.why_not}"
+                f"links between the hosts of this rig cannot be cut, because all of them are "
+                f"this machine: {self.why_not}"
             )
         for other in others or self._others(host):
             for here, there in ((host, other), (other, host)):
@@ -101,12 +95,11 @@ class Rig:
                 self._cut.remove((here, there))
 
     def with_own(self, host: Host, directory: Path) -> Host:
-        """The same host, but each command run on it has an empty `directory` of its own in the
-        place of the shared one.
-        """
+        """Return the host with an empty private `directory` for each command."""
         if self.why_not is not None:
             raise RuntimeError(
-                f"the hosts of this rig have no directories of their own, as all of them are this machine: {self.why_not}"
+                f"the hosts of this rig have no private directories, because all of them are this "
+                f"machine: {self.why_not}"
             )
         return replace(
             host, enter=(*host.enter, "unshare", "--mount", "sh", "-c", _PRIVATE, str(directory))
@@ -118,9 +111,9 @@ class Rig:
 
 @contextmanager
 def hosts(count: int) -> Iterator[Rig]:
-    """So many hosts, until the end of the block; what still runs on them is killed then.
+    """Create hosts until the end of the block; their processes are killed then.
 
-    ValueError for fewer than one, or more than a rig can have.
+    Raises ValueError for fewer than one host, or more than `MAX_HOSTS`.
     """
     if not 1 <= count <= MAX_HOSTS:
         raise ValueError(f"hosts({count}): a rig has between 1 and {MAX_HOSTS} hosts")
@@ -142,12 +135,12 @@ def hosts(count: int) -> Iterator[Rig]:
 
 
 class _Refused(Exception):
-    """The machine does not let us make hosts; says why."""
+    """The machine refuses to create hosts; the message has the reason."""
 
 
 @contextmanager
 def _first_process(name: str) -> Iterator[int]:
-    """A host of that name without a network; the id of its first process."""
+    """Start a host without a network and yield the id of its first process."""
     command = [
         "unshare",
         *_NAMESPACES,
@@ -175,7 +168,7 @@ def _first_process(name: str) -> Iterator[int]:
 
 
 def _connected(first_processes: Sequence[int]) -> list[Host]:
-    """Make the first of these the switch, plug the others into it, and give them addresses."""
+    """Make the first host the switch, connect the others to it, and assign addresses."""
     switch, *made = [
         Host(address=f"{NETWORK}.{number}", enter=("sh", "-c", _ENTER, str(process)))
         for number, process in enumerate(first_processes)
@@ -185,7 +178,8 @@ def _connected(first_processes: Sequence[int]) -> list[Host]:
         port = f"port{number}"
         _ip(
             THIS_HOST,
-            f"link add {port} netns {first_processes[0]} type veth peer name {_INTERFACE} netns {first_processes[number]}",
+            f"link add {port} netns {first_processes[0]} type veth "
+            f"peer name {_INTERFACE} netns {first_processes[number]}",
         )
         _ip(switch, f"link set {port} master switch up")
         _ip(
@@ -201,7 +195,7 @@ def _ip(host: Host, *commands: str) -> None:
     path = os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/sbin", "/sbin"])
     program = shutil.which("ip", path=path)
     if program is None:
-        raise _Refused("there is no command `ip`")
+        raise _Refused("the command `ip` is missing")
     done = subprocess.run(
         host.command(program, "-batch", "-"),
         input="\n".join(commands),

@@ -1,10 +1,9 @@
-"""Whole programs as subprocesses: run one, stop it at a printed marker, and look for what it leaves
-behind.
+"""Programs as subprocesses: run one, stop it at a printed marker, and find its leftovers.
 
-A program runs in a temporary directory of its own, with an environment variable that all of its
-processes inherit, so that what belongs to it is known even after its parents have died. Files are
-found where the program was told to make temporary ones, and in `/dev/shm` by what appeared there
-while it ran and belongs to no process outside of it.
+A program runs in its own temporary directory, with an environment variable that all of its
+processes inherit, so they can be found even after their parents have died. Leftover files are
+searched in the program's temporary directory, and in `/dev/shm` among the files that appeared while
+it ran.
 """
 
 from __future__ import annotations
@@ -30,23 +29,19 @@ from syncline.testing.waiting import GENEROUS_S
 MARK = "SYNCLINE_TEST_PROGRAM"
 SHARED_MEMORY = Path("/dev/shm")
 SLOWNESS = 6
-"""By how much limits are stretched, for machines that are slow or busy."""
+"""Factor by which limits are extended, for slow or busy machines."""
 LAST_OUTPUT_S = 5.0
-"""How long the output of an ended program is waited for. A child that outlives it holds the pipe
-open: `assert_nothing_left` tells.
-"""
+"""Seconds to wait for the end of an ended program's output; a surviving child keeps it open."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Leftovers:
-    """What of a program is still there."""
+    """Processes and files that a program has left behind."""
 
     processes: tuple[str, ...] = ()
     """`pid: command line` of each living process."""
     files: tuple[str, ...] = ()
-    """Paths in shared memory, and of syncline's files in the program's temporary directory; empty
-    directories do not count.
-    """
+    """Files in shared memory, and syncline's files in the program's temporary directory."""
 
     def __bool__(self) -> bool:
         return bool(self.processes or self.files)
@@ -54,33 +49,34 @@ class Leftovers:
 
 @dataclass(frozen=True, kw_only=True)
 class Ended:
-    """How a program ended and what it printed."""
+    """Result of an ended program."""
 
     return_code: int
-    """0 for success, the negative signal number where a signal ended it."""
+    """0 for success; the negative signal number if a signal ended it."""
     stdout: str
     stderr: str
 
     def check(self) -> Ended:
-        """This, if the program succeeded; AssertionError with its output otherwise."""
+        """Return self if the program succeeded; else AssertionError with its output."""
         if self.return_code != 0:
             raise AssertionError(
-                f"the program ended with {self.return_code}\n--- stdout\n{self.stdout}\n--- stderr\n{self.stderr}"
+                f"the program ended with {self.return_code}\n"
+                f"--- stdout\n{self.stdout}\n--- stderr\n{self.stderr}"
             )
         return self
 
 
 @dataclass(kw_only=True)
 class Program:
-    """A running program. Its output is read all the time, so that it never waits for its reader."""
+    """A running program; threads read its output, so that it never blocks."""
 
     process: subprocess.Popen[str]
     directory: Path
     """Working directory, with the program's text in `program.py`."""
     temporary: Path
-    """What the program was given as its directory for temporary files."""
+    """The program's directory for temporary files."""
     mark: str
-    """The value of `SYNCLINE_TEST_PROGRAM` in all of its processes."""
+    """Value of `SYNCLINE_TEST_PROGRAM` in all of its processes."""
     shared_memory_before: frozenset[str]
     _lines: dict[str, list[str]] = field(default_factory=lambda: {"stdout": [], "stderr": []})
     _printed: threading.Condition = field(default_factory=threading.Condition)
@@ -88,23 +84,23 @@ class Program:
 
     @property
     def pid(self) -> int:
-        """The process id of the program itself."""
+        """Process id of the program itself."""
         return self.process.pid
 
     @property
     def stdout(self) -> str:
-        """What it has printed so far."""
+        """Standard output so far."""
         with self._printed:
             return "".join(self._lines["stdout"])
 
     @property
     def stderr(self) -> str:
-        """What it has written to standard error so far."""
+        """Standard error so far."""
         with self._printed:
             return "".join(self._lines["stderr"])
 
     def start_reading(self) -> None:
-        """Follow both outputs in threads."""
+        """Start the threads that read the output."""
         for name in ("stdout", "stderr"):
             reader = threading.Thread(
                 target=self._follow, args=(name,), daemon=True, name=f"{name} of program {self.pid}"
@@ -113,8 +109,9 @@ class Program:
             self._readers.append(reader)
 
     def wait_for(self, marker: str, *, within_s: float = GENEROUS_S) -> str:
-        """The first printed line that contains `marker`; AssertionError if the program ends or
-        `within_s` pass without one.
+        """Return the first printed line that contains `marker`.
+
+        Raises AssertionError if the program ends or `within_s` pass before.
         """
         deadline = time.monotonic() + within_s
         with self._printed:
@@ -136,21 +133,18 @@ class Program:
         self.process.send_signal(number)
 
     def signal_group(self, number: signal.Signals) -> None:
-        """Send a signal to the program's process group, as a terminal does when somebody presses
-        Ctrl-C.
-        """
+        """Send a signal to the program's process group, as a terminal does on Ctrl-C."""
         os.killpg(self.pid, number)
 
     def wait(self, *, within_s: float = GENEROUS_S * 2) -> Ended:
-        """Wait for the program's own process to end; AssertionError after `within_s` seconds, and
-        the program is killed.
-        """
+        """Wait for the program's own process; AssertionError, and a kill, after `within_s`."""
         try:
             code = self.process.wait(within_s)
         except subprocess.TimeoutExpired:
             self.end()
             raise AssertionError(
-                f"the program did not end within {within_s:g} s; its output:\n{self.stdout}\n{self.stderr}"
+                f"the program did not end within {within_s:g} s; its output:\n"
+                f"{self.stdout}\n{self.stderr}"
             ) from None
         for reader in self._readers:
             reader.join(LAST_OUTPUT_S)
@@ -187,12 +181,12 @@ def run_program(
     directory: Path | None = None,
     enter: Sequence[str] = (),
 ) -> Iterator[Program]:
-    """Start `text` as a Python program in a new session and a fresh directory; kill what is left of
-    it at the end of the block.
+    """Start `text` as a Python program in a new session and a new directory.
 
-    `environment` is added to this process's own, `options` go to the interpreter, `args` to the
-    program; `directory` replaces the fresh temporary directory; `enter` comes before the command,
-    to run it elsewhere. Standard input is closed.
+    The end of the block kills its remaining processes. `environment` is added to this process's
+    own, `options` go to the interpreter, `args` to the program. `directory` is the parent of the
+    new directory. `enter` is a prefix of the command, to run it elsewhere. Standard input is
+    closed.
     """
     with tempfile.TemporaryDirectory(prefix="program-", dir=directory) as made:
         home = Path(made)
@@ -240,9 +234,7 @@ def run_program(
 
 
 def leftovers(program: Program) -> Leftovers:
-    """What is there of `program` now: processes with its mark, its session files, and its files in
-    shared memory.
-    """
+    """Return the current processes, session files and shared memory of a program."""
     processes = tuple(
         f"{process.pid}: {_command_line(process)}" for process in _processes(program.mark)
     )
@@ -257,21 +249,23 @@ def leftovers(program: Program) -> Leftovers:
 
 
 def assert_nothing_left(program: Program, *, within_s: float = 5.0) -> None:
-    """AssertionError unless everything of `program` is gone within `within_s` seconds, stretched
-    for slow machines.
+    """Raise AssertionError unless all of the program is gone within `within_s` seconds.
+
+    The limit is extended for slow machines.
     """
     deadline = time.monotonic() + within_s * SLOWNESS
     while left := leftovers(program):
         if time.monotonic() > deadline:
             raise AssertionError(
-                f"{within_s * SLOWNESS:g} s after its end, program {program.pid} still has processes {list(left.processes)} "
-                f"and files {list(left.files)}; its errors:\n{program.stderr}"
+                f"{within_s * SLOWNESS:g} s after its end, program {program.pid} still has "
+                f"processes {list(left.processes)} and files {list(left.files)}; its errors:\n"
+                f"{program.stderr}"
             )
         time.sleep(0.05)
 
 
 def _processes(mark: str) -> list[psutil.Process]:
-    """Living processes whose environment carries `mark`; zombies have ended."""
+    """Return living processes with `mark` in their environment, without zombies."""
     found = []
     for process in psutil.process_iter():
         try:
@@ -297,9 +291,7 @@ def _shared_memory_files() -> list[str]:
 
 
 def _belongs_to(path: str, program: Program) -> bool:
-    """Other programs make files in shared memory at the same time: ours carry the program's process
-    id in the name.
-    """
+    """Return True if the file's name has the program's process id, unlike those of others."""
     return f"-{program.pid}-" in f"{Path(path).name}-"
 
 

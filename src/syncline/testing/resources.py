@@ -1,6 +1,4 @@
-"""Resources that come and go, without machines that do: for tests of programs that grow and shrink
-with what there is.
-"""
+"""Changes of this machine's resources, to test programs that adapt to them."""
 
 from __future__ import annotations
 
@@ -12,21 +10,21 @@ from syncline.core.lifecycle import ensure_engine
 
 
 def set_total(amounts: Mapping[str, float] = MappingProxyType({}), /, **more: float) -> None:
-    """Let this machine have so much from now on, such as `set_total(CPU=2)` or
-    `set_total({"disk:fast": 1})`; the rest stays as it was.
+    """Set the totals of this machine's engine; other resources keep theirs.
 
-    With more, what waits starts. With less nothing that runs is ended: it keeps what it holds,
-    `available_resources()` says 0 until enough of that is given back, and nothing else is placed.
-    What was submitted before and no longer fits waits; what is submitted then is refused.
+    For example `set_total(CPU=2)` or `set_total({"disk:fast": 1})`. After an increase, waiting
+    tasks start. After a decrease, running tasks keep their resources, `available_resources()` is 0
+    until enough of them are released, and no task starts before. Submitted tasks that no longer fit
+    wait; new ones are refused.
 
-    Raises RuntimeError where the engine is not the one of this machine (`init()` without an
-    address), ValueError for another number of GPUs, and ValueError and TypeError for amounts that
-    mean nothing.
+    Raises RuntimeError on another engine than this machine's (`init()` without an address),
+    ValueError for a change of the number of GPUs, and ValueError or TypeError for invalid amounts.
     """
     engine = ensure_engine()
     if not isinstance(engine, EmbeddedEngine):
         raise RuntimeError(
-            "`set_total` changes what the embedded engine may use, but this program runs on another: call `syncline.init()` without "
-            "`address` and `local_mode` first; in a cluster, add and remove nodes (`syncline.testing.clusters`)"
+            "`set_total` changes the embedded engine, but this program runs on another: call "
+            "`syncline.init()` without `address` and `local_mode` first; on a cluster, add and "
+            "remove nodes (`syncline.testing.clusters`)"
         )
     engine.resize({**amounts, **more})

@@ -1,4 +1,4 @@
-"""Waiting for a condition without guessing how long the machine takes."""
+"""Wait for a condition, independent of the machine's speed."""
 
 from __future__ import annotations
 
@@ -9,16 +9,13 @@ from typing import TypeVar
 T = TypeVar("T")
 
 GENEROUS_S = 60.0
-"""How long a condition may take on a machine that is slow and busy. A test that passes never waits
-this long.
-"""
+"""Default limit, for slow and busy machines; a passing test never waits this long."""
 
 
 def eventually(condition: Callable[[], T], *, within_s: float = GENEROUS_S, what: str = "") -> T:
-    """The first true value of `condition()`, asked again and again for at most `within_s` seconds;
-    AssertionError without one.
+    """Poll `condition()` and return its first true value; AssertionError after `within_s` seconds.
 
-    `what` says in the error what was waited for.
+    `what` describes the condition in the error.
     """
     deadline = time.monotonic() + within_s
     pause_s = 0.001
@@ -29,7 +26,7 @@ def eventually(condition: Callable[[], T], *, within_s: float = GENEROUS_S, what
         if time.monotonic() > deadline:
             described = what or getattr(condition, "__name__", repr(condition))
             raise AssertionError(
-                f"{described}: not so within {within_s:g} s; the last answer was {value!r}"
+                f"{described}: not true within {within_s:g} s; the last value was {value!r}"
             )
         time.sleep(pause_s)
         pause_s = min(pause_s * 2, 0.1)

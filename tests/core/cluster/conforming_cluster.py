@@ -1,4 +1,4 @@
-"""What the conformance suites need on a Ray cluster, however programs connect to it."""
+"""Conformance suites on a Ray cluster, for both ways to connect."""
 
 from __future__ import annotations
 
@@ -11,18 +11,26 @@ from syncline.testing import conformance
 from syncline.testing.clusters import SharedCluster
 
 DIFFERENCES = {
-    "Generators.test_generator_can_be_handed_to_a_task": "Ray's generators cannot leave the process that made the call",
-    "TaskCrashes.test_signal_and_last_words_are_told": "Ray tells neither signal nor log of a task's worker",
-    "TaskCrashes.test_crash_is_told_with_the_exit_code": "Ray does not tell the exit code of a task's worker",
+    "Generators.test_generator_can_be_handed_to_a_task": (
+        "Ray's generators cannot leave the process that made the call"
+    ),
+    "TaskCrashes.test_signal_and_last_words_are_told": (
+        "Ray reports neither signal nor log of a task's worker"
+    ),
+    "TaskCrashes.test_crash_is_told_with_the_exit_code": (
+        "Ray does not report the exit code of a task's worker"
+    ),
     "Environments.test_environment_that_installs_is_refused_at_once": "a cluster installs packages",
-    "NestedTasks.test_actor_that_waits_for_tasks_does_not_deadlock": "an actor keeps the CPUs that it asked for while it waits",
+    "NestedTasks.test_actor_that_waits_for_tasks_does_not_deadlock": (
+        "an actor keeps its CPUs while it waits"
+    ),
 }
 
 TRAITS = conformance.EngineTraits(processes=True, parallel=True, differences=DIFFERENCES)
 
 
 def suites_on(clusters: SharedCluster) -> dict[str, Any]:
-    """Every suite, and the fixture that leaves no cluster behind, as names for a test module."""
+    """Return all suites, and a fixture that stops the cluster, as names for a test module."""
     return {
         "no_cluster_left": _no_cluster_left(clusters),
         **conformance.tests_for_engine(clusters.options, traits=TRAITS),

@@ -21,7 +21,7 @@ if importlib.util.find_spec("ray") is None:
 from ray._raylet import GcsClient
 
 import syncline
-from syncline.core.cluster import versions
+from syncline.core.cluster import compatibility
 from syncline.exceptions import ActorDiedError
 from syncline.testing import eventually
 from syncline.testing.clusters import MARK, RayCluster
@@ -115,7 +115,7 @@ def test_a_wrong_token_is_refused_by_name_and_the_right_one_lets_in(closed_clust
     monkeypatch.setenv("RAY_AUTH_MODE", "token")
     monkeypatch.setenv("RAY_AUTH_TOKEN", "0" * 64)
     with pytest.raises(
-        ConnectionError, match="refuses the one that this program sends, from RAY_AUTH_TOKEN"
+        ConnectionError, match="rejects the token that this program sends, from RAY_AUTH_TOKEN"
     ):
         syncline.init(closed_cluster.address)
     monkeypatch.delenv("RAY_AUTH_TOKEN")
@@ -163,7 +163,7 @@ def one_of_an_actor():
 
 
 def test_nodes_with_another_syncline_are_told_by_the_first_task(cluster, monkeypatch):
-    monkeypatch.setattr(versions, "OWN", "0.0.1")
+    monkeypatch.setattr(compatibility, "SYNCLINE_VERSION", "0.0.1")
     syncline.init(cluster.address)
     with pytest.raises(
         RuntimeError, match=r"program runs syncline 0\.0\.1, but the node .* has syncline"

@@ -2,10 +2,6 @@
 they lack is installed there.
 """
 
-# Type checkers take no notice of what class decorators return, so actor classes look like ordinary
-# ones to them. mypy: disable-error-code="attr-defined, call-overload, untyped-decorator, misc,
-# arg-type, call-arg, no-any-return"
-
 from __future__ import annotations
 
 import importlib

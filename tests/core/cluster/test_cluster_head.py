@@ -1,6 +1,4 @@
-"""What a program is told before Ray connects: addresses that are none, and heads that do not
-answer, refuse, or do not fit.
-"""
+"""Errors before Ray connects: malformed addresses, and heads that are silent or incompatible."""
 
 from __future__ import annotations
 
@@ -16,8 +14,8 @@ if importlib.util.find_spec("ray") is None:
 from ray.core.generated import gcs_pb2, gcs_service_pb2
 
 import syncline
+from syncline.core.cluster import compatibility, grpc_call
 from syncline.core.cluster import head as heads
-from syncline.core.cluster import probe, tokens, versions
 from syncline.core.cluster.head import Head
 
 HEAD = Head(address="h:6379", host="h", port=6379, is_client=False)
@@ -29,44 +27,44 @@ NODE_ID = "ab" * 28
 def no_token(monkeypatch):
     for name in ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH", "RAY_ADDRESS"):
         monkeypatch.delenv(name, raising=False)
-    tokens.refresh(is_found_here=False)
+    heads.refresh_token(is_found_here=False)
     yield
     monkeypatch.undo()
-    tokens.refresh(is_found_here=False)
+    heads.refresh_token(is_found_here=False)
 
 
 @pytest.fixture
 def answers(monkeypatch):
-    """What the head says, by method; answers are `probe.Answer`s, or errors to raise."""
+    """Replies of the head by method: `grpc_call.Answer`s, or errors to raise."""
     said = {
         "InternalKVGet": metadata(),
         "GetAllNodeAddressAndLiveness": living(NODE_ID),
-        "ClusterInfo": probe.Answer(status=0, body=b""),
+        "ClusterInfo": grpc_call.Answer(status=0, body=b""),
     }
 
-    def ask(host, port, call, **limits):
+    def call_server(host, port, call, **limits):
         answer = said[call.path.rpartition("/")[2]]
         if isinstance(answer, Exception):
             raise answer
         return answer
 
-    monkeypatch.setattr(probe, "ask", ask)
+    monkeypatch.setattr(grpc_call, "call_server", call_server)
     monkeypatch.setattr(heads.services, "find_node_ids", lambda: {NODE_ID})
     monkeypatch.setattr(heads, "NODE_WAIT_S", 0.0)
     return said
 
 
 def metadata(**told):
-    here = versions.Versions.here()
+    here = compatibility.Versions.here()
     value = json.dumps({"ray_version": here.ray, "python_version": here.python, **told}).encode()
-    return probe.Answer(
+    return grpc_call.Answer(
         status=0, body=gcs_service_pb2.InternalKVGetReply(value=value).SerializeToString()
     )
 
 
 def living(*node_ids):
     nodes = [gcs_pb2.GcsNodeAddressAndLiveness(node_id=bytes.fromhex(id)) for id in node_ids]
-    return probe.Answer(
+    return grpc_call.Answer(
         status=0,
         body=gcs_service_pb2.GetAllNodeAddressAndLivenessReply(
             node_info_list=nodes
@@ -79,7 +77,7 @@ def free_port():
         return taken.getsockname()[1]
 
 
-# -- where an address leads
+# -- addresses
 
 
 def test_addresses_of_heads_and_of_ray_client():
@@ -97,9 +95,9 @@ def test_addresses_of_heads_and_of_ray_client():
     "address",
     ["host", "host:", ":6379", "host:x", "host:0", "host:70000", "http://host:8265", "ray://host"],
 )
-def test_what_is_no_address_is_refused_with_what_is_one(address):
+def test_a_malformed_address_is_refused(address):
     with pytest.raises(
-        ValueError, match=r"no address of a cluster: give 'auto', 'local', 'host:port'"
+        ValueError, match=r"not the address of a cluster: give 'auto', 'local', 'host:port'"
     ):
         heads.find(address)
 
@@ -117,7 +115,7 @@ def test_auto_follows_rays_variable(monkeypatch):
     ("running", "kept", "found"),
     [
         (["a:1"], None, "a:1"),
-        (["a:1"], "old:1", "a:1"),  # what is kept may be of a cluster that has died
+        (["a:1"], "old:1", "a:1"),  # the stored address may be of a dead cluster
         ([], "a:1", "a:1"),
         (["a:1", "b:1"], "b:1", "b:1"),
         (["a:1", "b:1"], "old:1", "2 clusters run on this machine.*'a:1', 'b:1'"),
@@ -139,7 +137,7 @@ def test_auto_finds_the_cluster_of_this_machine(monkeypatch, running, kept, foun
 
 
 class FakeServices:
-    """What Ray finds on a machine."""
+    """Ray's discovery on a machine."""
 
     def __init__(self, running, kept):
         def find_gcs_addresses():
@@ -150,10 +148,10 @@ class FakeServices:
         self.find_bootstrap_address = lambda temp_dir: kept
 
 
-# -- what its head says
+# -- replies of the head
 
 
-def test_a_head_that_fits_lets_the_program_in(answers):
+def test_a_compatible_head_is_accepted(answers):
     heads.check(HEAD)
     heads.check(CLIENT)
 
@@ -179,13 +177,13 @@ def test_other_versions_are_named_with_those_of_the_program(answers, told, named
 
 def test_the_third_number_of_pythons_version_does_not_matter(answers):
     answers["InternalKVGet"] = metadata(
-        python_version=f"{versions.Versions.here().python_minor}.99"
+        python_version=f"{compatibility.Versions.here().python_minor}.99"
     )
     heads.check(HEAD)
 
 
-def test_a_head_that_says_nothing_of_its_versions_yet_is_left_to_ray(answers):
-    answers["InternalKVGet"] = probe.Answer(status=0, body=b"")
+def test_a_head_without_versions_is_left_to_ray(answers):
+    answers["InternalKVGet"] = grpc_call.Answer(status=0, body=b"")
     heads.check(HEAD)
 
 
@@ -195,10 +193,10 @@ def test_a_head_that_says_nothing_of_its_versions_yet_is_left_to_ray(answers):
     [
         ConnectionRefusedError(111, "Connection refused"),
         TimeoutError("no answer within 6 s"),
-        probe.AnotherServer("a web server"),
+        grpc_call.NotGrpcError("a web server"),
     ],
 )
-def test_nobody_or_somebody_else_at_the_address_is_named_with_what_to_check(answers, head, error):
+def test_a_missing_or_wrong_server_is_reported_with_what_to_check(answers, head, error):
     answers.update(dict.fromkeys(answers, error))
     with pytest.raises(
         ConnectionError,
@@ -207,19 +205,22 @@ def test_nobody_or_somebody_else_at_the_address_is_named_with_what_to_check(answ
         heads.check(head)
 
 
-def test_a_port_of_another_part_of_ray_is_told_apart(answers):
-    answers.update(dict.fromkeys(answers, probe.Answer(status=probe.UNIMPLEMENTED, body=b"")))
+def test_a_port_of_another_part_of_ray_is_recognized(answers):
+    answers.update(
+        dict.fromkeys(answers, grpc_call.Answer(status=grpc_call.UNIMPLEMENTED, body=b""))
+    )
     with pytest.raises(ConnectionError, match="'ray://h:6379'. Check the port"):
         heads.check(HEAD)
     with pytest.raises(ConnectionError, match="not Ray Client: its port is 10001"):
         heads.check(CLIENT)
 
 
-def test_a_cluster_of_which_no_node_runs_here_names_the_ways_in(answers):
+def test_a_cluster_without_a_local_node_names_other_ways_to_connect(answers):
     answers["GetAllNodeAddressAndLiveness"] = living("cd" * 28, "ef" * 28)
     with pytest.raises(
         ConnectionError,
-        match=r"none of its 2 living nodes .*syncline start --address=h:6379.*ray://h:10001.*syncline submit",
+        match=r"none of its 2 living nodes .*syncline start --address=h:6379.*ray://h:10001.*"
+        r"syncline submit",
     ):
         heads.check(HEAD)
 
@@ -228,28 +229,28 @@ def test_a_cluster_of_which_no_node_runs_here_names_the_ways_in(answers):
 
 
 def refusal(answers):
-    answers["InternalKVGet"] = probe.Answer(status=probe.UNAUTHENTICATED, body=b"")
-    tokens.refresh(is_found_here=False)
+    answers["InternalKVGet"] = grpc_call.Answer(status=grpc_call.UNAUTHENTICATED, body=b"")
+    heads.refresh_token(is_found_here=False)
     with pytest.raises(ConnectionError) as caught:
         heads.check(HEAD)
     return str(caught.value)
 
 
-def test_a_program_that_sends_no_token_is_told_how_to(answers):
+def test_a_missing_token_is_reported_with_the_remedy(answers):
     told = refusal(answers)
     assert (
-        "asks for a token, and this program sends none (RAY_AUTH_MODE is not set). Set RAY_AUTH_MODE=token"
-        in told
+        "requires a token, and this program sends none (RAY_AUTH_MODE is not set). "
+        "Set RAY_AUTH_MODE=token" in told
     )
     assert all(
         place in told for place in ("RAY_AUTH_TOKEN,", "RAY_AUTH_TOKEN_PATH", "~/.ray/auth_token")
     )
 
 
-def test_a_token_that_is_refused_is_named_by_its_place(answers, monkeypatch, tmp_path):
+def test_a_rejected_token_is_named_by_its_source(answers, monkeypatch, tmp_path):
     monkeypatch.setenv("RAY_AUTH_MODE", "token")
     monkeypatch.setenv("RAY_AUTH_TOKEN", "a" * 64)
-    assert "refuses the one that this program sends, from RAY_AUTH_TOKEN." in refusal(answers)
+    assert "rejects the token that this program sends, from RAY_AUTH_TOKEN." in refusal(answers)
     monkeypatch.delenv("RAY_AUTH_TOKEN")
     token = tmp_path / "token"
     token.write_text("b" * 64)
@@ -257,21 +258,21 @@ def test_a_token_that_is_refused_is_named_by_its_place(answers, monkeypatch, tmp
     assert f"from RAY_AUTH_TOKEN_PATH='{token}'" in refusal(answers)
 
 
-def test_a_token_that_is_nowhere_is_told_before_anybody_is_asked(answers, monkeypatch, tmp_path):
+def test_a_missing_token_fails_before_the_call(answers, monkeypatch, tmp_path):
     monkeypatch.setenv("RAY_AUTH_MODE", "token")
     monkeypatch.setenv("RAY_AUTH_TOKEN_PATH", str(tmp_path / "none"))
     assert "is missing or empty" in refusal(answers)
 
 
-def test_the_token_goes_with_the_question(monkeypatch):
-    assert tokens.headers() == {}
+def test_the_token_is_sent_as_a_header(monkeypatch):
+    assert heads.token_headers() == {}
     monkeypatch.setenv("RAY_AUTH_MODE", "token")
     monkeypatch.setenv("RAY_AUTH_TOKEN", "a" * 64)
-    tokens.refresh(is_found_here=False)
-    assert tokens.headers() == {"authorization": f"Bearer {'a' * 64}"}
+    heads.refresh_token(is_found_here=False)
+    assert heads.token_headers() == {"authorization": f"Bearer {'a' * 64}"}
 
 
-# -- what `init` makes of it
+# -- `init`
 
 
 def test_init_without_a_cluster_at_the_address_leaves_nothing_behind(capfd):
@@ -282,7 +283,7 @@ def test_init_without_a_cluster_at_the_address_leaves_nothing_behind(capfd):
     assert capfd.readouterr() == ("", "")
 
 
-def test_older_forms_lead_to_the_same_place():
+def test_older_spellings_are_equivalent():
     address = f"127.0.0.1:{free_port()}"
     with (
         pytest.warns(DeprecationWarning, match="redis_address"),
@@ -291,6 +292,6 @@ def test_older_forms_lead_to_the_same_place():
         syncline.init(redis_address=address, _redis_password="5241590000000000")
 
 
-def test_a_name_that_does_not_resolve_is_told():
+def test_an_unknown_host_name_is_reported():
     with pytest.raises(ConnectionError, match=r"'no-such-host\.invalid:6379'"):
         syncline.init("no-such-host.invalid:6379")

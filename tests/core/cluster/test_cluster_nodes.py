@@ -5,10 +5,6 @@ The head offers nothing, so that everything runs on the nodes "a" and "b" until 
 away.
 """
 
-# Type checkers take no notice of what class decorators return, so actor classes look like ordinary
-# ones to them. mypy: disable-error-code="attr-defined, call-overload, untyped-decorator, misc,
-# arg-type, call-arg, no-any-return"
-
 from __future__ import annotations
 
 import importlib.util

@@ -1,16 +1,18 @@
-"""The engine for many machines: Ray Core's tasks, actors, objects and placement groups under
-syncline's names, one to one.
+"""The engine for many machines: Ray Core's tasks, actors, objects and placement groups.
 
-In the order in which a program meets them: `start` (finding the cluster and connecting), `engine`
-(the `Engine`), `arguments` (our options in Ray's words), `feasible` (what the cluster can never
-give), `handles` (references that carry Ray's own), `tasks` and `actors` (what runs in Ray's
-workers), `groups` (placement groups), `streams` (items as they come), `facts` (who and where the
-running code is), `errors` (Ray's errors as ours, and caught as either), `pickles` (classes that
-travel by value stay the same), `timeline` (what ran where and when). For `start`: `head` and
-`probe` (who answers at an address), `tokens` and `token_places`, `versions`, and `watch` (whether
-it still answers). `client` is the engine through Ray Client, and `relay` its generators. Nothing
-else in syncline imports `ray`.
+Files in the order in which a program uses them:
 
-Values travel as Ray serialises them: cloudpickle, with arrays and Arrow buffers in shared memory.
-What Ray cannot do is listed in docs/engines.md.
+- `start`: connect to a cluster or start one; enter a Ray worker.
+- `head`: address, token and compatibility of the head (`grpc_call`: one call to it;
+  `token_sources`: where tokens are, without Ray; `compatibility`: versions and class tables).
+- `health`: detect the loss of the cluster.
+- `engine`: the `Engine`; `ray_client`: the engine through Ray Client.
+- `ray_options`: options as Ray's keywords; `feasibility`: demands that can never be satisfied.
+- `handles`: references and holds that contain Ray's own; `placement_groups`.
+- `ray_workers`: functions and classes that run in Ray's workers.
+- `ray_errors`: Ray's errors as ours.
+- `cluster_state`: the calling code's ids, listings and the timeline.
+
+No other module of syncline imports `ray`. Ray serializes values: cloudpickle, with arrays and Arrow
+buffers in shared memory. docs/engines.md lists the limits of Ray.
 """

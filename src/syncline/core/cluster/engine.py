@@ -1,5 +1,6 @@
-"""`Engine` on Ray Core: each method is one request to Ray, with arguments, results and errors in
-syncline's terms.
+"""`Engine` on Ray Core: each method is one request to Ray.
+
+Arguments, results and errors are translated to syncline's.
 """
 
 from __future__ import annotations
@@ -17,39 +18,45 @@ import ray.exceptions
 from ray.experimental import internal_kv
 
 from syncline.core import errors, runtime_env, serialization
-from syncline.core.cluster import arguments, feasible, handles, listings, timeline
-from syncline.core.cluster import facts as facts_of
-from syncline.core.cluster.actors import await_end, entry_of, remote_class
-from syncline.core.cluster.errors import timed_out, translated
-from syncline.core.cluster.groups import Groups
-from syncline.core.cluster.handles import ClusterRef, ReadyRef, ray_ref
-from syncline.core.cluster.streams import Streams
-from syncline.core.cluster.tasks import Kind, remote_function
-from syncline.core.cluster.watch import Guard
+from syncline.core.cluster import cluster_state, feasibility, handles, ray_options
+from syncline.core.cluster.handles import ClusterRef, ItemWaiter, RayObject, ReadyRef, ray_ref
+from syncline.core.cluster.health import Connection
+from syncline.core.cluster.placement_groups import Groups
+from syncline.core.cluster.ray_errors import get_timeout_error, translated
+from syncline.core.cluster.ray_workers import (
+    Enter,
+    ResultMode,
+    await_death,
+    entry_of,
+    remote_class,
+    remote_function,
+)
+from syncline.core.definitions import ActorDefinition, CallDefinition, TaskDefinition
 from syncline.core.engine import (
     LISTED,
     ActorListing,
     ActorRecord,
+    AnyGenerator,
+    AnyRef,
+    Args,
     Engine,
-    RuntimeFacts,
+    Kwargs,
+    Row,
+    RuntimeInfo,
+    Statistics,
     Submitted,
     TaskListing,
 )
 from syncline.core.options import ActorOptions, TaskOptions
-from syncline.core.plans import ActorPlan, CallPlan, TaskPlan
-from syncline.core.refs import Hold, ObjectRef, ObjectRefGenerator
+from syncline.core.refs import Hold, ObjectRefGenerator
 
 RECORD_WAIT_S = 10.0
-"""How long to wait for what a named actor's maker tells of it, which happens right after its name
-is taken.
-"""
+"""Seconds to wait for the record of a named actor, which is stored right after its name."""
 _KV_NAMESPACE = b"syncline"
 
 
 class ClusterEngine(Engine):
-    """See `Engine`. One object a process: in the program's it may end the connection, in a worker
-    it never does.
-    """
+    """See `Engine`. One per process; only the driver's disconnects."""
 
     def __init__(
         self,
@@ -57,16 +64,18 @@ class ClusterEngine(Engine):
         address: str,
         environment: Mapping[str, Any],
         may_grow: Callable[[], bool],
-        guard: Guard,
-        end: Callable[[], None] = lambda: None,
+        connection: Connection,
+        enter: Enter,
+        disconnect: Callable[[], None] = lambda: None,
     ) -> None:
-        """`may_grow`: whether nodes come when they are needed; `end`: closes the connection."""
+        """`may_grow` returns True if nodes are added on demand; `enter` is called in workers."""
         self._address = address
         self._environment = dict(environment)
         self._may_grow = may_grow
-        self._guard = guard
-        self._end = end
-        self._streams = Streams()
+        self._connection = connection
+        self._enter = enter
+        self._disconnect = disconnect
+        self._items = ItemWaiter()
         self._groups = Groups(may_grow=may_grow)
 
     @property
@@ -101,60 +110,48 @@ class ClusterEngine(Engine):
 
     # -- tasks and actors
 
-    def submit_task(
-        self, plan: TaskPlan, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> Submitted:
-        self._guard.check()
-        if plan.prepared_for is not self:
-            self._prepare_task(plan)
+    def submit_task(self, definition: TaskDefinition, args: Args, kwargs: Kwargs) -> Submitted:
+        self._connection.check()
+        if definition.prepared_for is not self:
+            self._prepare_task(definition)
         positional, keyword = handles.with_ray_refs(args, kwargs)
         try:
-            made = plan.prepared(*positional, **keyword)
+            result = definition.prepared(*positional, **keyword)
         except Exception as error:
-            raise self._refusal(error, args, kwargs, plan.name) from None
-        return _submitted(made)
+            raise self._submission_error(error, args, kwargs, definition.name) from None
+        return _submitted(result)
 
-    def _prepare_task(self, plan: TaskPlan) -> None:
-        options = plan.options
+    def _prepare_task(self, definition: TaskDefinition) -> None:
+        options = definition.options
         if options.placement_group is None:
-            self._check_demand(options.resources_needed(), options, f"the task {plan.name}")
-        kind: Kind = (
+            self._check_demand(options.resources_needed(), options, f"the task {definition.name}")
+        mode: ResultMode = (
             options.num_returns if options.num_returns in ("streaming", "dynamic") else "plain"
         )
-        function = remote_function(plan.function, kind, options.max_calls)
-        keywords = arguments.task_options(options, plan.name, self._own_environment(options))
-        plan.prepared = self._placed(options, function.options(**keywords).remote)
-        plan.prepared_for = self
+        function = remote_function(definition.function, mode, options.max_calls, self._enter)
+        keywords = ray_options.task_options(
+            options, definition.name, self._own_environment(options)
+        )
+        definition.prepared = self._placed(options, function.options(**keywords).remote)
+        definition.prepared_for = self
 
     def create_actor(
-        self, plan: ActorPlan, args: tuple[Any, ...], kwargs: dict[str, Any]
+        self, definition: ActorDefinition, args: Args, kwargs: Kwargs
     ) -> tuple[ActorRecord, Hold]:
-        self._guard.check()
-        options = plan.options
-        if plan.prepared_for is not self:
-            if options.placement_group is None:
-                demand = (
-                    options.resources_to_place()
-                    if arguments.needs_cpu_to_start(options)
-                    else options.resources_needed()
-                )
-                self._check_demand(demand, options, f"the actor {plan.name}")
-            cls = remote_class(plan)
-            keywords = arguments.actor_options(
-                options, self._own_environment(options), is_async=plan.is_async
-            )
-            plan.prepared = self._placed(options, cls.options(**keywords).remote)
-            plan.prepared_for = self
+        self._connection.check()
+        name, options = definition.name, definition.options
+        if definition.prepared_for is not self:
+            self._prepare_actor(definition)
         positional, keyword = handles.with_ray_refs(args, kwargs)
         try:
-            actor = plan.prepared(*positional, **keyword)
+            actor = definition.prepared(*positional, **keyword)
         except Exception as error:
-            raise self._refusal(error, args, kwargs, f"{plan.name}.__init__") from None
+            raise self._submission_error(error, args, kwargs, f"{name}.__init__") from None
         hold = handles.actor_hold(actor)
         if options.get_if_exists and (found := _read_record(hold.id)) is not None:
             return found, hold
         record = ActorRecord(
-            actor_id=hold.id, class_name=plan.name, methods=plan.methods, groups=plan.groups
+            actor_id=hold.id, class_name=name, methods=definition.methods, groups=definition.groups
         )
         if options.name is not None:
             internal_kv._internal_kv_put(
@@ -162,40 +159,53 @@ class ClusterEngine(Engine):
             )
         return record, hold
 
-    def submit_call(
-        self, plan: CallPlan, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> Submitted:
-        self._guard.check()
-        if plan.prepared_for is not self:
-            self._prepare_call(plan)
+    def _prepare_actor(self, definition: ActorDefinition) -> None:
+        options = definition.options
+        if options.placement_group is None:
+            demand = (
+                options.resources_to_place()
+                if ray_options.needs_cpu_to_start(options)
+                else options.resources_needed()
+            )
+            self._check_demand(demand, options, f"the actor {definition.name}")
+        cls = remote_class(definition, self._enter)
+        keywords = ray_options.actor_options(
+            options, self._own_environment(options), is_async=definition.is_async
+        )
+        definition.prepared = self._placed(options, cls.options(**keywords).remote)
+        definition.prepared_for = self
+
+    def submit_call(self, definition: CallDefinition, args: Args, kwargs: Kwargs) -> Submitted:
+        self._connection.check()
+        if definition.prepared_for is not self:
+            self._prepare_call(definition)
         positional, keyword = handles.with_ray_refs(args, kwargs)
         try:
-            made = plan.prepared(positional, keyword)
+            result = definition.prepared(positional, keyword)
         except Exception as error:
-            raise self._refusal(error, args, kwargs, plan.method) from None
-        return _submitted(made)
+            raise self._submission_error(error, args, kwargs, definition.method) from None
+        return _submitted(result)
 
-    def _prepare_call(self, plan: CallPlan) -> None:
-        entry = entry_of(self._actor(plan.actor_id), plan)
+    def _prepare_call(self, definition: CallDefinition) -> None:
+        entry = entry_of(self._actor(definition.actor_id), definition)
         first = entry.first
-        submit = self._submitting(
+        submit = self._submitter(
             entry.method,
-            arguments.call_options(plan.options, plan.name, ray_has_groups=not entry.has_loop),
+            ray_options.call_options(
+                definition.options, definition.name, ray_has_groups=not entry.has_loop
+            ),
         )
 
-        def call(positional: list[Any], keyword: dict[str, Any]) -> Any:
+        def call(positional: list[Any], keyword: Kwargs) -> RayObject:
             return submit([*first, *positional], keyword)
 
-        plan.prepared = call
-        plan.prepared_for = self
+        definition.prepared = call
+        definition.prepared_for = self
 
-    def cancel(
-        self, ref: ObjectRef[Any] | ObjectRefGenerator[Any], *, force: bool, recursive: bool
-    ) -> None:
+    def cancel(self, ref: AnyRef | AnyGenerator, *, force: bool, recursive: bool) -> None:
         target = handles.find(ref.id) if isinstance(ref, ObjectRefGenerator) else ray_ref(ref)
-        if _ready(
-            [ray_ref(ref)]
-        ):  # told to cancel what has its result and is about to end, Ray ends the whole program
+        # Ray ends the whole program if it cancels a task that has its result and is about to end.
+        if _ready([ray_ref(ref)]):
             return
         try:
             ray.cancel(target, force=force, recursive=recursive)
@@ -206,12 +216,13 @@ class ClusterEngine(Engine):
         actor = self._actor(actor_id)
         ray.kill(actor, no_restart=no_restart)
         if no_restart:
-            await_end(actor)
+            await_death(actor)
 
     def exit_actor(self) -> None:
-        if not facts_of.is_worker() or ray.get_runtime_context().get_actor_id() is None:
+        if not cluster_state.is_worker() or ray.get_runtime_context().get_actor_id() is None:
             raise RuntimeError(
-                "`exit_actor()` ends the actor whose method calls it, but this code is not part of an actor's method"
+                "`exit_actor()` ends the actor whose method calls it, but this code is not part of "
+                "an actor's method"
             )
         ray.actor.exit_actor()
 
@@ -225,13 +236,15 @@ class ClusterEngine(Engine):
             ]
             where = namespace if namespace is not None else ray.get_runtime_context().namespace
             raise ValueError(
-                f"no living actor is named {name!r} in the namespace {where!r}; those with names are {', '.join(names) or 'none'}."
+                f"no living actor is named {name!r} in the namespace {where!r}; the named actors "
+                f"are {', '.join(names) or 'none'}."
             ) from None
         hold = handles.actor_hold(actor)
         record = _read_record(hold.id, RECORD_WAIT_S)
         if record is None:
             raise ValueError(
-                f"the actor {name!r} was not made by syncline, so its methods are not known here: use Ray's own `get_actor`."
+                f"syncline did not create the actor {name!r}, so its methods are unknown here: "
+                f"use Ray's own `get_actor`."
             )
         return record, hold
 
@@ -249,38 +262,36 @@ class ClusterEngine(Engine):
 
     # -- objects
 
-    def put(self, value: Any) -> ObjectRef[Any]:
-        self._guard.check()
+    def put(self, value: Any) -> AnyRef:
+        self._connection.check()
         try:
             return ClusterRef(ray.put(value))
         except Exception as error:
             if not isinstance(error, ray.exceptions.RayError):
-                serialization.pack(value)  # raises with the part of the value that is to blame
+                serialization.pack(value)  # raises an error that names the unpicklable part
             raise translated(error) from None
 
-    def get(self, refs: Sequence[ObjectRef[Any]], timeout_s: float | None) -> list[Any]:
+    def get(self, refs: Sequence[AnyRef], timeout_s: float | None) -> list[Any]:
         wanted = [ray_ref(ref) for ref in refs]
-        several = set(wanted)
+        unique = set(wanted)
 
         def attempt(limit_s: float | None) -> list[Any] | None:
             try:
                 return list(ray.get(wanted, timeout=limit_s))
             except ray.exceptions.GetTimeoutError as error:
-                if isinstance(
-                    error, ray.exceptions.RayTaskError
-                ):  # the task's own wait, not this one
+                if isinstance(error, ray.exceptions.RayTaskError):  # a timeout inside the task
                     raise
                 return None
 
         try:
-            values = self._guard.patiently(
-                attempt, lambda: len(_ready(several)) == len(several), timeout_s
+            values = self._connection.wait(
+                attempt, lambda: len(_ready(unique)) == len(unique), timeout_s
             )
         except Exception as error:
             raise translated(error) from None
         if values is None:
-            raise timed_out(
-                errors.get_timeout(timeout_s or 0.0, len(several) - len(_ready(several)), len(refs))
+            raise get_timeout_error(
+                errors.get_timeout(timeout_s or 0.0, len(unique) - len(_ready(unique)), len(refs))
             )
         return [
             True if type(ref) is ReadyRef else value
@@ -289,12 +300,12 @@ class ClusterEngine(Engine):
 
     def wait(
         self,
-        refs: Sequence[ObjectRef[Any]],
+        refs: Sequence[AnyRef],
         *,
         num_returns: int,
         timeout_s: float | None,
         fetch_local: bool,
-    ) -> tuple[list[ObjectRef[Any]], list[ObjectRef[Any]]]:
+    ) -> tuple[list[AnyRef], list[AnyRef]]:
         wanted = [ray_ref(ref) for ref in refs]
         arrived: set[Any] = set()
 
@@ -305,64 +316,60 @@ class ClusterEngine(Engine):
             return True if len(arrived) >= num_returns else None
 
         try:
-            # Of those that are there Ray gives any, we the first ones: asking for all that are
-            # costs no more than asking for some.
+            # Ray returns any ready references, but we must return the first ones. Requesting all
+            # ready references costs no more than requesting some.
             if num_returns == len(wanted) or not arrive(len(wanted), 0):
-                self._guard.patiently(
+                self._connection.wait(
                     functools.partial(arrive, num_returns),
                     lambda: len(_ready(wanted)) >= num_returns,
                     timeout_s,
                 )
         except Exception as error:
             raise translated(error) from None
-        ready: list[ObjectRef[Any]] = []
-        rest: list[ObjectRef[Any]] = []
+        ready: list[AnyRef] = []
+        rest: list[AnyRef] = []
         for ref, rays in zip(refs, wanted, strict=True):
             (ready if rays in arrived and len(ready) < num_returns else rest).append(ref)
         return ready, rest
 
     def next_item(
-        self, generator: ObjectRefGenerator[Any], index: int, timeout_s: float | None
-    ) -> ObjectRef[Any] | None:
+        self, generator: AnyGenerator, index: int, timeout_s: float | None
+    ) -> AnyRef | None:
         items = handles.find(generator.id)
 
-        def attempt(limit_s: float | None) -> Any:
+        def attempt(limit_s: float | None) -> RayObject:
             item = items._next_sync(limit_s)
             return None if item.is_nil() else item
 
         try:
-            item = self._guard.patiently(attempt, lambda: False, timeout_s)
+            item = self._connection.wait(attempt, lambda: False, timeout_s)
         except StopIteration:
             return None
         if item is None:
-            raise timed_out(
-                f"item {index} of a generator did not come within {timeout_s:g} s; the generator goes on"
+            raise get_timeout_error(
+                f"item {index} of a generator did not arrive within {timeout_s:g} s; the generator "
+                f"continues to run"
             )
         return ClusterRef(item)
 
-    def on_value(
-        self, ref: ObjectRef[Any], callback: Callable[[Any, BaseException | None], None]
-    ) -> None:
+    def on_value(self, ref: AnyRef, callback: Callable[[Any, BaseException | None], None]) -> None:
         is_ready_ref = type(ref) is ReadyRef
 
-        def tell(result: Any, held: ObjectRef[Any] = ref) -> None:
+        def on_completed(result: Any, held: AnyRef = ref) -> None:
             if isinstance(result, ray.exceptions.RayError):
                 callback(None, translated(result))
             else:
                 callback(True if is_ready_ref else result, None)
 
-        ray_ref(ref)._on_completed(tell)
+        ray_ref(ref)._on_completed(on_completed)
 
     def on_item(
-        self,
-        generator: ObjectRefGenerator[Any],
-        index: int,
-        callback: Callable[[ObjectRef[Any] | None], None],
+        self, generator: AnyGenerator, index: int, callback: Callable[[AnyRef | None], None]
     ) -> None:
-        def tell(item: Any) -> None:
+        def on_arrival(item: RayObject) -> None:
             callback(None if item is None else ClusterRef(item))
 
-        self._streams.next_item(handles.find(generator.id), tell)
+        self._items.next_item(handles.find(generator.id), on_arrival)
 
     # -- placement groups
 
@@ -371,7 +378,7 @@ class ClusterEngine(Engine):
     ) -> int:
         return self._groups.create(bundles, strategy=strategy, name=name, detached=detached)
 
-    def placement_group_ready(self, group_id: int) -> ObjectRef[Any]:
+    def placement_group_ready(self, group_id: int) -> AnyRef:
         return self._groups.ready(group_id)
 
     def remove_placement_group(self, group_id: int) -> None:
@@ -382,63 +389,63 @@ class ClusterEngine(Engine):
 
     # -- the machine
 
-    def nodes(self) -> list[dict[str, Any]]:
-        self._guard.check()
+    def nodes(self) -> list[Row]:
+        self._connection.check()
         return list(ray.nodes())
 
     def draining_nodes(self) -> Mapping[str, float | None]:
-        self._guard.check()
-        return facts_of.draining_nodes()
+        self._connection.check()
+        return cluster_state.draining_nodes()
 
     def cluster_resources(self) -> dict[str, float]:
-        self._guard.check()
+        self._connection.check()
         return dict(ray.cluster_resources())
 
     def available_resources(self) -> dict[str, float]:
-        self._guard.check()
+        self._connection.check()
         return dict(ray.available_resources())
 
-    def facts(self) -> RuntimeFacts:
-        return facts_of.now(self._environment)
+    def runtime_info(self) -> RuntimeInfo:
+        return cluster_state.runtime_info(self._environment)
 
     def actors(self, limit: int = LISTED) -> ActorListing:
-        self._guard.check()
-        return listings.actors(limit)
+        self._connection.check()
+        return cluster_state.actors(limit)
 
     def tasks(self, limit: int = LISTED) -> TaskListing:
-        self._guard.check()
-        return listings.tasks(limit)
+        self._connection.check()
+        return cluster_state.tasks(limit)
 
-    def timeline(self) -> list[dict[str, Any]]:
-        return timeline.events()
+    def timeline(self) -> list[Row]:
+        return cluster_state.timeline()
 
-    def statistics(self) -> Mapping[str, Any]:
+    def statistics(self) -> Mapping[str, Statistics]:
         return {
             "handles": handles.statistics(),
-            "streams": self._streams.statistics(),
+            "streams": self._items.statistics(),
             "groups": self._groups.statistics(),
         }
 
     def shutdown(self) -> None:
-        self._guard.close()
-        self._streams.close()
-        self._end()
+        self._connection.close()
+        self._items.close()
+        self._disconnect()
 
     def abandon_after_fork(self) -> None:
-        # The parent's connection is not this process's to end; without this, its exit would say
-        # goodbye to the cluster.
+        # Only the parent may disconnect: this process's exit must not shut down Ray.
         atexit.unregister(ray.shutdown)
 
     # -- parts
 
-    def _actor(self, actor_id: int) -> Any:
+    def _actor(self, actor_id: int) -> RayObject:
         actor = handles.find(actor_id)
         if actor is None:
             context = ray.get_runtime_context()
-            if facts_of.is_worker() and context.get_actor_id() == f"{actor_id:032x}":
+            if cluster_state.is_worker() and context.get_actor_id() == f"{actor_id:032x}":
                 return context.current_actor
             raise RuntimeError(
-                f"the actor {actor_id:032x} is not known in this process: use a handle that `.remote()` or `get_actor` gave"
+                f"the actor {actor_id:032x} is not known in this process: use a handle that "
+                f"`.remote()` or `get_actor` returned"
             )
         return actor
 
@@ -448,52 +455,49 @@ class ClusterEngine(Engine):
         group = options.placement_group
         return submit if group is None else self._groups.guarded(group.id, submit)
 
-    def _submitting(
-        self, method: Any, keywords: Mapping[str, Any]
-    ) -> Callable[[list[Any], dict[str, Any]], Any]:
-        """What calls one of Ray's methods of an actor with these options."""
+    def _submitter(
+        self, method: RayObject, keywords: Mapping[str, Any]
+    ) -> Callable[[list[Any], Kwargs], RayObject]:
+        """Return a function that calls one of Ray's actor methods with these options."""
         return functools.partial(method._remote, **keywords)
 
     def _check_demand(
         self, demand: Mapping[str, float], options: TaskOptions | ActorOptions, what: str
     ) -> None:
         if not self._may_grow():
-            feasible.check_demand(demand, ray.nodes(), what, options.label_selector)
+            feasibility.check_demand(demand, ray.nodes(), what, options.label_selector)
 
     def _own_environment(self, options: TaskOptions | ActorOptions) -> Mapping[str, Any] | None:
         if not options.runtime_env:
             return None
-        # Ray lets a task's `env_vars` win over the program's, and takes every other field from the
-        # task alone.
+        # Ray merges a task's `env_vars` into the program's, but replaces all other fields.
         merged = runtime_env.merge(self._environment, options.runtime_env, may_install=True)
-        return arguments.fetched_environment(merged, self.session_directory)
+        return ray_options.uploaded_environment(merged, self.session_directory)
 
-    def _refusal(
-        self, error: Exception, args: tuple[Any, ...], kwargs: dict[str, Any], name: str
+    def _submission_error(
+        self, error: Exception, args: Args, kwargs: Kwargs, name: str
     ) -> BaseException:
         if not isinstance(error, ray.exceptions.RayError) and isinstance(
             error, (TypeError, AttributeError, pickle.PicklingError)
         ):
-            serialization.pack_call(
-                args, kwargs, function_name=name
-            )  # raises with the argument that is to blame
+            # Raises an error that names the unpicklable argument.
+            serialization.pack_call(args, kwargs, function_name=name)
         return translated(error)
 
 
-def _ready(ray_refs: Collection[Any]) -> list[Any]:
-    """Those that are there already, wherever."""
-    ready: list[Any] = ray.wait(
+def _ready(ray_refs: Collection[RayObject]) -> list[RayObject]:
+    ready: list[RayObject] = ray.wait(
         list(ray_refs), num_returns=len(ray_refs), timeout=0, fetch_local=False
     )[0]
     return ready
 
 
-def _submitted(made: Any) -> Submitted:
-    if isinstance(made, ray.ObjectRef):
-        return ClusterRef(made)
-    if isinstance(made, list):
-        return [ClusterRef(one) for one in made]
-    return None if made is None else handles.stream(made)
+def _submitted(result: RayObject) -> Submitted:
+    if isinstance(result, ray.ObjectRef):
+        return ClusterRef(result)
+    if isinstance(result, list):
+        return [ClusterRef(one) for one in result]
+    return None if result is None else handles.stream(result)
 
 
 def _record_key(actor_id: int) -> bytes:
@@ -501,7 +505,7 @@ def _record_key(actor_id: int) -> bytes:
 
 
 def _read_record(actor_id: int, timeout_s: float = 0.0) -> ActorRecord | None:
-    """What the maker of a named actor told of it."""
+    """Read the record of a named actor; None if its creator stores none in time."""
     deadline = time.monotonic() + timeout_s
     while True:
         data = internal_kv._internal_kv_get(_record_key(actor_id), namespace=_KV_NAMESPACE)

@@ -1,75 +1,82 @@
-"""References and holds that carry Ray's own: Ray counts who has them, wherever they travel.
+"""References, holds and generators that contain Ray's own, and callbacks for generator items.
 
-Our ids are numbers made from Ray's: the same in every process, so that references compare. The way
-back is never needed, since each handle has Ray's object with it. What Ray's serialiser meets inside
-a reference is Ray's object, which it sends on as it always does.
+Ray counts the references, wherever they are. Our ids are numbers derived from Ray's, equal in every
+process, so that references compare equal. Every handle contains Ray's object, so ids are never
+converted back. Ray's serializer meets Ray's object inside a handle and sends it as usual.
 """
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import threading
 import weakref
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from syncline.core import refs
-from syncline.core.refs import Hold, ObjectRef, ObjectRefGenerator
+from syncline.core.engine import AnyGenerator, AnyRef, Args, Kwargs
+from syncline.core.refs import Hold, ObjectRef
+
+RayObject = Any
+"""A reference, actor handle or generator of Ray's."""
 
 
-class ClusterRef(ObjectRef[Any]):
+class ClusterRef(AnyRef):
     """A reference to an object of the cluster."""
 
     __slots__ = ("ray",)
 
-    def __init__(self, ray_ref: Any) -> None:
+    def __init__(self, ray_ref: RayObject) -> None:
         self.ray = ray_ref
 
     def __getattr__(self, name: str) -> int:
-        # The id, when it is asked for the first time: Ray Client has to ask the cluster for it.
+        # The id is computed on first use, because Ray Client asks the cluster for it.
         if name != "id":
             raise AttributeError(name)
         self.id = number_of(self.ray.binary())
         return self.id
 
     def __del__(self, _: object = None) -> None:
-        """Ray's reference counts; the journal of this process has nothing of it."""
+        """Do nothing: Ray counts its own reference, not the journal of this process."""
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         return (type(self), (self.ray,))
 
 
 class ReadyRef(ClusterRef):
-    """What becomes ready with a placement group; its value is True, Ray's is the group."""
+    """A reference that is ready with a placement group; its value is True, Ray's is the group."""
 
     __slots__ = ()
 
 
 class ClusterHold(Hold):
-    """Keeps an actor, or a stream, alive."""
+    """Keeps an actor or a stream alive."""
 
     __slots__ = ("ray",)
 
-    def __init__(self, id: int, ray_thing: Any) -> None:
+    def __init__(self, id: int, ray_object: RayObject) -> None:
         self.id = id
-        self.ray = ray_thing
+        self.ray = ray_object
 
     def __del__(self, _: object = None) -> None:
-        """As with `ClusterRef`."""
+        """Do nothing, see `ClusterRef`."""
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         return (actor_hold, (self.ray,))
 
 
 class StreamHold(ClusterHold):
-    """Keeps a stream alive: its generator belongs to the process that made the call."""
+    """Keeps a stream alive; its generator belongs to the process that made the call."""
 
     __slots__ = ()
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         raise TypeError(
-            "a generator of references cannot be sent to another process on a cluster: the process that made the call receives the items. "
-            "Send the references that it gives, or call the generator where its items are needed."
+            "a generator of references cannot be sent to another process on a cluster, because "
+            "the process that made the call receives the items. Send the references that it "
+            "yields, or call the generator in the process that needs its items."
         )
 
 
@@ -78,18 +85,13 @@ _lock = threading.Lock()
 
 
 def number_of(binary: bytes) -> int:
-    """The 128-bit number of one of Ray's object ids, which are longer."""
+    """Hash one of Ray's object ids, which are longer, to 128 bits."""
     return int.from_bytes(hashlib.blake2b(binary, digest_size=16).digest(), "big")
 
 
-def actor_number(ray_actor: Any) -> int:
-    """The number of an actor: Ray's id itself."""
-    return int.from_bytes(ray_actor._actor_id.binary(), "big")
-
-
-def actor_hold(ray_actor: Any) -> ClusterHold:
-    """The one hold of this process on an actor."""
-    id = actor_number(ray_actor)
+def actor_hold(ray_actor: RayObject) -> ClusterHold:
+    """Return this process's only hold on an actor; its id is Ray's id."""
+    id = int.from_bytes(ray_actor._actor_id.binary(), "big")
     with _lock:
         hold = _holds.get(id)
         if hold is None:
@@ -97,10 +99,8 @@ def actor_hold(ray_actor: Any) -> ClusterHold:
         return hold
 
 
-def stream(ray_generator: Any, id: int | None = None) -> ObjectRefGenerator[Any]:
-    """Our generator for one of Ray's, or for one that does what Ray's do and has an id of its
-    own.
-    """
+def stream(ray_generator: RayObject, id: int | None = None) -> AnyGenerator:
+    """Wrap a generator of Ray's, or a compatible object with an id of its own."""
     hold = StreamHold(
         number_of(ray_generator.completed().binary()) if id is None else id, ray_generator
     )
@@ -109,17 +109,16 @@ def stream(ray_generator: Any, id: int | None = None) -> ObjectRefGenerator[Any]
     return refs._generator(hold, 0)
 
 
-def find(id: int) -> Any:
-    """What Ray calls the actor or stream that something in this process holds; None where nothing
-    does.
-    """
+def find(id: int) -> RayObject:
+    """Return Ray's actor or stream that this process holds; None if it holds none."""
     hold = _holds.get(int(id))
     return None if hold is None else hold.ray
 
 
-def ray_ref(ref: ObjectRef[Any] | ObjectRefGenerator[Any]) -> Any:
-    """Ray's reference behind one of ours; of a generator that to its end. RuntimeError for one of
-    another engine.
+def ray_ref(ref: AnyRef | AnyGenerator) -> RayObject:
+    """Return Ray's reference; for a generator, the reference to its end.
+
+    Raises RuntimeError for a reference of another engine.
     """
     if isinstance(ref, ClusterRef):
         return ref.ray
@@ -127,17 +126,13 @@ def ray_ref(ref: ObjectRef[Any] | ObjectRefGenerator[Any]) -> Any:
     if generator is not None:
         return generator.completed()
     raise RuntimeError(
-        f"{ref!r} leads nowhere: it was made by another engine, or before `shutdown()`. Use references between `init()` and `shutdown()` "
-        f"of the program that made them."
+        f"{ref!r} is not valid: it was made by another engine, or before `shutdown()`. Use "
+        f"references between `init()` and `shutdown()` of the program that made them."
     )
 
 
-def with_ray_refs(
-    args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> tuple[list[Any], dict[str, Any]]:
-    """Arguments of a call, with Ray's references in the place of ours where an argument is a
-    reference itself.
-    """
+def with_ray_refs(args: Args, kwargs: Kwargs) -> tuple[list[Any], Kwargs]:
+    """Replace references that are arguments themselves (not nested ones) by Ray's."""
     plain = [ray_ref(arg) if isinstance(arg, ObjectRef) else arg for arg in args]
     if kwargs:
         kwargs = {
@@ -149,12 +144,70 @@ def with_ray_refs(
 
 @dataclass(frozen=True, kw_only=True)
 class HandleStatistics:
-    """What this process holds."""
+    """Number of handles in this process."""
 
     actors_and_streams: int
-    """Actors and streams with a handle here."""
 
 
 def statistics() -> HandleStatistics:
-    """What there is now."""
+    """Return the current counts."""
     return HandleStatistics(actors_and_streams=len(_holds))
+
+
+@dataclass(frozen=True, kw_only=True)
+class ItemWaiterStatistics:
+    """Number of callbacks that wait for an item."""
+
+    waiting: int
+
+
+class ItemWaiter:
+    """Calls back with the next items of generators, on one event loop in one thread.
+
+    Thread safe. The thread starts with the first request.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._waiting: set[Any] = set()
+
+    def next_item(self, generator: RayObject, callback: Callable[[RayObject], None]) -> None:
+        """Call back in the thread with Ray's reference to the next item, or None at the end."""
+        future = asyncio.run_coroutine_threadsafe(_wait(generator, callback), self._running_loop())
+        with self._lock:
+            self._waiting.add(future)
+        future.add_done_callback(self._forget)
+
+    def statistics(self) -> ItemWaiterStatistics:
+        """Return the current counts."""
+        with self._lock:
+            return ItemWaiterStatistics(waiting=len(self._waiting))
+
+    def close(self) -> None:
+        """Stop the thread; pending callbacks are dropped."""
+        with self._lock:
+            loop, self._loop = self._loop, None
+        if loop is not None:
+            loop.call_soon_threadsafe(loop.stop)
+
+    def _forget(self, future: Any) -> None:
+        with self._lock:
+            self._waiting.discard(future)
+
+    def _running_loop(self) -> asyncio.AbstractEventLoop:
+        with self._lock:
+            if self._loop is None:
+                self._loop = asyncio.new_event_loop()
+                threading.Thread(
+                    target=self._loop.run_forever, name="syncline-streams", daemon=True
+                ).start()
+            return self._loop
+
+
+async def _wait(generator: Any, callback: Callable[[Any], None]) -> None:
+    try:
+        item = await generator.__anext__()
+    except StopAsyncIteration:
+        item = None
+    callback(item)

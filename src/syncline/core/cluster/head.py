@@ -1,8 +1,6 @@
-"""The head of the cluster, before Ray connects to it: where it is, whether it lets this program in,
-and whether the two fit together.
+"""The head of a cluster before Ray connects: its address, its token, and whether it is compatible.
 
-What does not work is told here, within 10 s: Ray itself would wait for minutes, and fill the
-terminal.
+Problems are reported within 10 s, because Ray itself would wait for minutes and flood the terminal.
 """
 
 from __future__ import annotations
@@ -12,85 +10,88 @@ import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import ray.exceptions
 from ray._private import services
+from ray._private.authentication import authentication_token_setup as ray_tokens
+from ray._private.authentication.authentication_utils import is_token_auth_enabled
 from ray.core.generated import gcs_pb2, gcs_service_pb2, ray_client_pb2
 
 from syncline import settings
-from syncline.core.cluster import probe, tokens, versions
+from syncline.core.cluster import compatibility, grpc_call
+from syncline.core.cluster.token_sources import TOKEN_SOURCES, mode, token_source
 
-PROBE_S = 6.0
-"""How long the head may take to answer one question."""
+CALL_TIMEOUT_S = 6.0
+"""Seconds for one call to the head."""
 NODE_WAIT_S = 3.0
-"""How long a node of this machine that has just been started may take until the head knows it."""
+"""Seconds until the head knows a node of this machine that has just started."""
 
 _POLL_S = 0.2
 _CLIENT_SCHEME = "ray://"
 _METADATA_KEY, _METADATA_NAMESPACE = b"CLUSTER_METADATA", b"cluster"
-"""Where a head keeps the versions that it runs."""
+"""Where the head stores its versions."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Head:
-    """Where the head of a cluster listens."""
+    """Address of a cluster's head."""
 
     address: str
-    """As the program named it, or as it was found."""
+    """As the program gave it, or as found."""
     host: str
     port: int
     is_client: bool
-    """Whether the address is of Ray Client, which carries this program's requests to a program on
-    the head.
-    """
+    """True for an address of Ray Client, which forwards requests to a program on the head."""
     is_found_here: bool = False
-    """Whether a node of this machine led to it, rather than the program or its environment."""
+    """True if found through a node of this machine, rather than given."""
 
     @property
     def endpoint(self) -> str:
-        """The address as Ray takes it."""
+        """The address in Ray's form."""
         return f"{_CLIENT_SCHEME if self.is_client else ''}{self.host}:{self.port}"
 
 
 def find(address: str, temp_dir: Path | None = None) -> Head:
-    """Where `address` leads. ValueError for what is no address, ConnectionError for "auto" without
-    a cluster on this machine.
+    """Resolve `address`.
+
+    Raises ValueError if it is malformed, and ConnectionError for "auto" if no cluster runs on this
+    machine.
     """
     if address != "auto":
         return _parsed(address, f"`address={address!r}`")
     variable = settings.environment("RAY_ADDRESS")
     if variable and variable != "auto":
-        return _parsed(variable, f"RAY_ADDRESS={variable!r}, which `address='auto'` leads to,")
+        return _parsed(variable, f"RAY_ADDRESS={variable!r}, which `address='auto'` uses,")
     return replace(
-        _parsed(_on_this_machine(temp_dir), "the address that Ray keeps on this machine"),
+        _parsed(_on_this_machine(temp_dir), "the address that Ray stores on this machine"),
         is_found_here=True,
     )
 
 
 def check(head: Head) -> None:
-    """Return if a program can connect.
+    """Check that a program can connect.
 
     Raises:
-        ConnectionError: Nobody answers, it is no cluster, it refuses this program, or no node of it
-        runs on this machine. RuntimeError: It runs another version of Ray or Python.
+        ConnectionError: No server answers, it is not a cluster, it refuses this program, or no node
+            of it runs on this machine.
+        RuntimeError: It runs another version of Ray or Python.
     """
     if head.is_client:
         ping = ray_client_pb2.ClusterInfoRequest(type=ray_client_pb2.ClusterInfoType.PING)
-        _ask(head, "RayletDriver/ClusterInfo", ping.SerializeToString())
+        _call(head, "RayletDriver/ClusterInfo", ping.SerializeToString())
         return
-    question = gcs_service_pb2.InternalKVGetRequest(
-        key=_METADATA_KEY, namespace=_METADATA_NAMESPACE
-    )
+    request = gcs_service_pb2.InternalKVGetRequest(key=_METADATA_KEY, namespace=_METADATA_NAMESPACE)
     reply = gcs_service_pb2.InternalKVGetReply.FromString(
-        _ask(head, "InternalKVGcsService/InternalKVGet", question.SerializeToString())
+        _call(head, "InternalKVGcsService/InternalKVGet", request.SerializeToString())
     )
     if reply.value:
-        versions.check_cluster(head.address, reply.value)
+        compatibility.check_cluster(head.address, reply.value)
     _wait_for_own_node(head)
 
 
 def answers(head: Head) -> bool:
-    """Whether a head that a program is connected to is still there."""
+    """Return True if the head still answers."""
     try:
-        _ask(head, "NodeInfoGcsService/GetClusterId", b"")
+        _call(head, "NodeInfoGcsService/GetClusterId", b"")
     except ConnectionError:
         return False
     return True
@@ -107,54 +108,52 @@ def _parsed(address: str, called: str) -> Head:
         or not 0 < int(port) < 2**16
     ):
         raise ValueError(
-            f"{called} is no address of a cluster: give 'auto', 'local', 'host:port' (the port of its head, 6379 by default) or "
-            f"'ray://host:port' (its port for Ray Client, 10001 by default)"
+            f"{called} is not the address of a cluster: give 'auto', 'local', 'host:port' (the "
+            f"port of its head, 6379 by default) or 'ray://host:port' (the port of Ray Client, "
+            f"10001 by default)"
         )
     return Head(address=address, host=host, port=int(port), is_client=is_client)
 
 
 def _on_this_machine(temp_dir: Path | None) -> str:
-    """The head of the cluster that a node of this machine belongs to."""
+    """Return the head's address of the cluster that has a node on this machine."""
     services.find_gcs_addresses.cache_clear()
     running = sorted(services.find_gcs_addresses())
     if len(running) == 1:
         return str(running[0])
-    kept = services.find_bootstrap_address(None if temp_dir is None else str(temp_dir))
-    if kept and (kept in running or not running):
-        return str(kept)
+    stored = services.find_bootstrap_address(None if temp_dir is None else str(temp_dir))
+    if stored and (stored in running or not running):
+        return str(stored)
     if running:
         raise ConnectionError(
-            f"`address='auto'`: nodes of {len(running)} clusters run on this machine, and it is not known which you mean: give "
-            f"`address=` one of {', '.join(map(repr, running))}."
+            f"`address='auto'` is ambiguous: nodes of {len(running)} clusters run on this machine. "
+            f"Set `address=` to one of {', '.join(map(repr, running))}."
         )
     raise ConnectionError(
-        "`address='auto'`: no Ray runs on this machine (no process of it, nothing in its temporary directory, and RAY_ADDRESS is not "
-        "set). Start one with `syncline start --head`, give `address='host:port'`, or leave out `address` to run on this machine alone."
+        "`address='auto'`: no Ray runs on this machine (no process, no file in its temporary "
+        "directory, and RAY_ADDRESS is not set). Start one with `syncline start --head`, give "
+        "`address='host:port'`, or leave out `address` to run on this machine alone."
     )
 
 
-def _ask(head: Head, method: str, body: bytes) -> bytes:
-    """What the head answers. ConnectionError, saying what was tried, where it is none or
-    refuses.
-    """
-    call = probe.Call(path=f"/ray.rpc.{method}", body=body, headers=tokens.headers())
+def _call(head: Head, method: str, body: bytes) -> bytes:
+    """Call the head and return the reply; ConnectionError with details if it fails."""
+    call = grpc_call.Call(path=f"/ray.rpc.{method}", body=body, headers=token_headers())
     try:
-        answer = probe.ask(head.host.strip("[]"), head.port, call, limit_s=PROBE_S, tls=_tls())
+        reply = grpc_call.call_server(
+            head.host.strip("[]"), head.port, call, limit_s=CALL_TIMEOUT_S, tls=_tls()
+        )
     except OSError as error:
         raise ConnectionError(_unreachable(head, error)) from None
-    if answer.status == probe.UNAUTHENTICATED:
-        raise ConnectionError(
-            f"the cluster at {head.address!r} does not let this program in: {tokens.refused()}"
-        )
-    if answer.status == probe.UNIMPLEMENTED:
-        raise ConnectionError(_another_port(head))
-    return answer.body
+    if reply.status == grpc_call.UNAUTHENTICATED:
+        raise ConnectionError(f"the cluster at {head.address!r} refuses this program: {_refusal()}")
+    if reply.status == grpc_call.UNIMPLEMENTED:
+        raise ConnectionError(_wrong_port(head))
+    return reply.body
 
 
 def _tls() -> ssl.SSLContext | None:
-    """For a cluster whose connections are encrypted, which the variables RAY_USE_TLS and RAY_TLS_…
-    say.
-    """
+    """Return the TLS context of a cluster with the variables RAY_USE_TLS and RAY_TLS_…"""
     if (settings.environment("RAY_USE_TLS") or "0").lower() not in ("1", "true"):
         return None
     context = ssl.create_default_context(cafile=settings.environment("RAY_TLS_CA_CERT"))
@@ -167,55 +166,101 @@ def _tls() -> ssl.SSLContext | None:
 
 
 def _wait_for_own_node(head: Head) -> None:
-    """ConnectionError where this machine has no living node of the cluster: Ray connects a program
-    through one.
-    """
+    """Wait for a living node on this machine, through which Ray connects; else ConnectionError."""
     deadline = time.monotonic() + NODE_WAIT_S
     while not (living := _living_nodes(head)) & set(services.find_node_ids()):
         if time.monotonic() > deadline:
             raise ConnectionError(
-                f"a cluster answers at {head.address!r}, but none of its {len(living)} living nodes runs on this machine, and a "
-                f"program connects through one. Start one with `syncline start --address={head.host}:{head.port}`, connect with "
-                f"`address='ray://{head.host}:10001'`, or send the program to the cluster with `syncline submit`."
+                f"a cluster answers at {head.address!r}, but none of its {len(living)} living "
+                f"nodes runs on this machine, and a program connects through one. Start one with "
+                f"`syncline start --address={head.host}:{head.port}`, connect with "
+                f"`address='ray://{head.host}:10001'`, or send the program to the cluster with "
+                f"`syncline submit`."
             )
         time.sleep(_POLL_S)
 
 
 def _living_nodes(head: Head) -> set[str]:
-    question = gcs_service_pb2.GetAllNodeAddressAndLivenessRequest(
+    request = gcs_service_pb2.GetAllNodeAddressAndLivenessRequest(
         state_filter=gcs_pb2.GcsNodeInfo.GcsNodeState.ALIVE
     )
-    body = _ask(
-        head, "NodeInfoGcsService/GetAllNodeAddressAndLiveness", question.SerializeToString()
+    body = _call(
+        head, "NodeInfoGcsService/GetAllNodeAddressAndLiveness", request.SerializeToString()
     )
-    return {
-        node.node_id.hex()
-        for node in gcs_service_pb2.GetAllNodeAddressAndLivenessReply.FromString(
-            body
-        ).node_info_list
-    }
+    reply = gcs_service_pb2.GetAllNodeAddressAndLivenessReply.FromString(body)
+    return {node.node_id.hex() for node in reply.node_info_list}
 
 
 def _unreachable(head: Head, error: OSError) -> str:
     what = "Ray Client of a cluster" if head.is_client else "the head of a cluster"
     port = (
-        "10001, that of `ray start --ray-client-server-port`"
+        "10001, set by `ray start --ray-client-server-port`"
         if head.is_client
-        else "6379, that of `ray start --port`"
+        else "6379, set by `ray start --port`"
     )
     return (
-        f"{what} does not answer at {head.address!r}: {error.strerror or error}. Tasks cannot run without it. Check the address (the port "
-        f"is by default {port}; 8265 is the dashboard's), that the cluster runs, and that no firewall is between."
+        f"{what} does not answer at {head.address!r}: {error.strerror or error}. Tasks cannot run "
+        f"without it. Check the address (the default port is {port}; 8265 is the dashboard's), "
+        f"that the cluster runs, and that no firewall blocks the connection."
     )
 
 
-def _another_port(head: Head) -> str:
+def _wrong_port(head: Head) -> str:
     if head.is_client:
         return (
-            f"what answers at {head.address!r} is not Ray Client: its port is 10001 by default (`ray start --ray-client-server-port`), "
-            f"6379 is the head's own. Check the port, or give 'host:port' on a machine of the cluster."
+            f"the server at {head.address!r} is not Ray Client: its port is 10001 by default "
+            f"(`ray start --ray-client-server-port`), 6379 is the head's own. Check the port, or "
+            f"give 'host:port' on a machine of the cluster."
         )
     return (
-        f"what answers at {head.address!r} is not the head of a cluster, though a part of one perhaps: the head's port is 6379 by default, "
-        f"and for 10001, Ray Client's, the address is 'ray://{head.host}:{head.port}'. Check the port."
+        f"the server at {head.address!r} is not the head of a cluster, though perhaps a part of "
+        f"one: the head's port is 6379 by default, and for Ray Client's port 10001 the address is "
+        f"'ray://{head.host}:{head.port}'. Check the port."
+    )
+
+
+# -- the cluster's token
+
+
+def refresh_token(*, is_found_here: bool) -> None:
+    """Apply the current environment; Ray reads it only on import.
+
+    A cluster found on this machine gets the token that is stored here, as with Ray: it belongs to
+    the same user. An address given by the program gets a token only if RAY_AUTH_MODE says so,
+    because any server may be there.
+    """
+    ray_tokens.Config.initialize("")
+    ray_tokens.AuthenticationTokenLoader.instance().reset_cache()
+    if is_found_here:
+        ray_tokens.maybe_enable_token_auth_if_token_available(warn_if_disabled=False)
+
+
+def token_headers() -> dict[str, str]:
+    """Return the headers for every call; ConnectionError if a required token is missing."""
+    if not is_token_auth_enabled():
+        return {}
+    try:
+        return dict(ray_tokens.AuthenticationTokenLoader.instance().get_token_for_http_header())
+    except ray.exceptions.AuthenticationError:
+        path = settings.environment("RAY_AUTH_TOKEN_PATH")
+        reason = (
+            f"the file of RAY_AUTH_TOKEN_PATH={path!r} is missing or empty"
+            if path
+            else "there is none"
+        )
+        raise ConnectionError(
+            f"RAY_AUTH_MODE=token requires the cluster's token, but {reason}: put it "
+            f"{TOKEN_SOURCES}, or unset RAY_AUTH_MODE for a cluster without tokens."
+        ) from None
+
+
+def _refusal() -> str:
+    if not is_token_auth_enabled():
+        return (
+            f"it requires a token, and this program sends none ({mode()}). Set "
+            f"RAY_AUTH_MODE=token, and put the cluster's token {TOKEN_SOURCES}."
+        )
+    return (
+        f"it rejects the token that this program sends, from {token_source()}. "
+        f"Put the cluster's token {TOKEN_SOURCES}."
     )

@@ -1,4 +1,4 @@
-"""Connecting to the cluster, or starting one: what Ray is told, and the engine that comes of it."""
+"""Start of the cluster engine: connect to a cluster, start one, or enter one in a Ray worker."""
 
 from __future__ import annotations
 
@@ -6,91 +6,106 @@ import json
 import logging
 import os
 import sys
+from collections.abc import Callable
 from typing import Any
 
 import ray
 from ray.experimental import internal_kv
 from ray.job_config import JobConfig
 
-from syncline.core.cluster import client, head, pickles, tokens, versions
+from syncline.core import engine as engines
+from syncline.core.cluster import compatibility, head, ray_client
 from syncline.core.cluster.engine import ClusterEngine
-from syncline.core.cluster.watch import Guard, watch
+from syncline.core.cluster.health import Connection, monitor
 from syncline.core.config import EngineConfig
 
 logger = logging.getLogger("syncline")
 
-_OF_A_NEW_CLUSTER = ("num_cpus", "num_gpus", "object_store_memory", "memory")
+_NEW_CLUSTER_ONLY = ("num_cpus", "num_gpus", "object_store_memory", "memory")
 
 
 def start_engine(config: EngineConfig) -> ClusterEngine:
-    """An engine on the cluster at `config.address`; "local" starts a cluster of this machine alone.
+    """Start an engine on the cluster at `config.address`; "local" starts a new cluster here.
 
     Raises:
-        ValueError: The address is none. ConnectionError: No cluster answers there within 10 s, or
-        it refuses this program; the text says what was tried. RuntimeError: It runs another version
-        of Ray or Python.
+        ValueError: The address is malformed.
+        ConnectionError: No cluster answers within 10 s, or it refuses this program; the text lists
+            the attempts.
+        RuntimeError: The cluster runs another version of Ray or Python.
     """
     address = config.address or "auto"
     logging.getLogger("ray").setLevel(logging.ERROR)
-    os.environ.setdefault(
-        "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "1"
-    )  # a task without GPUs sees none
-    os.environ.setdefault(
-        "RAY_DEFAULT_PYTHON_VERSION_MATCH_LEVEL", "minor"
-    )  # as `versions.check_cluster`
+    # Hide GPUs from tasks without GPUs.
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "1")
+    # The same rule as in `compatibility.check_cluster`.
+    os.environ.setdefault("RAY_DEFAULT_PYTHON_VERSION_MATCH_LEVEL", "minor")
     if ray.is_initialized():
         raise RuntimeError(
-            "this process is connected to a cluster by Ray itself, so syncline cannot connect it: call `ray.shutdown()` before, and leave "
-            "`ray.init()` out."
+            "Ray has already connected this process to a cluster, so syncline cannot: call "
+            "`ray.shutdown()` first, and remove `ray.init()`."
         )
-    pickles.join()
+    compatibility.share_class_tables()
     if address == "local":
-        ray.init(address="local", **_connection(config), **_new_cluster(config))
-        return ClusterEngine(
-            address="local",
-            environment=config.runtime_env,
-            may_grow=may_grow,
-            guard=Guard(),
-            end=ray.shutdown,
-        )
+        ray.init(address="local", **_connection_keywords(config), **_new_cluster(config))
+        return _engine("local", config, Connection(), ray.shutdown)
     _warn_of_ignored(config)
     found = head.find(address, config.temp_dir)
-    tokens.refresh(is_found_here=found.is_found_here)
+    head.refresh_token(is_found_here=found.is_found_here)
     head.check(found)
     if found.is_client:
-        client.connect(found, config)
-        return client.ClientEngine(
-            address=found.address,
-            environment=config.runtime_env,
-            may_grow=may_grow,
-            guard=Guard(),
-            end=client.disconnect,
+        ray_client.connect(found, config)
+        return _engine(
+            found.address, config, Connection(), ray_client.disconnect, ray_client.ClientEngine
         )
-    ray.init(address=found.endpoint, **_connection(config))
-    guard = watch(found, ray.get_runtime_context().get_node_id(), _tell)
-    return ClusterEngine(
-        address=found.endpoint,
+    ray.init(address=found.endpoint, **_connection_keywords(config))
+    connection = monitor(found, ray.get_runtime_context().get_node_id(), _notify)
+    return _engine(found.endpoint, config, connection, ray.shutdown)
+
+
+def _engine(
+    address: str,
+    config: EngineConfig,
+    connection: Connection,
+    disconnect: Callable[[], None],
+    cls: type[ClusterEngine] = ClusterEngine,
+) -> ClusterEngine:
+    return cls(
+        address=address,
         environment=config.runtime_env,
         may_grow=may_grow,
-        guard=guard,
-        end=ray.shutdown,
+        connection=connection,
+        enter=enter_worker,
+        disconnect=disconnect,
     )
 
 
+def enter_worker() -> None:
+    """Set the engine of a Ray worker before it runs user code."""
+    if engines.current is None:
+        engines.set_engine(worker_engine())
+
+
 def worker_engine() -> ClusterEngine:
-    """The engine of a worker of Ray's, which is connected already. RuntimeError where the program
-    has another version of syncline.
+    """Return the engine of a Ray worker, which Ray has already connected.
+
+    Raises RuntimeError if the program has another version of syncline.
     """
     program = ray._private.worker.global_worker.core_worker.get_job_config()
-    versions.check_program(program.metadata, ray.util.get_node_ip_address())
-    pickles.join()
-    environment = dict(ray.get_runtime_context().runtime_env)
-    return ClusterEngine(address="auto", environment=environment, may_grow=may_grow, guard=Guard())
+    compatibility.check_program(program.metadata, ray.util.get_node_ip_address())
+    compatibility.share_class_tables()
+    return ClusterEngine(
+        address="auto",
+        environment=dict(ray.get_runtime_context().runtime_env),
+        may_grow=may_grow,
+        connection=Connection(),
+        enter=enter_worker,
+    )
 
 
 def may_grow() -> bool:
-    """Whether an autoscaler adds nodes to this cluster. One that only watches calls every node a
-    type of its own.
+    """Return True if an autoscaler adds nodes to this cluster.
+
+    An autoscaler that only monitors reports each node as a type of its own, named `node_…`.
     """
     try:
         status = internal_kv._internal_kv_get(b"__autoscaling_status")
@@ -103,15 +118,15 @@ def may_grow() -> bool:
     )
 
 
-def _tell(message: str) -> None:
+def _notify(message: str) -> None:
     print(f"syncline: {message}", file=sys.stderr, flush=True)
 
 
-def _connection(config: EngineConfig) -> dict[str, Any]:
+def _connection_keywords(config: EngineConfig) -> dict[str, Any]:
     keywords: dict[str, Any] = {
         "log_to_driver": config.log_to_driver,
         "logging_level": logging.ERROR,
-        "job_config": JobConfig(metadata=versions.of_program()),
+        "job_config": JobConfig(metadata=compatibility.job_metadata()),
     }
     if config.namespace:
         keywords["namespace"] = config.namespace
@@ -138,11 +153,11 @@ def _new_cluster(config: EngineConfig) -> dict[str, Any]:
 
 
 def _warn_of_ignored(config: EngineConfig) -> None:
-    given = [name for name in _OF_A_NEW_CLUSTER if getattr(config, name) is not None] + (
+    given = [name for name in _NEW_CLUSTER_ONLY if getattr(config, name) is not None] + (
         ["resources"] if config.resources else []
     )
     if given:
         logger.warning(
-            "init: %s mean nothing on a cluster that runs already, whose nodes say what they have",
+            "init: %s have no effect on an existing cluster, whose nodes define their resources",
             ", ".join(given),
         )

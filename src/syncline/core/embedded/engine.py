@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from syncline.core import errors, refs, runtime_env, serialization
-from syncline.core.definitions import ActorDefinition, CallDefinition, TaskDefinition
+from syncline.core.definitions import ActorDefinition, AnyFunction, CallDefinition, TaskDefinition
 from syncline.core.embedded import messages as m
 from syncline.core.embedded import stack_dump
 from syncline.core.embedded.hub_connection import HubConnection
@@ -21,7 +21,12 @@ from syncline.core.engine import (
     LISTED,
     ActorListing,
     ActorRecord,
+    AnyGenerator,
+    AnyRef,
+    Args,
     Engine,
+    Kwargs,
+    Row,
     RuntimeInfo,
     Submitted,
     TaskListing,
@@ -48,7 +53,7 @@ class SessionInfo:
 
 @dataclass(frozen=True, kw_only=True)
 class TaskContext:
-    """Context of a plan's tasks or an actor's calls; each of them shares it."""
+    """Context of a definition's tasks or an actor's calls; each of them shares it."""
 
     name: str = ""
     actor_id: int = 0
@@ -70,8 +75,31 @@ class CurrentTask(NamedTuple):
     context: TaskContext
 
 
-_NOTHING = CurrentTask(0, TaskContext())
-CURRENT: ContextVar[CurrentTask] = ContextVar("syncline_current", default=_NOTHING)
+_NO_TASK = CurrentTask(0, TaskContext())
+CURRENT: ContextVar[CurrentTask] = ContextVar("syncline_current", default=_NO_TASK)
+
+
+def describe_current(
+    session: SessionInfo, current: CurrentTask, *, worker_id: str, environment: Mapping[str, Any]
+) -> RuntimeInfo:
+    """Return the facts of the running code's runtime context."""
+    task_id, context = current
+    return RuntimeInfo(
+        job_id=session.session_id,
+        node_id=session.node_id,
+        worker_id=worker_id,
+        namespace=session.namespace,
+        task_id=f"{task_id:032x}" if task_id else None,
+        task_name=context.name or None,
+        actor_id=f"{context.actor_id:032x}" if context.actor_id else None,
+        actor_name=context.actor_name or None,
+        was_restarted=context.was_restarted,
+        placement_group_id=context.group_id or None,
+        assigned_resources=dict(context.resources),
+        gpu_ids=context.gpu_ids,
+        actor=serialization.unpack(context.record) if context.record is not None else None,
+        runtime_env=environment,
+    )
 
 
 class EmbeddedEngine(Engine):
@@ -79,7 +107,7 @@ class EmbeddedEngine(Engine):
 
     def __init__(
         self,
-        link: HubConnection,
+        connection: HubConnection,
         session: SessionInfo,
         number: int,
         *,
@@ -89,7 +117,7 @@ class EmbeddedEngine(Engine):
         leave: Callable[[], None] | None = None,
     ) -> None:
         """`end`, `abandon` and `leave` implement `shutdown`, `abandon_after_fork`, `exit_actor`."""
-        self._connection = link
+        self._connection = connection
         self._session = session
         self._number = number
         self._environment = dict(environment)
@@ -99,7 +127,7 @@ class EmbeddedEngine(Engine):
         self._new_id = itertools.count(number << PROCESS_SHIFT | 1).__next__
         self.process_context: Callable[[], TaskContext] = TaskContext
         """Returns the context of the process, for threads that user code started."""
-        self._plans: dict[TaskSpec, int] = {}
+        self._definitions: dict[TaskSpec, int] = {}
         self._functions: dict[bytes, int] = {}
 
     @property
@@ -117,25 +145,26 @@ class EmbeddedEngine(Engine):
 
     # -- tasks and actors
 
-    def submit_task(
-        self, plan: TaskDefinition, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> Submitted:
+    def submit_task(self, definition: TaskDefinition, args: Args, kwargs: Kwargs) -> Submitted:
         current = CURRENT.get()
-        if plan.prepared_for is not self or plan.prepared[3] != current.context.captured_group_id:
-            self._prepare_task(plan, current.context.captured_group_id)
-        plan_id, mode, count, _, parameters = plan.prepared
+        if (
+            definition.prepared_for is not self
+            or definition.prepared[3] != current.context.captured_group_id
+        ):
+            self._prepare_task(definition, current.context.captured_group_id)
+        definition_id, mode, count, _, parameters = definition.prepared
         task_id = self._new_id()
-        value, top, held, own = self._pack_arguments(args, kwargs, plan.name, parameters)
+        value, top, held, own = self._pack_arguments(args, kwargs, definition.name, parameters)
         extra = tuple([self._new_id() for _ in range(count - 1)]) if count > 1 else ()
         self._connection.send(
-            (m.SUBMIT, task_id, plan_id, value, top, held, extra, current.task_id)
+            (m.SUBMIT, task_id, definition_id, value, top, held, extra, current.task_id)
         )
         if own:
             refs.journal.append(-own)
-        return _packer(task_id, extra, mode, count)
+        return _make_refs(task_id, extra, mode, count)
 
-    def _prepare_task(self, plan: TaskDefinition, captured_group_id: int) -> None:
-        options = plan.options
+    def _prepare_task(self, definition: TaskDefinition, captured_group_id: int) -> None:
+        options = definition.options
         mode, count = _mode(options.num_returns)
         retry = options.retry_exceptions
         retry_on = (
@@ -143,10 +172,10 @@ class EmbeddedEngine(Engine):
             if retry
             else None
         )
-        group, captures = _group(options, captured_group_id)
+        group, captures = placement_of(options, captured_group_id)
         spec = TaskSpec(
-            function_id=self._function_id(plan.function),
-            name=options.name or plan.name,
+            function_id=self._function_id(definition.function),
+            name=options.name or definition.name,
             mode=mode,
             num_returns=count,
             resources=tuple(sorted(options.resources_needed().items())),
@@ -157,30 +186,39 @@ class EmbeddedEngine(Engine):
             retry_on=retry_on,
             max_calls=options.max_calls,
         )
-        plan_id = self._plans.get(spec)
-        if plan_id is None:
-            plan_id = self._new_id()
-            self._connection.request("register_plan", plan_id, spec)
-            self._plans[spec] = plan_id
-        plan.prepared = (plan_id, mode, count, captured_group_id, _parameters(plan.function))
-        plan.prepared_for = self
+        definition_id = self._definitions.get(spec)
+        if definition_id is None:
+            definition_id = self._new_id()
+            self._connection.request("register_definition", definition_id, spec)
+            self._definitions[spec] = definition_id
+        definition.prepared = (
+            definition_id,
+            mode,
+            count,
+            captured_group_id,
+            _parameters(definition.function),
+        )
+        definition.prepared_for = self
 
     def create_actor(
-        self, plan: ActorDefinition, args: tuple[Any, ...], kwargs: dict[str, Any]
+        self, definition: ActorDefinition, args: Args, kwargs: Kwargs
     ) -> tuple[ActorRecord, Hold]:
-        options = plan.options
+        options = definition.options
         actor_id = self._new_id()
         record = ActorRecord(
-            actor_id=actor_id, class_name=plan.name, methods=plan.methods, groups=plan.groups
+            actor_id=actor_id,
+            class_name=definition.name,
+            methods=definition.methods,
+            groups=definition.groups,
         )
-        group, captures = _group(options, CURRENT.get().context.captured_group_id)
-        value, top, held, own = self._pack_arguments(args, kwargs, f"{plan.name}.__init__")
-        if plan.prepared_for is not self:
-            plan.prepared = self._function_id(plan.cls)
-            plan.prepared_for = self
+        group, captures = placement_of(options, CURRENT.get().context.captured_group_id)
+        value, top, held, own = self._pack_arguments(args, kwargs, f"{definition.name}.__init__")
+        if definition.prepared_for is not self:
+            definition.prepared = self._function_id(definition.cls)
+            definition.prepared_for = self
         spec = ActorSpec(
-            class_id=plan.prepared,
-            class_name=plan.name,
+            class_id=definition.prepared,
+            class_name=definition.name,
             placement=tuple(sorted(options.resources_to_place().items())),
             resources=tuple(sorted(options.resources_needed().items())),
             group=group,
@@ -192,14 +230,15 @@ class EmbeddedEngine(Engine):
             get_if_exists=options.get_if_exists,
             max_restarts=options.max_restarts,
             max_task_retries=options.max_task_retries,
-            max_concurrency=options.max_concurrency or (ASYNC_CONCURRENCY if plan.is_async else 1),
+            max_concurrency=options.max_concurrency
+            or (ASYNC_CONCURRENCY if definition.is_async else 1),
             max_pending_calls=options.max_pending_calls,
             concurrency_groups=tuple(sorted(options.concurrency_groups.items())),
-            is_async=plan.is_async,
+            is_async=definition.is_async,
             record=serialization.pack(record).data,
             methods=tuple(
                 (name, o.concurrency_group)
-                for name, o in plan.methods.items()
+                for name, o in definition.methods.items()
                 if o.concurrency_group
             ),
         )
@@ -213,13 +252,11 @@ class EmbeddedEngine(Engine):
             return record, Hold(record.actor_id, counted=True)
         return record, Hold(actor_id, counted=True)
 
-    def submit_call(
-        self, plan: CallDefinition, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> Submitted:
-        options = plan.options
+    def submit_call(self, definition: CallDefinition, args: Args, kwargs: Kwargs) -> Submitted:
+        options = definition.options
         mode, count = (m.ONE, 1) if options.num_returns is None else _mode(options.num_returns)
         call_id = self._new_id()
-        value, top, held, own = self._pack_arguments(args, kwargs, plan.method)
+        value, top, held, own = self._pack_arguments(args, kwargs, definition.method)
         extra = tuple([self._new_id() for _ in range(count - 1)]) if count > 1 else ()
         retry = options.retry_exceptions
         retry_on = (
@@ -228,17 +265,15 @@ class EmbeddedEngine(Engine):
             else serialization.pack_callable(lambda: (Exception,) if retry is True else retry)
         )
         message = (
-            m.CALL, call_id, plan.actor_id, plan.method, mode, value, top, held, extra, count,
+            m.CALL, call_id, definition.actor_id, definition.method, mode, value, top, held, extra, count,
             CURRENT.get().task_id, options.max_task_retries, options.concurrency_group, retry_on,
         )  # fmt: skip
         self._connection.send(message)
         if own:
             refs.journal.append(-own)
-        return _packer(call_id, extra, mode, count)
+        return _make_refs(call_id, extra, mode, count)
 
-    def cancel(
-        self, ref: ObjectRef[Any] | ObjectRefGenerator[Any], *, force: bool, recursive: bool
-    ) -> None:
+    def cancel(self, ref: AnyRef | AnyGenerator, *, force: bool, recursive: bool) -> None:
         self._connection.request("cancel", ref.id, force, recursive)
 
     def kill(self, actor_id: int, *, no_restart: bool) -> None:
@@ -268,14 +303,14 @@ class EmbeddedEngine(Engine):
 
     # -- objects
 
-    def put(self, value: Any) -> ObjectRef[Any]:
+    def put(self, value: Any) -> AnyRef:
         id = self._new_id()
         self._connection.send(
             (m.PUT, id, make_value(serialization.pack(value), id, self._connection.allocate))
         )
         return ObjectRef(id, counted=True)
 
-    def get(self, refs: Sequence[ObjectRef[Any]], timeout_s: float | None) -> list[Any]:
+    def get(self, refs: Sequence[AnyRef], timeout_s: float | None) -> list[Any]:
         if len(refs) == 1:
             return [self._get_one(refs[0].id, timeout_s)]
         ids = [ref.id for ref in refs]
@@ -300,20 +335,20 @@ class EmbeddedEngine(Engine):
 
     def wait(
         self,
-        refs: Sequence[ObjectRef[Any]],
+        refs: Sequence[AnyRef],
         *,
         num_returns: int,
         timeout_s: float | None,
         fetch_local: bool,
-    ) -> tuple[list[ObjectRef[Any]], list[ObjectRef[Any]]]:
+    ) -> tuple[list[AnyRef], list[AnyRef]]:
         arrived = self._connection.ready([ref.id for ref in refs], num_returns, timeout_s)
         ready = [ref for ref in refs if ref.id in arrived][:num_returns]
         chosen = {ref.id for ref in ready}
         return ready, [ref for ref in refs if ref.id not in chosen]
 
     def next_item(
-        self, generator: ObjectRefGenerator[Any], index: int, timeout_s: float | None
-    ) -> ObjectRef[Any] | None:
+        self, generator: AnyGenerator, index: int, timeout_s: float | None
+    ) -> AnyRef | None:
         came, id = self._connection.item(generator.id, index, timeout_s)
         if not came:
             raise GetTimeoutError(
@@ -322,10 +357,8 @@ class EmbeddedEngine(Engine):
             )
         return None if id is None else ObjectRef(id, counted=True)
 
-    def on_value(
-        self, ref: ObjectRef[Any], callback: Callable[[Any, BaseException | None], None]
-    ) -> None:
-        def tell(value: Value, held: ObjectRef[Any] = ref) -> None:
+    def on_value(self, ref: AnyRef, callback: Callable[[Any, BaseException | None], None]) -> None:
+        def tell(value: Value, held: AnyRef = ref) -> None:
             if value[0] == m.ERROR:
                 callback(None, raisable(serialization.unpack_error(value[1])))
                 return
@@ -339,10 +372,7 @@ class EmbeddedEngine(Engine):
         self._connection.call_back(ref.id, tell)
 
     def on_item(
-        self,
-        generator: ObjectRefGenerator[Any],
-        index: int,
-        callback: Callable[[ObjectRef[Any] | None], None],
+        self, generator: AnyGenerator, index: int, callback: Callable[[AnyRef | None], None]
     ) -> None:
         def tell(id: int | None) -> None:
             callback(None if id is None else ObjectRef(id, counted=True))
@@ -360,7 +390,7 @@ class EmbeddedEngine(Engine):
         )
         return group_id
 
-    def placement_group_ready(self, group_id: int) -> ObjectRef[Any]:
+    def placement_group_ready(self, group_id: int) -> AnyRef:
         return ObjectRef(int(group_id))
 
     def remove_placement_group(self, group_id: int) -> None:
@@ -371,7 +401,7 @@ class EmbeddedEngine(Engine):
 
     # -- the machine
 
-    def nodes(self) -> list[dict[str, Any]]:
+    def nodes(self) -> list[Row]:
         return self._connection.request("nodes")  # type: ignore[no-any-return]
 
     def cluster_resources(self) -> dict[str, float]:
@@ -386,24 +416,10 @@ class EmbeddedEngine(Engine):
 
     def runtime_info(self) -> RuntimeInfo:
         current = CURRENT.get()
-        task_id, context = current
-        if current is _NOTHING:
-            context = replace(self.process_context(), name="")
-        return RuntimeInfo(
-            job_id=self._session.session_id,
-            node_id=self._session.node_id,
-            worker_id=f"{self._number:032x}",
-            namespace=self._session.namespace,
-            task_id=f"{task_id:032x}" if task_id else None,
-            task_name=context.name or None,
-            actor_id=f"{context.actor_id:032x}" if context.actor_id else None,
-            actor_name=context.actor_name or None,
-            was_restarted=context.was_restarted,
-            placement_group_id=context.group_id or None,
-            assigned_resources=dict(context.resources),
-            gpu_ids=context.gpu_ids,
-            actor=serialization.unpack(context.record) if context.record is not None else None,
-            runtime_env=self._environment,
+        if current is _NO_TASK:
+            current = CurrentTask(0, replace(self.process_context(), name=""))
+        return describe_current(
+            self._session, current, worker_id=f"{self._number:032x}", environment=self._environment
         )
 
     def actors(self, limit: int = LISTED) -> ActorListing:
@@ -416,7 +432,7 @@ class EmbeddedEngine(Engine):
         pid: int | None = self._connection.request("actor_pid", actor_id)
         return None if pid is None else stack_dump.take(pid)
 
-    def timeline(self) -> list[dict[str, Any]]:
+    def timeline(self) -> list[Row]:
         return self._connection.request("timeline")  # type: ignore[no-any-return]
 
     def statistics(self) -> Mapping[str, Any]:
@@ -431,11 +447,7 @@ class EmbeddedEngine(Engine):
     # -- packing
 
     def _pack_arguments(
-        self,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        name: str,
-        parameters: tuple[str, ...] = (),
+        self, args: Args, kwargs: Kwargs, name: str, parameters: tuple[str, ...] = ()
     ) -> tuple[Value, tuple[int, ...], tuple[int, ...], int]:
         """Return (value, ids of reference arguments, ids of all references, id if it is shared)."""
         if not args and not kwargs:
@@ -454,7 +466,7 @@ class EmbeddedEngine(Engine):
             return value, top, (*held, id), id
         return value, top, held, 0
 
-    def _function_id(self, function: Callable[..., Any]) -> int:
+    def _function_id(self, function: AnyFunction) -> int:
         inside: list[int] = []
         data = serialization.pack_callable(function, refs=inside)
         known = self._functions.get(data)
@@ -473,7 +485,7 @@ class EmbeddedEngine(Engine):
 _NO_ARGUMENTS: Value = m.inline(serialization.pack_call((), {}, function_name="").data)
 
 
-def _parameters(function: Callable[..., Any]) -> tuple[str, ...]:
+def _parameters(function: AnyFunction) -> tuple[str, ...]:
     """Return the names of a function's parameters, for error messages."""
     try:
         return tuple(inspect.signature(function).parameters)
@@ -481,7 +493,7 @@ def _parameters(function: Callable[..., Any]) -> tuple[str, ...]:
         return ()
 
 
-def _group(
+def placement_of(
     options: TaskOptions | ActorOptions, captured_group_id: int
 ) -> tuple[tuple[int, int] | None, bool]:
     """Return ((placement group, bundle or -1), tasks inherit the group)."""
@@ -506,7 +518,7 @@ def _mode(num_returns: int | str | None) -> tuple[int, int]:
     return m.MANY, num_returns
 
 
-def _packer(id: int, extra: tuple[int, ...], mode: int, count: int) -> Submitted:
+def _make_refs(id: int, extra: tuple[int, ...], mode: int, count: int) -> Submitted:
     if mode == m.STREAM:
         return ObjectRefGenerator(id, counted=True)
     if mode == m.MANY:

@@ -44,7 +44,7 @@ class Executor:
         self._idle: Waiter | None = None
         self._code: dict[int, bytes] = {}
         self._functions: dict[int, Any] = {}
-        self._plans: dict[int, TaskSpec] = {}
+        self._definitions: dict[int, TaskSpec] = {}
         self._calls_made: dict[int, int] = {}  # by function, if it has `max_calls`
         self._contexts: dict[tuple[int, tuple[str, ...]], TaskContext] = {}
         self._main = threading.main_thread()
@@ -64,8 +64,8 @@ class Executor:
         kind = message[0]
         if kind == m.DEFINE_FUNCTION:
             self._code[message[1]] = message[2]
-        elif kind == m.DEFINE_PLAN:
-            self._plans[message[1]] = message[2]
+        elif kind == m.DEFINE_TASK:
+            self._definitions[message[1]] = message[2]
         elif kind == m.CANCEL_TASK:
             self._connection.callbacks.append((self._stop, (message[1],)))
         elif kind == m.RUN_CALL and self._actor is not None and self._actor.accepts_directly:
@@ -172,40 +172,42 @@ class Executor:
         os._exit(0)
 
     def _run(self, message: Message) -> None:
-        _, task_id, plan_id, args, top, extra, gpu_ids = message
+        _, task_id, definition_id, args, top, extra, gpu_ids = message
         faults.reach("worker.before_task")
-        plan = self._plans[plan_id]
+        definition = self._definitions[definition_id]
         ids = (task_id, *extra)
-        self.context = self._context(plan_id, plan, gpu_ids)
+        self.context = self._context(definition_id, definition, gpu_ids)
         token = CURRENT.set(CurrentTask(task_id, self.context))
         started = time.time()
         values: list[Value] = []
         failed: bytes | None = None
         retry = False
         try:
-            function = self.load(plan.function_id)
+            function = self.load(definition.function_id)
             self._use_gpus(gpu_ids)
             positional, keyword = load_arguments(args, top)
             try:
                 self._running = task_id
                 result = function(*positional, **keyword)
-                if plan.mode != m.ONE:
-                    values = self._packer.pack(result, plan.name, plan.mode, plan.num_returns, ids)
+                if definition.mode != m.ONE:
+                    values = self._packer.pack(
+                        result, definition.name, definition.mode, definition.num_returns, ids
+                    )
             finally:
                 self._running = 0
-            if plan.mode == m.ONE:
-                values = self._packer.pack(result, plan.name, m.ONE, 1, ids)
+            if definition.mode == m.ONE:
+                values = self._packer.pack(result, definition.name, m.ONE, 1, ids)
         except BaseException as error:
-            failed, retry = self._failure(error, task_id, plan.name, plan.retry_on)
+            failed, retry = self._failure(error, task_id, definition.name, definition.retry_on)
         # drop references before the hub learns of the end
         result, positional, keyword = None, (), {}
         CURRENT.reset(token)
         faults.reach("worker.before_result")
-        if plan.max_calls:
-            made = self._calls_made[plan.function_id] = (
-                self._calls_made.get(plan.function_id, 0) + 1
+        if definition.max_calls:
+            made = self._calls_made[definition.function_id] = (
+                self._calls_made.get(definition.function_id, 0) + 1
             )
-            if made == plan.max_calls:
+            if made == definition.max_calls:
                 self._connection.send((m.RETIRE, "max_calls"))
         self._send_result(task_id, values, failed, retry, started)
 
@@ -269,16 +271,18 @@ class Executor:
         self._connection.send((m.DONE, task_id, values, failed, retry, started, time.time()))
         self._packer.sent(values)
 
-    def _context(self, plan_id: int, plan: TaskSpec, gpu_ids: tuple[str, ...]) -> TaskContext:
-        key = (plan_id, gpu_ids)
+    def _context(
+        self, definition_id: int, definition: TaskSpec, gpu_ids: tuple[str, ...]
+    ) -> TaskContext:
+        key = (definition_id, gpu_ids)
         context = self._contexts.get(key)
         if context is None:
-            group = plan.group[0] if plan.group else 0
+            group = definition.group[0] if definition.group else 0
             context = self._contexts[key] = TaskContext(
-                name=plan.name,
+                name=definition.name,
                 group_id=group,
-                captured_group_id=group if plan.captures else 0,
-                resources=plan.resources,
+                captured_group_id=group if definition.captures else 0,
+                resources=definition.resources,
                 gpu_ids=gpu_ids,
             )
         return context

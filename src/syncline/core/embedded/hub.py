@@ -17,13 +17,15 @@ from syncline.core.embedded import messages as m
 from syncline.core.embedded.actor_table import ActorTable
 from syncline.core.embedded.channel import Channel, ChannelClosedError
 from syncline.core.embedded.exit_status import ExitStatus
+from syncline.core.embedded.group_table import GroupTable
 from syncline.core.embedded.hub_core import HubCore, process_numbers
 from syncline.core.embedded.hub_records import HubStatistics, Process
-from syncline.core.embedded.hub_requests import GroupTable, HubRequests
+from syncline.core.embedded.hub_requests import HubRequests
 from syncline.core.embedded.instructions import (
     Assign,
     AssignActor,
     GroupReady,
+    GroupRemoval,
     Instruction,
     StartWorker,
     StopWorker,
@@ -68,7 +70,7 @@ class Hub(HubCore):
         self.tasks = TaskTable(self)
         self.actors = ActorTable(self, self.tasks)
         self.tasks.actor_calls = self.actors
-        self.groups = GroupTable(self, self.tasks, self.actors)
+        self.groups = GroupTable(self.scheduler, self.objects, self.apply, self._end_members)
         self.connection: CallbackRunner  # the driver's, assigned by `start`
         self._requests = HubRequests(self, self.tasks, self.actors, self.groups)
         self._messages_handled = 0
@@ -99,7 +101,7 @@ class Hub(HubCore):
         return HubStatistics(
             processes=len(self.processes),
             tasks=len(self.tasks.tasks),
-            plans=len(self.tasks.plans),
+            definitions=len(self.tasks.definitions),
             functions=len(self.code),
             streams=len(self.streams),
             actors=len(self.actors.actors),
@@ -144,6 +146,11 @@ class Hub(HubCore):
                 self.stop(self.processes[step.worker])
             else:
                 reject_unknown(step)
+
+    def _end_members(self, removal: GroupRemoval) -> None:
+        self.tasks.remove_from_group(removal.queued, removal.running)
+        for actor_id in removal.actors:
+            self.actors.remove_from_group(actor_id)
 
     def on_stream_dropped(self, task_id: int) -> None:
         self.tasks.cancel_stream(task_id)

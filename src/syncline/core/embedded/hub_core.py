@@ -55,7 +55,7 @@ class HubCore(ABC):
         self.reactor = reactor
         self.node = node
         self.workers: WorkerProcesses  # assigned by `start`, which makes it after the hub
-        self.objects = ObjectTable(store)
+        self.objects = ObjectTable(store.release)
         self.driver = Process(next(process_numbers), None)
         self.processes: dict[int, Process] = {self.driver.number: self.driver}
         self.streams: dict[int, Stream] = {}

@@ -1,4 +1,4 @@
-"""Records of the hub: processes, plans, tasks and streams. The hub's lock guards them."""
+"""Records of the hub: processes, definitions, tasks and streams. The hub's lock guards them."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Process:
         self.environment = environment
         self.pid = 0
         self.refcounts: dict[int, int] = {}  # references by object id
-        self.sent_definitions: set[int] = set()  # functions and plans
+        self.sent_definitions: set[int] = set()  # functions and definitions
         self.tasks: dict[int, Task] = {}  # assigned and not finished, in order
         # by object id; by -id for a subscriber that needs no value, only the event
         self.subscriptions: dict[int, ValueCallback] = {}
@@ -60,7 +60,7 @@ class Process:
         self.stop_reason: str | None = None  # set when the hub ends the process
 
 
-class Plan:
+class Definition:
     """A function with its options and its scheduling shape."""
 
     __slots__ = ("shape", "spec", "uses_gpu")
@@ -88,8 +88,8 @@ class Task:
         "owner",
         "parent",
         "pending_args",
-        "plan",
-        "plan_id",
+        "definition",
+        "definition_id",
         "result_ids",
         "retries",
         "retry_on",
@@ -113,8 +113,8 @@ class Task:
         self.result_ids = result_ids
         self.owner = owner  # number of the submitting process
         self.parent = parent  # id of the submitting task, or 0
-        self.plan: Plan | None = None
-        self.plan_id = 0
+        self.definition: Definition | None = None
+        self.definition_id = 0
         self.actor_id = 0
         self.method = ""
         self.group: str | None = None
@@ -149,7 +149,7 @@ class HubStatistics:
 
     processes: int
     tasks: int
-    plans: int
+    definitions: int
     functions: int
     streams: int
     messages_handled: int

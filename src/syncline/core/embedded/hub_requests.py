@@ -1,4 +1,4 @@
-"""Requests of processes that the hub answers: operations by name, placement groups, listings.
+"""Requests of processes that the hub answers: operations by name, and listings.
 
 Called under the hub's lock.
 """
@@ -6,16 +6,15 @@ Called under the hub's lock.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
 
-from syncline.core import serialization
-from syncline.core.embedded import messages as m
 from syncline.core.embedded.actor_state_machine import ActorState
 from syncline.core.embedded.actor_table import Actor, ActorTable
+from syncline.core.embedded.group_table import GroupTable
 from syncline.core.embedded.hub_core import HubCore
 from syncline.core.embedded.hub_records import Process, Task
-from syncline.core.embedded.messages import ActorSpec, TaskSpec, Value, error_value
+from syncline.core.embedded.messages import ActorSpec, TaskSpec, Value
 from syncline.core.embedded.segments import Segment
 from syncline.core.embedded.task_table import TaskTable
 from syncline.core.engine import (
@@ -26,69 +25,6 @@ from syncline.core.engine import (
     TaskListing,
     TaskStateName,
 )
-from syncline.exceptions import TaskPlacementGroupRemoved
-
-_TRUE = m.inline(serialization.pack(True).data)
-REMOVED_KEPT = 100
-"""Number of removed groups that stay listed."""
-
-
-class GroupTable:
-    """Placement groups by id. A group's id is also the id of the object that settles when the group
-    is ready.
-    """
-
-    def __init__(self, hub: HubCore, tasks: TaskTable, actors: ActorTable) -> None:
-        self._hub = hub
-        self._tasks = tasks
-        self._actors = actors
-        self._groups: dict[int, dict[str, object]] = {}
-
-    def create(
-        self, group_id: int, bundles: Sequence[Mapping[str, float]], strategy: str, name: str
-    ) -> None:
-        """Reserve a group's bundles; raises ValueError if they can never be reserved."""
-        instructions = self._hub.scheduler.create_group(group_id, bundles, strategy)
-        self._hub.objects.add(group_id)
-        self._groups[group_id] = {
-            "id": group_id,
-            "name": name,
-            "strategy": strategy,
-            "bundles": [dict(bundle) for bundle in bundles],
-            "state": "PENDING",
-        }
-        self._hub.apply(instructions)
-
-    def on_ready(self, group_id: int) -> None:
-        """Handle the reservation of all bundles."""
-        self._groups[group_id]["state"] = "CREATED"
-        self._hub.objects.settle(group_id, _TRUE)
-
-    def remove(self, group_id: int) -> None:
-        """Release the resources and end the tasks and actors of a group."""
-        hub = self._hub
-        group = self._groups.get(group_id)
-        if group is None or group["state"] == "REMOVED":
-            return
-        removal = hub.scheduler.remove_group(group_id)
-        pending, group["state"] = group["state"] == "PENDING", "REMOVED"
-        self._tasks.remove_from_group(removal.queued, removal.running)
-        for actor_id in removal.actors:
-            self._actors.remove_from_group(actor_id)
-        if pending:
-            error = TaskPlacementGroupRemoved(
-                "The placement group was removed before all of its bundles were reserved."
-            )
-            hub.objects.settle(group_id, error_value(error))
-        hub.objects.release((group_id,))
-        hub.apply(removal.instructions)
-        removed = [id for id, known in self._groups.items() if known["state"] == "REMOVED"]
-        for id in removed[:-REMOVED_KEPT]:
-            del self._groups[id]
-
-    def all(self) -> list[Mapping[str, object]]:
-        """Return every group that exists, and the last removed ones."""
-        return [dict(group) for group in self._groups.values()]
 
 
 class HubRequests:
@@ -120,7 +56,7 @@ class HubRequests:
             "named_actor": actors.find,
             "named_actors": lambda _: actors.names(),
             "nodes": lambda _: [{**hub.node, "Resources": scheduler.total()}],
-            "register_plan": self._register_plan,
+            "register_definition": self._register_plan,
             "remove_group": lambda _, group_id: groups.remove(group_id),
             "resize": lambda _, amounts: hub.apply(scheduler.resize(amounts)),
             "statistics": self._statistics,
@@ -184,8 +120,8 @@ class HubRequests:
     ) -> bytes | None:
         return self._actors.create(process, id, spec, args, arg_refs, held_refs)
 
-    def _register_plan(self, process: Process, plan_id: int, spec: TaskSpec) -> None:
-        self._tasks.register_plan(plan_id, spec)
+    def _register_plan(self, process: Process, definition_id: int, spec: TaskSpec) -> None:
+        self._tasks.register_definition(definition_id, spec)
 
     def _statistics(self, process: Process) -> Mapping[str, object]:
         hub = self._hub
@@ -224,8 +160,8 @@ class HubRequests:
         return actor.spec.max_concurrency + sum(limit for _, limit in actor.spec.concurrency_groups)
 
     def _task_name(self, task: Task) -> str:
-        if task.plan is not None:
-            return task.plan.spec.name
+        if task.definition is not None:
+            return task.definition.spec.name
         actor = self._actors.actors.get(task.actor_id)
         return task.method if actor is None else f"{actor.spec.class_name}.{task.method}"
 

@@ -49,7 +49,9 @@ DYNAMIC: Final = 3  # one value: a generator of references to the items
 # -- from any process to the hub
 REFS: Final = 1  # [+id, -id, ...]: references made and dropped in this process
 FUNCTION: Final = 2  # function id, pickled bytes
-SUBMIT: Final = 4  # task id, plan id, args, arg refs, held refs, further result ids, parent task id
+SUBMIT: Final = (
+    4  # task id, definition id, args, arg refs, held refs, further result ids, parent task id
+)
 CALL: Final = 6
 # call id, actor id, method, mode, args, arg refs, held refs, further result ids, number of results,
 # parent task id, max_task_retries or None, concurrency group or None, pickled types to retry or
@@ -73,7 +75,9 @@ RETIRE: Final = 21  # reason for this worker's exit: "max_calls" or "exit_actor"
 
 # -- from the hub
 WELCOME: Final = 30  # process number
-RUN_TASK: Final = 31  # task id, plan id, args, {id: value of arg ref}, further result ids, GPU ids
+RUN_TASK: Final = (
+    31  # task id, definition id, args, {id: value of arg ref}, further result ids, GPU ids
+)
 CREATE_ACTOR: Final = 32  # actor id, ActorSpec, args, {id: value}, GPU ids, restarted
 RUN_CALL: Final = 33
 # call id, method, mode, args, {id: value}, number of results, further result ids, concurrency
@@ -85,7 +89,7 @@ CANCEL_TASK: Final = 37  # task id
 EXIT: Final = 38  # exit when no work is left
 ITEM_REPLY: Final = 39  # token, item id or None
 DEFINE_FUNCTION: Final = 40  # function id, pickled bytes
-DEFINE_PLAN: Final = 41  # plan id, TaskSpec
+DEFINE_TASK: Final = 41  # definition id, TaskSpec
 
 
 class TaskSpec(NamedTuple):

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from syncline.core.embedded.messages import SHARED, Value, ValueCallback
-from syncline.core.embedded.object_store import Store
+from syncline.core.embedded.segments import Segment
 
 
 class Entry:
@@ -39,8 +39,8 @@ class ObjectStatistics:
 class ObjectTable:
     """Objects by id. Not thread-safe."""
 
-    def __init__(self, store: Store) -> None:
-        self._store = store
+    def __init__(self, release_segment: Callable[[Segment], None]) -> None:
+        self._release_segment = release_segment
         self.entries: dict[int, Entry] = {}
 
     @property
@@ -111,7 +111,7 @@ class ObjectTable:
     def discard(self, value: Value) -> None:
         """Free the memory of a value that no process will get."""
         if value[0] == SHARED:
-            self._store.release(value[1].segment)
+            self._release_segment(value[1].segment)
 
     def _free(self, id: int, entry: Entry) -> tuple[int, ...]:
         """Free an object and return the ids that it contained."""
@@ -122,5 +122,5 @@ class ObjectTable:
         if value is None:
             return ()
         if value[0] == SHARED:
-            self._store.release(value[1].segment)
+            self._release_segment(value[1].segment)
         return value[3]

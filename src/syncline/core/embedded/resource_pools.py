@@ -9,11 +9,17 @@ take when.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 
+from syncline import settings
+from syncline.core import cgroups, gpus
+from syncline.core.config import EngineConfig
 from syncline.core.resources import (
     CPU,
     GPU,
+    MEMORY,
+    OBJECT_STORE_MEMORY,
     UNIT,
     Infeasible,
     Resources,
@@ -22,6 +28,10 @@ from syncline.core.resources import (
 )
 
 CPU_INDEX = 0
+OBJECT_SHARE = 0.3
+"""Default share of memory for objects in shared memory."""
+MEMORY_SHARE = 0.7
+"""Default share of memory that tasks may reserve."""
 STRATEGIES = ("PACK", "SPREAD", "STRICT_PACK", "STRICT_SPREAD")
 
 
@@ -270,3 +280,25 @@ def gpu_split_message(specs: Sequence[Resources], gpus: int) -> str:
         f"bundles with {asked} GPUs do not fit on {gpus} GPUs, because each fraction must be on a "
         "single GPU: choose fractions that divide 1, or fewer bundles"
     )
+
+
+def machine_resources(config: EngineConfig) -> tuple[dict[str, float], list[str]]:
+    """Return the machine's amounts, from the configuration or measured, and the GPUs' ids."""
+    machine = cgroups.machine_limits()
+    found = gpus.discover(settings.environment("CUDA_VISIBLE_DEVICES"))
+    gpu_count = len(found) if config.num_gpus is None else config.num_gpus
+    devices = math.ceil(gpu_count)
+    gpu_ids = [gpu.id for gpu in found][:devices]
+    gpu_ids += [str(number) for number in range(len(gpu_ids), devices)]
+    total: dict[str, float] = {
+        CPU: machine.cpus if config.num_cpus is None else config.num_cpus,
+        MEMORY: config.memory or int(machine.memory_bytes * MEMORY_SHARE),
+        OBJECT_STORE_MEMORY: config.object_store_memory or int(machine.memory_bytes * OBJECT_SHARE),
+        "node:127.0.0.1": 1.0,
+        "node:__internal_head__": 1.0,
+        **config.resources,
+    }
+    if gpu_count:
+        total[GPU] = gpu_count
+    total |= {f"accelerator_type:{gpu.model}": 1.0 for gpu in found if gpu.model}
+    return total, gpu_ids

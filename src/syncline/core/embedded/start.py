@@ -17,7 +17,7 @@ from typing import Any
 import psutil
 
 from syncline import settings
-from syncline.core import cgroups, control, gpus, refs
+from syncline.core import control, refs
 from syncline.core.config import EngineConfig
 from syncline.core.control_server import EngineHandler
 from syncline.core.embedded import child_processes, interrupts
@@ -30,18 +30,16 @@ from syncline.core.embedded.hub_records import ItemCallback
 from syncline.core.embedded.messages import Message, ValueCallback
 from syncline.core.embedded.object_store import Store
 from syncline.core.embedded.reactor import Reactor
+from syncline.core.embedded.resource_pools import machine_resources
 from syncline.core.embedded.scheduler import Scheduler
-from syncline.core.embedded.session_directories import SessionDirectories, create_session
+from syncline.core.embedded.session_directories import create_session
 from syncline.core.embedded.shared_reactor import SharedReactor
 from syncline.core.embedded.worker_output import WorkerOutput
 from syncline.core.embedded.worker_processes import WorkerListener, WorkerProcesses
+from syncline.core.resources import OBJECT_STORE_MEMORY
 
-OBJECT_SHARE = 0.3
-"""Default share of memory for objects in shared memory."""
 SHM_SHARE = 0.8
 """Largest share of the free space in /dev/shm for objects."""
-MEMORY_SHARE = 0.7
-"""Default share of memory that tasks may reserve."""
 
 
 class LocalHubConnection(HubConnection):
@@ -95,7 +93,8 @@ class _Driver:
         paths = self._session.paths
         node_id = f"{abs(hash(paths.id)):032x}"
         self._reactor = Reactor()
-        total, gpu_ids, object_bytes = _resources(config, self._session)
+        total, gpu_ids = machine_resources(config)
+        shm_bytes = psutil.disk_usage(paths.shm_directory).free if paths.shm_directory else 0
         output = WorkerOutput(
             self._session.directory / "logs",
             to_driver=config.log_to_driver,
@@ -105,7 +104,7 @@ class _Driver:
         self._store = Store(
             directory=Path(paths.shm_directory or paths.directory) / "objects",
             disk_directory=self._session.directory / "spilled",
-            limit_bytes=object_bytes,
+            limit_bytes=min(int(total[OBJECT_STORE_MEMORY]), int(shm_bytes * SHM_SHARE)),
         )
         self._hub = Hub(
             scheduler=Scheduler(total, gpu_ids),
@@ -205,36 +204,6 @@ class _Driver:
         for process in self._hub.processes.values():
             if process.channel is not None:
                 process.channel.close()
-
-
-def _resources(
-    config: EngineConfig, session: SessionDirectories
-) -> tuple[dict[str, float], list[str], int]:
-    """(what tasks may share, ids of the GPUs, bytes of shared memory for objects)."""
-    machine = cgroups.machine_limits()
-    found = gpus.discover(settings.environment("CUDA_VISIBLE_DEVICES"))
-    gpu_count = len(found) if config.num_gpus is None else config.num_gpus
-    gpu_ids = [gpu.id for gpu in found]
-    whole = -(-int(gpu_count * 10_000) // 10_000)
-    gpu_ids = gpu_ids[:whole] + [str(number) for number in range(len(gpu_ids), whole)]
-    shm_bytes = (
-        psutil.disk_usage(session.paths.shm_directory).free if session.paths.shm_directory else 0
-    )
-    object_bytes = config.object_store_memory or int(machine.memory_bytes * OBJECT_SHARE)
-    total: dict[str, float] = {
-        "CPU": machine.cpus if config.num_cpus is None else config.num_cpus,
-        "memory": config.memory or int(machine.memory_bytes * MEMORY_SHARE),
-        "object_store_memory": object_bytes,
-        "node:127.0.0.1": 1.0,
-        "node:__internal_head__": 1.0,
-        **config.resources,
-    }
-    if gpu_count:
-        total["GPU"] = gpu_count
-    for gpu in found:
-        if gpu.model:
-            total[f"accelerator_type:{gpu.model}"] = 1.0
-    return total, gpu_ids, min(object_bytes, int(shm_bytes * SHM_SHARE))
 
 
 def _describe_node(node_id: str, config: EngineConfig) -> dict[str, object]:

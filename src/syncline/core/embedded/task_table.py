@@ -12,7 +12,7 @@ from syncline.core import errors
 from syncline.core.embedded import messages as m
 from syncline.core.embedded.exit_status import ExitStatus
 from syncline.core.embedded.hub_core import HubCore
-from syncline.core.embedded.hub_records import Plan, Process, Task
+from syncline.core.embedded.hub_records import Definition, Process, Task
 from syncline.core.embedded.instructions import Assign
 from syncline.core.embedded.messages import Message, TaskSpec, Value, error_value
 from syncline.exceptions import (
@@ -44,27 +44,27 @@ class ActorCalls(Protocol):
 
 
 class TaskTable:
-    """Tasks and actor calls by id, and the plans of tasks."""
+    """Tasks and actor calls by id, and the definitions of tasks."""
 
     def __init__(self, hub: HubCore) -> None:
         self._hub = hub
         self.actor_calls: ActorCalls  # assigned by the hub, which makes the actor table later
         self.tasks: dict[int, Task] = {}
-        self.plans: dict[int, Plan] = {}
+        self.definitions: dict[int, Definition] = {}
         self._short_shapes: set[int] = set()  # shapes whose last task was short
         self.timeline: deque[tuple[str, int, float, float]] = deque(maxlen=TIMELINE_EVENTS)
 
-    def register_plan(self, plan_id: int, spec: TaskSpec) -> None:
+    def register_definition(self, definition_id: int, spec: TaskSpec) -> None:
         """Register a function with its options; raises Infeasible if it can never run."""
         shape = self._hub.scheduler.shape(
             dict(spec.resources), group=spec.group, environment=spec.environment
         )
-        self.plans[plan_id] = Plan(spec, shape)
+        self.definitions[definition_id] = Definition(spec, shape)
 
     def on_submit(self, process: Process, message: Message) -> None:
-        _, task_id, plan_id, args, arg_refs, held_refs, extra, parent = message
-        plan = self.plans[plan_id]
-        spec = plan.spec
+        _, task_id, definition_id, args, arg_refs, held_refs, extra, parent = message
+        definition = self.definitions[definition_id]
+        spec = definition.spec
         task = Task(
             task_id,
             args,
@@ -74,8 +74,8 @@ class TaskTable:
             process.number,
             parent,
         )
-        task.plan = plan
-        task.plan_id = plan_id
+        task.definition = definition
+        task.definition_id = definition_id
         task.mode = spec.mode
         task.retries = spec.max_retries
         self.register(process, task)
@@ -111,8 +111,8 @@ class TaskTable:
             self._queue(task)
 
     def _queue(self, task: Task) -> None:
-        assert task.plan is not None
-        self._hub.apply(self._hub.scheduler.submit(task.id, task.plan.shape))
+        assert task.definition is not None
+        self._hub.apply(self._hub.scheduler.submit(task.id, task.definition.shape))
 
     # -- workers
 
@@ -122,29 +122,33 @@ class TaskTable:
         worker, task_id, gpu_ids = step
         process = hub.processes[worker]
         task = self.tasks[task_id]
-        plan, plan_id = task.plan, task.plan_id
-        assert plan is not None
+        definition, definition_id = task.definition, task.definition_id
+        assert definition is not None
         task.worker = worker
         if not process.tasks:
             process.busy_since = time.time()
         process.tasks[task_id] = task
         known = process.sent_definitions
-        if plan_id not in known:
-            known.add(plan_id)
-            if plan.spec.function_id not in known:
-                known.add(plan.spec.function_id)
+        if definition_id not in known:
+            known.add(definition_id)
+            if definition.spec.function_id not in known:
+                known.add(definition.spec.function_id)
                 hub.send(
                     process,
-                    (m.DEFINE_FUNCTION, plan.spec.function_id, hub.code[plan.spec.function_id]),
+                    (
+                        m.DEFINE_FUNCTION,
+                        definition.spec.function_id,
+                        hub.code[definition.spec.function_id],
+                    ),
                 )
-            hub.send(process, (m.DEFINE_PLAN, plan_id, plan.spec))
-        if process.label != plan.spec.name:
-            process.label = plan.spec.name
-            hub.output.name(worker, f"{plan.spec.name} pid={process.pid}")
+            hub.send(process, (m.DEFINE_TASK, definition_id, definition.spec))
+        if process.label != definition.spec.name:
+            process.label = definition.spec.name
+            hub.output.name(worker, f"{definition.spec.name} pid={process.pid}")
         message = (
             m.RUN_TASK,
             task_id,
-            plan_id,
+            definition_id,
             task.args,
             self.values_of(task),
             task.result_ids[1:],
@@ -172,18 +176,18 @@ class TaskTable:
                 self._hub.apply(self._hub.scheduler.finished(process.number, task_id))
             return
         process.busy_since = ended
-        plan = task.plan
-        assert plan is not None
-        self.timeline.append((plan.spec.name, process.pid, started, ended))
+        definition = task.definition
+        assert definition is not None
+        self.timeline.append((definition.spec.name, process.pid, started, ended))
         again = failed is not None and retry and task.retries != 0 and not task.cancelled
         if again:
             task.retries -= 1 if task.retries > 0 else 0
             task.worker = 0
         else:
             self.finish(process, task, values, failed)
-        self._adapt_depth(plan.shape, ended - started)
+        self._adapt_depth(definition.shape, ended - started)
         hub = self._hub
-        if plan.uses_gpu:  # the process may keep a CUDA context and its GPU memory
+        if definition.uses_gpu:  # the process may keep a CUDA context and its GPU memory
             hub.apply(hub.scheduler.retire(process.number))
         hub.apply(hub.scheduler.finished(process.number, task_id))
         if again:
@@ -288,8 +292,8 @@ class TaskTable:
     def _crash(
         self, process: Process, task: Task, status: ExitStatus
     ) -> WorkerCrashedError | OutOfMemoryError:
-        assert task.plan is not None
-        spec = task.plan.spec
+        assert task.definition is not None
+        spec = task.definition.spec
         cause = process.stop_reason or status.cause
         log_tail = self._hub.output.tail(process.number)
         if status.is_out_of_memory and not process.stop_reason:
@@ -305,15 +309,17 @@ class TaskTable:
     def fail_environment(self, environment: str, reason: str) -> None:
         """Fail the tasks that wait for a worker of an environment that cannot start."""
         for task in list(self.tasks.values()):
-            plan = task.plan
+            definition = task.definition
             if (
-                plan is not None
-                and plan.spec.environment == environment
+                definition is not None
+                and definition.spec.environment == environment
                 and self._hub.scheduler.cancel(task.id)
             ):
                 self.fail(
                     task,
-                    error_value(WorkerCrashedError(f"{plan.spec.name}() could not run: {reason}")),
+                    error_value(
+                        WorkerCrashedError(f"{definition.spec.name}() could not run: {reason}")
+                    ),
                 )
 
     # -- cancellation

@@ -1,14 +1,16 @@
-"""The engine for debuggers and unit tests: everything runs in the program's own process, in order,
-at the moment when it is submitted.
+"""The engine for debuggers and unit tests: everything runs in this process, when it is submitted.
 
-Values are copied as in every other engine, so a program that works here does not rely on shared
-memory by accident. In the order in which a call meets them: `engine` (the `Engine`), `machine`
-(what it keeps and tells), `calls` (one call and its results), `actors` (instances and event loops),
-`streams` (generators, item by item), `objects` (values and who holds them), `ledger` (resources and
-placement groups, on paper only), `surroundings` (whose code runs, and in which environment).
+Values are copied as in the other engines, so that a program does not depend on shared memory by
+accident. Coroutine methods run on an event loop in a thread of their actor, because they may wait
+for each other.
 
-Coroutine methods run on an event loop in a thread of their actor, since they may wait for each
-other.
+Files, in the order in which a call passes them:
+
+- `engine`: `InlineEngine`, which runs tasks, actors and generators.
+- `engine_base`: its state, resources, placement groups and runtime context.
+- `inline_call`: one call, its attempts and its results; `inline_actor`: instances and event loops;
+  `generator_streams`: generators, item by item.
+- `inline_objects`: values and reference counts.
 """
 
 from syncline.core.inline.engine import InlineEngine

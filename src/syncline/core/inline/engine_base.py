@@ -1,6 +1,4 @@
-"""What the inline engine keeps, and what it tells of it: placement groups, resources, facts about
-the calling code, the timeline.
-"""
+"""State and introspection of the inline engine: resources, placement groups, context, timeline."""
 
 from __future__ import annotations
 
@@ -11,28 +9,31 @@ import threading
 from abc import abstractmethod
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from syncline import settings
 from syncline.core.config import EngineConfig
-from syncline.core.engine import Engine, RuntimeInfo
-from syncline.core.inline import surroundings
+from syncline.core.embedded.engine import CURRENT, SessionInfo, describe_current
+from syncline.core.embedded.group_table import GroupTable
+from syncline.core.embedded.instructions import GroupReady, Instruction, Instructions
+from syncline.core.embedded.resource_pools import Holding, machine_resources
+from syncline.core.embedded.scheduler import Scheduler
+from syncline.core.engine import AnyRef, Engine, Row, RuntimeInfo, Statistics
 from syncline.core.inline.generator_streams import Stream
 from syncline.core.inline.inline_actor import InlineActor
-from syncline.core.inline.inline_objects import ObjectTable
-from syncline.core.inline.resource_accounting import Ledger, describe_machine
+from syncline.core.inline.inline_call import InlineContext
+from syncline.core.inline.inline_objects import InlineObjects
 from syncline.core.refs import ObjectRef
-from syncline.exceptions import TaskPlacementGroupRemoved
 
 TIMELINE_EVENTS = 100_000
-"""How many events `timeline` remembers; older ones are forgotten."""
+"""Number of events that `timeline` keeps."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ActorStatistics:
-    """Actors now."""
+    """Counts of actors."""
 
     alive: int
     named: int
@@ -46,109 +47,119 @@ class CallStatistics:
     streams: int
 
 
-class InlineMachine(Engine):
-    """What the inline engine knows, and what it tells about this process as if it were a
-    cluster.
+class InlineScheduler(Scheduler):
+    """Accounts for resources, which no call waits for.
+
+    Infeasible calls are refused, GPUs get numbers, and placement groups are reserved when they fit.
     """
+
+    def check(self, amounts: Mapping[str, float], group: tuple[int, int] | None) -> None:
+        """Raise ValueError if the machine or the bundle can never hold `amounts`."""
+        self.shape(amounts, group=group)
+
+    def hold(self, amounts: Mapping[str, float], group: tuple[int, int] | None) -> Holding:
+        """Take `amounts` from the machine or a bundle, even if they are in use."""
+        shape = self._shapes[self.shape(amounts, group=group)]
+        found = self._find(shape)
+        if found is not None:
+            pool, demand, positions, _ = found
+            return Holding(pool, demand, positions, False)
+        pool = shape.pools[0]
+        freest = sorted(range(len(pool.gpus)), key=lambda position: -pool.gpus[position])
+        positions = tuple(sorted(freest[: shape.demand.gpu_count]))
+        return Holding(pool, shape.demand, positions, False)
+
+    def gpu_ids(self, holding: Holding) -> tuple[str, ...]:
+        """Return the ids of the GPUs of a holder."""
+        return tuple(self._gpu_ids[position] for position in holding.positions)
+
+    def release(self, holding: Holding) -> Instructions:
+        """Return the amounts; groups may become ready."""
+        holding.release()
+        out: list[Instruction] = []
+        self._dispatch(out)
+        return out
+
+
+class InlineEngineBase(Engine):
+    """State of the inline engine, and its description of this process as a cluster."""
 
     def __init__(self, config: EngineConfig) -> None:
         self._config = config
-        self._directory = Path(
-            tempfile.mkdtemp(
-                prefix="syncline-inline-", dir=config.temp_dir or settings.temporary_directory()
-            )
+        directory = tempfile.mkdtemp(
+            prefix="syncline-inline-", dir=config.temp_dir or settings.temporary_directory()
         )
-        self._lock = threading.RLock()
-        self._table = ObjectTable(self._released)
-        self._ledger = Ledger(describe_machine(config))
+        job_id, node_id, self._worker_id = (secrets.token_hex(16) for _ in range(3))
+        self._session = SessionInfo(
+            session_id=job_id, directory=directory, namespace=config.namespace, node_id=node_id
+        )
+        self._lock = threading.RLock()  # guards the scheduler and the tables of actors
+        self._objects = InlineObjects()
+        self._scheduler = InlineScheduler(*machine_resources(config))
+        self._groups = GroupTable(self._scheduler, self._objects, self._apply, lambda removal: None)
         self._actors: dict[int, InlineActor] = {}
-        self._makers: dict[int, Callable[[], Any]] = {}
+        self._constructors: dict[int, Callable[[], None]] = {}  # of living actors
         self._names: dict[tuple[str, str], int] = {}
         self._streams: dict[int, Stream] = {}
-        self._events: deque[dict[str, Any]] = deque(maxlen=TIMELINE_EVENTS)
+        self._events: deque[Row] = deque(maxlen=TIMELINE_EVENTS)
         self._calls = 0
-        self._job_id, self._node_id, self._worker_id = (secrets.token_hex(16) for _ in range(3))
         self._owner = os.getpid()
 
     @property
     def session_directory(self) -> Path:
-        return self._directory
+        return Path(self._session.directory)
 
     @property
     def is_local_mode(self) -> bool:
         return True
 
     @abstractmethod
-    def _released(self, id: int) -> None:
-        """Nobody holds `id` any more: a generator is closed, an actor ends."""
-
-    @abstractmethod
     def _end_actor(self, actor: InlineActor, cause: str) -> None:
-        """End an actor for good and free what it held."""
+        """End an actor and free its resources."""
+
+    def _apply(self, instructions: Instructions) -> None:
+        for step in instructions:
+            assert isinstance(step, GroupReady), step
+            self._groups.on_ready(step.group_id)
+
+    def _release(self, holding: Holding) -> None:
+        with self._lock:
+            instructions = self._scheduler.release(holding)
+        self._apply(instructions)
 
     # -- placement groups
 
     def create_placement_group(
         self, bundles: Sequence[Mapping[str, float]], *, strategy: str, name: str, detached: bool
     ) -> int:
-        self._table.drain()
-        id = self._table.new_id()
+        self._objects.apply_refcounts()
+        id = self._objects.new_id()
         with self._lock:
-            self._ledger.create_group(id, bundles, strategy=strategy, name=name)
+            self._groups.create(id, bundles, strategy, name)
         return id
 
-    def placement_group_ready(self, group_id: int) -> ObjectRef[Any]:
-        self._table.drain()
-        entry = self._table.create()
-
-        def settle() -> None:
-            group = self._ledger.groups.get(int(group_id))
-            if group is None or group.removed:
-                self._table.fail(
-                    entry,
-                    TaskPlacementGroupRemoved(
-                        f"the placement group {int(group_id):032x} was removed."
-                    ),
-                )
-            else:
-                self._table.settle(entry, True)
-
-        with self._lock:
-            group = self._ledger.groups.get(int(group_id))
-            if group is not None and group.state == "PENDING":
-                group.when_settled.append(settle)
-                return ObjectRef(entry.id)
-        settle()
-        return ObjectRef(entry.id)
+    def placement_group_ready(self, group_id: int) -> AnyRef:
+        return ObjectRef(int(group_id))
 
     def remove_placement_group(self, group_id: int) -> None:
-        self._table.drain()
+        self._objects.apply_refcounts()
         for actor in list(self._actors.values()):
-            if actor.group_id == group_id and actor.death is None:
+            if actor.context.group_id == group_id and actor.death is None:
                 self._end_actor(actor, "was ended because its placement group was removed")
         with self._lock:
-            self._ledger.remove_group(int(group_id))
+            self._groups.remove(int(group_id))
 
     def placement_groups(self) -> list[Mapping[str, Any]]:
         with self._lock:
-            return [
-                {
-                    "id": id,
-                    "name": group.name,
-                    "strategy": group.strategy,
-                    "bundles": [spec.amounts() for spec in group.specs],
-                    "state": group.state,
-                }
-                for id, group in self._ledger.groups.items()
-            ]
+            return self._groups.all()
 
     # -- the machine
 
-    def nodes(self) -> list[dict[str, Any]]:
+    def nodes(self) -> list[Row]:
         name = os.uname().nodename
         return [
             {
-                "NodeID": self._node_id,
+                "NodeID": self._session.node_id,
                 "Alive": True,
                 "NodeManagerAddress": "127.0.0.1",
                 "NodeManagerHostname": name,
@@ -159,46 +170,30 @@ class InlineMachine(Engine):
         ]
 
     def cluster_resources(self) -> dict[str, float]:
-        return self._ledger.machine.total.amounts()
+        return self._scheduler.total()
 
     def available_resources(self) -> dict[str, float]:
-        self._table.drain()
+        self._objects.apply_refcounts()
         with self._lock:
-            return {name: amount for name, amount in self._ledger.available().items() if amount}
+            return {name: amount for name, amount in self._scheduler.available().items() if amount}
 
     def runtime_info(self) -> RuntimeInfo:
-        current = surroundings.now()
-        program = RuntimeInfo(
-            job_id=self._job_id,
-            node_id=self._node_id,
-            worker_id=self._worker_id,
-            namespace=self._config.namespace,
-            runtime_env=self._config.runtime_env,
+        current = CURRENT.get()
+        context = current.context
+        environment = (
+            context.runtime_env if isinstance(context, InlineContext) else self._config.runtime_env
         )
-        if current is None:
-            return program
-        actor = None if current.actor_id is None else self._actors.get(current.actor_id)
-        return replace(
-            program,
-            task_id=f"{current.task_id:032x}",
-            task_name=current.task_name,
-            actor_id=None if current.actor_id is None else f"{current.actor_id:032x}",
-            actor_name=current.actor_name,
-            actor=None if actor is None else actor.record,
-            was_restarted=current.was_restarted,
-            placement_group_id=current.placement_group_id,
-            assigned_resources=current.resources,
-            gpu_ids=current.gpu_ids,
-            runtime_env=current.runtime_env,
+        return describe_current(
+            self._session, current, worker_id=self._worker_id, environment=environment
         )
 
-    def timeline(self) -> list[dict[str, Any]]:
+    def timeline(self) -> list[Row]:
         return list(self._events)
 
-    def statistics(self) -> Mapping[str, Any]:
-        self._table.drain()
+    def statistics(self) -> Mapping[str, Statistics]:
+        self._objects.apply_refcounts()
         return {
-            "objects": self._table.statistics(),
-            "actors": ActorStatistics(alive=len(self._makers), named=len(self._names)),
+            "objects": self._objects.statistics,
+            "actors": ActorStatistics(alive=len(self._constructors), named=len(self._names)),
             "calls": CallStatistics(submitted=self._calls, streams=len(self._streams)),
         }

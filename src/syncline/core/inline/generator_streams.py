@@ -1,21 +1,22 @@
-"""Generators, item by item: one runs only as far as somebody has asked.
+"""Generators, item by item: one runs only as far as items are requested.
 
-A generator function runs in the thread that asks; an asynchronous generator on the event loop of
-its actor.
+A generator function runs in the requesting thread; an asynchronous generator runs on the event loop
+of its actor.
 """
 
 from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
 from typing import Any, Protocol
 
-from syncline.core.inline.inline_objects import Entry, ObjectTable
-from syncline.core.refs import Hold
+from syncline.core.engine import AnyRef
+from syncline.core.inline.inline_objects import InlineObjects, pack_value
+from syncline.core.refs import Hold, ObjectRef
 
-Keep = Callable[[Any], int]
-"""Stores an item and returns its id."""
+Failure = Callable[[BaseException], BaseException]
+"""Wraps an error of user code."""
 
 
 class Stream(Protocol):
@@ -27,85 +28,75 @@ class Stream(Protocol):
         """Run until item `index` exists or the end is reached."""
 
     def advance_later(self, index: int, then: Callable[[], None]) -> None:
-        """The same without waiting; `then` is called afterwards."""
+        """Start to advance without waiting; call `then` afterwards."""
 
     def close(self, error: BaseException | None) -> None:
-        """End it here; an `error` is its last item."""
+        """End the generator; an `error` becomes its last item."""
 
 
 class Items:
-    """What a generator has given so far. `end` is settled when it has ended."""
+    """The items of a generator so far. The object `end` gets its value when the generator ends."""
 
-    def __init__(self, table: ObjectTable, end: Entry, *, keep: bool = False) -> None:
-        """`keep`: items stay as long as the stream, otherwise until they have been handed out."""
-        self._table = table
+    def __init__(self, objects: InlineObjects, end: int) -> None:
+        self._objects = objects
         self._end = end
-        self._keep = keep
-        self._ids: list[int] = []
-        self._holds: dict[int, Hold] = {}
+        self._holds: list[Hold | None] = []
+        self.ended = False
 
     def __len__(self) -> int:
-        return len(self._ids)
+        return len(self._holds)
 
-    @property
-    def ended(self) -> bool:
-        """Whether no more items will come."""
-        return not self._end.is_pending
-
-    def add(self, value: Any, failure: Callable[[BaseException], BaseException]) -> None:
-        """The next item; one that cannot be pickled becomes its error, made with `failure`."""
-        entry = self._new()
+    def add(self, value: object, failure: Failure) -> None:
+        """Add an item; one that cannot be pickled becomes its error."""
+        id = self._new()
         try:
-            self._table.settle(entry, value)
+            self._objects.settle(id, pack_value(value, "an item of the generator"))
         except TypeError as error:
-            self._table.fail(entry, failure(error))
+            self._objects.fail(id, failure(error))
 
     def add_error(self, error: BaseException) -> None:
-        """An error as the last item."""
+        """Add an error as the last item."""
         if not self.ended:
-            self._table.fail(self._new(), error)
+            self._objects.fail(self._new(), error)
             self.finish()
 
     def finish(self) -> None:
-        """The end."""
-        self._table.settle(self._end, None)
+        """End the stream."""
+        self.ended = True
+        self._objects.settle(self._end, pack_value(None))
 
-    def hand_out(self, index: int) -> int | None:
-        """The id of an item, for a reference that is made at once; None past the end."""
-        if index >= len(self._ids):
+    def hand_out(self, index: int) -> AnyRef | None:
+        """Return a reference to an item, which then holds it; None past the end."""
+        if index >= len(self._holds):
             return None
-        return self._ids[index]
+        hold = self._holds[index]
+        assert hold is not None, f"item {index} was handed out twice"
+        ref: AnyRef = ObjectRef(hold.id)
+        self._holds[index] = None
+        return ref
 
-    def handed_out(self, index: int) -> None:
-        """The reference exists: whoever has it keeps the item alive now."""
-        if not self._keep:
-            self._holds.pop(index, None)
-
-    def _new(self) -> Entry:
-        entry = self._table.create()
-        self._holds[len(self._ids)] = Hold(entry.id)
-        self._ids.append(entry.id)
-        return entry
+    def _new(self) -> int:
+        id = self._objects.create()
+        self._holds.append(Hold(id))
+        return id
 
 
 class SyncStream:
-    """A generator that runs in the thread that asks for its items."""
+    """A generator that runs in the thread that requests its items."""
 
     def __init__(
         self,
         items: Items,
-        start: Callable[[], Iterator[Any]],
+        start: Callable[[], Iterator[object]],
         run: Callable[[Callable[[], Any]], Any],
-        failure: Callable[[BaseException], BaseException],
+        failure: Failure,
     ) -> None:
-        """`start` makes the generator; `run` calls a function in the surroundings of the task;
-        `failure` wraps an error of user code.
-        """
+        """`start` makes the generator; `run` calls a function in the context of the task."""
         self.items = items
         self._start = start
         self._run = run
         self._failure = failure
-        self._iterator: Iterator[Any] | None = None
+        self._iterator: Iterator[object] | None = None
         self._lock = threading.RLock()
 
     def advance(self, index: int) -> None:
@@ -126,7 +117,7 @@ class SyncStream:
                 if iterator is not None and hasattr(iterator, "close"):
                     self._run(iterator.close)
             except Exception:
-                pass  # nobody asks for the items any more, so nobody could be told
+                pass  # no reference to the items is left that could report it
             if error is not None:
                 self.items.add_error(error)
             else:
@@ -146,28 +137,26 @@ class SyncStream:
 
 
 class AsyncStream:
-    """An asynchronous generator on an event loop of its own thread."""
+    """An asynchronous generator on the event loop of an actor."""
 
     def __init__(
         self,
         items: Items,
-        start: Callable[[], Coroutine[Any, Any, AsyncIterator[Any]]],
-        spawn: Callable[[Callable[[], Coroutine[Any, Any, None]], Callable[[], None] | None], None],
-        failure: Callable[[BaseException], BaseException],
+        start: Callable[[], Awaitable[AsyncIterator[object]]],
+        spawn: Callable[[Callable[[], Coroutine[object, None, None]], Callable[[], None]], None],
+        failure: Failure,
     ) -> None:
-        """`start` makes the generator, on the loop; `spawn` runs a coroutine on the loop and calls
-        back; `failure` as in `SyncStream`.
-        """
+        """`start` makes the generator; `spawn` runs a coroutine on the loop, then a callback."""
         self.items = items
         self._start = start
         self._spawn = spawn
         self._failure = failure
-        self._iterator: AsyncIterator[Any] | None = None
-        self._turn = asyncio.Lock()
+        self._iterator: AsyncIterator[object] | None = None
+        self._lock = asyncio.Lock()
 
     def advance(self, index: int) -> None:
         done = threading.Event()
-        self._spawn(lambda: self._advance(index), done.set)
+        self.advance_later(index, done.set)
         done.wait()
 
     def advance_later(self, index: int, then: Callable[[], None]) -> None:
@@ -178,10 +167,10 @@ class AsyncStream:
             self.items.add_error(error)
         elif not self.items.ended:
             self.items.finish()
-        self._spawn(self._stop, None)
+        self._spawn(self._stop, lambda: None)
 
     async def _advance(self, index: int) -> None:
-        async with self._turn:
+        async with self._lock:
             while len(self.items) <= index and not self.items.ended:
                 await self._step()
 
@@ -200,27 +189,11 @@ class AsyncStream:
                 self.items.add(value, self._failure)
 
     async def _stop(self) -> None:
-        async with self._turn:
+        async with self._lock:
             iterator, self._iterator = self._iterator, None
             close = getattr(iterator, "aclose", None)
             if close is not None:
                 try:
                     await close()
                 except Exception:
-                    pass  # as in `SyncStream.close`
-
-
-class EndedStream:
-    """Items that exist already."""
-
-    def __init__(self, items: Items) -> None:
-        self.items = items
-
-    def advance(self, index: int) -> None:
-        return
-
-    def advance_later(self, index: int, then: Callable[[], None]) -> None:
-        then()
-
-    def close(self, error: BaseException | None) -> None:
-        return
+                    pass  # no reference to the items is left that could report it

@@ -1,6 +1,4 @@
-"""Actors: one instance, the calls under way, and for actors with coroutine methods an event loop in
-a thread.
-"""
+"""Actors: an instance, its calls in progress, and an event loop thread for coroutine methods."""
 
 from __future__ import annotations
 
@@ -9,56 +7,49 @@ import concurrent.futures
 import os
 import threading
 from collections.abc import Callable, Coroutine
-from typing import Any
 
-from syncline.core import errors, tracebacks
-from syncline.core import definitions
+from syncline.core import definitions, errors, tracebacks
+from syncline.core.definitions import AnyFunction
 from syncline.core.embedded.resource_pools import Holding
 from syncline.core.engine import ActorRecord
-from syncline.core.inline.inline_call import NotRun, Results
-from syncline.core.inline.inline_objects import Entry
+from syncline.core.inline.inline_call import InlineContext, NotRun, Results
 from syncline.core.options import ASYNC_CONCURRENCY, ActorOptions
 from syncline.exceptions import ActorDiedError
 
 
 class LoopThread:
-    """An event loop in a thread of its own."""
+    """An event loop in its own thread."""
 
     def __init__(self, name: str) -> None:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
 
-    def spawn(self, coroutine: Coroutine[Any, Any, Any]) -> concurrent.futures.Future[Any]:
-        """Run a coroutine; those that were spawned earlier start earlier. Once the loop has
-        stopped, nothing runs any more.
-        """
+    def spawn(
+        self, coroutine: Coroutine[object, None, object]
+    ) -> concurrent.futures.Future[object]:
+        """Run a coroutine; coroutines start in order. Once the loop has stopped, none runs."""
         if self._loop.is_closed():
             coroutine.close()
-            future: concurrent.futures.Future[Any] = concurrent.futures.Future()
+            future: concurrent.futures.Future[object] = concurrent.futures.Future()
             future.cancel()
             return future
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop)
 
-    def call(self, function: Callable[[], Any]) -> Any:
-        """Call a function in the thread and return what it returns."""
+    def call(self, function: Callable[[], object]) -> object:
+        """Call a function in the thread and return its result."""
 
-        async def once() -> Any:
+        async def run() -> object:
             return function()
 
-        return self.spawn(once()).result()
-
-    @property
-    def is_current(self) -> bool:
-        """Whether the calling code runs on this loop."""
-        return threading.current_thread() is self._thread
+        return self.spawn(run()).result()
 
     def stop(self) -> None:
-        """Cancel what runs and end the thread, which is waited for unless it is the calling one."""
+        """Cancel all coroutines and end the thread; wait for it unless it is the calling one."""
         if self._loop.is_closed():
             return
         self._loop.call_soon_threadsafe(self._loop.stop)
-        if not self.is_current:
+        if threading.current_thread() is not self._thread:
             self._thread.join()
 
     def _run(self) -> None:
@@ -82,59 +73,54 @@ class InlineActor:
         options: ActorOptions,
         namespace: str,
         holding: Holding,
-        group_id: int | None,
-        captures_child_tasks: bool,
+        context: InlineContext,
         is_async: bool,
     ) -> None:
         self.record = record
         self.options = options
         self.namespace = namespace
         self.holding = holding
-        self.group_id = group_id
-        self.captures_child_tasks = captures_child_tasks
-        self.instance: Any = None
+        self.context = context
+        self.instance: object = None
         self.restarts = 0
-        self.leaving = False
-        """`exit_actor` was called: the actor ends with the current call."""
+        self.is_leaving = False
+        """True after `exit_actor`: the actor ends with the current call."""
         self.lock = threading.RLock()
-        """Held by the call that runs; reentrant, since an actor may call itself."""
-        self.after: threading.Event | None = None
-        """Set when the last of the calls that wait for their arguments is done: later calls keep
-        behind it.
-        """
+        """Held by the running call; re-entrant, because an actor may call itself."""
+        self.previous: threading.Event | None = None
+        """Set when the last call that waits for arguments is done; later calls wait for it."""
         self.death: BaseException | None = None
         self.loop = LoopThread(f"event loop of {record.class_name}") if is_async else None
         self._limits: dict[str, asyncio.Semaphore] = {}
         self._calls: set[Results] = set()
         self._calls_lock = threading.Lock()
+        self._when_idle: Callable[[], None] | None = None
 
     @property
     def is_counted(self) -> bool:
-        """Whether it ends with its last handle."""
+        """True if the actor ends with its last handle."""
         return self.options.name is None and self.options.lifetime != "detached"
 
     @property
     def may_restart(self) -> bool:
-        """Whether `max_restarts` leaves another start."""
+        """True if `max_restarts` allows another start."""
         return self.options.max_restarts < 0 or self.restarts < self.options.max_restarts
 
-    def construct(self, make: Callable[[], Any]) -> None:
-        """Run the constructor; a failure of it is the actor's death."""
+    def construct(self, make: Callable[[], object]) -> None:
+        """Run the constructor; its failure is the actor's death."""
         try:
             self.instance = make() if self.loop is None else self.loop.call(make)
         except (Exception, SystemExit) as error:
             self.end("failed in its constructor", traceback=tracebacks.user_traceback(error))
 
-    def method(self, name: str) -> Callable[..., Any]:
-        """What a call of `name` runs; NotRun where the actor is dead."""
+    def method(self, name: str) -> AnyFunction:
+        """Return a bound method; NotRun if the actor is dead."""
         if self.death is not None:
             raise NotRun(self.death)
         return definitions.bound_method(self.instance, name)
 
     def limit(self, group: str | None) -> asyncio.Semaphore:
-        """What bounds the calls at once of a concurrency group. For the event loop's thread
-        only.
-        """
+        """Return the semaphore of a concurrency group. For the event loop's thread only."""
         name = group or ""
         if name not in self._limits:
             size = (
@@ -145,39 +131,34 @@ class InlineActor:
             self._limits[name] = asyncio.Semaphore(size)
         return self._limits[name]
 
-    def began(self, results: Results) -> None:
-        """A call is under way; it fails where the actor is dead already."""
+    def begin(self, results: Results) -> None:
+        """Register a call; fail it if the actor is dead."""
         with self._calls_lock:
-            if self.death is None:
+            death = self.death
+            if death is None:
                 self._calls.add(results)
-                return
-        results.fail(self.death)
+                results.on_done = lambda: self._finish(results)
+        if death is not None:
+            results.fail(death)
 
-    def ended(self, results: Results) -> None:
-        """A call has its outcome."""
+    def when_idle(self, action: Callable[[], None]) -> None:
+        """Call `action` once all registered calls have an outcome."""
         with self._calls_lock:
-            self._calls.discard(results)
-
-    def pending_calls(self) -> list[Entry]:
-        """One entry of every call that has no outcome yet."""
-        with self._calls_lock:
-            return [
-                results.entries[0]
-                for results in self._calls
-                if results.entries and results.entries[0].is_pending
-            ]
+            self._when_idle = action if self._calls else None
+        if self._when_idle is None:
+            action()
 
     def interrupt(self, cause: str) -> None:
-        """Fail what is under way and drop the instance, as when a process dies."""
+        """Fail the calls in progress and drop the instance, like the death of a process."""
         error = self._died(cause, "")
         with self._calls_lock:
-            calls, self._calls = self._calls, set()
+            calls = list(self._calls)
         for results in calls:
             results.fail(error)
         self.instance = None
 
     def end(self, cause: str, *, traceback: str = "") -> None:
-        """Dead for good."""
+        """End the actor; it does not restart."""
         with self._calls_lock:
             if self.death is not None:
                 return
@@ -185,6 +166,15 @@ class InlineActor:
         self.interrupt(cause)
         if self.loop is not None:
             self.loop.stop()
+
+    def _finish(self, results: Results) -> None:
+        with self._calls_lock:
+            self._calls.discard(results)
+            action = None if self._calls else self._when_idle
+            if action is not None:
+                self._when_idle = None
+        if action is not None:
+            action()
 
     def _died(self, cause: str, traceback: str) -> ActorDiedError:
         name, class_name = self.options.name, self.record.class_name

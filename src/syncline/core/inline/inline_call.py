@@ -1,30 +1,31 @@
-"""One call: its arguments, its attempts, and where the outcome goes. Used for tasks and for methods
-of actors alike.
-"""
+"""One call of a task or method: its arguments, its attempts, its results and its context."""
 
 from __future__ import annotations
 
 import bdb
+import itertools
 import os
-from collections.abc import AsyncIterator, Callable, Iterable
-from dataclasses import dataclass
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from syncline.core import errors, serialization
-from syncline.core.engine import Submitted
-from syncline.core.inline.inline_objects import Entry, ObjectTable
-from syncline.core.inline.surroundings import Surroundings
+from syncline import settings
+from syncline.core import errors, runtime_env, serialization
+from syncline.core.embedded.engine import CURRENT, CurrentTask, TaskContext
+from syncline.core.embedded.invocation import Arguments, load_arguments, split_result
+from syncline.core.embedded.messages import ERROR, Value
+from syncline.core.engine import AnyRef, Submitted
+from syncline.core.inline.inline_objects import InlineObjects, pack_value
 from syncline.core.options import RetryExceptions
 from syncline.core.refs import Hold, ObjectRef
-from syncline.core.serialization import Packed
 from syncline.core.tracebacks import task_error
 from syncline.exceptions import TaskCancelledError, WorkerCrashedError
 
 
 class NotRun(Exception):
-    """The call cannot run, and `error` is its outcome as it stands: that of a reference among the
-    arguments, or the actor's death.
-    """
+    """The call cannot run: an argument is an error, or its actor is dead. `error` is the result."""
 
     def __init__(self, error: BaseException) -> None:
         super().__init__(error)
@@ -32,151 +33,141 @@ class NotRun(Exception):
 
 
 class Results:
-    """Where the outcome of a call goes: one entry, or a fixed number of them. The first outcome
-    counts.
-    """
+    """The result objects of a call: one, or a fixed number. The first outcome counts."""
 
-    def __init__(self, table: ObjectTable, number: int | None) -> None:
-        """`number`: of values; None for the one value that is not taken apart."""
-        self._table = table
+    def __init__(self, objects: InlineObjects, name: str, number: int | None) -> None:
+        """`number`: values to split the result into; None for one value."""
+        self._objects = objects
+        self._name = name
         self._number = number
-        self.entries = [table.create() for _ in range(1 if number is None else number)]
+        self.ids = [objects.create() for _ in range(1 if number is None else number)]
+        self.on_done: Callable[[], None] = _ignore
+        """Called after the outcome."""
 
-    def succeed(self, value: Any) -> None:
-        """What the function returned. ValueError for a wrong number of values, TypeError for what
-        cannot be pickled.
-        """
-        if self._number is None:
-            self._table.settle(self.entries[0], value)
-            return
-        if self._number == 0:
-            return
-        values = tuple(value) if isinstance(value, Iterable) else None
-        if values is None or len(values) != self._number:
-            got = f"a {type(value).__name__}" if values is None else f"{len(values)} values"
-            raise ValueError(
-                f"`num_returns={self._number}` promises {self._number} values, but the function returned {got}: "
-                "return a tuple of that length, or change `num_returns`."
-            )
-        for entry, one in zip(self.entries, values, strict=True):
-            self._table.settle(entry, one)
+    def succeed(self, value: object) -> None:
+        """Store the function's result; ValueError or TypeError if that is impossible."""
+        parts = [value] if self._number is None else split_result(value, self._name, self._number)
+        for id, part in zip(self.ids, parts, strict=True):
+            self._objects.settle(id, pack_value(part, f"the result of {self._name}()"))
+        self.on_done()
 
     def fail(self, error: BaseException) -> None:
-        """The same error for every value."""
-        for entry in self.entries:
-            self._table.fail(entry, error)
+        """Store the same error for every value."""
+        for id in self.ids:
+            self._objects.fail(id, error)
+        self.on_done()
 
-    def can_be_cancelled(self, cancel: Callable[[], None]) -> None:
-        """What ends the call, until there is an outcome."""
-        for entry in self.entries:
-            self._table.let_cancel(entry, cancel)
+    def set_cancel(self, cancel: Callable[[], None]) -> None:
+        """Set the action that cancels the call until there is an outcome."""
+        for id in self.ids:
+            self._objects.set_cancel(id, cancel)
 
     def submitted(self) -> Submitted:
-        """What the caller gets."""
-        made: list[ObjectRef[Any]] = [ObjectRef(entry.id) for entry in self.entries]
-        if self._number is None:
-            return made[0]
-        return made or None
+        """Return the references for the caller."""
+        made: list[AnyRef] = [ObjectRef(id) for id in self.ids]
+        return made[0] if self._number is None else made or None
+
+
+@dataclass(frozen=True, kw_only=True)
+class InlineContext(TaskContext):
+    """Context of a task or call, with its runtime environment."""
+
+    runtime_env: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Call:
-    """What to run."""
+    """One call of a function or method."""
 
-    name: str
-    """As errors and the timeline spell it."""
-    arguments: Packed
-    """`(args, kwargs)`."""
-    held: tuple[ObjectRef[Any], ...]
-    """References that are arguments themselves, which are replaced by their values."""
-    inside: tuple[Hold, ...]
-    """What keeps everything that the arguments refer to until the call is over."""
-    surroundings: Surroundings
+    task_id: int
+    arguments: Value
+    arg_refs: tuple[AnyRef, ...]
+    """Arguments that are references, replaced by their values."""
+    holds: tuple[Hold, ...]
+    """Holds on everything that the arguments refer to."""
+    context: InlineContext
     max_retries: int
-    """-1 for any number."""
+    """-1 means unlimited."""
     retry_exceptions: RetryExceptions
 
-    def dependencies(self, table: ObjectTable) -> list[Entry]:
-        """What must exist before the call can run."""
-        return [table.find(ref.id) for ref in self.held]
+    @property
+    def name(self) -> str:
+        """Name for errors and the timeline."""
+        return self.context.name
 
-    def load_arguments(self, table: ObjectTable) -> tuple[list[Any], dict[str, Any]]:
-        """Fresh copies of the arguments, references replaced. NotRun where one of those is an
-        error.
-        """
-        args, kwargs = serialization.unpack(self.arguments.data, self.arguments.buffers)
-        return [_value(arg, table) for arg in args], {
-            name: _value(arg, table) for name, arg in kwargs.items()
-        }
+    def load_arguments(self, objects: InlineObjects) -> Arguments:
+        """Return new copies of the arguments; NotRun if one of them is an error."""
+        values: dict[int, Value] = {}
+        for ref in self.arg_refs:
+            value = objects.find(ref.id).value
+            assert value is not None
+            if value[0] == ERROR:
+                raise NotRun(serialization.unpack_error(value[1]))
+            values[ref.id] = value
+        return load_arguments(self.arguments, values)
 
-    def wants_retry(self, error: BaseException, failures: int) -> bool:
-        """Whether to try again after the `failures`-th failure with an exception of user code."""
+    def is_retryable(self, error: BaseException, failures: int) -> bool:
+        """Return True if the call is retried after its `failures`-th error."""
         wanted = self.retry_exceptions
-        if (
-            not isinstance(error, Exception)
-            or wanted is False
-            or not (wanted is True or isinstance(error, wanted))
-        ):
+        if wanted is False or not isinstance(error, Exception) or isinstance(error, NotRun):
+            return False
+        if wanted is not True and not isinstance(error, wanted):
             return False
         return self.max_retries < 0 or failures <= self.max_retries
 
     def failure(self, error: BaseException) -> BaseException:
-        """What `get` raises for an exception of user code."""
+        """Return the error that `get` raises for an error of user code."""
         if isinstance(error, NotRun):
             return error.error
         if isinstance(error, SystemExit):
             cause = f"called sys.exit({error.code!r})"
-            return WorkerCrashedError(
-                errors.worker_crashed(self.name, os.getpid(), cause, attempts=1),
-                pid=os.getpid(),
-                exit_cause=cause,
-            )
+            message = errors.worker_crashed(self.name, os.getpid(), cause, attempts=1)
+            return WorkerCrashedError(message, pid=os.getpid(), exit_cause=cause)
         return task_error(self.name, error)
 
+    def cancelled(self) -> TaskCancelledError:
+        """Return the error of a cancelled call."""
+        return TaskCancelledError(
+            f"{self.name}() was cancelled, so it has no value.", task_id=f"{self.task_id:032x}"
+        )
 
-def attempt(call: Call, results: Results, body: Callable[[], Any]) -> None:
-    """Run `body` until it succeeds or no retry is left. Ctrl-C and the end of a debugger session
-    reach the program itself.
+
+def attempt(call: Call, results: Results, body: Callable[[], object]) -> None:
+    """Run `body` until it succeeds or no retry is left.
+
+    Ctrl-C and the end of a debugger session are raised in the program.
     """
-    failures = 0
-    while True:
+    for failures in itertools.count(1):
         try:
             results.succeed(body())
             return
         except bdb.BdbQuit:
             raise
-        except NotRun as refused:
-            results.fail(refused.error)
-            return
         except (Exception, SystemExit) as error:
-            failures += 1
-            if not call.wants_retry(error, failures):
+            if not call.is_retryable(error, failures):
                 results.fail(call.failure(error))
                 return
 
 
-async def attempt_async(call: Call, results: Results, body: Callable[[], Any]) -> None:
-    """The same for a body that gives a coroutine; CancelledError becomes TaskCancelledError."""
-    failures = 0
-    while True:
+async def attempt_async(
+    call: Call, results: Results, body: Callable[[], Awaitable[object]]
+) -> None:
+    """Run a coroutine like `attempt`; CancelledError becomes TaskCancelledError."""
+    for failures in itertools.count(1):
         try:
             results.succeed(await body())
             return
-        except NotRun as refused:
-            results.fail(refused.error)
-            return
         except (Exception, SystemExit) as error:
-            failures += 1
-            if not call.wants_retry(error, failures):
+            if not call.is_retryable(error, failures):
                 results.fail(call.failure(error))
                 return
-        except BaseException:  # CancelledError, or a Ctrl-C that another thread has to answer
-            results.fail(TaskCancelledError(task_id=f"{call.surroundings.task_id:032x}"))
+        except BaseException:  # CancelledError, or a Ctrl-C that another thread handles
+            results.fail(call.cancelled())
             raise
 
 
-async def as_async_iterator(values: Any) -> AsyncIterator[Any]:
-    """Items of either kind of generator."""
+async def as_async_iterator(values: Any) -> AsyncIterator[object]:
+    """Iterate over the items of a generator or an asynchronous generator."""
     if hasattr(values, "__anext__"):
         async for value in values:
             yield value
@@ -185,10 +176,41 @@ async def as_async_iterator(values: Any) -> AsyncIterator[Any]:
             yield value
 
 
-def _value(argument: Any, table: ObjectTable) -> Any:
-    if not isinstance(argument, ObjectRef):
-        return argument
-    entry = table.find(argument.id)
-    if entry.error is not None:
-        raise NotRun(serialization.unpack_error(entry.error))
-    return entry.load()
+@contextmanager
+def running_as(call: Call, gpu_ids: tuple[str, ...] = ()) -> Iterator[None]:
+    """Run the block as the code of a call, in its context and its runtime environment."""
+    context = replace(call.context, gpu_ids=gpu_ids) if gpu_ids else call.context
+    token = CURRENT.set(CurrentTask(call.task_id, context))
+    try:
+        with environment_of(call.context.runtime_env):
+            yield
+    finally:
+        CURRENT.reset(token)
+
+
+@contextmanager
+def environment_of(environment: Mapping[str, Any]) -> Iterator[None]:
+    """Apply a runtime environment; restore variables, directory and module path afterwards.
+
+    Modules stay imported, because this is one process.
+    """
+    if not environment:
+        yield
+        return
+    variables, directory, path = settings.inherited_environment(), os.getcwd(), list(sys.path)
+    try:
+        runtime_env.apply(environment)
+        yield
+    finally:
+        for name in environment.get("env_vars", {}):
+            if name in variables:
+                os.environ[name] = variables[name]
+            else:
+                os.environ.pop(name, None)
+        if os.getcwd() != directory:
+            os.chdir(directory)
+        sys.path[:] = path
+
+
+def _ignore() -> None:
+    return

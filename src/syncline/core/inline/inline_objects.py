@@ -1,203 +1,147 @@
-"""Values, errors and who holds them: the store of the inline engine.
-
-A value is kept pickled and made anew by every `get`, so nobody shares it; its large buffers are
-read-only and are not copied again. Holders are counted from `refs.journal`. A value leaves with its
-last holder, and with it the references inside.
-"""
+"""The object table of the inline engine: the embedded engine's, with a lock and waiting."""
 
 from __future__ import annotations
 
 import itertools
 import secrets
 import threading
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from typing import Any
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 
 from syncline.core import refs, serialization, tracebacks
-from syncline.core.refs import Hold
-from syncline.core.serialization import Packed
+from syncline.core.embedded.messages import ERROR, Value, error_value, inline, open_value
+from syncline.core.embedded.object_table import Entry, ObjectTable
+from syncline.core.embedded.segments import Segment
 from syncline.exceptions import ObjectLostError
 
-Callback = Callable[[Any, BaseException | None], None]
+Outcome = tuple[object, BaseException | None]
+"""(value, None) or (None, error)."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class ObjectStatistics:
-    """What the store holds now."""
-
-    objects: int
-    """Values and errors, pending ones among them."""
-    pending: int
-    """Those that do not exist yet."""
-    size_bytes: int
-    """Bytes of all values."""
+def pack_value(value: object, what: str = "value") -> Value:
+    """Return a copy of `value`; TypeError if it cannot be pickled."""
+    packed = serialization.pack(value, what=what)
+    return inline(packed.data, packed.buffers, packed.refs)
 
 
-class Entry:
-    """One value: pending, there, or an error. The table's lock guards it."""
-
-    __slots__ = ("callbacks", "cancel", "error", "id", "nested", "packed")
-
-    def __init__(self, id: int) -> None:
-        self.id = id
-        self.packed: Packed | None = None
-        self.error: bytes | None = None
-        self.nested: tuple[Hold, ...] = ()
-        self.callbacks: list[Callable[[], None]] = []
-        self.cancel: Callable[[], None] | None = (
-            None  # while what makes the value can still be cancelled
-        )
-
-    @property
-    def is_pending(self) -> bool:
-        """Whether there is neither a value nor an error yet."""
-        return self.packed is None and self.error is None
-
-    def load(self) -> Any:
-        """The value, made anew, or the error raised."""
-        value, error = self.outcome()
-        if error is not None:
-            raise error
-        return value
-
-    def outcome(self) -> tuple[Any, BaseException | None]:
-        """(value, None) or (None, error to raise)."""
-        if self.error is not None:
-            return None, tracebacks.raisable(serialization.unpack_error(self.error))
-        assert self.packed is not None
-        return serialization.unpack(self.packed.data, self.packed.buffers), None
+def load_outcome(value: Value) -> Outcome:
+    """Return a new copy of a value, or the error to raise."""
+    if value[0] == ERROR:
+        return None, tracebacks.raisable(serialization.unpack_error(value[1]))
+    return open_value(value), None
 
 
-class ObjectTable:
-    """All values by id, and the count of holders of every id: of values, generators and actors
-    alike.
+class InlineObjects(ObjectTable):
+    """Values, generators and actors by id, with reference counts. Thread-safe.
 
-    Thread safe. `on_release` is called with ids that nobody holds any more, outside of the lock.
+    Callbacks run after the lock is released. An object without references is freed once a
+    reference to it was dropped.
     """
 
-    def __init__(self, on_release: Callable[[int], None]) -> None:
-        self._on_release = on_release
-        self._entries: dict[int, Entry] = {}
-        self._holders: dict[int, int] = {}
+    def __init__(self) -> None:
+        super().__init__(_no_segment)
         self._changed = threading.Condition(threading.RLock())
+        self._due: deque[Callable[[], None]] = deque()
         self._prefix = secrets.randbits(63) << 64
         self._numbers = itertools.count(1)
 
     def new_id(self) -> int:
-        """A positive 128-bit number that was never given out."""
+        """Return a new positive 128-bit number."""
         return self._prefix | next(self._numbers)
 
-    def create(self, id: int | None = None) -> Entry:
-        """A pending value. It stays until somebody has held and dropped it."""
-        entry = Entry(self.new_id() if id is None else id)
+    def create(self, *, count: int = 0, on_free: Callable[[int], None] | None = None) -> int:
+        """Add an object without a value and return its id."""
+        id = self.new_id()
         with self._changed:
-            self._entries[entry.id] = entry
-        return entry
+            entry = self.add(id, count=count)
+            if on_free is not None:
+                entry.on_free = lambda id: self._due.append(partial(on_free, id))
+        return id
 
     def find(self, id: int) -> Entry:
-        """The entry of `id`; ObjectLostError where there is none."""
-        with self._changed:
-            entry = self._entries.get(id)
+        """Return an entry; ObjectLostError if there is none."""
+        entry = self.entries.get(id)
         if entry is None:
             raise ObjectLostError(
-                f"the object {id:032x} does not exist here: it was freed, or made before `shutdown()`. "
-                "Keep the reference that `put` or `.remote()` returned for as long as the value is needed.",
+                f"the object {id:032x} does not exist here: it was freed, or made before "
+                "`shutdown()`. Keep the reference that `put` or `.remote()` returned for as long "
+                "as the value is needed.",
                 object_id=f"{id:032x}",
             )
         return entry
 
-    def settle(self, entry: Entry, value: Any) -> None:
-        """Give `entry` its value. TypeError, and no change, where the value cannot be pickled."""
-        packed = serialization.pack(value, what="the result").detached()
-        self._finish(entry, packed, None)
+    def is_pending(self, id: int) -> bool:
+        """Return True if the object has no value; ObjectLostError if it was freed."""
+        return self.find(id).value is None
 
-    def settle_packed(self, entry: Entry, packed: Packed) -> None:
-        """Give `entry` a value that is pickled already, with buffers of its own."""
-        self._finish(entry, packed, None)
+    def settle(self, id: int, value: Value) -> None:
+        """Set the value of an object. The first value counts."""
+        with self._changed:
+            super().settle(id, value)
+            self._changed.notify_all()
+        self._run_due()
 
-    def fail(self, entry: Entry, error: BaseException) -> None:
-        """Give `entry` an error instead of a value."""
-        self._finish(entry, None, serialization.pack_error(error))
+    def fail(self, id: int, error: BaseException) -> None:
+        """Set an error instead of a value."""
+        self.settle(id, error_value(error))
 
-    def wait_for(self, entries: Iterable[Entry], needed: int, timeout_s: float | None) -> bool:
-        """Wait until `needed` of `entries` are settled; False if `timeout_s` passes before."""
-        watched = list(entries)
+    def wait_for(self, entries: Sequence[Entry], needed: int, timeout_s: float | None) -> bool:
+        """Wait until `needed` entries have a value; return False after the timeout."""
         with self._changed:
             return self._changed.wait_for(
-                lambda: sum(not entry.is_pending for entry in watched) >= needed, timeout_s
+                lambda: sum(entry.value is not None for entry in entries) >= needed, timeout_s
             )
 
-    def call_back(self, entry: Entry, callback: Callable[[], None]) -> None:
-        """Call `callback` when `entry` is settled; at once, if it is."""
+    def call_back(self, id: int, callback: Callable[[Value], None]) -> None:
+        """Call `callback` with the value when the object has one, now or later."""
         with self._changed:
-            if entry.is_pending:
-                entry.callbacks.append(callback)
-                return
-        callback()
+            self.find(id)
+            self.subscribe(id, lambda _, value: self._due.append(partial(callback, value)))
+        self._run_due()
 
-    def let_cancel(self, entry: Entry, cancel: Callable[[], None]) -> None:
-        """What ends the work on `entry`; forgotten when it is settled."""
+    def set_cancel(self, id: int, cancel: Callable[[], None]) -> None:
+        """Set the action that cancels a pending object's call."""
         with self._changed:
-            if entry.is_pending:
-                entry.cancel = cancel
+            entry = self.entries.get(id)
+            if entry is not None and entry.value is None:
+                entry.producer = cancel
 
-    def drain(self) -> None:
-        """Take the journal into the counts and let go of what nobody holds; again, if that lets go
-        of more.
-        """
-        while refs.journal:
-            released = self._count()
-            for id in released:
-                self._on_release(id)
+    def release(self, ids: Iterable[int]) -> None:
+        with self._changed:
+            super().release(ids)
+        self._run_due()
+
+    def apply_refcounts(self) -> None:
+        """Apply the references that the program made and dropped; free what has none."""
+        journal = refs.journal
+        while journal or self._due:
+            with self._changed:
+                while journal:
+                    try:
+                        change = journal.popleft()
+                    except IndexError:  # another thread took it
+                        break
+                    if change > 0:
+                        self.hold((change,))
+                    else:
+                        super().release((-change,))
+            self._run_due()
 
     def clear(self) -> None:
-        """Forget everything."""
+        """Remove all objects."""
         with self._changed:
-            self._entries.clear()
-            self._holders.clear()
+            self.entries.clear()
             self._changed.notify_all()
 
-    def statistics(self) -> ObjectStatistics:
-        """What there is now."""
-        with self._changed:
-            entries = list(self._entries.values())
-        return ObjectStatistics(
-            objects=len(entries),
-            pending=sum(entry.is_pending for entry in entries),
-            size_bytes=sum(entry.packed.nbytes for entry in entries if entry.packed is not None),
-        )
-
-    def _finish(self, entry: Entry, packed: Packed | None, error: bytes | None) -> None:
-        with self._changed:
-            if (
-                not entry.is_pending
-            ):  # the first outcome counts: a call may end and be cancelled at the same moment
+    def _run_due(self) -> None:
+        while self._due:
+            try:
+                action = self._due.popleft()
+            except IndexError:  # another thread took it
                 return
-            entry.packed, entry.error, entry.cancel = packed, error, None
-            if packed is not None:
-                entry.nested = tuple(Hold(id) for id in packed.refs)
-            callbacks, entry.callbacks = entry.callbacks, []
-            self._changed.notify_all()
-        for callback in callbacks:
-            callback()
+            action()
 
-    def _count(self) -> list[int]:
-        """Ids whose count fell to zero; their values are gone when this returns."""
-        dropped: set[int] = set()
-        with self._changed:
-            while True:
-                try:
-                    change = refs.journal.popleft()
-                except IndexError:
-                    break
-                id = abs(change)
-                self._holders[id] = self._holders.get(id, 0) + (1 if change > 0 else -1)
-                if change < 0:
-                    dropped.add(id)
-            released = [id for id in dropped if self._holders.get(id, 0) <= 0]
-            freed = [self._entries.pop(id, None) for id in released]
-            for id in released:
-                self._holders.pop(id, None)
-        del freed  # outside of the lock: destructors of what was inside may call the engine
-        return released
+
+def _no_segment(segment: Segment) -> None:
+    raise AssertionError(f"the inline engine has no shared memory, but got {segment}")

@@ -1,9 +1,5 @@
 """Cancelling what has not begun, what runs, and what has ended."""
 
-# Type checkers take no notice of what class decorators return, so actor classes look like ordinary
-# ones to them. mypy: disable-error-code="attr-defined, call-overload, untyped-decorator, misc,
-# arg-type, call-arg, no-any-return"
-
 from __future__ import annotations
 
 import time

@@ -1,9 +1,5 @@
 """What an engine tells of its actors and tasks to those who look at it."""
 
-# Type checkers take no notice of what class decorators return, so actor classes look like ordinary
-# ones to them. mypy: disable-error-code="attr-defined, call-overload, untyped-decorator, misc,
-# arg-type, call-arg, no-any-return"
-
 from __future__ import annotations
 
 import os
@@ -13,7 +9,7 @@ from typing import Any
 
 import syncline
 from syncline.core import api
-from syncline.core.engine import ActorFacts, TaskFacts
+from syncline.core.engine import ActorInfo, TaskInfo
 from syncline.testing.conformance.suite import Suite
 from syncline.testing.waiting import eventually
 
@@ -39,11 +35,11 @@ def _work_until(stop: str) -> None:
         time.sleep(0.005)
 
 
-def _actors(name: str) -> list[ActorFacts]:
+def _actors(name: str) -> list[ActorInfo]:
     return [actor for actor in api.actors().actors if actor.name == name]
 
 
-def _running(name: str) -> list[TaskFacts]:
+def _running(name: str) -> list[TaskInfo]:
     return [task for task in api.tasks().running if task.name == name]
 
 

@@ -1,9 +1,5 @@
 """The machine, the program and its history: nodes, contexts, the timeline, starting and ending."""
 
-# Type checkers take no notice of what class decorators return, so actor classes look like ordinary
-# ones to them. mypy: disable-error-code="attr-defined, call-overload, untyped-decorator, misc,
-# arg-type, call-arg, no-any-return"
-
 from __future__ import annotations
 
 from typing import Any
@@ -11,6 +7,7 @@ from typing import Any
 import pytest
 
 import syncline
+from syncline.core.engine import current_engine
 from syncline.testing.conformance.suite import Suite
 from syncline.testing.waiting import eventually
 
@@ -107,7 +104,7 @@ class Machine(Suite):
 
     def test_counters_of_every_part_can_be_read(self) -> None:
         syncline.get(syncline.put(1))
-        statistics = syncline.core.refs.current_engine().statistics()
+        statistics = current_engine().statistics()
         assert statistics
         for part in statistics.values():
             assert type(part).__dataclass_params__.frozen

@@ -1,9 +1,5 @@
 """Objects: put, get, wait, references and futures."""
 
-# Type checkers take no notice of what class decorators return, so actor classes look like ordinary
-# ones to them. mypy: disable-error-code="attr-defined, call-overload, untyped-decorator, misc,
-# arg-type, call-arg, no-any-return"
-
 from __future__ import annotations
 
 import asyncio
@@ -48,7 +44,10 @@ class Objects(Suite):
         assert syncline.get(writeable.remote(syncline.put(np.zeros(500_000)))) is False
 
     def test_many_arrays_in_one_value(self) -> None:
-        value = {"a": np.zeros((100, 1000)), "b": [np.ones(20_000, dtype=np.int8), np.float32(3)]}
+        value: dict[str, Any] = {
+            "a": np.zeros((100, 1000)),
+            "b": [np.ones(20_000, dtype=np.int8), np.float32(3)],
+        }
         back = syncline.get(syncline.put(value))
         assert back["a"].shape == (100, 1000)
         assert back["b"][0].dtype == np.int8

@@ -1,9 +1,5 @@
 """Resources: what is held, what is free, what can never be."""
 
-# Type checkers take no notice of what class decorators return, so actor classes look like ordinary
-# ones to them. mypy: disable-error-code="attr-defined, call-overload, untyped-decorator, misc,
-# arg-type, call-arg, no-any-return"
-
 from __future__ import annotations
 
 import os

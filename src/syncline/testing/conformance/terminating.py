@@ -1,9 +1,5 @@
 """SIGTERM as a notice: actors that ask for it are told and live on, others end."""
 
-# Type checkers take no notice of what class decorators return, so actor classes look like ordinary
-# ones to them. mypy: disable-error-code="attr-defined, call-overload, untyped-decorator, misc,
-# arg-type, call-arg, no-any-return"
-
 from __future__ import annotations
 
 import ctypes

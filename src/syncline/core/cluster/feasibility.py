@@ -1,6 +1,4 @@
-"""What a cluster can never give, told at once instead of waited for: pure checks of demands against
-the nodes that there are.
-"""
+"""Pure checks of demands that a cluster can never satisfy, so that they fail instead of waiting."""
 
 from __future__ import annotations
 
@@ -13,21 +11,22 @@ from syncline.core.placement import PLACEMENT_STRATEGIES
 _TOLERANCE = 1e-6
 
 Amounts = Mapping[str, float]
+Nodes = Iterable[Mapping[str, Any]]
+"""Rows with Ray's fields, as `Engine.nodes` returns them."""
 NO_LABELS: Mapping[str, str] = {}
 
 _CONDITION = re.compile(r"(?P<no>!?)(?:in\((?P<several>.*)\)|(?P<one>.*))")
-"""The value of a label in a `label_selector`: `x`, `!x`, `in(x, y)` or `!in(x, y)`."""
+"""Value of a label in a `label_selector`: `x`, `!x`, `in(x, y)` or `!in(x, y)`."""
 
 
 def check_demand(
-    demand: Amounts,
-    nodes: Sequence[Mapping[str, Any]],
-    what: str,
-    selector: Mapping[str, str] = NO_LABELS,
+    demand: Amounts, nodes: Nodes, what: str, selector: Mapping[str, str] = NO_LABELS
 ) -> None:
-    """ValueError, with the numbers, where no single node has room for `demand`, or the labels of
-    `selector`. `nodes` have Ray's fields.
+    """Raise ValueError, with the amounts, if no single node can satisfy the demand.
+
+    A node must also have the labels of `selector`. `what` names the demand in the message.
     """
+    nodes = list(nodes)
     living = _living(
         node
         for node in nodes
@@ -38,33 +37,33 @@ def check_demand(
     labels = f" with the labels {dict(selector)}" if selector else ""
     if labels and not living:
         raise ValueError(
-            f"{what} asks for a node{labels}, but the cluster has none: it would wait for ever, so it is refused now. "
-            f"Ask for labels of its {len(_living(nodes))} nodes, which `syncline.nodes()` shows, or add such a node."
+            f"{what} needs a node{labels}, but the cluster has none, so it could never start. "
+            f"Use labels of its {len(_living(nodes))} nodes, which `syncline.nodes()` shows, or "
+            f"add such a node."
         )
     most = {name: max((node.get(name, 0) for node in living), default=0) for name in demand}
     short = {
         name: amount for name, amount in demand.items() if amount > most[name] + _TOLERANCE
     } or dict(demand)
+    together = "" if len(short) < len(demand) or len(demand) == 1 else " (or not all together)"
     raise ValueError(
-        f"{what} asks for {_shown(short)}, but of the {len(living)} nodes of the cluster{labels} none has more than "
-        f"{_shown({name: most[name] for name in short})}"
-        f"{'' if len(short) < len(demand) or len(demand) == 1 else ' (or not all of it together)'}: "
-        f"it would wait for ever, so it is refused now. Ask for less, or add a larger node to the cluster."
+        f"{what} needs {_shown(short)}, but of the {len(living)} nodes of the cluster{labels} "
+        f"none has more than {_shown({name: most[name] for name in short})}{together}, so it could "
+        f"never start. Request less, or add a larger node to the cluster."
     )
 
 
-def check_bundles(
-    bundles: Sequence[Amounts], strategy: str, nodes: Sequence[Mapping[str, Any]]
-) -> None:
-    """ValueError where a placement group is impossible: by its description, or on these nodes."""
+def check_bundles(bundles: Sequence[Amounts], strategy: str, nodes: Nodes) -> None:
+    """Raise ValueError if a placement group is invalid, or infeasible on these nodes."""
+    nodes = list(nodes)
     check_description(bundles, strategy)
     for number, bundle in enumerate(bundles):
         check_demand(bundle, nodes, f"bundle {number} of the placement group")
     living = _living(nodes)
     if strategy == "STRICT_SPREAD" and len(bundles) > len(living):
         raise ValueError(
-            f"STRICT_SPREAD puts each of {len(bundles)} bundles on a node of its own, but the cluster has {len(living)}: "
-            f"use SPREAD, fewer bundles, or add nodes"
+            f"STRICT_SPREAD puts each of {len(bundles)} bundles on its own node, but the cluster "
+            f"has {len(living)}: use SPREAD, fewer bundles, or add nodes"
         )
     together = _sum(bundles)
     if strategy == "STRICT_PACK":
@@ -77,31 +76,35 @@ def check_bundles(
     }
     if short:
         raise ValueError(
-            f"the placement group asks for {_shown(short)} in all, but the cluster has {_shown({n: there.get(n, 0) for n in short})}: "
-            f"it would wait for ever, so it is refused now. Ask for less, or add nodes."
+            f"the placement group needs {_shown(short)} in total, but the cluster has "
+            f"{_shown({n: there.get(n, 0) for n in short})}, so it could never start. "
+            f"Request less, or add nodes."
         )
 
 
 def check_description(bundles: Sequence[Amounts], strategy: str) -> None:
-    """ValueError for bundles that mean nothing on any cluster."""
+    """Raise ValueError for bundles that are invalid on any cluster."""
     if strategy not in PLACEMENT_STRATEGIES:
         raise ValueError(
-            f"the strategy {strategy!r} of a placement group is unknown: use one of {', '.join(PLACEMENT_STRATEGIES)}"
+            f"the strategy {strategy!r} of a placement group is unknown: "
+            f"use one of {', '.join(PLACEMENT_STRATEGIES)}"
         )
     if not bundles:
         raise ValueError(
-            "a placement group without bundles reserves nothing: give at least one, such as {'CPU': 1}"
+            "a placement group without bundles reserves nothing: "
+            "give at least one bundle, such as {'CPU': 1}"
         )
     for bundle in bundles:
         if not any(bundle.values()):
             raise ValueError(
-                f"the bundle {dict(bundle)} reserves nothing: give at least one amount above 0, or leave the bundle out"
+                f"the bundle {dict(bundle)} reserves nothing: "
+                f"give at least one amount above 0, or leave the bundle out"
             )
         if min(bundle.values()) < 0:
             raise ValueError(f"the bundle {dict(bundle)} has a negative amount: give 0 or more")
 
 
-def _living(nodes: Iterable[Mapping[str, Any]]) -> list[Amounts]:
+def _living(nodes: Nodes) -> list[Amounts]:
     return [node["Resources"] for node in nodes if node["Alive"]]
 
 

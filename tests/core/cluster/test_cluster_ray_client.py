@@ -1,6 +1,4 @@
-"""The core through Ray Client (`ray://`): the same as on a node of the cluster, where
-docs/engines.md lists no difference.
-"""
+"""The core through Ray Client (`ray://`); docs/engines.md lists the differences."""
 
 from __future__ import annotations
 
@@ -21,7 +19,7 @@ if importlib.util.find_spec("ray") is None:
     pytest.skip("Ray is not installed", allow_module_level=True)
 
 import syncline
-from syncline.core.cluster import client, versions
+from syncline.core.cluster import compatibility, ray_client
 from syncline.core.cluster.head import Head
 from syncline.core.config import EngineConfig
 from syncline.exceptions import ActorDiedError, GetTimeoutError, TaskCancelledError
@@ -43,11 +41,11 @@ clustered = [
 LIMIT_S = 120.0
 
 
-def test_without_grpc_the_ways_around_are_named(monkeypatch):
+def test_without_grpc_the_error_names_alternatives(monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     head = Head(address="ray://h:10001", host="h", port=10001, is_client=True)
     with pytest.raises(ModuleNotFoundError, match=r'pip install "ray\[client\]".*syncline submit'):
-        client.connect(head, EngineConfig())
+        ray_client.connect(head, EngineConfig())
 
 
 class FailingBuilder:
@@ -67,24 +65,26 @@ class FailingBuilder:
     ("failures", "attempts", "connects"),
     [
         (["Starting Ray client server failed. See ray_client_server_23000.err"], 2, True),
-        (["psutil.ZombieProcess: PID still exists"] * client.ATTEMPTS, client.ATTEMPTS, False),
+        (
+            ["psutil.ZombieProcess: PID still exists"] * ray_client.ATTEMPTS,
+            ray_client.ATTEMPTS,
+            False,
+        ),
         (["Failed to create runtime_env"], 1, False),
     ],
-    ids=["born dead once", "born dead each time", "refused"],
+    ids=["fork fails once", "fork always fails", "refused"],
 )
-def test_only_a_process_on_the_head_that_was_born_dead_is_asked_for_again(
-    monkeypatch, failures, attempts, connects
-):
+def test_only_a_failed_fork_on_the_head_is_retried(monkeypatch, failures, attempts, connects):
     builder = FailingBuilder(*failures)
-    monkeypatch.setattr(client, "_builder", lambda head, config: builder)
-    monkeypatch.setenv(client.PIN_VARIABLE, "1")  # set on connecting: given back after the test
+    monkeypatch.setattr(ray_client, "_builder", lambda head, config: builder)
+    monkeypatch.setenv(ray_client.PIN_VARIABLE, "1")  # `connect` sets it: restored after the test
     head = Head(address="ray://h:10001", host="h", port=10001, is_client=True)
     with (
         nullcontext()
         if connects
         else pytest.raises(ConnectionError, match=r"ray://h:10001.*syncline submit")
     ):
-        client.connect(head, EngineConfig())
+        ray_client.connect(head, EngineConfig())
     assert builder.attempts == attempts
 
 
@@ -96,7 +96,7 @@ def cluster() -> Iterator[RayCluster]:
 
 @pytest.fixture
 def connection(cluster: RayCluster) -> RayCluster:
-    """A program that is connected, which takes seconds: kept for the tests that follow."""
+    """A connected program, shared by the following tests because connecting takes seconds."""
     if not syncline.is_initialized():
         cluster.wait_for_client()
         syncline.init(cluster.client_address)
@@ -109,7 +109,7 @@ def disconnected() -> Iterator[None]:
     syncline.shutdown()
 
 
-# Made in functions, so that they travel by value: the cluster cannot import this module.
+# Defined in functions, so that they are pickled by value: workers cannot import this module.
 
 
 def doubling():
@@ -314,7 +314,7 @@ class TestConnecting:
 
     def test_another_syncline_is_told_by_the_first_task(self, cluster, monkeypatch):
         syncline.shutdown()
-        monkeypatch.setattr(versions, "OWN", "0.0.1")
+        monkeypatch.setattr(compatibility, "SYNCLINE_VERSION", "0.0.1")
         syncline.init(cluster.client_address)
         with pytest.raises(RuntimeError, match=r"program runs syncline 0\.0\.1"):
             syncline.get(doubling().remote(1))

@@ -1,8 +1,7 @@
-"""Ray's errors as ours. What comes out is also an instance of Ray's class, so that `except` clauses
-of either library catch it.
+"""Translation of Ray's errors to ours, which are also instances of Ray's classes.
 
-User code's exceptions are wrapped in the worker (`failure`), so that they arrive as on every
-engine: Ray's own wrapping around ours is taken off again here.
+`except` clauses of either library thus catch them. Workers wrap exceptions of user code
+(`task_failure`) so that they arrive as on every engine; Ray's own wrapping is removed here.
 """
 
 from __future__ import annotations
@@ -24,10 +23,8 @@ _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _FUNCTION = re.compile(r"ray::(\S+)\(\)")
 
 
-def failure(error: Exception) -> BaseException:
-    """In a worker: what to raise for an exception of user code; RayTaskError that is also an
-    instance of its class.
-    """
+def task_failure(error: Exception) -> BaseException:
+    """In a worker: wrap an exception of user code in a RayTaskError of its class."""
     if type(error) is ray.exceptions.AsyncioActorExit:
         return error
     name = ray.get_runtime_context().get_task_name() or "task"
@@ -35,7 +32,7 @@ def failure(error: Exception) -> BaseException:
 
 
 def translated(error: BaseException) -> BaseException:
-    """The exception to raise for what Ray raised or stored; itself where it is none of Ray's."""
+    """Return the exception to raise for an error of Ray's; other errors are returned unchanged."""
     if isinstance(error, ray.exceptions.RayTaskError):
         return _of_user_code(error)
     if not isinstance(error, ray.exceptions.RayError) or isinstance(error, RayError):
@@ -51,41 +48,45 @@ def _of_user_code(error: Any) -> BaseException:
         return raisable(cause)
     if isinstance(cause, RayTaskError):
         first = _known_to_ray(cause.cause)
-        text, first = _with_remedy(cause.traceback_str, first, _name_missing_there_only(first))
+        text, first = _with_remedy(cause.traceback_str, first, _missing_in_worker_only(first))
         plain = RayTaskError(cause.function_name, text, first, cause.proctitle, cause.pid, cause.ip)
-    else:  # Ray itself failed around the user's code, such as with a result that cannot be pickled
-        told = vars(
-            error
-        )  # not its attributes: those of the cause show through where Ray joined the two
-        text = _plain(told.get("traceback_str") or str(error))
-        named = told.get("function_name") or _first(_FUNCTION, text) or ""
+    else:  # Ray itself failed, for example with a result that cannot be pickled
+        # `getattr` could return attributes of the cause, if Ray has joined the two classes.
+        attributes = vars(error)
+        text = _uncoloured(attributes.get("traceback_str") or str(error))
+        name = attributes.get("function_name") or _first(_FUNCTION, text) or ""
         text, cause = _with_remedy(text, cause, _first(_MISSING_MODULE, text))
-        plain = RayTaskError(named, text, cause, pid=told.get("pid"))
+        plain = RayTaskError(name, text, cause, pid=attributes.get("pid"))
     return _also(raisable(plain), ray.exceptions.RayTaskError)
 
 
-def _with_remedy(text: str, cause: Any, missing: str | None) -> tuple[str, Any]:
-    """A traceback and its cause, with what to do about the module `missing` as their last word."""
+def _with_remedy(
+    text: str, cause: BaseException | None, missing: str | None
+) -> tuple[str, BaseException | None]:
+    """Append the remedy for the missing module, if any, to the traceback and the cause."""
     if missing is None:
         return text, cause
-    told = _remedy(missing)
-    return f"{text.rstrip()}\nModuleNotFoundError: {told}", ModuleNotFoundError(told, name=missing)
+    remedy = _remedy(missing)
+    error = ModuleNotFoundError(remedy, name=missing)
+    return f"{text.rstrip()}\nModuleNotFoundError: {remedy}", error
 
 
 def _remedy(missing: str) -> str:
     if missing.partition(".")[0] == "syncline":
         return (
-            "the nodes of this cluster have no syncline, so tasks cannot run there: install it on every node, "
-            "with `pip install syncline` in the environment in which Ray was started"
+            "the nodes of this cluster have no syncline, so tasks cannot run there: install it on "
+            "every node, with `pip install syncline` in the environment in which Ray was started"
         )
     return (
-        f"the workers of this cluster cannot import {missing!r}, which this program's code or arguments need: install it on every node, "
-        f"or send it along, with `init(runtime_env={{'working_dir': '.'}})` for files beside the program, `'py_modules'` or `'pip'`"
+        f"the workers of this cluster cannot import {missing!r}, which this program's code or "
+        f"arguments need: install it on every node, or send it along, with "
+        f"`init(runtime_env={{'working_dir': '.'}})` for files beside the program, `'py_modules'` "
+        f"or `'pip'`"
     )
 
 
-def _name_missing_there_only(cause: BaseException | None) -> str | None:
-    """The module that user code in a worker did not find, where this program has it."""
+def _missing_in_worker_only(cause: BaseException | None) -> str | None:
+    """Return the module that user code in a worker did not find although this program has it."""
     if type(cause) is not ModuleNotFoundError or not cause.name:
         return None
     try:
@@ -94,8 +95,7 @@ def _name_missing_there_only(cause: BaseException | None) -> str | None:
         return None
 
 
-def _plain(text: str) -> str:
-    """Without the colours that Ray gives to parts of its messages."""
+def _uncoloured(text: str) -> str:
     return _COLOUR.sub("", text)
 
 
@@ -105,7 +105,7 @@ def _first(pattern: re.Pattern[str], text: str) -> str | None:
 
 
 def _of_machinery(error: Any) -> BaseException:
-    """An error of ours with the text of Ray's; the nearest class that both libraries have."""
+    """Return our error of the nearest class that both libraries have, with Ray's text."""
     ours: type[RayError] = RayError
     for base in type(error).__mro__:
         known = getattr(exceptions, base.__name__, None)
@@ -116,7 +116,7 @@ def _of_machinery(error: Any) -> BaseException:
         ):
             ours = known
             break
-    text = _plain(str(error))
+    text = _uncoloured(str(error))
     missing = _first(_MISSING_MODULE, text)
     made = ours(text if missing is None else f"{_remedy(missing)}\n{text}")
     for name in ("actor_id", "pid"):
@@ -126,21 +126,21 @@ def _of_machinery(error: Any) -> BaseException:
     return _also(raisable(made), type(error))
 
 
-def timed_out(message: str) -> BaseException:
-    """What a wait ends with that was told how long to last."""
+def get_timeout_error(message: str) -> BaseException:
+    """Return the error of a wait that has timed out."""
     return _also(GetTimeoutError(message), ray.exceptions.GetTimeoutError)
 
 
 def _known_to_ray(error: BaseException | None) -> BaseException | None:
-    """An error of ours that user code passed on, such as that of an actor which died: as Ray's too,
-    where Ray has one of that name.
-    """
-    rays = getattr(ray.exceptions, type(error).__name__, None)
-    return _also(error, rays) if isinstance(error, RayError) and isinstance(rays, type) else error
+    """Make our error, which user code passed on, also an instance of Ray's class of that name."""
+    ray_class = getattr(ray.exceptions, type(error).__name__, None)
+    if isinstance(error, RayError) and isinstance(ray_class, type):
+        return _also(error, ray_class)
+    return error
 
 
 def _also(error: BaseException, ray_class: type[BaseException]) -> BaseException:
-    """The same error as an instance of Ray's class too."""
+    """Make the error also an instance of Ray's class, if possible."""
     both = _both(type(error), ray_class)  # type: ignore[arg-type]  # classes are hashable
     if both is not None:
         error.__class__ = both
@@ -157,14 +157,12 @@ def _both(ours: type[BaseException], rays: type[BaseException]) -> type[BaseExce
     }
     try:
         return type(ours.__name__, (ours, rays), body)
-    except TypeError:  # their layouts do not fit together
+    except TypeError:  # layout conflict
         return None
 
 
-def _reduce(self: BaseException) -> Any:
-    """As the error of ours that it is: Ray raises whatever value of a task is an error of its own,
-    also one that was returned.
-    """
+def _reduce(self: BaseException) -> tuple[object, ...]:
+    """Pickle as our class only: Ray raises any task value that is an error of its own class."""
     ours = type(self).__bases__[0]
     if issubclass(ours, RayTaskError):
         return RayTaskError.__reduce__(self)  # type: ignore[arg-type]
@@ -172,7 +170,7 @@ def _reduce(self: BaseException) -> Any:
 
 
 def _restored(
-    cls: type[BaseException], args: tuple[Any, ...], attributes: dict[str, Any]
+    cls: type[BaseException], args: tuple[object, ...], attributes: dict[str, object]
 ) -> BaseException:
     error = cls.__new__(cls, *args)
     error.args = args

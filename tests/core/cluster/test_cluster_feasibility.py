@@ -1,4 +1,4 @@
-"""Demands against the nodes that there are: what is refused, and with which numbers."""
+"""Checks of demands against nodes: which are refused, and with which amounts."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from syncline.core.cluster.feasible import check_bundles, check_demand
+from syncline.core.cluster.feasibility import check_bundles, check_demand
 
 
 def node(alive: bool = True, **resources: float) -> dict[str, Any]:
@@ -37,7 +37,7 @@ def test_bundles_are_checked_together_and_by_strategy() -> None:
 
 
 @pytest.mark.parametrize("bundles", [[], [{}], [{"CPU": 0}], [{"CPU": -1}]], ids=str)
-def test_bundles_that_mean_nothing_are_refused(bundles: list[dict[str, float]]) -> None:
+def test_invalid_bundles_are_refused(bundles: list[dict[str, float]]) -> None:
     with pytest.raises(ValueError):
         check_bundles(bundles, "PACK", [node(CPU=4)])
 
@@ -54,5 +54,5 @@ def test_labels_that_no_node_has_are_refused() -> None:
     nodes = [node(CPU=8) | {"Labels": {"gpu": "a100"}}, node(CPU=2) | {"Labels": {}}]
     check_demand({"CPU": 2}, nodes, "f", {"zone": "!in(a, b)"})
     for selector in ({"gpu": "h100"}, {"gpu": "!a100", "zone": "a"}, {"zone": "a"}):
-        with pytest.raises(ValueError, match="the cluster has none: .* of its 2 nodes"):
+        with pytest.raises(ValueError, match="the cluster has none, .* of its 2 nodes"):
             check_demand({"CPU": 1}, nodes, "f", selector)

@@ -1,5 +1,6 @@
-"""Placement groups on Ray: made, awaited, removed and listed, and what has no group any more told
-at once instead of waited for.
+"""Placement groups on Ray.
+
+Submissions into a removed group fail, because Ray would let them wait without a limit.
 """
 
 from __future__ import annotations
@@ -10,22 +11,20 @@ from typing import Any
 
 import ray
 
-from syncline.core.cluster import arguments, feasible
+from syncline.core.cluster import feasibility, ray_options
 from syncline.core.cluster.handles import ReadyRef
-from syncline.core.ids import Id
+from syncline.core.refs import Id
 
 _STATES = {"PREPARED": "PENDING", "RESCHEDULING": "PENDING"}
-"""Ray's states that are none of ours: bundles are being reserved, for the first time or once
-more.
-"""
+"""Our state by Ray's, where they differ: bundles are being reserved, also after a loss."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class GroupStatistics:
-    """What this process knows of groups."""
+    """Counts of this process."""
 
     removed: int
-    """Groups that it removed."""
+    """Groups that this process removed or found removed."""
 
 
 class Groups:
@@ -39,9 +38,9 @@ class Groups:
         self, bundles: Sequence[Mapping[str, float]], *, strategy: str, name: str, detached: bool
     ) -> int:
         """See `Engine.create_placement_group`."""
-        feasible.check_description(bundles, strategy)
+        feasibility.check_description(bundles, strategy)
         if not self._may_grow():
-            feasible.check_bundles(bundles, strategy, ray.nodes())
+            feasibility.check_bundles(bundles, strategy, ray.nodes())
         specs = [
             {resource: amount for resource, amount in bundle.items() if amount}
             for bundle in bundles
@@ -49,15 +48,15 @@ class Groups:
         group = ray.util.placement_group(
             specs, strategy=strategy, name=name, lifetime="detached" if detached else None
         )
-        return arguments.group_number(group)
+        return ray_options.group_number(group)
 
     def ready(self, group_id: int) -> ReadyRef:
         """See `Engine.placement_group_ready`."""
-        return ReadyRef(arguments.ray_group(group_id).ready())
+        return ReadyRef(ray_options.ray_group(group_id).ready())
 
     def remove(self, group_id: int) -> None:
         """See `Engine.remove_placement_group`."""
-        ray.util.remove_placement_group(arguments.ray_group(group_id))
+        ray.util.remove_placement_group(ray_options.ray_group(group_id))
         self._removed.add(int(group_id))
 
     def rows(self) -> list[Mapping[str, Any]]:
@@ -65,25 +64,23 @@ class Groups:
         return [_row(int(id, 16), row) for id, row in ray.util.placement_group_table().items()]
 
     def guarded(self, group_id: int, submit: Callable[..., Any]) -> Callable[..., Any]:
-        """`submit`, for what runs inside a group; each call ValueError once the group is gone, for
-        which Ray would wait without end.
-        """
-        row = ray.util.placement_group_table(arguments.ray_group(group_id))
+        """Wrap `submit` so that it raises ValueError once the group is removed."""
+        row = ray.util.placement_group_table(ray_options.ray_group(group_id))
         if row.get("state", "REMOVED") == "REMOVED":
             self._removed.add(int(group_id))
 
         def submit_unless_removed(*args: Any, **kwargs: Any) -> Any:
             if group_id in self._removed:
                 raise ValueError(
-                    f"the placement group {Id(group_id).hex()} was removed, so nothing can run in it any more: create another one, or "
-                    f"leave out the scheduling strategy"
+                    f"the placement group {Id(group_id).hex()} was removed, so nothing can run in "
+                    f"it: create another one, or leave out the scheduling strategy"
                 )
             return submit(*args, **kwargs)
 
         return submit_unless_removed
 
     def statistics(self) -> GroupStatistics:
-        """What there is now."""
+        """Return the current counts."""
         return GroupStatistics(removed=len(self._removed))
 
 

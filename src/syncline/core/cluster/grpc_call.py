@@ -1,10 +1,9 @@
-"""One question to a server, over a connection of our own: who answers there, and what it says,
-within a limit.
+"""One gRPC call over a connection of our own, with a time limit.
 
-Ray's client waits for an address where nobody answers without end and writes its attempts on the
-terminal, so the head of a cluster is asked before Ray connects. Covered: one call of gRPC over
-HTTP/2 (RFC 9113), plain or over TLS. Compressed headers are not decoded: what the servers of Ray
-say in them is plain text.
+Ray's client waits without a limit for an address without a server and prints its attempts, so the
+head of a cluster is called this way before Ray connects. Covered: one unary call of gRPC over
+HTTP/2 (RFC 9113), plain or over TLS. Compressed headers are not decoded: Ray's servers send the
+needed ones as plain text.
 """
 
 from __future__ import annotations
@@ -25,16 +24,20 @@ UNAUTHENTICATED = 16
 _PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 _FRAME_HEADER_BYTES = 9
 _DATA, _HEADERS, _RESET, _SETTINGS, _GO_AWAY = 0, 1, 3, 4, 7
-_ACKNOWLEDGED = _STREAM_ENDS = 1
+_END_STREAM = 1
 _HEADERS_END = 4
-_CALL = 1
-"""The number of the stream of the only call."""
+_STREAM = 1
+"""Number of the only stream."""
 _MESSAGE_HEADER_BYTES = 5
-"""Whether a message of gRPC is compressed, and its length."""
+"""Compression flag and length of a gRPC message."""
 _SHOWN_BYTES = 60
 _STATUS = re.compile(rb"grpc-status[\x01\x02](\d+)")
 _HTTP_OK = 0x88
-"""`:status 200`, which HTTP/2 has in a table of what is often said."""
+"""`:status 200` in HTTP/2's static table."""
+
+
+class NotGrpcError(OSError):
+    """The server does not speak gRPC."""
 
 
 class AnotherServer(OSError):
@@ -43,34 +46,34 @@ class AnotherServer(OSError):
 
 @dataclass(frozen=True, kw_only=True)
 class Call:
-    """What is asked."""
+    """A unary call."""
 
     path: str
     """Service and method: "/package.Service/Method"."""
     body: bytes
-    """The message, as protobuf writes it."""
+    """Message in protobuf encoding."""
     headers: Mapping[str, str]
-    """What goes with it, by names in lower case."""
+    """Additional headers by lower-case name."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Answer:
-    """What a server of gRPC said."""
+    """The reply of a gRPC server."""
 
     status: int | None
-    """gRPC's status code, 0 for success; None where a proxy in between has compressed it."""
+    """gRPC status code, 0 for success; None if a proxy has compressed it."""
     body: bytes
-    """The message; empty where there is none."""
+    """Message; empty if there is none."""
 
 
-def ask(
+def call_server(
     host: str, port: int, call: Call, *, limit_s: float, tls: ssl.SSLContext | None = None
 ) -> Answer:
-    """The answer to one call.
+    """Send one call and return the reply.
 
     Raises:
-        OSError: The name is unknown, nobody listens, nobody answers within `limit_s`
-        (TimeoutError), or it is `AnotherServer`.
+        OSError: The name is unknown, no server listens, none answers within `limit_s`
+            (TimeoutError), or the server is `NotGrpcError`.
     """
     outcome: queue.SimpleQueue[Answer | OSError] = queue.SimpleQueue()
 
@@ -80,7 +83,7 @@ def ask(
         except OSError as error:
             outcome.put(error)
 
-    # A thread, because looking up a name has no limit of its own.
+    # In a thread, because name resolution has no time limit.
     threading.Thread(target=exchange, name="syncline-probe", daemon=True).start()
     try:
         answer = outcome.get(timeout=limit_s)
@@ -94,7 +97,7 @@ def ask(
 
 
 def request(authority: str, call: Call) -> bytes:
-    """Everything that a client says for one call."""
+    """Return all bytes that a client sends for one call."""
     headers = {
         ":method": "POST",
         ":scheme": "http",
@@ -112,21 +115,21 @@ def request(authority: str, call: Call) -> bytes:
             _frame(
                 _HEADERS,
                 _HEADERS_END,
-                _CALL,
+                _STREAM,
                 b"".join(_field(name, value) for name, value in headers.items()),
             ),
-            _frame(_DATA, _STREAM_ENDS, _CALL, message),
+            _frame(_DATA, _END_STREAM, _STREAM, message),
         )
     )
 
 
 def read_answer(stream: io.BufferedIOBase) -> Answer:
-    """The answer in what a server says. OSError where it says none, `AnotherServer` where it speaks
-    something else.
-    """
+    """Read the reply; OSError if there is none, `NotGrpcError` for another protocol."""
     header = stream.read(_FRAME_HEADER_BYTES)
     if header[3:4] != bytes([_SETTINGS]):
-        raise AnotherServer(_other_words(header + stream.read1(_SHOWN_BYTES - _FRAME_HEADER_BYTES)))
+        raise NotGrpcError(
+            _other_protocol(header + stream.read1(_SHOWN_BYTES - _FRAME_HEADER_BYTES))
+        )
     headers = body = b""
     while True:
         size, kind, flags, number = (
@@ -136,15 +139,15 @@ def read_answer(stream: io.BufferedIOBase) -> Answer:
             int.from_bytes(header[5:], "big"),
         )
         payload = stream.read(size)
-        if number == _CALL and kind == _HEADERS:
+        if number == _STREAM and kind == _HEADERS:
             headers += payload
-        elif number == _CALL and kind == _DATA:
+        elif number == _STREAM and kind == _DATA:
             body += payload
-        if (number == _CALL and (kind == _RESET or flags & _STREAM_ENDS)) or kind == _GO_AWAY:
+        if (number == _STREAM and (kind == _RESET or flags & _END_STREAM)) or kind == _GO_AWAY:
             return _answer(headers, body)
         header = stream.read(_FRAME_HEADER_BYTES)
         if len(header) < _FRAME_HEADER_BYTES:
-            raise ConnectionError("the server closed the connection without an answer")
+            raise ConnectionError("the server closed the connection without a reply")
 
 
 def _exchange(
@@ -161,16 +164,16 @@ def _exchange(
 def _answer(headers: bytes, body: bytes) -> Answer:
     found = _STATUS.search(headers)
     if found is None and not body and headers[:1] != bytes([_HTTP_OK]):
-        raise AnotherServer("a server of HTTP/2 answers there which does not know the call")
+        raise NotGrpcError("an HTTP/2 server that does not know the call answers there")
     return Answer(
         status=None if found is None else int(found[1]), body=body[_MESSAGE_HEADER_BYTES:]
     )
 
 
-def _other_words(words: bytes) -> str:
-    if not words:
-        return "the server there closes the connection without a word"
-    return f"another kind of server answers there: it says {words.decode('latin-1')!r}"
+def _other_protocol(received: bytes) -> str:
+    if not received:
+        return "the server there closes the connection without a reply"
+    return f"another kind of server answers there: it sends {received.decode('latin-1')!r}"
 
 
 def _frame(kind: int, flags: int, number: int, payload: bytes) -> bytes:
@@ -183,7 +186,7 @@ def _frame(kind: int, flags: int, number: int, payload: bytes) -> bytes:
 
 
 def _field(name: str, value: str) -> bytes:
-    """A header as it is, not compressed (RFC 7541, 6.2.2)."""
+    """Encode a header without compression (RFC 7541, 6.2.2)."""
     return b"\0" + _text(name) + _text(value)
 
 

@@ -1,4 +1,4 @@
-"""Our options in Ray's words."""
+"""Translation of syncline's options to the keywords of Ray's `options`."""
 
 from __future__ import annotations
 
@@ -7,11 +7,19 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from ray._private.runtime_env.py_modules import upload_py_modules_if_needed
+from ray._private.runtime_env.working_dir import upload_working_dir_if_needed
 from ray._raylet import PlacementGroupID
 from ray.util import scheduling_strategies as rays
 from ray.util.placement_group import PlacementGroup as RayGroup
 
-from syncline.core.options import ActorOptions, MethodOptions, TaskOptions
+from syncline.core.options import (
+    ActorOptions,
+    MethodOptions,
+    NumReturns,
+    RetryExceptions,
+    TaskOptions,
+)
 from syncline.core.placement import (
     DoesNotExist,
     Exists,
@@ -26,14 +34,14 @@ from syncline.core.placement import (
 )
 
 GROUP_ID_BYTES = PlacementGroupID.size()
-AS_MANY_AS_THERE_ARE = 1_000_000
-"""Calls at once of an actor that keeps its limits itself."""
+UNLIMITED_CONCURRENCY = 1_000_000
+"""`max_concurrency` of an actor that enforces its limits itself."""
 
 
 def task_options(
     options: TaskOptions, name: str, runtime_env: Mapping[str, Any] | None
 ) -> dict[str, Any]:
-    """Keywords of a remote function's `options`."""
+    """Return the keywords of a remote function's `options`."""
     keywords: dict[str, Any] = {
         "name": options.name or name,
         "num_returns": _count(options.num_returns),
@@ -51,7 +59,7 @@ def task_options(
 def actor_options(
     options: ActorOptions, runtime_env: Mapping[str, Any] | None, *, is_async: bool
 ) -> dict[str, Any]:
-    """Keywords of an actor class's `options`."""
+    """Return the keywords of an actor class's `options`."""
     keywords: dict[str, Any] = {
         "max_restarts": options.max_restarts,
         "max_task_retries": options.max_task_retries,
@@ -61,7 +69,7 @@ def actor_options(
     if options.num_cpus is None and not needs_cpu_to_start(options):
         keywords["num_cpus"] = 0
     if is_async and options.concurrency_groups:
-        keywords["max_concurrency"] = AS_MANY_AS_THERE_ARE
+        keywords["max_concurrency"] = UNLIMITED_CONCURRENCY
     elif options.max_concurrency is not None:
         keywords["max_concurrency"] = options.max_concurrency
     for name in ("name", "namespace", "lifetime"):
@@ -74,15 +82,16 @@ def actor_options(
 
 
 def needs_cpu_to_start(options: ActorOptions) -> bool:
-    """Whether Ray starts an actor where a CPU is free that it will not hold; of one that names
-    anything it asks for just that.
+    """Return True if Ray needs a free CPU to start the actor, which it does not hold afterwards.
+
+    An actor with explicit resources needs only those.
     """
     named = (options.num_cpus, options.num_gpus, options.accelerator_type, options.placement_group)
     return all(one is None for one in named) and not options.resources
 
 
 def call_options(options: MethodOptions, name: str, *, ray_has_groups: bool) -> dict[str, Any]:
-    """Keywords of one call of a method."""
+    """Return the keywords of one call of a method."""
     keywords: dict[str, Any] = {
         "name": options.name or name,
         "num_returns": _count(options.num_returns),
@@ -98,22 +107,17 @@ def call_options(options: MethodOptions, name: str, *, ray_has_groups: bool) -> 
 
 
 def ray_group(group_id: int, bundles: list[dict[str, float]] | None = None) -> RayGroup:
-    """Ray's placement group of our number."""
+    """Return Ray's placement group for our id."""
     return RayGroup(PlacementGroupID(int(group_id).to_bytes(GROUP_ID_BYTES, "big")), bundles)
 
 
 def group_number(group: RayGroup) -> int:
-    """Our number of Ray's placement group."""
+    """Return our id of Ray's placement group."""
     return int.from_bytes(group.id.binary(), "big")
 
 
-def fetched_environment(env: Mapping[str, Any], scratch: Path) -> dict[str, Any]:
-    """A task's runtime environment with what is on this machine's disk uploaded to the cluster,
-    where every node can fetch it.
-    """
-    from ray._private.runtime_env.py_modules import upload_py_modules_if_needed
-    from ray._private.runtime_env.working_dir import upload_working_dir_if_needed
-
+def uploaded_environment(env: Mapping[str, Any], scratch: Path) -> dict[str, Any]:
+    """Upload local files of a runtime environment to the cluster, where every node fetches them."""
     ready = dict(env)
     if "working_dir" in ready:
         ready = upload_working_dir_if_needed(
@@ -143,19 +147,18 @@ def _demand(
     return keywords
 
 
-def _count(num_returns: Any) -> Any:
+def _count(num_returns: NumReturns) -> int | str:
     return 1 if num_returns in (None, "dynamic") else num_returns
 
 
-def _retries(retry: bool | tuple[type[BaseException], ...]) -> Any:
+def _retries(retry: RetryExceptions) -> bool | list[type[BaseException]]:
     return list(retry) if isinstance(retry, tuple) else retry
 
 
 def _strategy(strategy: SchedulingStrategy) -> Any:
     if isinstance(strategy, str):
-        return (
-            None if strategy == "DEFAULT" else strategy
-        )  # said aloud, it would keep children out of the group that captures them
+        # An explicit "DEFAULT" would keep children out of the group that captures them.
+        return None if strategy == "DEFAULT" else strategy
     if isinstance(strategy, PlacementGroupSchedulingStrategy):
         return _in_group(strategy.placement_group, strategy)
     if isinstance(strategy, NodeAffinitySchedulingStrategy):

@@ -15,12 +15,13 @@ import pytest
 
 import syncline
 from syncline import exceptions as ours
+from syncline.core.engine import current_engine
 from syncline.testing.clusters import RayCluster
 
 ray: Any = pytest.importorskip("ray")
 rays: Any = pytest.importorskip("ray.exceptions")
 ray_ref: Any = pytest.importorskip("syncline.core.cluster.handles").ray_ref
-translated: Any = pytest.importorskip("syncline.core.cluster.errors").translated
+translated: Any = pytest.importorskip("syncline.core.cluster.ray_errors").translated
 
 MADE_BY_RAY = [
     ours.OutOfMemoryError,
@@ -198,7 +199,7 @@ def test_generator_item_that_does_not_come_in_time_is_caught_as_either() -> None
         time.sleep(600)
         yield 1
 
-    engine = syncline.core.refs.current_engine()
+    engine = current_engine()
     stream = endless.remote()
     with pytest.raises(rays.GetTimeoutError) as caught:
         engine.next_item(stream, 0, 0.01)

@@ -1,4 +1,4 @@
-"""What Ray's events of tasks come to, without a cluster."""
+"""Listings of tasks from Ray's task events, without a cluster."""
 
 import pytest
 
@@ -6,13 +6,13 @@ pytest.importorskip("ray")
 
 from ray.core.generated import common_pb2, gcs_pb2
 
-from syncline.core.cluster.listings import task_listing
+from syncline.core.cluster.cluster_state import task_listing
 
 Status = common_pb2.TaskStatus
 
 
 def event(id, *states, name="work", attempt=0, kind=common_pb2.TaskType.NORMAL_TASK, pid=7):
-    """A task's event; the states that it has been in, one second after the other."""
+    """A task event with its past states, one second apart."""
     made = gcs_pb2.TaskEvents(task_id=id, attempt_number=attempt)
     made.task_info.name = name
     made.task_info.type = kind
@@ -37,11 +37,11 @@ def counted(*events):
         ((Status.RUNNING, Status.RUNNING_IN_RAY_GET), "RUNNING"),
     ],
 )
-def test_states_are_told_in_our_words(states, state):
+def test_states_are_translated(states, state):
     assert counted(event(b"a", *states)) == {("work", state): 1}
 
 
-def test_what_has_ended_and_the_program_itself_are_left_out():
+def test_finished_tasks_and_the_driver_are_left_out():
     ended = event(b"a", Status.RUNNING, Status.FINISHED)
     failed = event(b"b", Status.RUNNING, Status.FAILED)
     program = event(b"c", Status.RUNNING, kind=common_pb2.TaskType.DRIVER_TASK)
@@ -56,7 +56,7 @@ def test_the_last_attempt_at_a_task_counts():
     assert counted(first, second) == counted(second, first) == {("work", "QUEUED"): 1}
 
 
-def test_running_tasks_are_named_with_place_and_time():
+def test_running_tasks_have_process_and_start_time():
     (running,) = task_listing(
         [event(b"ab", Status.SUBMITTED_TO_WORKER, Status.RUNNING)], 10
     ).running
@@ -69,6 +69,6 @@ def test_running_tasks_are_named_with_place_and_time():
     )
 
 
-def test_a_listing_names_so_many_and_counts_all():
+def test_a_listing_is_limited_but_counts_all():
     listing = task_listing([event(bytes([number]), Status.RUNNING) for number in range(5)], 2)
     assert (len(listing.running), listing.total, listing.counts[0].count) == (2, 5, 5)

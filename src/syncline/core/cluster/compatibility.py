@@ -1,0 +1,95 @@
+"""Compatibility of a program with its cluster: versions, and shared class tables of cloudpickle.
+
+The versions of Ray, Python and syncline must match.
+"""
+
+from __future__ import annotations
+
+import json
+import platform
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import cloudpickle.cloudpickle as own_cloudpickle
+import ray
+import ray.cloudpickle.cloudpickle as ray_cloudpickle
+
+SYNCLINE_VERSION: str = sys.modules["syncline"].__version__
+"""Version of this process; read from the package, which no module of it imports."""
+SYNCLINE_KEY = "syncline_version"
+"""Key of the program's syncline version in the job metadata on the cluster."""
+
+_CLASS_TABLES = (
+    "_DYNAMIC_CLASS_TRACKER_BY_CLASS",
+    "_DYNAMIC_CLASS_TRACKER_BY_ID",
+    "_PICKLE_BY_VALUE_MODULES",
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Versions:
+    """Versions of Ray and Python."""
+
+    ray: str
+    python: str
+
+    @classmethod
+    def here(cls) -> Versions:
+        """Return the versions of this process."""
+        return cls(ray=ray.__version__, python=platform.python_version())
+
+    @property
+    def python_minor(self) -> str:
+        """Major and minor version of Python; the patch version does not matter."""
+        return ".".join(self.python.split(".")[:2])
+
+    def __str__(self) -> str:
+        return f"Ray {self.ray} on Python {self.python}"
+
+
+def check_cluster(address: str, metadata: bytes) -> None:
+    """Raise RuntimeError if the cluster's versions, in its `metadata`, do not match."""
+    told = json.loads(metadata)
+    there, here = Versions(ray=told["ray_version"], python=told["python_version"]), Versions.here()
+    if (there.ray, there.python_minor) != (here.ray, here.python_minor):
+        raise RuntimeError(
+            f"the cluster at {address!r} runs {there}, this program {here}, so they cannot "
+            f"exchange code and values. Run the program with Python {there.python_minor} and "
+            f"`pip install ray=={there.ray}`, or start the cluster with this program's versions."
+        )
+
+
+def check_program(metadata: Mapping[str, str], node: str) -> None:
+    """In a worker: raise RuntimeError if the program's version of syncline differs.
+
+    `metadata` is the program's job metadata.
+    """
+    program = metadata.get(SYNCLINE_KEY, SYNCLINE_VERSION)
+    if program != SYNCLINE_VERSION:
+        raise RuntimeError(
+            f"the program runs syncline {program}, but the node {node} has syncline "
+            f"{SYNCLINE_VERSION}, so they cannot work together. Install the same version on both, "
+            f"such as with `pip install syncline=={program}` on every node."
+        )
+
+
+def job_metadata() -> dict[str, str]:
+    """Return the metadata that the cluster stores for this program."""
+    return {SYNCLINE_KEY: SYNCLINE_VERSION}
+
+
+def share_class_tables() -> None:
+    """Let Ray's cloudpickle and ours share the tables of classes that are pickled by value.
+
+    Ray's copy pickles values, ours pickles errors. With separate tables, a class that is sent with
+    one and returns through the other would be a different class, and `except` would not catch it.
+    May be called again.
+    """
+    lock = ray_cloudpickle._DYNAMIC_CLASS_TRACKER_LOCK
+    with lock:
+        for name in _CLASS_TABLES:
+            table = getattr(ray_cloudpickle, name)
+            table.update(getattr(own_cloudpickle, name))
+            setattr(own_cloudpickle, name, table)
+        own_cloudpickle._DYNAMIC_CLASS_TRACKER_LOCK = lock

@@ -1,0 +1,346 @@
+"""Functions and classes that run in Ray's workers: remote functions, and hosts of actors.
+
+A host is an instance of one of our classes that holds the instance of the user's class. One remote
+function per user function and result mode, and one actor class per user class, are registered with
+Ray under the user's name, so that Ray's logs and tools show it. All of them first call `Enter`,
+which connects syncline to the cluster in the worker.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import time
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import AbstractAsyncContextManager, nullcontext
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, ClassVar, Literal
+
+import ray
+import ray.exceptions
+from ray.core.generated import gcs_pb2
+
+from syncline.core import definitions, serialization, termination
+from syncline.core.cluster import cluster_state
+from syncline.core.cluster.ray_errors import task_failure
+from syncline.core.definitions import ActorDefinition, AnyFunction, CallDefinition
+from syncline.core.engine import ActorRecord, Args, Kwargs, current_engine
+from syncline.core.options import ASYNC_CONCURRENCY, MethodOptions
+from syncline.core.refs import DynamicObjectRefGenerator
+
+Enter = Callable[[], None]
+"""Sets the engine of a Ray worker; an importable function, so that it is pickled by reference."""
+
+ResultMode = Literal["plain", "streaming", "dynamic"]
+"""Return value; item by item; or all items behind one reference."""
+
+KILL_WAIT_S = 5.0
+"""Seconds to wait for the death of a killed actor; usually it takes milliseconds."""
+
+Limits = tuple[tuple[str, int], ...]
+"""Maximum number of concurrent calls by concurrency group."""
+
+MethodName = str | tuple[str, str]
+"""A method of the user's class, or (method, concurrency group of the call)."""
+
+
+# -- tasks
+
+
+@lru_cache(maxsize=1024)
+def remote_function(function: AnyFunction, mode: ResultMode, max_calls: int, enter: Enter) -> Any:
+    """Return Ray's remote function; TypeError that names the part that cannot be pickled."""
+    serialization.pack_callable(function)
+    body = _BODIES[mode](function, enter)
+    for name in ("__name__", "__qualname__", "__module__", "__doc__"):
+        setattr(body, name, getattr(function, name, None) or getattr(body, name))
+    return ray.remote(max_calls=max_calls)(body)
+
+
+def _plain(function: AnyFunction, enter: Enter) -> AnyFunction:
+    def body(*args: Any, **kwargs: Any) -> Any:
+        enter()
+        try:
+            return function(*args, **kwargs)
+        except Exception as error:
+            raise task_failure(error) from None
+
+    return body
+
+
+def _streaming(function: AnyFunction, enter: Enter) -> AnyFunction:
+    def body(*args: Any, **kwargs: Any) -> Iterator[Any]:
+        enter()
+        try:
+            # Not the iterator itself: Ray calls `send`, which only generators have.
+            yield from (item for item in function(*args, **kwargs))
+        except Exception as error:
+            raise task_failure(error) from None
+
+    return body
+
+
+def _dynamic(function: AnyFunction, enter: Enter) -> AnyFunction:
+    def body(*args: Any, **kwargs: Any) -> Any:
+        enter()
+        try:
+            put = current_engine().put
+            return DynamicObjectRefGenerator([put(item) for item in function(*args, **kwargs)])
+        except Exception as error:
+            raise task_failure(error) from None
+
+    return body
+
+
+_BODIES: dict[ResultMode, Callable[[AnyFunction, Enter], AnyFunction]] = {
+    "plain": _plain,
+    "streaming": _streaming,
+    "dynamic": _dynamic,
+}
+
+
+# -- actors
+
+
+class _Host:
+    """Holds the instance of the user's class."""
+
+    _user_class: ClassVar[type]
+    _methods: ClassVar[Mapping[str, MethodOptions]]
+    _actor_name: ClassVar[str]
+    _groups: ClassVar[tuple[str, ...]]
+    _enter: ClassVar[staticmethod[[], None]]
+
+    def __init__(self, /, *args: Any, **kwargs: Any) -> None:
+        self._enter()
+        termination.prepare()
+        context = ray.get_runtime_context()
+        actor_id = int(context.get_actor_id() or "0", 16)
+        cluster_state.set_actor(
+            ActorRecord(
+                actor_id=actor_id,
+                class_name=self._actor_name,
+                methods=self._methods,
+                groups=self._groups,
+            )
+        )
+        self._instance = self._user_class(*args, **kwargs)
+
+    def _run(self, name: str, args: Args, kwargs: Kwargs) -> Any:
+        return definitions.bound_method(self._instance, name)(*args, **kwargs)
+
+
+class Host(_Host):
+    """An actor that runs each call in a thread. Ray enforces its concurrency groups."""
+
+    def call(self, name: str, /, *args: Any, **kwargs: Any) -> Any:
+        """Run a method."""
+        try:
+            return self._run(name, args, kwargs)
+        except Exception as error:
+            raise task_failure(error) from None
+
+    def stream(self, name: str, /, *args: Any, **kwargs: Any) -> Iterator[Any]:
+        """Run a generator method and yield its items."""
+        try:
+            # Not the iterator itself: Ray calls `send`, which only generators have.
+            yield from (item for item in self._run(name, args, kwargs))
+        except Exception as error:
+            raise task_failure(error) from None
+
+    def gather(self, name: str, /, *args: Any, **kwargs: Any) -> Any:
+        """Run a generator method to its end and return references to its items."""
+        try:
+            return DynamicObjectRefGenerator(
+                [current_engine().put(item) for item in self._run(name, args, kwargs)]
+            )
+        except Exception as error:
+            raise task_failure(error) from None
+
+
+class AsyncHost(_Host):
+    """An actor that runs all calls on one event loop.
+
+    It enforces its concurrency groups itself, because Ray gives each group its own loop, and code
+    on one loop cannot await code on another.
+    """
+
+    _limits: ClassVar[Limits]
+
+    def __init__(self, /, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._slots = {group: asyncio.Semaphore(limit) for group, limit in self._limits}
+
+    async def call_on_loop(self, name: MethodName, /, *args: Any, **kwargs: Any) -> Any:
+        """Run a method and await its result."""
+        method, slot = self._slot_of(name)
+        try:
+            async with slot:
+                result = self._run(method, args, kwargs)
+                return await result if inspect.isawaitable(result) else result
+        except Exception as error:
+            raise task_failure(error) from None
+
+    async def stream_on_loop(
+        self, name: MethodName, /, *args: Any, **kwargs: Any
+    ) -> AsyncIterator[Any]:
+        """Run a sync or async generator method and yield its items."""
+        method, slot = self._slot_of(name)
+        try:
+            async with slot:
+                async for item in _items(self._run(method, args, kwargs)):
+                    yield item
+        except Exception as error:
+            raise task_failure(error) from None
+
+    async def gather_on_loop(self, name: MethodName, /, *args: Any, **kwargs: Any) -> Any:
+        """Run a sync or async generator method to its end; return references to its items."""
+        method, slot = self._slot_of(name)
+        try:
+            async with slot:
+                return DynamicObjectRefGenerator(
+                    [
+                        current_engine().put(item)
+                        async for item in _items(self._run(method, args, kwargs))
+                    ]
+                )
+        except Exception as error:
+            raise task_failure(error) from None
+
+    def _slot_of(self, name: MethodName) -> tuple[str, AbstractAsyncContextManager[Any]]:
+        method, group = (name, "") if isinstance(name, str) else name
+        return method, self._slots.get(group) or nullcontext()
+
+
+async def _items(values: Any) -> AsyncIterator[Any]:
+    if hasattr(values, "__aiter__"):
+        async for value in values:
+            yield value
+    else:
+        for value in values:
+            yield value
+
+
+_METHOD_OF_MODE = {"streaming": "stream", "dynamic": "gather"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entry:
+    """The host's method that runs a call."""
+
+    method: Any
+    """Ray's handle of the method."""
+    first: tuple[MethodName, ...]
+    """Arguments before those of the call."""
+    has_loop: bool
+    """True if the method runs on an event loop."""
+
+
+def entry_of(ray_actor: Any, definition: CallDefinition) -> Entry:
+    """Return the method of the host that runs `definition`.
+
+    A plain call has a method of its own, because passing the name as an argument costs a sixth of a
+    call. Other calls pass the name to a general method.
+    """
+    group, has_loop = definition.options.concurrency_group, hasattr(ray_actor, "call_on_loop")
+    mode = _METHOD_OF_MODE.get(str(definition.options.num_returns), "call")
+    own = getattr(ray_actor, _own_name(definition.method), None)
+    if own is not None and mode == "call" and not (has_loop and group):
+        return Entry(method=own, first=(), has_loop=has_loop)
+    named: MethodName = (definition.method, group) if has_loop and group else definition.method
+    return Entry(
+        method=getattr(ray_actor, f"{mode}_on_loop" if has_loop else mode),
+        first=(named,),
+        has_loop=has_loop,
+    )
+
+
+def _own_name(method: str) -> str:
+    return f"call:{method}"  # not a valid identifier, so no user method has this name
+
+
+def _own_call(method: str, *, is_async: bool) -> AnyFunction:
+    """Return a method of a host that runs this method of the user's class."""
+
+    def call(self: Host, /, *args: Any, **kwargs: Any) -> Any:
+        return self.call(method, *args, **kwargs)
+
+    async def call_on_loop(self: AsyncHost, /, *args: Any, **kwargs: Any) -> Any:
+        return await self.call_on_loop(method, *args, **kwargs)
+
+    return call_on_loop if is_async else call
+
+
+def await_death(ray_actor: Any) -> None:
+    """Wait up to `KILL_WAIT_S` until this process knows that a killed actor is dead.
+
+    Until then Ray would still send calls, and the actor might answer.
+    """
+    # Missing in handles of Ray Client and in some versions of Ray.
+    state = getattr(ray_actor, "_get_local_state", None)
+    deadline = time.monotonic() + KILL_WAIT_S
+    while (
+        _answers(ray_actor) if state is None else state() == gcs_pb2.ActorTableData.ALIVE
+    ) and time.monotonic() < deadline:
+        time.sleep(0.001)
+
+
+def _answers(ray_actor: Any) -> bool:
+    call = ray_actor.call_on_loop if hasattr(ray_actor, "call_on_loop") else ray_actor.call
+    try:
+        ray.get(call.remote("__ray_ready__"), timeout=KILL_WAIT_S)
+    except ray.exceptions.ActorUnavailableError:
+        return True
+    except ray.exceptions.RayError:
+        return False
+    return True
+
+
+def remote_class(definition: ActorDefinition, enter: Enter) -> Any:
+    """Return Ray's actor class; TypeError that names the part that cannot be pickled."""
+    options = definition.options
+    limits: Limits = tuple(options.concurrency_groups.items())
+    if definition.is_async and limits:
+        limits = (("", options.max_concurrency or ASYNC_CONCURRENCY), *limits)
+    return _remote_class(
+        definition.cls,
+        definition.name,
+        tuple(definition.methods.items()),
+        definition.groups,
+        limits,
+        definition.is_async,
+        enter,
+    )
+
+
+def clear_caches() -> None:
+    """Register every function and class anew, because the connection has changed."""
+    remote_function.cache_clear()
+    _remote_class.cache_clear()
+
+
+@lru_cache(maxsize=1024)
+def _remote_class(
+    cls: type,
+    name: str,
+    methods: tuple[tuple[str, MethodOptions], ...],
+    groups: tuple[str, ...],
+    limits: Limits,
+    is_async: bool,
+    enter: Enter,
+) -> Any:
+    serialization.pack_callable(cls)
+    body = {
+        "_user_class": cls,
+        "_methods": dict(methods),
+        "_groups": groups,
+        "_actor_name": name,
+        "_enter": staticmethod(enter),
+        "__module__": cls.__module__,
+    }
+    body |= {_own_name(method): _own_call(method, is_async=is_async) for method, _ in methods}
+    if is_async:
+        return ray.remote(type(name, (AsyncHost,), {**body, "_limits": limits}))
+    host = type(name, (Host,), body)
+    return ray.remote(concurrency_groups=dict(limits))(host) if limits else ray.remote(host)

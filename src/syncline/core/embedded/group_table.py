@@ -1,0 +1,77 @@
+"""The table of placement groups. The scheduler reserves their bundles."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from syncline.core import serialization
+from syncline.core.embedded.instructions import GroupRemoval, Instructions
+from syncline.core.embedded.messages import error_value, inline
+from syncline.core.embedded.object_table import ObjectTable
+from syncline.core.embedded.scheduler import Scheduler
+from syncline.exceptions import TaskPlacementGroupRemoved
+
+_TRUE = inline(serialization.pack(True).data)
+REMOVED_KEPT = 100
+"""Number of removed groups that stay listed."""
+
+
+class GroupTable:
+    """Placement groups by id, which is also the id of the object that settles when one is ready."""
+
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        objects: ObjectTable,
+        apply: Callable[[Instructions], None],
+        end_members: Callable[[GroupRemoval], None],
+    ) -> None:
+        """`apply` executes instructions; `end_members` ends the tasks and actors of a group."""
+        self._scheduler = scheduler
+        self._objects = objects
+        self._apply = apply
+        self._end_members = end_members
+        self._groups: dict[int, dict[str, object]] = {}
+
+    def create(
+        self, group_id: int, bundles: Sequence[Mapping[str, float]], strategy: str, name: str
+    ) -> None:
+        """Reserve a group's bundles; raises ValueError if they can never be reserved."""
+        instructions = self._scheduler.create_group(group_id, bundles, strategy)
+        self._objects.add(group_id)
+        self._groups[group_id] = {
+            "id": group_id,
+            "name": name,
+            "strategy": strategy,
+            "bundles": [dict(bundle) for bundle in bundles],
+            "state": "PENDING",
+        }
+        self._apply(instructions)
+
+    def on_ready(self, group_id: int) -> None:
+        """Handle the reservation of all bundles."""
+        self._groups[group_id]["state"] = "CREATED"
+        self._objects.settle(group_id, _TRUE)
+
+    def remove(self, group_id: int) -> None:
+        """Release the resources of a group and end its members."""
+        group = self._groups.get(group_id)
+        if group is None or group["state"] == "REMOVED":
+            return
+        removal = self._scheduler.remove_group(group_id)
+        pending, group["state"] = group["state"] == "PENDING", "REMOVED"
+        self._end_members(removal)
+        if pending:
+            error = TaskPlacementGroupRemoved(
+                "The placement group was removed before all of its bundles were reserved."
+            )
+            self._objects.settle(group_id, error_value(error))
+        self._objects.release((group_id,))
+        self._apply(removal.instructions)
+        removed = [id for id, known in self._groups.items() if known["state"] == "REMOVED"]
+        for id in removed[:-REMOVED_KEPT]:
+            del self._groups[id]
+
+    def all(self) -> list[Mapping[str, object]]:
+        """Return every group that exists, and the last removed ones."""
+        return [dict(group) for group in self._groups.values()]
