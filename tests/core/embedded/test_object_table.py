@@ -26,7 +26,7 @@ def store():
 
 @pytest.fixture
 def table(store):
-    return ObjectTable(store)
+    return ObjectTable(store.release)
 
 
 def in_memory(name, owner, refs=()):

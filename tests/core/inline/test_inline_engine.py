@@ -154,7 +154,7 @@ def test_arguments_and_results_are_freed(engine: Engine) -> None:
     assert _objects(engine) == before
     keeper = Keeper.remote()
     syncline.get(keeper.keep.remote([syncline.put("kept")]))
-    assert _objects(engine) == before + 1
+    assert _objects(engine) == before + 2  # the actor and the value that it keeps
     del keeper
     assert _objects(engine) == before
 

@@ -29,6 +29,7 @@ from syncline.core.inline.inline_call import (
     as_async_iterator,
     attempt,
     attempt_async,
+    environment_of,
     running_as,
 )
 from syncline.core.inline.inline_objects import load_outcome, pack_value
@@ -117,7 +118,7 @@ class InlineEngine(InlineEngineBase):
         *,
         actor: InlineActor | None = None,
     ) -> None:
-        """Run a call now, or in a thread if it waits for a coroutine's result or an earlier call."""
+        """Run a call now, or in a thread if it waits for a coroutine or an earlier call."""
         entries = [self._objects.find(ref.id) for ref in call.arg_refs]
         previous = actor.previous if actor is not None else None
         if all(entry.value is not None for entry in entries) and (
@@ -163,6 +164,7 @@ class InlineEngine(InlineEngineBase):
             stack.callback(self._release, holding)
             stack.callback(self._note_event, call, time.time())
             stack.enter_context(running_as(call, gpu_ids))
+            stack.enter_context(environment_of(call.context.runtime_env))
             return function()
 
     def _note_event(self, call: Call, started: float) -> None:
@@ -290,7 +292,7 @@ class InlineEngine(InlineEngineBase):
 
         def make() -> object:
             positional, keyword = call.load_arguments(self._objects)
-            with running_as(call):
+            with running_as(call), environment_of(call.context.runtime_env):
                 return cls(*positional, **keyword)
 
         actor.construct(make)
@@ -350,6 +352,7 @@ class InlineEngine(InlineEngineBase):
             stack.enter_context(actor.lock)
             stack.callback(self._note_event, call, time.time())
             stack.enter_context(running_as(call))
+            stack.enter_context(environment_of(call.context.runtime_env))
             return function()
 
     def _spawn_call(
@@ -388,12 +391,14 @@ class InlineEngine(InlineEngineBase):
 
     async def _load_on_loop(self, call: Call) -> tuple[Args, Kwargs]:
         for ref in call.arg_refs:
-            if self._objects.is_pending(ref.id):
-                loop, done = asyncio.get_running_loop(), asyncio.Event()
-                wake = partial(loop.call_soon_threadsafe, done.set)
-                self._objects.call_back(ref.id, lambda _: wake())
-                await done.wait()
+            if self._objects.find(ref.id).value is None:
+                await self._value_exists(ref.id)
         return call.load_arguments(self._objects)
+
+    async def _value_exists(self, id: int) -> None:
+        loop, exists = asyncio.get_running_loop(), asyncio.Event()
+        self._objects.call_back(id, lambda _: loop.call_soon_threadsafe(exists.set))
+        await exists.wait()
 
     def _open_actor_stream(
         self, actor: InlineActor, definition: CallDefinition, call: Call

@@ -178,12 +178,11 @@ async def as_async_iterator(values: Any) -> AsyncIterator[object]:
 
 @contextmanager
 def running_as(call: Call, gpu_ids: tuple[str, ...] = ()) -> Iterator[None]:
-    """Run the block as the code of a call, in its context and its runtime environment."""
+    """Run the block in the context of a call."""
     context = replace(call.context, gpu_ids=gpu_ids) if gpu_ids else call.context
     token = CURRENT.set(CurrentTask(call.task_id, context))
     try:
-        with environment_of(call.context.runtime_env):
-            yield
+        yield
     finally:
         CURRENT.reset(token)
 

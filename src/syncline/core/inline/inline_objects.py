@@ -42,7 +42,7 @@ class InlineObjects(ObjectTable):
     def __init__(self) -> None:
         super().__init__(_no_segment)
         self._changed = threading.Condition(threading.RLock())
-        self._due: deque[Callable[[], None]] = deque()
+        self._due: deque[Callable[[], object]] = deque()
         self._prefix = secrets.randbits(63) << 64
         self._numbers = itertools.count(1)
 
@@ -71,10 +71,6 @@ class InlineObjects(ObjectTable):
             )
         return entry
 
-    def is_pending(self, id: int) -> bool:
-        """Return True if the object has no value; ObjectLostError if it was freed."""
-        return self.find(id).value is None
-
     def settle(self, id: int, value: Value) -> None:
         """Set the value of an object. The first value counts."""
         with self._changed:
@@ -93,7 +89,7 @@ class InlineObjects(ObjectTable):
                 lambda: sum(entry.value is not None for entry in entries) >= needed, timeout_s
             )
 
-    def call_back(self, id: int, callback: Callable[[Value], None]) -> None:
+    def call_back(self, id: int, callback: Callable[[Value], object]) -> None:
         """Call `callback` with the value when the object has one, now or later."""
         with self._changed:
             self.find(id)
