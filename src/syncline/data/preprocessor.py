@@ -1,8 +1,8 @@
-"""Preprocessors: what is learned from a dataset in one pass, and applied to datasets and to
+"""Preprocessors: learn statistics from a dataset in one pass, and apply them to datasets and
 batches.
 
-Covered: the base class with the life of a preprocessor (fit, transform, serialize), and the plan of
-aggregators that a fit runs. The preprocessors that come with the library are in `preprocessors/`.
+Covered: the base class (fit, transform, serialize) and the plan of aggregators that a fit runs. The
+library's preprocessors are in `preprocessors/`.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _MAGIC = b"CPKL:"
 
 
 class BatchFormat(str, Enum):
-    """What a `_transform_*` method works on."""
+    """Type of the batches that a `_transform_*` method takes."""
 
     PANDAS = "pandas"
     ARROW = "arrow"
@@ -51,7 +51,7 @@ class BatchFormat(str, Enum):
 
 
 class PreprocessorNotFittedException(RuntimeError):
-    """A preprocessor was asked to transform before it was fitted."""
+    """A preprocessor must be fitted before it transforms."""
 
 
 @dataclass(frozen=True)
@@ -61,13 +61,13 @@ class _Planned:
 
 
 class StatComputationPlan:
-    """The aggregators that a fit needs; all run in one pass over the dataset."""
+    """The aggregators of a fit; all run in one pass over the dataset."""
 
     def __init__(self) -> None:
         self._planned: dict[str, _Planned] = {}
 
     def reset(self) -> None:
-        """Forget all aggregators."""
+        """Remove all aggregators."""
         self._planned.clear()
 
     def add_aggregator(
@@ -77,13 +77,13 @@ class StatComputationPlan:
         columns: Sequence[str],
         post_process_fn: Callable[[Any], Any] = lambda value: value,
     ) -> None:
-        """Plan one aggregator per column.
+        """Add one aggregator per column.
 
         Args:
-            aggregator_fn: From a column's name to its aggregator, whose name becomes the key of the
-                statistic.
+            aggregator_fn: Function from a column's name to its aggregator; the aggregator's name is
+                the key of the statistic.
             columns: Names of the columns.
-            post_process_fn: From the aggregator's result, None where there were no rows, to the
+            post_process_fn: Function from the aggregator's result, None without rows, to the
                 statistic.
         """
         for column in columns:
@@ -91,47 +91,47 @@ class StatComputationPlan:
             self._planned[aggregate.name] = _Planned(aggregate, post_process_fn)
 
     def include(self, other: StatComputationPlan) -> None:
-        """Plan the other plan's aggregators, too; of two with one name the later one counts."""
+        """Add the aggregators of another plan; they replace those with the same name."""
         self._planned.update(other._planned)
 
     def collect(self, dataset: Dataset) -> dict[str, Any]:
-        """The aggregators' results by name, from one pass over the dataset; from none if nothing is
-        planned.
+        """Return the aggregators' results by name, from one pass over the dataset; no pass if the
+        plan is empty.
         """
         aggregates = [planned.aggregate for planned in self._planned.values()]
         return (dataset.aggregate(*aggregates) or {}) if aggregates else {}
 
     def finish(self, found: Mapping[str, Any]) -> dict[str, Any]:
-        """The statistics, from the results of at least this plan's aggregators by name."""
+        """Convert results by name, of at least this plan's aggregators, to statistics."""
         return {
             name: planned.post_process(found.get(name)) for name, planned in self._planned.items()
         }
 
     def compute(self, dataset: Dataset) -> dict[str, Any]:
-        """The statistics of a dataset."""
+        """Return the statistics of a dataset."""
         return self.finish(self.collect(dataset))
 
 
 class Preprocessor:
-    """Learns from a dataset (`fit`) and changes datasets and batches by what it learned
+    """Learns statistics from a dataset (`fit`) and uses them to transform datasets and batches
     (`transform`, `transform_batch`).
 
-    To write one, call `super().__init__()` and override
+    A subclass calls `super().__init__()` and overrides
       - `_fit(ds)`, which sets `stats_` (or adds to `stat_computation_plan`) and returns self; or
-        set `_is_fittable = False`;
+        sets `_is_fittable = False`;
       - one of `_transform_pandas`, `_transform_numpy` and `_transform_arrow`, or several and
         `preferred_batch_format`.
-    Instances are plain to pickle: they hold parameters and statistics, never a dataset.
+    Instances can be pickled: they hold parameters and statistics, never a dataset.
     """
 
     class FitStatus(str, Enum):
-        """How far a preprocessor is fitted."""
+        """State of fitting."""
 
         NOT_FITTABLE = "NOT_FITTABLE"
-        """It has nothing to learn."""
+        """The preprocessor has no statistics to learn."""
         NOT_FITTED = "NOT_FITTED"
         PARTIALLY_FITTED = "PARTIALLY_FITTED"
-        """Some members of a `Chain` are fitted and some are not yet."""
+        """Only some members of a `Chain` are fitted."""
         FITTED = "FITTED"
 
     _is_fittable = True
@@ -142,31 +142,31 @@ class Preprocessor:
 
     @property
     def stat_computation_plan(self) -> StatComputationPlan:
-        """The aggregators that `fit` runs; `_fit` adds them."""
+        """Aggregators that `fit` runs; `_fit` adds them."""
         plan: StatComputationPlan = self.__dict__.setdefault(
             "_stat_computation_plan", StatComputationPlan()
         )
         return plan
 
     def fit_status(self) -> FitStatus:
-        """Whether it can be fitted, and is."""
+        """Return the state of fitting."""
         if not self._is_fittable:
             return Preprocessor.FitStatus.NOT_FITTABLE
         fitted = getattr(self, "_fitted", False) or self._check_has_fitted_state()
         return Preprocessor.FitStatus.FITTED if fitted else Preprocessor.FitStatus.NOT_FITTED
 
     def fit(self: SelfT, ds: Dataset) -> SelfT:
-        """Learn from a dataset, in place of all that was learned before; returns the preprocessor.
+        """Learn statistics from a dataset, replacing earlier ones; return the preprocessor.
 
         Raises:
-            UnknownColumnError: The dataset lacks a column that is needed.
+            UnknownColumnError: A required column is missing.
         """
         status = self.fit_status()
         if status is Preprocessor.FitStatus.NOT_FITTABLE:
             return self
         if status is not Preprocessor.FitStatus.NOT_FITTED:
             warnings.warn(
-                f"{type(self).__name__} was fitted before: what it learned then is replaced",
+                f"{type(self).__name__} was fitted before: its statistics are replaced",
                 stacklevel=2,
             )
         self._start_fit()
@@ -183,7 +183,7 @@ class Preprocessor:
         transform_batch_size: int | None = None,
         transform_concurrency: int | None = None,
     ) -> Dataset:
-        """Fit to the dataset, then transform it; the arguments are those of `transform`."""
+        """Fit to the dataset, then transform it. Arguments: see `transform`."""
         return self._fit_transform(
             ds,
             batch_size=transform_batch_size,
@@ -201,11 +201,11 @@ class Preprocessor:
         memory: float | None = None,
         concurrency: int | None = None,
     ) -> Dataset:
-        """The dataset, transformed lazily.
+        """Return the transformed dataset, which is computed lazily.
 
         Args:
             ds: The dataset.
-            batch_size: Rows per call, whole blocks if None.
+            batch_size: Rows per call; whole blocks if None.
             num_cpus: CPUs per worker.
             memory: Bytes per worker.
             concurrency: Number of workers.
@@ -217,10 +217,10 @@ class Preprocessor:
         return self._transform(ds, batch_size, num_cpus, memory, concurrency)
 
     def transform_batch(self, data: DataBatch) -> DataBatch:
-        """One batch, transformed; the given one is left as it is.
+        """Return the transformed batch; the given one is not changed.
 
-        A DataFrame gives a DataFrame. For other batches the result depends on the method that is
-        implemented: `_transform_pandas` gives a DataFrame, `_transform_numpy` a dict of ndarrays,
+        The result of a DataFrame is a DataFrame. For other batches it depends on the implemented
+        method: `_transform_pandas` gives a DataFrame, `_transform_numpy` a dict of ndarrays,
         `_transform_arrow` a table for a table and a DataFrame for a dict.
 
         Raises:
@@ -230,31 +230,31 @@ class Preprocessor:
         return self._transform_batch(data)
 
     def has_stats(self) -> bool:
-        """Whether there are statistics."""
+        """Return True if there are statistics."""
         return bool(getattr(self, "stats_", None))
 
     def get_input_columns(self) -> list[str]:
-        """Names of the columns that it reads; empty if it does not say."""
+        """Return the names of the input columns; empty if unknown."""
         return list(getattr(self, "_columns", getattr(self, "columns", [])))
 
     def get_output_columns(self) -> list[str]:
-        """Names of the columns that it writes; empty if it does not say."""
+        """Return the names of the output columns; empty if unknown."""
         return list(getattr(self, "_output_columns", getattr(self, "output_columns", [])))
 
     @classmethod
     def preferred_batch_format(cls) -> BatchFormat:
-        """What to work on if several `_transform_*` methods are implemented."""
+        """Return the format to use if several `_transform_*` methods are implemented."""
         return BatchFormat.PANDAS
 
     def serialize(self) -> str | bytes:
-        """The preprocessor as text, for example for a checkpoint's metadata. Pickled: load only
-        what you trust.
+        """Serialize the preprocessor to text, for example for the metadata of a checkpoint. It is
+        pickled: load only trusted text.
         """
         return base64.b64encode(cloudpickle.dumps(self)).decode("ascii")
 
     @staticmethod
     def deserialize(serialized: str | bytes) -> Preprocessor:
-        """The preprocessor from what `serialize` gave. ValueError for anything else."""
+        """Load the result of `serialize`. Raises ValueError for anything else."""
         try:
             if isinstance(serialized, bytes) and serialized.startswith(_MAGIC):
                 loaded = pickle.loads(serialized[len(_MAGIC) :])
@@ -262,13 +262,13 @@ class Preprocessor:
                 loaded = pickle.loads(base64.b64decode(serialized, validate=True))
         except Exception as error:
             raise ValueError(
-                f"this is no serialized preprocessor: {serialized[:40]!r}... ({error})"
+                f"not a serialized preprocessor: {serialized[:40]!r}... ({error})"
             ) from error
         if not isinstance(loaded, Preprocessor):
-            raise ValueError(f"this is a serialized {type(loaded).__name__}, not a preprocessor")
+            raise ValueError(f"expected a serialized preprocessor, got {type(loaded).__name__}")
         return loaded
 
-    # -- for subclasses
+    # -- methods for subclasses
 
     def _fit(self, ds: Dataset) -> Preprocessor:
         raise NotImplementedError(
@@ -285,27 +285,27 @@ class Preprocessor:
         raise NotImplementedError
 
     def _get_transform_config(self) -> dict[str, Any]:
-        """Further arguments for `map_batches`."""
+        """Return further arguments of `map_batches`."""
         return {}
 
     @classmethod
     def _derive_and_validate_output_columns(
         cls, columns: list[str], output_columns: list[str] | None
     ) -> list[str]:
-        """The output columns, by default the input columns. ValueError if there are more or fewer
-        of them.
+        """Return the output columns; the input columns by default. Raises ValueError if the numbers
+        differ.
         """
         if output_columns and len(columns) != len(output_columns):
             raise ValueError(
-                f"{len(columns)} columns ({', '.join(columns)}) need as many output_columns, but there are {len(output_columns)} "
-                f"({', '.join(output_columns)})"
+                f"{len(columns)} columns ({', '.join(columns)}) need as many output_columns, but "
+                f"there are {len(output_columns)} ({', '.join(output_columns)})"
             )
         return output_columns or columns
 
-    # -- how the parts meet
+    # -- implementation
 
     def _fit_transform(self, ds: Dataset, **options: Any) -> Dataset:
-        """The options are those of `transform`."""
+        """Fit and transform; the options are those of `transform`."""
         self.fit(ds)
         return self.transform(ds, **options)
 
@@ -318,12 +318,12 @@ class Preprocessor:
         return self
 
     def _learn(self, statistics: dict[str, Any]) -> None:
-        """Takes the statistics of the plan's aggregators."""
+        """Store the statistics of the plan's aggregators."""
         self.stats_ |= statistics
 
     def _check_has_fitted_state(self) -> bool:
-        """Whether an attribute with a trailing underscore holds something, which is how `_fit` may
-        leave what it learned.
+        """Return True if an attribute with a trailing underscore is not empty, where `_fit` may
+        store its results.
         """
         return any(name.endswith("_") and bool(value) for name, value in vars(self).items())
 
@@ -332,9 +332,10 @@ class Preprocessor:
             Preprocessor.FitStatus.NOT_FITTED,
             Preprocessor.FitStatus.PARTIALLY_FITTED,
         ):
+            status = self.fit_status().value.lower().replace("_", " ")
             raise PreprocessorNotFittedException(
-                f"{type(self).__name__} is {self.fit_status().value.lower().replace('_', ' ')}, so it cannot {method}: "
-                "call fit(dataset) or fit_transform(dataset) before"
+                f"{type(self).__name__} is {status}, so it cannot {method}: call fit(dataset) or "
+                "fit_transform(dataset) first"
             )
 
     def _determine_transform_to_use(self) -> BatchFormat:
@@ -381,7 +382,8 @@ class Preprocessor:
     def _transform_batch(self, data: DataBatch) -> DataBatch:
         if not (isinstance(data, pa.Table | Mapping | np.ndarray) or frames.is_frame(data)):
             raise ValueError(
-                f"transform_batch takes a DataFrame, a pyarrow.Table or a dict of ndarrays, not {type(data).__name__}"
+                "transform_batch takes a DataFrame, a pyarrow.Table or a dict of ndarrays, not "
+                f"{type(data).__name__}"
             )
         format_ = self._determine_transform_to_use()
         if format_ == BatchFormat.NUMPY:
@@ -389,7 +391,8 @@ class Preprocessor:
             return arrays
         if isinstance(data, np.ndarray):
             raise ValueError(
-                f"{type(self).__name__} works on named columns, not on a bare ndarray: give it a name, {{'data': array}}"
+                f"{type(self).__name__} needs named columns, not a bare ndarray: pass "
+                "{'data': array}"
             )
         if format_ == BatchFormat.PANDAS:
             return self._transform_pandas(_frame(data))
@@ -398,8 +401,8 @@ class Preprocessor:
         return self._transform_frame_with_arrow(_frame(data))
 
     def _transform_frame_with_arrow(self, frame: pd.DataFrame) -> pd.DataFrame:
-        """Only the columns that are read become Arrow, and only those that are written come back:
-        the others keep their pandas types.
+        """Convert only the input columns to Arrow, and only the output columns back: the others
+        keep their pandas types.
         """
         self._check_columns(list(frame.columns))
         inputs = [
@@ -411,19 +414,20 @@ class Preprocessor:
         result = self._transform_arrow(table)
         if result.num_rows != len(frame):
             raise ValueError(
-                f"{type(self).__name__}._transform_arrow made {result.num_rows} rows of {len(frame)}: it must return one per row, in order"
+                f"{type(self).__name__}._transform_arrow returned {result.num_rows} rows for "
+                f"{len(frame)}: it must return one per row, in order"
             )
-        gone = [name for name in inputs if name not in result.column_names]
+        dropped = [name for name in inputs if name not in result.column_names]
         written = frames.to_frame(
             result.select(self.get_output_columns() or result.column_names)
         ).set_index(frame.index)
-        changed: pd.DataFrame = frame.drop(columns=gone).assign(
+        changed: pd.DataFrame = frame.drop(columns=dropped).assign(
             **{name: written[name] for name in written.columns}
         )
         return changed
 
     def _check_columns(self, names: Sequence[str]) -> None:
-        """Raises if columns that are needed are not among those of the batch."""
+        """Raise an error if a required column is not in the batch."""
 
     def __getstate__(self) -> dict[str, Any]:
         return {
@@ -432,27 +436,27 @@ class Preprocessor:
 
 
 class SerializablePreprocessorBase(Preprocessor):
-    """Base of the preprocessors that come with the library: serialized as bytes."""
+    """Base class of the library's preprocessors, which are serialized as bytes."""
 
     def serialize(self) -> bytes:
-        """The preprocessor as bytes. Pickled: load only what you trust."""
+        """Serialize the preprocessor to bytes. It is pickled: load only trusted bytes."""
         pickled: bytes = cloudpickle.dumps(self)
         return _MAGIC + pickled
 
 
-def _frame(data: Any) -> pd.DataFrame:
-    """The batch as a DataFrame of its own, whose columns may be replaced."""
-    return (
+def _frame(data: DataBatch) -> pd.DataFrame:
+    """Return the batch as a new DataFrame, whose columns may be replaced."""
+    frame: pd.DataFrame = (
         data.copy(deep=False) if frames.is_frame(data) else frames.to_frame(blocks.from_batch(data))
     )
+    return frame
 
 
-def _arrays(data: Any) -> Any:
-    """The batch as a dict of ndarrays of its own; a bare ndarray stays."""
+def _arrays(data: DataBatch) -> DataBatch:
+    """Return the batch as a new dict of ndarrays; a bare ndarray is returned as it is."""
     if isinstance(data, np.ndarray):
         return data
-    return (
-        dict(data)
-        if isinstance(data, Mapping)
-        else blocks.to_batch(blocks.from_batch(data), "numpy")
-    )
+    if isinstance(data, Mapping):
+        return dict(data)
+    arrays: DataBatch = blocks.to_batch(blocks.from_batch(data), "numpy")
+    return arrays

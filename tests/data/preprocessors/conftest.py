@@ -9,7 +9,8 @@ import pyarrow as pa
 import pytest
 
 from syncline.data.columnar import block as blocks
-from syncline.data.columnar.aggregate import AggregateFn, steps
+from syncline.data.columnar.aggregate import AggregateFn
+from syncline.data.columnar.aggregate import phases
 
 
 @dataclass
@@ -24,9 +25,9 @@ class FakeDataset:
 
     def aggregate(self, *aggregates: AggregateFn) -> dict[str, Any]:
         self.passes.append([aggregate.name for aggregate in aggregates])
-        partials = [steps.partial(table, [], aggregates) for table in self.tables]
+        partials = [phases.partial(table, [], aggregates) for table in self.tables]
         return next(
-            blocks.rows(steps.finalize(steps.merge(partials, [], aggregates), [], aggregates))
+            blocks.rows(phases.finalize(phases.merge(partials, [], aggregates), [], aggregates))
         )
 
     def map_batches(

@@ -194,7 +194,7 @@ def test_serialize_and_deserialize(dataset: Any) -> None:
     assert scaler.fit_status() == Status.FITTED
     assert isinstance(Doubled().serialize(), str)
     assert isinstance(Preprocessor.deserialize(Doubled().serialize()), Doubled)
-    with pytest.raises(ValueError, match="no serialized preprocessor"):
+    with pytest.raises(ValueError, match="not a serialized preprocessor"):
         Preprocessor.deserialize("what")
 
 

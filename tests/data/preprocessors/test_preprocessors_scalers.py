@@ -211,13 +211,13 @@ def test_box_cox() -> None:
 
 
 def test_parameters_that_are_not_known_are_refused() -> None:
-    with pytest.raises(ValueError, match="norm='l3' is not known: choose 'l1', 'l2', 'max'"):
+    with pytest.raises(ValueError, match="norm='l3' is unknown: choose 'l1', 'l2', 'max'"):
         Normalizer(["a"], norm="l3")  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="method='log' is not known"):
+    with pytest.raises(ValueError, match="method='log' is unknown"):
         PowerTransformer(["a"], 1, method="log")  # type: ignore[arg-type]
     with pytest.raises(
         ValueError, match="1 columns .a. need as many output_columns, but there are 2"
     ):
         StandardScaler(["a"], ["b", "c"])
-    with pytest.raises(TypeError, match=r"a list of names is needed, \['a'\]"):
+    with pytest.raises(TypeError, match=r"pass a list of names, \['a'\]"):
         StandardScaler("a")  # type: ignore[arg-type]

@@ -24,7 +24,7 @@ def test_tokenizer_cuts_at_each_space_or_by_a_function(dataset: Any) -> None:
     assert Tokenizer(["t"], tokenization_fn=str.split, output_columns=["o"]).transform(
         texts
     ).column("o") == [["a", "b"], None, []]
-    with pytest.raises(TypeError, match="'t' is of type int64, but only strings can be cut"):
+    with pytest.raises(TypeError, match="'t' is of type int64, but only strings can be split"):
         Tokenizer(["t"]).transform(dataset({"t": [1]}))
 
 

@@ -79,13 +79,13 @@ def test_imputer_refuses_what_it_cannot_fill(dataset: Any) -> None:
     )
     with pytest.raises(ValueError, match="column 'x' had no values when the imputer was fitted"):
         fitted.transform(dataset(MISSING))
-    with pytest.raises(TypeError, match=r"column 's' is of type string, which 0\.5 does not fit"):
+    with pytest.raises(TypeError, match=r"column 's' is of type string, which does not hold 0\.5"):
         SimpleImputer(["s"], strategy="constant", fill_value=0.5).transform(dataset(MISSING))
-    with pytest.raises(ValueError, match="needs the value to fill in: give fill_value"):
+    with pytest.raises(ValueError, match="needs a value: pass fill_value"):
         SimpleImputer(["s"], strategy="constant")
     with pytest.raises(
         ValueError,
-        match="strategy='median' is not known: choose 'mean', 'most_frequent', 'constant'",
+        match="strategy='median' is unknown: choose 'mean', 'most_frequent', 'constant'",
     ):
         SimpleImputer(["s"], strategy="median")  # type: ignore[arg-type]
 

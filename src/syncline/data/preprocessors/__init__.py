@@ -1,10 +1,9 @@
-"""Preprocessors: columns scaled, encoded, filled, cut and put together by what was learned from a
-dataset.
+"""Preprocessors: scale, encode, fill, bin and combine columns by statistics of a dataset.
 
-Files: `base` (what they share), `counting` and `categories` (learning and looking up categories);
-`chain` (several in a row); `scaler`, `encoder`, `discretizer`, `imputer`, `normalizer`,
-`transformer`, `hasher`, `tokenizer`, `vectorizer`, `concatenator`, `torch` (one family each). The
-base class of your own is `syncline.data.preprocessor.Preprocessor`.
+Files: `base` (base class and conversions), `categories` (counting and numbering categories);
+`chain` (several in order); `imputer`, `scaler`, `normalizer`, `transformer`, `discretizer`,
+`encoder`, `tokenizer`, `vectorizer`, `hasher`, `torch` and `concatenator` (one family each).
+Custom preprocessors subclass `syncline.data.preprocessor.Preprocessor`.
 """
 
 from syncline.data.preprocessors.chain import Chain

@@ -1,16 +1,17 @@
-"""`ColumnPreprocessor`: base of the preprocessors that come with the library, which work on named
-columns of Arrow tables.
+"""`ColumnPreprocessor`: base class of the library's preprocessors, which work on named columns of
+Arrow tables.
 
-Covered: parameters that all share, errors for columns that are not there, and how columns become
-numbers, matrices and back. A subclass plans its aggregators without seeing a dataset, so that a
-`Chain` may fit several preprocessors in one pass.
+Covered: shared parameters, errors for missing columns, and the conversion of columns to numbers and
+matrices. A subclass plans its aggregators without a dataset, so that `Chain` can fit several
+preprocessors in one pass.
 """
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -25,12 +26,17 @@ if TYPE_CHECKING:
     from syncline.data.dataset import Dataset
 
 
+Column: TypeAlias = pa.Array | pa.ChunkedArray
+"""A column of a table."""
+
+
 class ColumnPreprocessor(SerializablePreprocessorBase):
-    """Changes columns one by one.
+    """Transforms columns one by one.
 
     Args:
-        columns: Names of the columns that it reads. output_columns: Names of the columns that it
-        writes, one for each in `columns`; by default it writes in place.
+        columns: Names of the input columns.
+        output_columns: Names of the output columns, one for each in `columns`; the input columns by
+            default.
     """
 
     def __init__(self, columns: list[str], output_columns: list[str] | None = None) -> None:
@@ -38,26 +44,27 @@ class ColumnPreprocessor(SerializablePreprocessorBase):
         for argument, value in (("columns", columns), ("output_columns", output_columns)):
             if isinstance(value, str):
                 raise TypeError(
-                    f"{type(self).__name__}({argument}={value!r}): a list of names is needed, [{value!r}]"
+                    f"{type(self).__name__}({argument}={value!r}): pass a list of names, "
+                    f"[{value!r}]"
                 )
         self._columns = columns
         self._output_columns = self._derive_and_validate_output_columns(columns, output_columns)
 
     @property
     def columns(self) -> list[str]:
-        """Names of the columns that it reads."""
+        """Names of the input columns."""
         return self._columns
 
     @property
     def output_columns(self) -> list[str]:
-        """Names of the columns that it writes."""
+        """Names of the output columns."""
         return self._output_columns
 
     def _plan_statistics(self, plan: StatComputationPlan) -> None:
-        """Adds the aggregators whose results `_learn` gets."""
+        """Add the aggregators whose results `_learn` gets."""
 
-    def _transform_column(self, name: str, column: pa.ChunkedArray) -> Any:
-        """The output column for the input column `name`."""
+    def _transform_column(self, name: str, column: pa.ChunkedArray) -> Column:
+        """Return the output column for the input column `name`."""
         raise NotImplementedError
 
     def _fit(self, ds: Dataset) -> ColumnPreprocessor:
@@ -66,8 +73,7 @@ class ColumnPreprocessor(SerializablePreprocessorBase):
 
     def _transform_arrow(self, table: pa.Table) -> pa.Table:
         self._check_columns(table.column_names)
-        # All inputs are read before any output is written, since an output may have the name of a
-        # later input.
+        # Read all inputs before writing outputs: an output may have the name of a later input.
         written = {
             output: self._transform_column(name, table.column(name))
             for name, output in zip(
@@ -94,24 +100,21 @@ class ColumnPreprocessor(SerializablePreprocessorBase):
         return f"{type(self).__name__}({', '.join(shown)})"
 
 
-def with_columns(table: pa.Table, written: Mapping[str, pa.Array | pa.ChunkedArray]) -> pa.Table:
-    """The table with columns replaced in place, or added at the end."""
+def with_columns(table: pa.Table, written: Mapping[str, Column]) -> pa.Table:
+    """Replace columns of a table, or append them."""
     for name, values in written.items():
         index = table.schema.get_field_index(name)
-        table = (
-            table.append_column(name, values)
-            if index < 0
-            else table.set_column(index, name, values)
-        )
+        if index < 0:
+            table = table.append_column(name, values)
+        else:
+            table = table.set_column(index, name, values)
     return table
 
 
 def numbers(
     owner: object, name: str, column: pa.ChunkedArray, *, keep_float32: bool = True
 ) -> pa.ChunkedArray:
-    """The column as float64, or float32 if it is that already. TypeError for what is not a
-    number.
-    """
+    """Cast a column to float64; float32 columns are kept. Raises TypeError for other types."""
     type_ = column.type
     if keep_float32 and pa.types.is_float32(type_):
         return column
@@ -120,7 +123,8 @@ def numbers(
     )
     if not (numeric or pa.types.is_boolean(type_) or pa.types.is_null(type_)):
         raise TypeError(
-            f"{type(owner).__name__} needs numbers, but column {name!r} is of type {type_}: cast or encode it before"
+            f"{type(owner).__name__} needs numbers, but column {name!r} is of type {type_}: cast "
+            "or encode it first"
         )
     if pa.types.is_boolean(type_):
         column = column.cast(pa.uint8())
@@ -128,44 +132,43 @@ def numbers(
 
 
 def array_of_numbers(owner: object, name: str, column: pa.ChunkedArray) -> np.ndarray:
-    """The column as a float array `(rows,)`, NaN for null."""
+    """Return a column as a float array `(rows,)`, with NaN for null."""
     return column_values.to_numpy(numbers(owner, name, column))
 
 
 def from_numbers(values: np.ndarray, column: pa.ChunkedArray) -> pa.Array:
-    """Results `(rows,)` as a column that is null where the column that they were computed from
-    is.
-    """
+    """Return results `(rows,)` as a column that is null where the input column is null."""
     return pa.array(values, mask=column.is_null().to_numpy() if column.null_count else None)
 
 
 def decoded(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """The column with plain values in place of a dictionary's codes."""
+    """Decode a dictionary column to plain values."""
     type_ = keys.plain_type(column.type)
     return column if type_ is None or type_ == column.type else column.cast(type_)
 
 
-def alike(column: pa.ChunkedArray, values: pa.Array) -> tuple[pa.ChunkedArray, pa.Array] | None:
-    """A column and other values in one type, the column's if that holds them all; None if there is
-    none.
+def to_common_type(
+    column: pa.ChunkedArray, values: pa.Array
+) -> tuple[pa.ChunkedArray, pa.Array] | None:
+    """Cast a column and other values to one type, that of the column if it holds all values; None
+    if there is no such type.
     """
     joined = schemas.joined_type(column.type, values.type)
     if joined is None:
         return None
     if column.type != joined and not pa.types.is_null(column.type):
-        try:
+        # Casting fails if the type does not hold a value, such as 2.5 among integers.
+        with suppress(pa.ArrowInvalid, pa.ArrowNotImplementedError):
             return column, values.cast(column.type)
-        except (pa.ArrowInvalid, pa.ArrowNotImplementedError):  # say 2.5 among integers
-            return column.cast(joined), values.cast(joined)
     return column.cast(joined), values.cast(joined)
 
 
 def as_lists(column: pa.ChunkedArray) -> pa.Array | None:
-    """The column as one array of lists if its rows are lists or tensors (these flat), else None."""
+    """Return the column as one array of lists if its rows are lists or tensors (flattened), else
+    None.
+    """
     array = column.combine_chunks()
-    if isinstance(
-        array, pa.ChunkedArray
-    ):  # which older versions of Arrow give where there are no chunks
+    if isinstance(array, pa.ChunkedArray):  # older versions of Arrow, for a column without chunks
         array = pa.concat_arrays(array.chunks) if array.num_chunks else pa.array([], column.type)
     if isinstance(array.type, tensors.RaggedTensorType):
         array = array.storage.field("data")
@@ -177,8 +180,8 @@ def as_lists(column: pa.ChunkedArray) -> pa.Array | None:
 
 
 def counts_matrix(codes: np.ndarray, parents: np.ndarray, rows: int, width: int) -> np.ndarray:
-    """int64 `(rows, width)`: how often each code, from 0 to `width - 1`, comes in each row; other
-    codes are passed by.
+    """Count the codes from 0 to `width - 1` in each row, as int64 `(rows, width)`; other codes are
+    ignored.
     """
     known = (codes >= 0) & (codes < width)
     counts = np.bincount(parents[known] * width + codes[known], minlength=rows * width)

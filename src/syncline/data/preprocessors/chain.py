@@ -1,4 +1,4 @@
-"""`Chain`: several preprocessors, one after the other."""
+"""`Chain`: several preprocessors applied in order."""
 
 from __future__ import annotations
 
@@ -14,12 +14,13 @@ from syncline.data.preprocessors.base import ColumnPreprocessor
 
 if TYPE_CHECKING:
     from syncline.data.dataset import Dataset
+    from syncline.data.preprocessor import DataBatch
 
 
 class Chain(SerializablePreprocessorBase):
-    """Each preprocessor is fitted on what those before it make of the dataset, and transforms that.
+    """Applies preprocessors in order; each is fitted on the output of those before it.
 
-    Neighbours that have no column in common are fitted in one pass over the dataset.
+    Adjacent preprocessors without common columns are fitted in one pass over the dataset.
 
     Args:
         *preprocessors: The preprocessors, in order.
@@ -35,8 +36,8 @@ class Chain(SerializablePreprocessorBase):
         return self._preprocessors
 
     def fit_status(self) -> Preprocessor.FitStatus:
-        """NOT_FITTABLE if no member is fittable, FITTED if all such are fitted, PARTIALLY_FITTED if
-        some are.
+        """NOT_FITTABLE if no member is fittable, FITTED if all fittable members are fitted,
+        PARTIALLY_FITTED if some are.
         """
         fittable = {
             status
@@ -51,27 +52,27 @@ class Chain(SerializablePreprocessorBase):
         return f"{type(self).__name__}({', '.join(map(repr, self._preprocessors))})"
 
     def _start_fit(self) -> None:
-        """Nothing of its own: the members keep what is learned."""
+        """Do nothing: the members hold the statistics."""
 
     def _fit(self, ds: Dataset) -> Chain:
         self._fit_transform(ds)
         return self
 
     def _fit_transform(self, ds: Dataset, **options: Any) -> Dataset:
-        """Fits all members; returns the dataset as the last one transforms it."""
-        together: list[Preprocessor] = []
-        touched: set[str] = set()
+        """Fit all members; return the dataset transformed by all of them."""
+        group: list[Preprocessor] = []
+        used: set[str] = set()
         for member in self._preprocessors:
             columns = _columns_of(member)
-            if columns is None or columns & touched:
-                ds = _fit_and_transform(together, ds, options)
-                together, touched = [], set()
+            if columns is None or columns & used:
+                ds = _fit_and_transform(group, ds, options)
+                group, used = [], set()
             if columns is None:
                 ds = member.fit(ds).transform(ds, **options)
             else:
-                together.append(member)
-                touched |= columns
-        return _fit_and_transform(together, ds, options)
+                group.append(member)
+                used |= columns
+        return _fit_and_transform(group, ds, options)
 
     def _transform(
         self,
@@ -87,19 +88,19 @@ class Chain(SerializablePreprocessorBase):
             )
         return ds
 
-    def _transform_batch(self, data: Any) -> Any:
+    def _transform_batch(self, data: DataBatch) -> DataBatch:
         for member in self._preprocessors:
             data = member.transform_batch(data)
         return data
 
     def _determine_transform_to_use(self) -> BatchFormat:
-        """The first member's, which gets the batches."""
+        """Return the format of the first member, which gets the batches."""
         return self._preprocessors[0]._determine_transform_to_use()
 
 
 def _columns_of(member: Preprocessor) -> set[str] | None:
-    """The columns that a member reads or writes; None if others may matter to it, or if it fits in
-    a way of its own.
+    """Return the columns that a member reads or writes; None if it may use others, or does not fit
+    by aggregators alone.
     """
     plans_only = (
         isinstance(member, ColumnPreprocessor) and type(member)._fit is ColumnPreprocessor._fit
@@ -112,20 +113,18 @@ def _columns_of(member: Preprocessor) -> set[str] | None:
 def _fit_and_transform(
     members: list[Preprocessor], ds: Dataset, options: dict[str, Any]
 ) -> Dataset:
-    """Fits members that have no column in common in one pass; returns the dataset as they transform
-    it.
-    """
+    """Fit members without common columns in one pass; return the dataset transformed by them."""
     fittable = [
         member
         for member in members
         if member.fit_status() is not Preprocessor.FitStatus.NOT_FITTABLE
     ]
-    together = StatComputationPlan()
+    combined = StatComputationPlan()
     for member in fittable:
         member._start_fit()
         member._fit(ds)
-        together.include(member.stat_computation_plan)
-    found = together.collect(ds)
+        combined.include(member.stat_computation_plan)
+    found = combined.collect(ds)
     for member in fittable:
         member._learn(member.stat_computation_plan.finish(found))
         member._fitted = True

@@ -1,10 +1,8 @@
-"""`Concatenator`: columns put together into one column of vectors, as models want their
-features.
-"""
+"""`Concatenator`: combine columns into one column of vectors."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -18,13 +16,14 @@ from syncline.data.preprocessors.base import ColumnPreprocessor, as_lists, numbe
 
 
 class Concatenator(ColumnPreprocessor):
-    """A tensor per row, made of the columns in the order given; the columns are dropped.
+    """Concatenates columns to one tensor per row, in the given order, and drops the columns.
 
     Args:
-        columns: Names of columns of numbers. output_column_name: Name of the result. dtype: Of the
-        tensors; by default the one that holds the values of all columns. raise_if_missing: Whether
-        a column that is not there is a ValueError; it is a KeyError otherwise. flatten: Whether
-        columns may hold lists and tensors, whose elements are put into the vector.
+        columns: Names of columns of numbers.
+        output_column_name: Name of the output column.
+        dtype: Type of the tensors; by default one that holds the values of all columns.
+        raise_if_missing: True to raise ValueError for a missing column, False for KeyError.
+        flatten: True to accept lists and tensors, whose elements are added to the vector.
     """
 
     _is_fittable = False
@@ -45,25 +44,25 @@ class Concatenator(ColumnPreprocessor):
 
     @property
     def output_column_name(self) -> str:
-        """Name of the result."""
+        """Name of the output column."""
         return self._output_columns[0]
 
     @property
     def dtype(self) -> npt.DTypeLike | None:
-        """Of the tensors."""
+        """Type of the tensors."""
         return self._dtype
 
     @property
     def raise_if_missing(self) -> bool:
-        """Whether a column that is not there is a ValueError."""
+        """True if a missing column raises ValueError."""
         return self._raise_if_missing
 
     @property
     def flatten(self) -> bool:
-        """Whether columns may hold lists and tensors."""
+        """True if columns may hold lists and tensors."""
         return self._flatten
 
-    def _check_columns(self, names: Any) -> None:
+    def _check_columns(self, names: Sequence[str]) -> None:
         try:
             super()._check_columns(names)
         except UnknownColumnError as error:
@@ -83,18 +82,13 @@ class Concatenator(ColumnPreprocessor):
             vectors = tensors.tensor_array(
                 np.concatenate(parts, axis=1, dtype=dtype, casting="unsafe")
             )
-        rest = table.drop_columns(
-            [
-                name
-                for name in dict.fromkeys([*self._columns, self.output_column_name])
-                if name in table.column_names
-            ]
-        )
+        used = dict.fromkeys([*self._columns, self.output_column_name])
+        rest = table.drop_columns([name for name in used if name in table.column_names])
         return rest.append_column(self.output_column_name, vectors)
 
     def _part(self, name: str, column: pa.ChunkedArray) -> np.ndarray:
-        """What a column gives to the vectors: `(rows, elements)`, or where rows differ objects
-        `(rows,)` that are arrays.
+        """Return the elements of a column, `(rows, elements)`; objects `(rows,)` that are arrays if
+        the number of elements varies.
         """
         lists = as_lists(column)
         if lists is None:
@@ -103,11 +97,13 @@ class Concatenator(ColumnPreprocessor):
             return column_values.to_numpy(values).reshape(-1, 1)
         if not self._flatten:
             raise ValueError(
-                f"column {name!r} holds {column.type}, not single numbers: use Concatenator(..., flatten=True)"
+                f"column {name!r} holds {column.type}, not single numbers: use Concatenator(..., "
+                "flatten=True)"
             )
         if lists.null_count:
             raise ValueError(
-                f"column {name!r} has null in place of a list in {lists.null_count} rows: filter or fill them before"
+                f"column {name!r} has null instead of a list in {lists.null_count} rows: filter or "
+                "fill them first"
             )
         elements = column_values.to_numpy(
             numbers(self, name, pa.chunked_array([pc.list_flatten(lists)]))

@@ -1,6 +1,4 @@
-"""Discretizers: numbers to the bins in which they fall, with pandas' rules for what lies on an
-edge.
-"""
+"""Discretizers: map numbers to bins, with the rules of pandas for edges."""
 
 from __future__ import annotations
 
@@ -8,30 +6,40 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from syncline.data.columnar import frames
 from syncline.data.columnar.aggregate import Max, Min
 from syncline.data.preprocessor import StatComputationPlan
-from syncline.data.preprocessors.base import ColumnPreprocessor, array_of_numbers
+from syncline.data.preprocessors.base import Column, ColumnPreprocessor, array_of_numbers
 
 if TYPE_CHECKING:
     import pandas as pd
 
     Edges: TypeAlias = Iterable[float] | pd.IntervalIndex
-    Dtypes: TypeAlias = dict[str, pd.CategoricalDtype | type[np.integer[Any]]]
+    Dtypes: TypeAlias = dict[str, pd.CategoricalDtype | type[np.integer[npt.NBitBase]]]
 
 Bins = TypeVar("Bins")
-"""What says where the bins of one column are."""
+"""Description of the bins of one column."""
 
-# Bins of equal width reach this share of the range further, so that the first one holds the least
-# value.
+# Share of the range by which bins of equal width extend it, so that the first bin holds the
+# minimum.
 _MARGIN = 0.001
 
 
 class _Discretizer(ColumnPreprocessor, Generic[Bins]):
-    """The bin of each number, counted from 0; null for what lies in none. With a categorical dtype,
-    the category of that place.
+    """Maps each number to the index of its bin, or null outside of all bins; with a categorical
+    dtype, to the category with that index.
+
+    Args:
+        columns: Names of columns of numbers.
+        bins: The bins of all columns, or a dict with the bins of each column.
+        right: True if a bin includes its right edge, False if it includes its left edge.
+        include_lowest: True if the first bin also includes its left edge.
+        duplicates: "raise" or "drop" duplicate edges.
+        dtypes: For some columns, a `pandas.CategoricalDtype` with one category for each bin.
+        output_columns: Names of the output columns; the input columns by default.
     """
 
     def __init__(
@@ -51,45 +59,46 @@ class _Discretizer(ColumnPreprocessor, Generic[Bins]):
         self._include_lowest = include_lowest
         self._duplicates = duplicates
         self._dtypes = dtypes
-        lacking = [name for name in columns if isinstance(bins, dict) and name not in bins]
-        if lacking:
+        missing = [name for name in columns if isinstance(bins, dict) and name not in bins]
+        if missing:
             raise ValueError(
-                f"bins has no entry for {', '.join(map(repr, lacking))}: a dict of bins needs one for each of the columns"
+                f"bins has no entry for {', '.join(map(repr, missing))}: a dict of bins needs one "
+                "for each of the columns"
             )
 
     @property
     def bins(self) -> Bins | dict[str, Bins]:
-        """The bins as they were given."""
+        """The bins given to the constructor."""
         return self._bins
 
     @property
     def right(self) -> bool:
-        """Whether a bin holds its right edge, and not its left one."""
+        """True if a bin includes its right edge."""
         return self._right
 
     @property
     def include_lowest(self) -> bool:
-        """Whether the first bin holds its left edge, too."""
+        """True if the first bin also includes its left edge."""
         return self._include_lowest
 
     @property
     def duplicates(self) -> str:
-        """What is done with edges that come twice: "raise" or "drop"."""
+        """Handling of duplicate edges: "raise" or "drop"."""
         return self._duplicates
 
     @property
     def dtypes(self) -> Dtypes | None:
-        """Types of some of the results."""
+        """Types of some of the output columns."""
         return self._dtypes
 
     def _bins_of(self, name: str) -> Bins:
         return self._bins[name] if isinstance(self._bins, dict) else self._bins
 
-    def _edges(self, name: str) -> Any:
-        """The edges of a column's bins, or its intervals."""
+    def _edges(self, name: str) -> Edges | np.ndarray:
+        """Return the edges or intervals of a column's bins."""
         raise NotImplementedError
 
-    def _transform_column(self, name: str, column: pa.ChunkedArray) -> Any:
+    def _transform_column(self, name: str, column: pa.ChunkedArray) -> Column:
         pandas = frames.load_pandas()
         values, edges = array_of_numbers(self, name, column), self._edges(name)
         if isinstance(edges, pandas.IntervalIndex):
@@ -104,94 +113,93 @@ class _Discretizer(ColumnPreprocessor, Generic[Bins]):
                 include_lowest=self._include_lowest,
                 duplicates=self._duplicates,
             )
-        places = pa.array(codes, from_pandas=True).cast(pa.int64())
+        indices = pa.array(codes, from_pandas=True).cast(pa.int64())
         dtype = (self._dtypes or {}).get(name)
         if not isinstance(dtype, pandas.CategoricalDtype):
-            return places
-        number = (
-            len(edges)
-            if isinstance(edges, pandas.IntervalIndex)
-            else len(np.unique(np.asarray(edges))) - 1
-        )
+            return indices
+        if isinstance(edges, pandas.IntervalIndex):
+            number = len(edges)
+        else:
+            number = len(np.unique(np.asarray(edges))) - 1
         if len(dtype.categories) != number:
             raise ValueError(
-                f"dtypes[{name!r}] has {len(dtype.categories)} categories, but there are {number} bins: it needs one for each"
+                f"dtypes[{name!r}] has {len(dtype.categories)} categories, but there are {number} "
+                "bins: pass one category for each bin"
             )
         return pa.DictionaryArray.from_arrays(
-            places.cast(pa.int32()),
+            indices.cast(pa.int32()),
             pa.array(dtype.categories.tolist()),
             ordered=bool(dtype.ordered),
         )
 
 
 class CustomKBinsDiscretizer(_Discretizer["Edges"]):
-    """Bins with edges of your own.
+    """Bins with custom edges.
 
-    Args:
-        columns: Names of columns of numbers. bins: The edges in ascending order, or a
-        `pandas.IntervalIndex`; a dict has them column by column. right: Whether a bin holds its
-        right edge, and not its left one. include_lowest: Whether the first bin holds its left edge,
-        too. duplicates: "raise" or "drop" edges that come twice. dtypes: For some columns, a
-        `pandas.CategoricalDtype` with one category for each bin. output_columns: Names of the
-        results, by default those of the columns.
+    `bins` holds the edges in ascending order, or a `pandas.IntervalIndex`; or a dict of these for
+    each column. For the other arguments see `UniformKBinsDiscretizer`.
     """
 
     _is_fittable = False
 
-    def _edges(self, name: str) -> Any:
+    def _edges(self, name: str) -> Edges | np.ndarray:
         return self._bins_of(name)
 
 
 class UniformKBinsDiscretizer(_Discretizer[int]):
-    """Bins of equal width over the range that a column has when fitted.
+    """Bins of equal width over the range of each column when fitted.
 
     `stats_`: the edges of each column.
 
     Args:
         columns: Names of columns of numbers.
-        bins: The number of bins; a dict has it column by column.
-        right: Whether a bin holds its right edge, and not its left one.
-        include_lowest: Whether the first bin holds its left edge, too.
-        duplicates: "raise" or "drop" edges that come twice.
+        bins: The number of bins, or a dict with the number for each column.
+        right: True if a bin includes its right edge, False if it includes its left edge.
+        include_lowest: True if the first bin also includes its left edge.
+        duplicates: "raise" or "drop" duplicate edges.
         dtypes: For some columns, a `pandas.CategoricalDtype` with one category for each bin.
-        output_columns: Names of the results, by default those of the columns.
+        output_columns: Names of the output columns; the input columns by default.
     """
 
     def _plan_statistics(self, plan: StatComputationPlan) -> None:
         for name in self._columns:
             if not isinstance(self._bins_of(name), int):
                 raise TypeError(
-                    f"bins is a number of bins or a dict of such numbers, not {self._bins_of(name)!r} for column {name!r}"
+                    "bins must be a number of bins or a dict of such numbers, not "
+                    f"{self._bins_of(name)!r} for column {name!r}"
                 )
         plan.add_aggregator(aggregator_fn=Min, columns=self._columns)
         plan.add_aggregator(aggregator_fn=Max, columns=self._columns)
 
     def _learn(self, statistics: dict[str, Any]) -> None:
         for name in self._columns:
-            least, greatest = statistics[f"min({name})"], statistics[f"max({name})"]
-            if least is None or greatest is None:
+            low, high = statistics[f"min({name})"], statistics[f"max({name})"]
+            if low is None or high is None:
                 raise ValueError(
-                    f"column {name!r} has no values, so it has no range to cut into bins: look at the data that is fitted to"
+                    f"column {name!r} has no values, so it has no range to divide into bins: check "
+                    "the dataset"
                 )
-            if np.isinf([least, greatest]).any():
+            if np.isinf([low, high]).any():
                 raise ValueError(
-                    f"column {name!r} ranges from {least} to {greatest}, which cannot be cut into bins: filter infinities out"
+                    f"column {name!r} ranges from {low} to {high}, which cannot be divided into "
+                    "bins: filter out infinite values"
                 )
-            self.stats_[name] = _equal_edges(least, greatest, self._bins_of(name), self._right)
+            self.stats_[name] = _equal_edges(low, high, self._bins_of(name), self._right)
 
-    def _edges(self, name: str) -> Any:
-        return self.stats_[name]
+    def _edges(self, name: str) -> Edges | np.ndarray:
+        edges: np.ndarray = self.stats_[name]
+        return edges
 
 
-def _equal_edges(least: float, greatest: float, bins: int, right: bool) -> np.ndarray:
-    """`(bins + 1,)` edges. The open end of the range is moved a little, for a single value both
+def _equal_edges(low: float, high: float, bins: int, right: bool) -> np.ndarray:
+    """Return `(bins + 1,)` edges; the open end of the range is extended, for a single value both
     ends.
     """
-    if least == greatest:
-        margin = _MARGIN * (abs(least) or 1)
-        return np.linspace(least - margin, greatest + margin, bins + 1)
-    edges = np.linspace(least, greatest, bins + 1)
-    margin = (greatest - least) * _MARGIN
+    if low == high:
+        margin = _MARGIN * (abs(low) or 1)
+        return np.linspace(low - margin, high + margin, bins + 1)
+    edges = np.linspace(low, high, bins + 1)
+    margin = (high - low) * _MARGIN
     if right:
         edges[0] -= margin
     else:

@@ -1,14 +1,14 @@
-"""Encoders: categories to numbers, vectors and pandas' categoricals.
+"""Encoders: convert categories to numbers, vectors and pandas categoricals.
 
-Categories are learned from the whole dataset and put in ascending order. Null is no category: it is
-an error for all but `Categorizer`. What was not seen when fitted becomes null, or in vectors
-nothing but zeros.
+Categories are learned from the whole dataset and sorted. Null is no category: it is an error for
+all encoders but `Categorizer`. Categories that were not in the fitted dataset become null, or zero
+vectors.
 """
 
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -19,12 +19,13 @@ from syncline.data.columnar.schemas import UnknownColumnError
 from syncline.data.preprocessor import StatComputationPlan
 from syncline.data.preprocessors import categories
 from syncline.data.preprocessors.base import (
+    Column,
     ColumnPreprocessor,
     as_lists,
     counts_matrix,
     with_columns,
 )
-from syncline.data.preprocessors.counting import CategoryCounter, counter_of
+from syncline.data.preprocessors.categories import CategoryCounter, Codes, Counts, counter_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -33,17 +34,17 @@ if TYPE_CHECKING:
 
 
 class _CategoryEncoder(ColumnPreprocessor):
-    """Learns `unique_values(column)`: a dict from each category to its place."""
+    """Learns `unique_values(column)`: a dict from each category to its code."""
 
     _elements = False
-    """Whether the elements of lists are the categories, or the lists as wholes."""
+    """True if the elements of lists are the categories, False for whole lists."""
 
-    def _mapping(self, name: str) -> dict[Any, int]:
-        mapping: dict[Any, int] = self.stats_[f"unique_values({name})"]
+    def _mapping(self, name: str) -> Codes:
+        mapping: Codes = self.stats_[f"unique_values({name})"]
         return mapping
 
     def _limit(self, name: str) -> int | None:
-        """The largest number of categories of a column."""
+        """Return the maximum number of categories of a column."""
         return None
 
     def _plan_statistics(self, plan: StatComputationPlan) -> None:
@@ -56,7 +57,7 @@ class _CategoryEncoder(ColumnPreprocessor):
                 post_process_fn=partial(self._learned, name),
             )
 
-    def _learned(self, name: str, found: dict[str, list[Any]] | None) -> dict[Any, int]:
+    def _learned(self, name: str, found: Counts | None) -> Codes:
         try:
             return categories.mapping_of(counter_of(found), self._limit(name))
         except ValueError as error:
@@ -72,7 +73,7 @@ class _CategoryEncoder(ColumnPreprocessor):
 
 
 class _LimitedEncoder(_CategoryEncoder):
-    """May leave all but the most frequent categories out."""
+    """Optionally limited to the most frequent categories."""
 
     def __init__(
         self,
@@ -86,7 +87,7 @@ class _LimitedEncoder(_CategoryEncoder):
 
     @property
     def max_categories(self) -> dict[str, int]:
-        """For some columns, the largest number of categories."""
+        """Maximum number of categories of some columns."""
         return self._max_categories
 
     def _limit(self, name: str) -> int | None:
@@ -96,18 +97,19 @@ class _LimitedEncoder(_CategoryEncoder):
         for name in self._max_categories:
             if name not in self._columns:
                 raise ValueError(
-                    f"max_categories names {name!r}, which is not one of the columns to encode: {', '.join(self._columns)}"
+                    f"max_categories names {name!r}, which is not one of the columns to encode: "
+                    f"{', '.join(self._columns)}"
                 )
         super()._plan_statistics(plan)
 
 
 class OrdinalEncoder(_CategoryEncoder):
-    """The place of each category as an int64, null for what was not seen when fitted.
+    """Encodes categories as int64 codes; null for unknown categories.
 
     Args:
         columns: Names of the columns.
-        encode_lists: Whether the elements of lists are encoded, or each list as a whole.
-        output_columns: Names of the results, by default those of the columns.
+        encode_lists: True to encode the elements of lists, False to encode each list as a whole.
+        output_columns: Names of the output columns; the input columns by default.
     """
 
     def __init__(
@@ -122,10 +124,10 @@ class OrdinalEncoder(_CategoryEncoder):
 
     @property
     def encode_lists(self) -> bool:
-        """Whether the elements of lists are encoded."""
+        """True if the elements of lists are encoded."""
         return self._elements
 
-    def _transform_column(self, name: str, column: pa.ChunkedArray) -> Any:
+    def _transform_column(self, name: str, column: pa.ChunkedArray) -> Column:
         lists = as_lists(column) if self._elements else None
         if lists is not None:
             return categories.lists_of_codes(name, lists, self._mapping(name))
@@ -133,17 +135,19 @@ class OrdinalEncoder(_CategoryEncoder):
 
 
 class OneHotEncoder(_LimitedEncoder):
-    """A uint8 tensor per row: 1 at the place of its category, 0 elsewhere. A list is one category.
+    """Encodes each category as a uint8 tensor, 1 at its code and 0 elsewhere. A list is one
+    category.
 
     Args:
         columns: Names of the columns.
-        max_categories: For some columns, the largest number of categories: the most frequent ones.
-        output_columns: Names of the results, by default those of the columns.
+        max_categories: For some columns, the maximum number of categories; the most frequent ones
+            are kept.
+        output_columns: Names of the output columns; the input columns by default.
     """
 
-    def _transform_column(self, name: str, column: pa.ChunkedArray) -> Any:
+    def _transform_column(self, name: str, column: pa.ChunkedArray) -> Column:
         mapping = self._mapping(name)
-        codes = categories.places(categories.codes_of(name, column, mapping))
+        codes = categories.filled_codes(categories.codes_of(name, column, mapping))
         hot = np.zeros((len(codes), len(mapping)), np.uint8)
         rows = np.flatnonzero(codes >= 0)
         hot[rows, codes[rows]] = 1
@@ -151,28 +155,29 @@ class OneHotEncoder(_LimitedEncoder):
 
 
 class MultiHotEncoder(_LimitedEncoder):
-    """An int64 tensor per row: how often each category is in its list.
+    """Encodes each list as an int64 tensor with the count of each category.
 
     Args:
-        columns: Names of columns of lists; a value that is no list counts as a list of one.
-        max_categories: For some columns, the largest number of categories: the most frequent ones.
-        output_columns: Names of the results, by default those of the columns.
+        columns: Names of columns of lists; a value that is no list is a list of one.
+        max_categories: For some columns, the maximum number of categories; the most frequent ones
+            are kept.
+        output_columns: Names of the output columns; the input columns by default.
     """
 
     _elements = True
 
-    def _transform_column(self, name: str, column: pa.ChunkedArray) -> Any:
+    def _transform_column(self, name: str, column: pa.ChunkedArray) -> Column:
         mapping = self._mapping(name)
         codes, parents = categories.element_codes_of(name, column, mapping)
         return tensors.tensor_array(counts_matrix(codes, parents, len(column), len(mapping)))
 
 
 class LabelEncoder(_CategoryEncoder):
-    """The place of each label as an int64, null for what was not seen when fitted.
+    """Encodes labels as int64 codes; null for unknown labels.
 
     Args:
         label_column: Name of the column.
-        output_column: Name of the result, by default that of the column.
+        output_column: Name of the output column; `label_column` by default.
     """
 
     def __init__(self, label_column: str, *, output_column: str | None = None) -> None:
@@ -180,17 +185,17 @@ class LabelEncoder(_CategoryEncoder):
 
     @property
     def label_column(self) -> str:
-        """Name of the column."""
+        """Name of the input column."""
         return self._columns[0]
 
     @property
     def output_column(self) -> str:
-        """Name of the result."""
+        """Name of the output column."""
         return self._output_columns[0]
 
     def inverse_transform(self, ds: Dataset) -> Dataset:
-        """The dataset with the labels of `output_column` in `label_column`; null where there is no
-        such label.
+        """Return the dataset with the labels for `output_column` in `label_column`; null for
+        unknown codes.
 
         Raises:
             PreprocessorNotFittedException: `fit` was not called.
@@ -207,24 +212,24 @@ class LabelEncoder(_CategoryEncoder):
         codes = categories.codes_of(
             self.output_column,
             table.column(self.output_column),
-            {place: place for place in labels.values()},
+            {code: code for code in labels.values()},
         )
         return with_columns(table, {self.label_column: pc.take(pa.array(list(labels)), codes)})
 
-    def _transform_column(self, name: str, column: pa.ChunkedArray) -> Any:
+    def _transform_column(self, name: str, column: pa.ChunkedArray) -> Column:
         return categories.codes_of(name, column, self._mapping(name))
 
 
 class Categorizer(ColumnPreprocessor):
-    """Columns of pandas' categorical type, in Arrow a dictionary; null stays null, and so becomes
-    what was not seen when fitted.
+    """Converts columns to pandas' categorical type, in Arrow a dictionary. Null and unknown values
+    become null.
 
     `stats_`: the `pandas.CategoricalDtype` of each column.
 
     Args:
         columns: Names of the columns.
-        dtypes: For some columns, the type with its categories; those of the others are learned.
-        output_columns: Names of the results, by default those of the columns.
+        dtypes: For some columns, the type with its categories; the others are learned.
+        output_columns: Names of the output columns; the input columns by default.
     """
 
     def __init__(
@@ -238,7 +243,7 @@ class Categorizer(ColumnPreprocessor):
 
     @property
     def dtypes(self) -> dict[str, pd.CategoricalDtype]:
-        """The types that were given."""
+        """The types given to the constructor."""
         return self._dtypes
 
     def _plan_statistics(self, plan: StatComputationPlan) -> None:
@@ -253,16 +258,16 @@ class Categorizer(ColumnPreprocessor):
                     post_process_fn=partial(self._learned, name),
                 )
 
-    def _learned(self, name: str, found: dict[str, list[Any]] | None) -> pd.CategoricalDtype:
+    def _learned(self, name: str, found: Counts | None) -> pd.CategoricalDtype:
         ordered = name in self._dtypes and bool(self._dtypes[name].ordered)
         dtype: pd.CategoricalDtype = frames.load_pandas().CategoricalDtype(
             list(categories.without_null(counter_of(found))), ordered
         )
         return dtype
 
-    def _transform_column(self, name: str, column: pa.ChunkedArray) -> Any:
+    def _transform_column(self, name: str, column: pa.ChunkedArray) -> Column:
         dtype = self.stats_[name]
-        mapping = {value: place for place, value in enumerate(dtype.categories.tolist())}
+        mapping = {value: code for code, value in enumerate(dtype.categories.tolist())}
         codes = categories.codes_of(name, column, mapping).combine_chunks()
         return pa.DictionaryArray.from_arrays(
             codes.cast(pa.int32()), pa.array(list(mapping)), ordered=bool(dtype.ordered)

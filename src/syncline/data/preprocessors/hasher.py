@@ -1,4 +1,4 @@
-"""`FeatureHasher`: columns of token counts folded into a vector of fixed width."""
+"""`FeatureHasher`: fold columns of token counts into a vector of fixed length."""
 
 from __future__ import annotations
 
@@ -13,20 +13,19 @@ from syncline.data.preprocessors.base import ColumnPreprocessor, numbers, with_c
 
 
 def simple_hash(value: object, num_features: int) -> int:
-    """A place from 0 to `num_features - 1` for the value's text: the same in every process, from
-    SHA-256.
+    """Hash the text of a value to 0 to `num_features - 1` with SHA-256: the same in every
+    process.
     """
     return int(hashlib.sha256(str(value).encode()).hexdigest(), 16) % num_features
 
 
 class FeatureHasher(ColumnPreprocessor):
-    """A tensor per row: at each place the sum of the columns whose names are hashed to it. The
-    columns stay.
+    """Sums the columns whose names have the same hash to one tensor per row. The columns are kept.
 
     Args:
-        columns: Names of columns of numbers, each named like the token that it counts.
-        num_features: Width of the tensor.
-        output_column: Name of the result.
+        columns: Names of columns of numbers, each named after the token that it counts.
+        num_features: Length of the tensor.
+        output_column: Name of the output column.
     """
 
     _is_fittable = False
@@ -38,12 +37,12 @@ class FeatureHasher(ColumnPreprocessor):
 
     @property
     def num_features(self) -> int:
-        """Width of the tensor."""
+        """Length of the tensor."""
         return self._num_features
 
     @property
     def output_column(self) -> str:
-        """Name of the result."""
+        """Name of the output column."""
         return self._output_columns[0]
 
     def _transform_arrow(self, table: pa.Table) -> pa.Table:

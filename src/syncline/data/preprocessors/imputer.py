@@ -1,9 +1,9 @@
-"""`SimpleImputer`: values for those that are missing."""
+"""`SimpleImputer`: fill missing values."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Literal, get_args
+from collections.abc import Hashable, Sequence
+from typing import Literal, get_args
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -11,23 +11,27 @@ import pyarrow.compute as pc
 from syncline.data.columnar.aggregate import Mean, numeric
 from syncline.data.columnar.kernels.group import Measure
 from syncline.data.preprocessor import StatComputationPlan
-from syncline.data.preprocessors.base import ColumnPreprocessor, alike, decoded, with_columns
-from syncline.data.preprocessors.counting import CategoryCounter, counter_of
+from syncline.data.preprocessors.base import (
+    ColumnPreprocessor,
+    decoded,
+    to_common_type,
+    with_columns,
+)
+from syncline.data.preprocessors.categories import CategoryCounter, Counts, counter_of
 
 Strategy = Literal["mean", "most_frequent", "constant"]
 
 
 class SimpleImputer(ColumnPreprocessor):
-    """Puts a value in place of null and NaN. A column that a batch lacks is made of that value.
+    """Replaces null and NaN by a value. A column that is missing in a batch is filled with it.
 
-    `stats_`: `mean(column)` or `most_frequent(column)`; of equally frequent values the one that
-    comes first.
+    `stats_`: `mean(column)` or `most_frequent(column)`; of equally frequent values the first one.
 
     Args:
-        columns: Names of the columns; of numbers for the mean.
+        columns: Names of the columns; columns of numbers for the mean.
         strategy: "mean", "most_frequent" or "constant".
         fill_value: The value for "constant".
-        output_columns: Names of the results, by default those of the columns.
+        output_columns: Names of the output columns; the input columns by default.
     """
 
     def __init__(
@@ -40,19 +44,18 @@ class SimpleImputer(ColumnPreprocessor):
     ) -> None:
         super().__init__(columns, output_columns)
         if strategy not in get_args(Strategy):
-            raise ValueError(
-                f"strategy={strategy!r} is not known: choose {', '.join(map(repr, get_args(Strategy)))}"
-            )
+            choices = ", ".join(map(repr, get_args(Strategy)))
+            raise ValueError(f"strategy={strategy!r} is unknown: choose {choices}")
         if strategy == "constant":
             self._is_fittable = False
             if fill_value is None:
-                raise ValueError('strategy="constant" needs the value to fill in: give fill_value')
+                raise ValueError('strategy="constant" needs a value: pass fill_value')
         self._strategy: Strategy = strategy
         self._fill_value = fill_value
 
     @property
     def strategy(self) -> Strategy:
-        """How the values are chosen."""
+        """Choice of the value: "mean", "most_frequent" or "constant"."""
         return self._strategy
 
     @property
@@ -81,7 +84,8 @@ class SimpleImputer(ColumnPreprocessor):
             )
             if value is None:
                 raise ValueError(
-                    f"column {name!r} had no values when the imputer was fitted, so there is none to fill in"
+                    f"column {name!r} had no values when the imputer was fitted, so there is no "
+                    'value to fill in: use strategy="constant"'
                 )
             written[output] = (
                 _filled(name, found[name], value)
@@ -91,34 +95,35 @@ class SimpleImputer(ColumnPreprocessor):
         return with_columns(table, written)
 
     def _check_columns(self, names: Sequence[str]) -> None:
-        """Columns may be missing: they are made."""
+        """Accept missing columns: they are filled."""
 
 
 class _MeanOfPresent(Mean):
-    """The mean of what is neither null nor NaN."""
+    """Mean of the values that are neither null nor NaN."""
 
     def measures(self, column: pa.ChunkedArray | None) -> list[Measure]:
         return super().measures(None if column is None else numeric.nan_as_null(column))
 
 
-def _most_frequent(found: dict[str, list[Any]] | None) -> Any:
+def _most_frequent(found: Counts | None) -> Hashable:
     counts = counter_of(found)
     del counts[None]
     return counts.most_common(1)[0][0] if counts else None
 
 
-def _filled(name: str, column: pa.ChunkedArray, value: Any) -> pa.ChunkedArray:
-    """The column without null and NaN, in a type that holds the value, too."""
+def _filled(name: str, column: pa.ChunkedArray, value: object) -> pa.ChunkedArray:
+    """Fill null and NaN, in a type that holds the value."""
     plain = decoded(column)
     missing = (
         pc.is_null(plain, nan_is_null=True)
         if pa.types.is_floating(plain.type)
         else pc.is_null(plain)
     )
-    both = alike(plain, pa.array([value]))
+    both = to_common_type(plain, pa.array([value]))
     if both is None:
         raise TypeError(
-            f"column {name!r} is of type {plain.type}, which {value!r} does not fit: choose another value"
+            f"column {name!r} is of type {plain.type}, which does not hold {value!r}: choose "
+            "another value"
         )
     filled = pc.if_else(missing, both[1][0], both[0])
     return filled.dictionary_encode() if pa.types.is_dictionary(column.type) else filled

@@ -1,4 +1,4 @@
-"""`Normalizer`: rows of unit length."""
+"""`Normalizer`: scale rows to unit length."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from syncline.data.preprocessors.base import (
 
 Norm = Literal["l1", "l2", "max"]
 
-# From the columns of a batch, float `(columns, rows)`, to the length of each row; what is missing
-# does not count.
+# Functions from the columns of a batch, float `(columns, rows)`, to the length of each row. Missing
+# values are ignored.
 _NORMS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "l1": lambda values: np.nansum(np.abs(values), axis=0),
     "l2": lambda values: np.sqrt(np.nansum(values**2, axis=0)),
@@ -27,12 +27,13 @@ _NORMS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
 
 
 class Normalizer(ColumnPreprocessor):
-    """Divides the columns of each row by their norm; a row of zeros becomes NaN.
+    """Divides the columns of each row by the norm of the row; a row of zeros becomes NaN.
 
     Args:
-        columns: Names of the columns of numbers that make up a row. norm: "l1" (sum of absolute
-        values), "l2" (root of the sum of squares) or "max" (greatest absolute value).
-        output_columns: Names of the results, by default those of the columns.
+        columns: Names of the columns of numbers that form a row.
+        norm: "l1" (sum of absolute values), "l2" (root of the sum of squares) or "max" (maximum
+            absolute value).
+        output_columns: Names of the output columns; the input columns by default.
     """
 
     _is_fittable = False
@@ -42,7 +43,7 @@ class Normalizer(ColumnPreprocessor):
     ) -> None:
         super().__init__(columns, output_columns)
         if norm not in _NORMS:
-            raise ValueError(f"norm={norm!r} is not known: choose {', '.join(map(repr, _NORMS))}")
+            raise ValueError(f"norm={norm!r} is unknown: choose {', '.join(map(repr, _NORMS))}")
         self._norm = norm
 
     @property

@@ -1,7 +1,7 @@
-"""Scalers: columns moved and stretched by what was measured of them.
+"""Scalers: shift and scale columns by their statistics.
 
-A column without any values when fitted becomes null; a constant one becomes zeros (with
-`MaxAbsScaler` only one of zeros does).
+A column without values in the fitted dataset becomes null. A constant column becomes zeros
+(`MaxAbsScaler`: only a column of zeros).
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ import pyarrow.compute as pc
 
 from syncline.data.columnar.aggregate import AbsMax, ApproximateQuantile, Max, Mean, Min, Std
 from syncline.data.preprocessor import StatComputationPlan
-from syncline.data.preprocessors.base import ColumnPreprocessor, numbers
+from syncline.data.preprocessors.base import Column, ColumnPreprocessor, numbers
 
-# What is below this is taken for zero, so that rounding errors of a constant column are not blown
-# up.
+# Scales below this value count as zero, so that rounding errors of constant columns are not
+# amplified.
 _EPSILON = 1e-8
 
 
@@ -26,10 +26,10 @@ class _Scaler(ColumnPreprocessor):
     _keep_float32: ClassVar[bool] = True
 
     def _shift_and_scale(self, name: str) -> tuple[float, float] | None:
-        """What is subtracted from a column and then divided by; None if it had no values."""
+        """Return the shift and the scale of a column; None if it had no values."""
         raise NotImplementedError
 
-    def _transform_column(self, name: str, column: pa.ChunkedArray) -> Any:
+    def _transform_column(self, name: str, column: pa.ChunkedArray) -> Column:
         values = numbers(self, name, column, keep_float32=self._keep_float32)
         known = self._shift_and_scale(name)
         if known is None:
@@ -39,13 +39,13 @@ class _Scaler(ColumnPreprocessor):
 
 
 class StandardScaler(_Scaler):
-    """Subtracts the mean and divides by the population's standard deviation; the result is float64.
+    """Subtracts the mean and divides by the population standard deviation. Results are float64.
 
     `stats_`: `mean(column)` and `std(column)`.
 
     Args:
         columns: Names of columns of numbers.
-        output_columns: Names of the results, by default those of the columns.
+        output_columns: Names of the output columns; the input columns by default.
     """
 
     _keep_float32 = False
@@ -62,13 +62,13 @@ class StandardScaler(_Scaler):
 
 
 class MinMaxScaler(_Scaler):
-    """Brings the range that a column had when fitted to 0 ... 1.
+    """Scales the range of the fitted column to 0 ... 1.
 
     `stats_`: `min(column)` and `max(column)`.
 
     Args:
         columns: Names of columns of numbers.
-        output_columns: Names of the results, by default those of the columns.
+        output_columns: Names of the output columns; the input columns by default.
     """
 
     def _plan_statistics(self, plan: StatComputationPlan) -> None:
@@ -76,41 +76,43 @@ class MinMaxScaler(_Scaler):
         plan.add_aggregator(aggregator_fn=Max, columns=self._columns)
 
     def _shift_and_scale(self, name: str) -> tuple[float, float] | None:
-        least, greatest = self.stats_[f"min({name})"], self.stats_[f"max({name})"]
-        if least is None or greatest is None:
+        low, high = self.stats_[f"min({name})"], self.stats_[f"max({name})"]
+        if low is None or high is None:
             return None
-        return least, 1 if greatest - least < _EPSILON else greatest - least
+        return low, 1 if high - low < _EPSILON else high - low
 
 
 class MaxAbsScaler(_Scaler):
-    """Divides by the greatest absolute value, so that zeros stay zeros.
+    """Divides by the maximum absolute value, so that zeros stay zeros.
 
     `stats_`: `abs_max(column)`.
 
     Args:
         columns: Names of columns of numbers.
-        output_columns: Names of the results, by default those of the columns.
+        output_columns: Names of the output columns; the input columns by default.
     """
 
     def _plan_statistics(self, plan: StatComputationPlan) -> None:
         plan.add_aggregator(aggregator_fn=AbsMax, columns=self._columns)
 
     def _shift_and_scale(self, name: str) -> tuple[float, float] | None:
-        greatest = self.stats_[f"abs_max({name})"]
-        return None if greatest is None else (0, greatest or 1)
+        high = self.stats_[f"abs_max({name})"]
+        return None if high is None else (0, high or 1)
 
 
 class RobustScaler(_Scaler):
-    """Subtracts the median and divides by the distance between two quantiles, which outliers do not
-    move.
+    """Subtracts the median and divides by the distance of two quantiles, which is robust against
+    outliers.
 
-    Where the quantiles are equal, all results are 0, also those of missing values.
+    If the quantiles are equal, all results are 0, including those of missing values.
     `stats_`: `low_quantile(column)`, `median(column)` and `high_quantile(column)`.
 
     Args:
-        columns: Names of columns of numbers. quantile_range: The two quantiles, between 0 and 1.
-        output_columns: Names of the results, by default those of the columns. quantile_precision:
-        Values kept per column to find the quantiles: exact up to that many rows.
+        columns: Names of columns of numbers.
+        quantile_range: The two quantiles, between 0 and 1.
+        output_columns: Names of the output columns; the input columns by default.
+        quantile_precision: Number of values per column in the quantile sketch; quantiles are exact
+            up to that many rows.
     """
 
     DEFAULT_QUANTILE_PRECISION = 800
@@ -133,7 +135,7 @@ class RobustScaler(_Scaler):
 
     @property
     def quantile_precision(self) -> int:
-        """Values kept per column."""
+        """Number of values per column in the quantile sketch."""
         return self._quantile_precision
 
     def _plan_statistics(self, plan: StatComputationPlan) -> None:
@@ -160,7 +162,7 @@ class RobustScaler(_Scaler):
         )
         return None if median is None else (median, high - low)
 
-    def _transform_column(self, name: str, column: pa.ChunkedArray) -> Any:
+    def _transform_column(self, name: str, column: pa.ChunkedArray) -> Column:
         known = self._shift_and_scale(name)
         if known is not None and known[1] == 0:
             return pa.repeat(pa.scalar(0.0, numbers(self, name, column).type), len(column))

@@ -1,31 +1,30 @@
-"""`Tokenizer`: strings to lists of tokens."""
+"""`Tokenizer`: split strings into lists of tokens."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from syncline.data.columnar import columns as column_values
-from syncline.data.preprocessors.base import ColumnPreprocessor, decoded
+from syncline.data.preprocessors.base import Column, ColumnPreprocessor, decoded
 
 Tokenize = Callable[[str], list[str]]
 
 
 def simple_split_tokenizer(value: str) -> list[str]:
-    """The text cut at every single space."""
+    """Split a text at every single space."""
     return value.split(" ")
 
 
 class Tokenizer(ColumnPreprocessor):
-    """A list of tokens in place of each string; null stays null.
+    """Replaces each string by a list of tokens; null stays null.
 
     Args:
         columns: Names of columns of strings.
-        tokenization_fn: From a string to its tokens; by default cut at every single space.
-        output_columns: Names of the results, by default those of the columns.
+        tokenization_fn: Function from a string to its tokens; splits at every space by default.
+        output_columns: Names of the output columns; the input columns by default.
     """
 
     _is_fittable = False
@@ -41,21 +40,22 @@ class Tokenizer(ColumnPreprocessor):
 
     @property
     def tokenization_fn(self) -> Tokenize:
-        """From a string to its tokens."""
+        """Function from a string to its tokens."""
         return self._tokenization_fn
 
-    def _transform_column(self, name: str, column: pa.ChunkedArray) -> Any:
+    def _transform_column(self, name: str, column: pa.ChunkedArray) -> Column:
         return tokens(name, column, self._tokenization_fn)
 
 
-def tokens(name: str, column: pa.ChunkedArray, tokenize: Tokenize) -> pa.Array | pa.ChunkedArray:
-    """A column of lists of tokens, null for null. TypeError if the column is not of strings."""
+def tokens(name: str, column: pa.ChunkedArray, tokenize: Tokenize) -> Column:
+    """Return a column of lists of tokens, null for null. Raises TypeError for other types."""
     column = decoded(column)
     if pa.types.is_null(column.type):
         return pa.nulls(len(column), pa.list_(pa.string()))
     if not (pa.types.is_string(column.type) or pa.types.is_large_string(column.type)):
         raise TypeError(
-            f"column {name!r} is of type {column.type}, but only strings can be cut into tokens: cast it to strings before"
+            f"column {name!r} is of type {column.type}, but only strings can be split into tokens: "
+            "cast it first"
         )
     if tokenize is simple_split_tokenizer:
         return pc.split_pattern(column, " ")

@@ -1,5 +1,5 @@
-"""`TorchVisionPreprocessor`: image columns through a transform of torchvision, or through any
-function on tensors.
+"""`TorchVisionPreprocessor`: apply a torchvision transform, or any function of tensors, to image
+columns.
 """
 
 from __future__ import annotations
@@ -19,16 +19,17 @@ if TYPE_CHECKING:
 
 
 class TorchVisionPreprocessor(SerializablePreprocessorBase):
-    """Applies a transform to each image, or to whole batches of them.
+    """Applies a transform to each image, or to whole batches.
 
-    The transform gets a tensor, or if it raises TypeError for that (as `ToTensor` does) an ndarray.
-    Results of several shapes become ragged tensors.
+    The transform gets a tensor; if it raises TypeError for a tensor (as `ToTensor` does), it gets
+    an ndarray. Results of different shapes become ragged tensors.
 
     Args:
-        columns: Names of columns of images `(height, width, channels)`. transform: From an image,
-        or with `batched` from `(batch, height, width, channels)`, to a tensor or ndarray.
-        output_columns: Names of the results, by default those of the columns. batched: Whether the
-        transform takes batches.
+        columns: Names of columns of images `(height, width, channels)`.
+        transform: Function from an image, or with `batched` from `(batch, height, width,
+            channels)`, to a tensor or ndarray.
+        output_columns: Names of the output columns; the input columns by default.
+        batched: True if the transform takes batches.
     """
 
     _is_fittable = False
@@ -48,12 +49,12 @@ class TorchVisionPreprocessor(SerializablePreprocessorBase):
 
     @property
     def columns(self) -> list[str]:
-        """Names of the columns of images."""
+        """Names of the input columns."""
         return self._columns
 
     @property
     def output_columns(self) -> list[str]:
-        """Names of the results."""
+        """Names of the output columns."""
         return self._output_columns
 
     @property
@@ -63,18 +64,18 @@ class TorchVisionPreprocessor(SerializablePreprocessorBase):
 
     @property
     def batched(self) -> bool:
-        """Whether the transform takes batches."""
+        """True if the transform takes batches."""
         return self._batched
 
     @classmethod
     def preferred_batch_format(cls) -> BatchFormat:
-        """Always ndarrays."""
+        """Return NUMPY: transforms get arrays."""
         return BatchFormat.NUMPY
 
     def __repr__(self) -> str:
         return (
-            f"{type(self).__name__}(columns={self._columns}, output_columns={self._output_columns}, "
-            f"transform={self._torchvision_transform!r})"
+            f"{type(self).__name__}(columns={self._columns}, "
+            f"output_columns={self._output_columns}, transform={self._torchvision_transform!r})"
         )
 
     def _transform_numpy(self, np_data: Any) -> Any:
@@ -90,7 +91,7 @@ class TorchVisionPreprocessor(SerializablePreprocessorBase):
         return {**np_data, **written}
 
     def _transform_images(self, images: np.ndarray) -> np.ndarray:
-        """`(batch, ...)` to `(batch, ...)`, or objects `(batch,)` where shapes differ."""
+        """Transform `(batch, ...)` to `(batch, ...)`, or to objects `(batch,)` if shapes differ."""
         if self._batched:
             return self._apply(images)
         results = [self._apply(image) for image in images]
@@ -101,9 +102,8 @@ class TorchVisionPreprocessor(SerializablePreprocessorBase):
     def _apply(self, array: np.ndarray) -> np.ndarray:
         torch = optional.load("torch", purpose="TorchVisionPreprocessor", install="torch")
         try:
-            # Torch warns of arrays that it must not write to, as those that share memory with a
-            # block are.
-            result: Any = self._torchvision_transform(
+            # torch warns about read-only arrays, such as those that share memory with a block.
+            result: object = self._torchvision_transform(
                 torch.as_tensor(array if array.flags.writeable else array.copy())
             )
         except TypeError:
@@ -112,6 +112,7 @@ class TorchVisionPreprocessor(SerializablePreprocessorBase):
             result = result.numpy()
         if not isinstance(result, np.ndarray):
             raise ValueError(
-                f"the transform returned {type(result).__name__}, but a torch.Tensor or an ndarray is needed"
+                f"the transform returned {type(result).__name__}, but must return a torch.Tensor "
+                "or an ndarray"
             )
         return result

@@ -1,26 +1,30 @@
-"""`PowerTransformer`: numbers made more like those of a normal distribution."""
+"""`PowerTransformer`: make numbers more normally distributed."""
 
 from __future__ import annotations
 
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 import numpy as np
 import pyarrow as pa
 
-from syncline.data.preprocessors.base import ColumnPreprocessor, array_of_numbers, from_numbers
+from syncline.data.preprocessors.base import (
+    Column,
+    ColumnPreprocessor,
+    array_of_numbers,
+    from_numbers,
+)
 
 Method = Literal["yeo-johnson", "box-cox"]
 
 
 class PowerTransformer(ColumnPreprocessor):
-    """Raises numbers to a power that you choose, in the way of Yeo and Johnson (2000) or of Box and
-    Cox (1964).
+    """Applies a power transform with a given power: Yeo and Johnson (2000) or Box and Cox (1964).
 
     Args:
         columns: Names of columns of numbers; for "box-cox" positive ones (others become NaN).
         power: The power, usually between -2.5 and 2.5.
         method: "yeo-johnson" or "box-cox".
-        output_columns: Names of the results, by default those of the columns.
+        output_columns: Names of the output columns; the input columns by default.
     """
 
     _is_fittable = False
@@ -35,9 +39,8 @@ class PowerTransformer(ColumnPreprocessor):
     ) -> None:
         super().__init__(columns, output_columns)
         if method not in get_args(Method):
-            raise ValueError(
-                f"method={method!r} is not known: choose {', '.join(map(repr, get_args(Method)))}"
-            )
+            choices = ", ".join(map(repr, get_args(Method)))
+            raise ValueError(f"method={method!r} is unknown: choose {choices}")
         self._power = power
         self._method = method
 
@@ -48,10 +51,10 @@ class PowerTransformer(ColumnPreprocessor):
 
     @property
     def method(self) -> Method:
-        """The way."""
+        """The transform: "yeo-johnson" or "box-cox"."""
         return self._method
 
-    def _transform_column(self, name: str, column: pa.ChunkedArray) -> Any:
+    def _transform_column(self, name: str, column: pa.ChunkedArray) -> Column:
         values = array_of_numbers(self, name, column)
         with np.errstate(divide="ignore", invalid="ignore"):
             if self._method == "box-cox":

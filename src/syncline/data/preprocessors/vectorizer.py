@@ -1,11 +1,8 @@
-"""Vectorizers: strings to vectors of how often tokens come in them. A missing string has no vector:
-null.
-"""
+"""Vectorizers: convert strings to vectors of token counts. A missing string becomes null."""
 
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -14,14 +11,14 @@ import pyarrow.compute as pc
 from syncline.data.columnar import tensors
 from syncline.data.preprocessor import StatComputationPlan
 from syncline.data.preprocessors import categories
-from syncline.data.preprocessors.base import ColumnPreprocessor, as_lists, counts_matrix
-from syncline.data.preprocessors.counting import CategoryCounter, counter_of
+from syncline.data.preprocessors.base import Column, ColumnPreprocessor, as_lists, counts_matrix
+from syncline.data.preprocessors.categories import CategoryCounter, counter_of
 from syncline.data.preprocessors.hasher import simple_hash
 from syncline.data.preprocessors.tokenizer import Tokenize, simple_split_tokenizer, tokens
 
 
 class _Vectorizer(ColumnPreprocessor):
-    """Cuts strings into tokens and counts them by place."""
+    """Splits strings into tokens and counts them by code."""
 
     def __init__(
         self, columns: list[str], tokenization_fn: Tokenize | None, output_columns: list[str] | None
@@ -31,13 +28,13 @@ class _Vectorizer(ColumnPreprocessor):
 
     @property
     def tokenization_fn(self) -> Tokenize:
-        """From a string to its tokens."""
+        """Function from a string to its tokens."""
         return self._tokenization_fn
 
     def _vectors(
         self, column: pa.ChunkedArray, codes: np.ndarray, parents: np.ndarray, width: int
-    ) -> Any:
-        """An int64 tensor `(width,)` per row, null where the column is."""
+    ) -> pa.Array:
+        """Return an int64 tensor `(width,)` per row, null where the column is null."""
         missing = column.is_null().to_numpy() if column.null_count else None
         return tensors.tensor_array(
             counts_matrix(codes, parents, len(column), width), missing=missing
@@ -45,13 +42,13 @@ class _Vectorizer(ColumnPreprocessor):
 
 
 class HashingVectorizer(_Vectorizer):
-    """An int64 tensor per row: at each place the number of tokens that are hashed to it.
+    """Counts the tokens with the same hash in an int64 tensor per row.
 
     Args:
         columns: Names of columns of strings.
-        num_features: Width of the tensors.
-        tokenization_fn: From a string to its tokens; by default cut at every single space.
-        output_columns: Names of the results, by default those of the columns.
+        num_features: Length of the tensors.
+        tokenization_fn: Function from a string to its tokens; splits at every space by default.
+        output_columns: Names of the output columns; the input columns by default.
     """
 
     _is_fittable = False
@@ -69,32 +66,33 @@ class HashingVectorizer(_Vectorizer):
 
     @property
     def num_features(self) -> int:
-        """Width of the tensors."""
+        """Length of the tensors."""
         return self._num_features
 
-    def _transform_column(self, name: str, column: pa.ChunkedArray) -> Any:
+    def _transform_column(self, name: str, column: pa.ChunkedArray) -> Column:
         lists = _lists(name, column, self._tokenization_fn)
         # Each distinct token is hashed once.
         found = pc.list_flatten(lists).dictionary_encode()
-        places = np.array(
+        hashes = np.array(
             [simple_hash(token, self._num_features) for token in found.dictionary.to_pylist()],
             np.int64,
         )
         parents = pc.list_parent_indices(lists).to_numpy().astype(np.int64)
-        return self._vectors(column, places[found.indices.to_numpy()], parents, self._num_features)
+        return self._vectors(column, hashes[found.indices.to_numpy()], parents, self._num_features)
 
 
 class CountVectorizer(_Vectorizer):
-    """An int64 tensor per row: how often each token of the vocabulary comes in it, the most
-    frequent token first.
+    """Counts the tokens of a learned vocabulary in an int64 tensor per row, the most frequent token
+    first.
 
     `stats_`: `token_counts(column)`, a Counter of the vocabulary.
 
     Args:
         columns: Names of columns of strings.
-        tokenization_fn: From a string to its tokens; by default cut at every single space.
-        max_features: Size of the vocabulary: the most frequent tokens. By default all.
-        output_columns: Names of the results, by default those of the columns.
+        tokenization_fn: Function from a string to its tokens; splits at every space by default.
+        max_features: Maximum size of the vocabulary; the most frequent tokens are kept. All tokens
+            by default.
+        output_columns: Names of the output columns; the input columns by default.
     """
 
     def __init__(
@@ -110,7 +108,7 @@ class CountVectorizer(_Vectorizer):
 
     @property
     def max_features(self) -> int | None:
-        """Size of the vocabulary."""
+        """Maximum size of the vocabulary."""
         return self._max_features
 
     def _plan_statistics(self, plan: StatComputationPlan) -> None:
@@ -124,11 +122,9 @@ class CountVectorizer(_Vectorizer):
             ),
         )
 
-    def _transform_column(self, name: str, column: pa.ChunkedArray) -> Any:
-        vocabulary = {
-            token: place
-            for place, (token, _) in enumerate(self.stats_[f"token_counts({name})"].most_common())
-        }
+    def _transform_column(self, name: str, column: pa.ChunkedArray) -> Column:
+        counts = self.stats_[f"token_counts({name})"]
+        vocabulary = {token: code for code, (token, _) in enumerate(counts.most_common())}
         lists = _lists(name, column, self._tokenization_fn)
         codes, parents = categories.element_codes_of(name, pa.chunked_array([lists]), vocabulary)
         return self._vectors(column, codes, parents, len(vocabulary))
@@ -147,7 +143,7 @@ class _TokenCounter(CategoryCounter):
 
 
 def _lists(name: str, column: pa.ChunkedArray, tokenize: Tokenize) -> pa.Array:
-    """The tokens of each string as one array of lists."""
+    """Return the tokens of each string as one array of lists."""
     found = tokens(name, column, tokenize)
     lists = as_lists(found if isinstance(found, pa.ChunkedArray) else pa.chunked_array([found]))
     assert lists is not None
