@@ -359,7 +359,7 @@ def test_of_many_messages_a_few_are_printed() -> None:
     assert len(records(1_000)) == MOST
     now[0] += WINDOW_S
     assert (
-        records(1)[0].getMessage() == f"m\n({1_000 - MOST} messages before this one are left out)"
+        records(1)[0].getMessage() == f"m\n({1_000 - MOST} earlier messages were dropped)"
     )
     assert records(1)[0].getMessage() == "m"
 

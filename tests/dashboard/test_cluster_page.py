@@ -110,7 +110,7 @@ def shown():
 
 def test_nothing_is_said_clearly(shown):
     shown.show()
-    assert any(text.startswith("Nothing runs") for text in shown.texts())
+    assert any(text.startswith("There is no cluster") for text in shown.texts())
     assert shown.headings() == []
 
 
@@ -145,7 +145,7 @@ def test_a_program_that_does_not_answer_says_why_instead(shown):
         MachineSnapshot(programs=(program(41, engine=None, problem="It is stopped."),), others=3)
     )
     assert "It is stopped." in shown.texts()
-    assert "3 programs that began earlier are not shown." in shown.texts()
+    assert "3 older programs are not shown." in shown.texts()
     assert shown.rows("Actors") == []
     shown.show(MachineSnapshot(programs=(program(41),)))
     assert "It is stopped." not in shown.texts()
@@ -158,12 +158,12 @@ def test_a_cluster_is_shown_with_its_nodes_and_what_became_of_it(shown):
 
     shown.show(cluster=cluster(engine=None))
     assert "Connecting to the cluster at 10.0.0.1:6379 …" in shown.texts()
-    assert not any(text.startswith("Nothing runs") for text in shown.texts())
+    assert not any(text.startswith("There is no cluster") for text in shown.texts())
     shown.show(cluster=cluster(engine=ENGINE))
     assert [row["host"] for row in shown.rows("Nodes")] == ["one (head)"]
     assert not any(text.startswith("Connecting") for text in shown.texts())
     shown.show(cluster=cluster(engine=ENGINE, problem="its head is gone"))
-    assert any("its head is gone. What is below is from before." in text for text in shown.texts())
+    assert any("its head is gone. The values below are outdated." in text for text in shown.texts())
     assert len(shown.rows("Nodes")) == 1
     shown.show(cluster=None)
     assert shown.headings() == []
@@ -179,4 +179,4 @@ def test_what_an_engine_cannot_tell_is_explained(shown):
     shown.show(cluster=ClusterSnapshot(address="auto", engine=unknown))
     assert "the head is silent" in shown.texts()
     assert "unknown" in shown.texts()
-    assert "No task runs or waits." in shown.texts()
+    assert "No tasks." in shown.texts()

@@ -91,11 +91,11 @@ def test_when_the_process_dies_the_last_facts_stay_with_the_reason_and_another_i
 
 def test_answers_of_another_version_are_told(watching):
     watch = watching(command("for _ in sys.stdin: print('{}', flush=True)"))
-    assert "cannot be read" in seen(watch, lambda look: look.problem).problem
+    assert "cannot be parsed" in seen(watch, lambda look: look.problem).problem
 
 
 def test_a_process_that_cannot_be_started_is_told(watching):
-    assert "no process" in seen(watching(("/nowhere/python",)), lambda look: look.problem).problem
+    assert "cannot be started" in seen(watching(("/nowhere/python",)), lambda look: look.problem).problem
 
 
 def test_without_a_cluster_there_is_nothing_to_see(watching):

@@ -271,7 +271,7 @@ def test_a_websocket_needs_to_say_where_it_comes_from_unless_it_brings_the_token
         {
             "type": "websocket.close",
             "code": 1008,
-            "reason": "This request does not say from which site it comes.",
+            "reason": "Websockets need an Origin header.",
         }
     ]
     assert not ask(path, kind="websocket", authorization="Bearer wrong").passed

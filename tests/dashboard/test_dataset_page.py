@@ -89,7 +89,7 @@ class Shown:
         texts = self.texts()
         return {
             name: texts[texts.index(name) + 1]
-            for name in ("Rows", "Time", "Memory held", "Most held", "Budget")
+            for name in ("Rows", "Time", "Memory in use", "Peak memory", "Budget")
         }
 
     def selects(self):
@@ -110,7 +110,7 @@ def shown(tmp_path):
 
 
 def test_before_the_first_line_it_says_so(shown):
-    assert "Nothing is recorded yet." in shown.texts()
+    assert "No execution has been recorded yet." in shown.texts()
     assert "the plan" in shown.texts()
 
 
@@ -122,8 +122,8 @@ def test_operators_facts_and_what_limits_are_shown_as_the_record_grows(shown):
     assert shown.facts() == {
         "Rows": "400",
         "Time": "4.0 s",
-        "Memory held": "1.0 MiB",
-        "Most held": "2.0 MiB",
+        "Memory in use": "1.0 MiB",
+        "Peak memory": "2.0 MiB",
         "Budget": "1.0 GiB",
     }
     assert f"{HTML} is the bottleneck: it is busy 98 % of the time while others wait." in texts
@@ -135,7 +135,7 @@ def test_operators_facts_and_what_limits_are_shown_as_the_record_grows(shown):
     ]
     assert (
         bars[1]
-        == "Time: functions of the program 75 %, other work 22 %, waiting for room or a CPU 3 %"
+        == "Time: user functions 75 %, other work 22 %, waiting for memory or a CPU 3 %"
     )
 
 
@@ -190,7 +190,7 @@ def test_of_a_large_plan_some_have_boxes_and_all_are_in_the_table(shown):
     boxes = [each for each in shown.elements() if "sl-operator" in each.classes]
     assert len(boxes) == MOST_BOXES
     assert (
-        "30 more operators are in the table below. 12 operators before these were not recorded."
+        "30 more operators are listed in the table below. 12 earlier operators were not recorded."
         in shown.texts()
     )
     (table,) = shown.elements(ui.table)

@@ -122,7 +122,7 @@ def test_a_program_is_shown_with_its_engine():
 @pytest.mark.parametrize(
     ("answer", "problem"),
     [
-        (lambda *_: 1 / 0, "cannot tell: division by zero"),
+        (lambda *_: 1 / 0, "reported an error: division by zero"),
         (lambda *_: {"another": "version"}, "another version of syncline"),
         (lambda *_: None, "another version of syncline"),
     ],
@@ -137,7 +137,7 @@ def test_an_engine_that_cannot_be_read_is_shown_with_the_reason(answer, problem)
 def test_a_program_that_does_not_answer_is_shown_so(monkeypatch):
     control.serve(control.ENGINE, lambda *_: time.sleep(60))
     monkeypatch.setattr(engine_snapshots, "LIMIT_S", 0.05)
-    assert look().problem.startswith("It does not answer")
+    assert look().problem.startswith("The program does not answer")
 
 
 def test_a_program_that_ended_meanwhile_is_left_out(monkeypatch):

@@ -125,7 +125,7 @@ def test_before_the_first_row_the_program_limits_nothing():
 def test_where_nobody_is_busy_nobody_limits():
     number, said = find_bottleneck([operator(0, 0.1), operator(1, 0.2)], 0.9, has_rows=True)
     assert number is None
-    assert said.startswith("No operator is busy for long")
+    assert said.startswith("No operator is the bottleneck")
 
 
 def test_nothing_is_said_of_no_time():

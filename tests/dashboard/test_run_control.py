@@ -101,8 +101,8 @@ def test_a_run_elsewhere_is_known_by_its_path_there(place: str, uri: str, same: 
 def test_asking_about_this_machine_alone_connects_to_no_cluster(
     run: runs.Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refuse(name: str) -> None:
-        raise AssertionError(f"{name} was loaded")
+    def refuse(path: str, address: str | None) -> None:
+        raise AssertionError(f"{path} is looked for on a cluster")
 
-    monkeypatch.setattr(run_control.importlib, "import_module", refuse)
+    monkeypatch.setattr(run_control, "_ask_on_cluster", refuse)
     assert reach(run) is None

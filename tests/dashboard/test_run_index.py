@@ -208,7 +208,7 @@ def test_a_storage_path_that_cannot_be_listed_is_named_and_the_others_are_shown(
     storage.run_index.refresh()
     chosen = storage.run_index.select_fresh(Query())
     assert chosen.rows == []
-    assert "/runs cannot be read (not yours)" in chosen.problems[0]
+    assert "Cannot list /runs (not yours)" in chosen.problems[0]
 
 
 def test_an_address_gives_back_the_query_that_it_was_made_from():

@@ -1,13 +1,15 @@
-"""The dashboard: run directories, live or finished, in a browser. `syncline dashboard [STORAGE_PATH
-…]` starts it; no engine needs to run.
+"""The dashboard shows run directories, live or finished, in a browser. Start it with
+`syncline dashboard [STORAGE_PATH …]`; it needs no running engine.
 
-Everything shown comes from run directories through `syncline.runs`; what acts on a live run goes to
-it through `live`. Whatever a run recorded is foreign text: it reaches the browser as text alone,
-never as markup, script or the name of an option.
+All values come from run directories through `syncline.runs`; actions go to live runs through
+`run_control`. Recorded text is untrusted: it reaches the browser only as text, never as markup,
+script or the name of an option.
 
-Files, in the order in which a request meets them: `server` (listens, prints its address),
-`security` (who may ask for what), `run_index` (the runs there are), `metrics` (Prometheus), `files`
-(downloads), `pages` (what is at each address), `live` with `cluster_runs` (asks a run that goes
-on), `look` (how it looks). Importing this package loads no web
-framework: `server` does when it starts.
+Files, in the order in which a request passes them: `server` (process, port, log output),
+`application` (web server), `security` (access control) with `connections` (checks of connections),
+`pages` (content of each URL), `widgets` (elements of pages), `downloads` (files) and `prometheus`
+(metrics). Values of the pages: `run_index` (list of runs), `training_figures`,
+`dataset_executions` with `operator_views`, `search_trials`, `search_table`, `search_figures`,
+`engine_snapshots` and `cluster_poller` with its process `cluster_probe`. `run_control` sends
+requests to live runs. Importing this package does not load the web framework; `serve` does.
 """

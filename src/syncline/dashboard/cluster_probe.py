@@ -14,17 +14,18 @@ import os
 import sys
 from collections.abc import Callable, Iterable
 from dataclasses import asdict
-from typing import IO, Any
+from typing import IO
 
 import syncline
 from syncline.core import api
 from syncline.dashboard.engine_snapshots import ROWS
+from syncline.runs.json_values import JsonObject
 
 CONNECTING = (ConnectionError, TimeoutError, ModuleNotFoundError, RuntimeError, ValueError, OSError)
 """Errors that `init` raises if the cluster cannot be reached."""
 
 
-def cluster_facts() -> dict[str, Any]:
+def cluster_facts() -> JsonObject:
     """Return nodes, resources, actors and tasks of the cluster."""
     return {
         "nodes": api.nodes(),
@@ -34,7 +35,7 @@ def cluster_facts() -> dict[str, Any]:
     }
 
 
-def serve(questions: Iterable[str], answers: IO[str], facts: Callable[[], dict[str, Any]]) -> None:
+def serve(questions: Iterable[str], answers: IO[str], facts: Callable[[], JsonObject]) -> None:
     """Answer every line of `questions` until the reader of the answers is gone."""
     for _ in questions:
         try:

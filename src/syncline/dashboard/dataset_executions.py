@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Literal
 
 from syncline.dashboard.operator_views import (
     MOST_OPERATORS,
@@ -25,6 +25,7 @@ from syncline.dashboard.operator_views import (
     plan_of,
     short,
 )
+from syncline.runs.json_values import Record
 
 PassState = Literal["running", "silent", "finished", "stopped", "errored", "killed"]
 """silent: no line was written for longer than usual. stopped: the program stopped iterating.
@@ -124,7 +125,7 @@ class _Sample:
     operators: tuple[OperatorSample, ...]
 
     @classmethod
-    def of(cls, line: Mapping[str, Any]) -> _Sample:
+    def of(cls, line: Record) -> _Sample:
         operators = line.get("operators")
         listed = operators[:MOST_OPERATORS] if isinstance(operators, list) else []
         return cls(
@@ -188,7 +189,7 @@ class ExecutionReader:
         self._passes: dict[int, _Pass] = {}
         self._taken = 0
 
-    def add(self, lines: Iterable[Mapping[str, Any]]) -> bool:
+    def add(self, lines: Iterable[Record]) -> bool:
         """Add lines; return True if any were used."""
         before = self._taken
         for line in lines:
@@ -223,7 +224,7 @@ class ExecutionReader:
         whole = replace(whole, rate_curves=_rates(together), memory_curves=_memory(together))
         return _shown(whole, shown, states[shown.number])
 
-    def _add_line(self, line: Mapping[str, Any]) -> None:
+    def _add_line(self, line: Record) -> None:
         number = line.get("pass", 0)
         if isinstance(number, bool) or not isinstance(number, int) or not 0 <= number < 2**53:
             return
@@ -239,7 +240,7 @@ class ExecutionReader:
             current.ended = ended if ended in ("finished", "stopped", "errored") else "stopped"
             current.error = short(line.get("error"), _ERROR_CHARACTERS)
 
-    def _begin(self, number: int, line: Mapping[str, Any]) -> None:
+    def _begin(self, number: int, line: Record) -> None:
         if number in self._passes or len(self._passes) >= MOST_PASSES:
             return
         epoch, began = line.get("epoch"), moment(line.get("time"))

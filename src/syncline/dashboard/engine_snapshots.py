@@ -18,6 +18,7 @@ import psutil
 from syncline.core import control
 from syncline.core.control import ActionFailed, Program, ProgramUnreachable
 from syncline.core.engine import ActorInfo, ActorListing, TaskCount, TaskInfo, TaskListing
+from syncline.runs.json_values import Record
 from syncline.runs.secrets import masked_code
 
 LIMIT_S = 3.0
@@ -136,7 +137,7 @@ def _program_snapshot(program: Program) -> ProgramSnapshot | None:
 
 
 def _engine_of(program: Program) -> EngineSnapshot:
-    def ask(action: str, arguments: Mapping[str, Any] | None = None) -> Any:
+    def ask(action: str, arguments: Record | None = None) -> Any:
         return control.request(program, control.ENGINE, action, arguments, LIMIT_S)
 
     limit = {"limit": ROWS}
@@ -159,7 +160,7 @@ def masked_command(command: Sequence[str]) -> str:
 # -- answers of engines
 
 
-def engine_snapshot(facts: Mapping[str, Any]) -> EngineSnapshot:
+def engine_snapshot(facts: Record) -> EngineSnapshot:
     """Convert the answers of an engine: "nodes", "resources", "actors" and "tasks", in the form of
     the control socket.
 
@@ -185,7 +186,7 @@ def engine_snapshot(facts: Mapping[str, Any]) -> EngineSnapshot:
     )
 
 
-def parse_node(fields: Mapping[str, Any]) -> Node:
+def parse_node(fields: Record) -> Node:
     """Convert an item of `syncline.nodes()`."""
     resources = fields.get("Resources") or {}
     return Node(

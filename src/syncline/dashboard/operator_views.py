@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
+
+from syncline.runs.json_values import Record
 
 MOST_OPERATORS = 200
 NAME_CHARACTERS = 300
@@ -168,11 +170,11 @@ def short(value: object, longest: int = NAME_CHARACTERS) -> str:
     return value[:longest] if isinstance(value, str) else ""
 
 
-def plan_of(line: Mapping[str, Any]) -> Plan:
+def plan_of(line: Record) -> Plan:
     """Parse the operators in the first line of a pass; drop inputs that do not precede them."""
     given = line.get("operators")
     listed = given[:MOST_OPERATORS] if isinstance(given, list) else []
-    operators: list[Mapping[str, Any]] = [each if isinstance(each, dict) else {} for each in listed]
+    operators: list[Record] = [each if isinstance(each, dict) else {} for each in listed]
     inputs: list[tuple[int, ...]] = []
     levels: list[int] = []
     for number, operator in enumerate(operators):

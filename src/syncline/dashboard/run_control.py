@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import syncline
@@ -20,13 +20,14 @@ from syncline.core.lifecycle import ensure_engine
 from syncline.exceptions import GetTimeoutError, RayActorError, RayTaskError
 from syncline.runs import Run
 from syncline.runs.discovery import RUN_ACTOR_NAMESPACE, run_actor_name
+from syncline.runs.json_values import JsonObject, Record
 from syncline.storage.filesystem import join, resolve
 
 logger = logging.getLogger("syncline")
 
 __all__ = ["ActionFailed", "LiveRun", "ProgramUnreachable", "reach"]
 
-Ask = Callable[[str, Mapping[str, Any], float], Any]
+Ask = Callable[[str, Record, float], Any]
 """`ask(action, arguments, timeout_s)`; raises ProgramUnreachable and ActionFailed."""
 
 ANSWER_S = 10.0
@@ -51,7 +52,7 @@ class LiveRun:
     def __init__(self, ask: Ask) -> None:
         self._ask = ask
 
-    def members(self) -> list[dict[str, Any]]:
+    def members(self) -> list[JsonObject]:
         """Return the workers of a training (`rank`, `pid`, `hostname`, `node_ip`, `gpu_ids`, …) or
         the trials of a search.
         """
@@ -159,7 +160,7 @@ def _ask_on_cluster(path: str, address: str | None) -> Ask | None:
     except ValueError:
         return None
 
-    def ask(action: str, arguments: Mapping[str, Any], timeout_s: float) -> Any:
+    def ask(action: str, arguments: Record, timeout_s: float) -> Any:
         try:
             return api.get(actor.ask.remote(action, dict(arguments)), timeout=timeout_s)
         except RayTaskError as error:

@@ -19,6 +19,7 @@ from operator import itemgetter
 from typing import Any
 from urllib.parse import urlencode
 
+from syncline.runs.json_values import Record
 from syncline.runs.run_list import RunSummary, list_run_names, summarize_run, unreadable_summary
 from syncline.runs.run_storage import StorageDirectory, checked_file_name
 
@@ -411,7 +412,7 @@ def progress_text(run: RunSummary) -> str:
     )
 
 
-def metrics_text(metrics: Mapping[str, Any], most: int = SHOWN_METRICS) -> str:
+def metrics_text(metrics: Record, most: int = SHOWN_METRICS) -> str:
     """Return the first numbers of a report: "loss=0.3 accuracy=0.91"."""
     numbers = [
         (name, value)

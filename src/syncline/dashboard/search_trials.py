@@ -18,6 +18,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal
 
+from syncline.runs.json_values import JsonObject, Record
 from syncline.runs.secrets import masked, masked_text
 
 Value = bool | int | float | str | None
@@ -67,7 +68,7 @@ class TrialView:
     """Status, one of `STATUSES`."""
     iteration: int = 0
     """Iteration of the latest result."""
-    config: Mapping[str, Any] = field(default_factory=dict)
+    config: Record = field(default_factory=dict)
     """Configuration with secrets masked."""
     parameters: Mapping[str, Value] = field(default_factory=dict)
     """Flattened configuration, with names such as `a/b`."""
@@ -185,12 +186,12 @@ class TrialReader:
 
     def __init__(self, prefix: str | None = None) -> None:
         self._prefix = prefix
-        self._known: dict[str, dict[str, Any]] = {}
+        self._known: dict[str, JsonObject] = {}
         self._views: dict[str, TrialView] = {}
         self._changed: set[str] = set()
         self._left_out: set[str] = set()
 
-    def add(self, lines: Iterable[Mapping[str, Any]]) -> bool:
+    def add(self, lines: Iterable[Record]) -> bool:
         """Add lines; return True if the state changed."""
         for line in lines:
             trial_id = line.get("trial")
@@ -240,7 +241,7 @@ def ranked(trials: Iterable[TrialView], metric: str, mode: Mode) -> list[TrialVi
     return sorted(having, key=lambda trial: trial.metrics[metric], reverse=mode == "max")
 
 
-def objective(config: Mapping[str, Any], metrics: Sequence[str]) -> tuple[str | None, Mode]:
+def objective(config: Record, metrics: Sequence[str]) -> tuple[str | None, Mode]:
     """Return the optimized metric and mode of the search; missing ones are guessed. The metric is
     None if nothing was reported.
     """
@@ -262,14 +263,14 @@ def guessed_mode(metric: str) -> Mode:
     return "max" if any(word in metric.lower() for word in _LARGER_IS_BETTER) else "min"
 
 
-def prefix_of(config: Mapping[str, Any]) -> str | None:
+def prefix_of(config: Record) -> str | None:
     """Return the prefix of the search's trial IDs, from its record."""
     trials = config.get("trials")
     prefix = trials.get("prefix") if isinstance(trials, Mapping) else None
     return prefix if isinstance(prefix, str) and prefix else None
 
 
-def expected_of(config: Mapping[str, Any]) -> int | None:
+def expected_of(config: Record) -> int | None:
     """Return the total number of trials, from the record; None if unlimited or unknown."""
     trials = config.get("trials")
     expected = trials.get("expected") if isinstance(trials, Mapping) else None
@@ -281,12 +282,12 @@ def expected_of(config: Mapping[str, Any]) -> int | None:
     return int(expected) if is_number else None  # type: ignore[arg-type]
 
 
-def as_json(config: Mapping[str, Any]) -> str:
+def as_json(config: Record) -> str:
     """Return a configuration as JSON."""
     return json.dumps(config, indent=2, ensure_ascii=False)
 
 
-def as_python(config: Mapping[str, Any]) -> str:
+def as_python(config: Record) -> str:
     """Return a configuration as a Python dictionary."""
     return pprint.pformat(_python(config), width=100, sort_dicts=False)
 
@@ -306,7 +307,7 @@ def _python(value: Any) -> Any:
     return _Spelled(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def _update_fields(news: dict[str, Any], line: Mapping[str, Any]) -> None:
+def _update_fields(news: JsonObject, line: Record) -> None:
     """Update the fields of a `TrialView` with a line."""
     moment = _finite(line.get("time"))
     if moment is not None:
@@ -344,7 +345,7 @@ def _update_fields(news: dict[str, Any], line: Mapping[str, Any]) -> None:
         }
 
 
-def _numbers(metrics: Mapping[str, Any]) -> dict[str, float]:
+def _numbers(metrics: Record) -> dict[str, float]:
     found: dict[str, float] = {}
     for name, value in metrics.items():
         number = _finite(value)
@@ -391,7 +392,7 @@ def _bounded(value: Any, depth: int, items: int = _ITEMS) -> Any:
     return value
 
 
-def _flat(config: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str, Value]]:
+def _flat(config: Record, prefix: str = "") -> Iterable[tuple[str, Value]]:
     for key, value in config.items():
         name = f"{prefix}{key}"
         if isinstance(value, dict):

@@ -31,12 +31,13 @@ import re
 import secrets
 import time
 from collections import OrderedDict, deque
-from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
+from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
 from syncline.dashboard.connections import Address, text_only
+from syncline.runs.json_values import Record
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
@@ -490,7 +491,7 @@ def _host_name(host: str) -> str:
     return name.lower() if not colon or port.isdigit() else ""
 
 
-def _query(scope: Mapping[str, Any]) -> list[tuple[str, str]]:
+def _query(scope: Record) -> list[tuple[str, str]]:
     query: bytes = scope.get("query_string", b"")
     try:
         return parse_qsl(query.decode("latin-1"), keep_blank_values=True, max_num_fields=100)

@@ -16,10 +16,10 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import psutil
 
+from syncline.runs.json_values import JsonObject
 from syncline.runs.secrets import masked_code
 
 _LIBRARIES = ("torch", "numpy", "pyarrow", "syncline")
@@ -28,7 +28,7 @@ LONGEST_DIFF = 200_000
 _GIT_LIMIT_S = 5.0
 
 
-def environment(directory: str | os.PathLike[str] | None = None) -> dict[str, Any]:
+def environment(directory: str | os.PathLike[str] | None = None) -> JsonObject:
     """Return the Python version, imported libraries, machine, command line, and the git revision of
     `directory` (by default the working directory).
     """
@@ -50,7 +50,7 @@ def environment(directory: str | os.PathLike[str] | None = None) -> dict[str, An
 
 
 @functools.cache
-def details() -> dict[str, Any]:
+def details() -> JsonObject:
     """Return installed packages with versions, processor, memory in bytes, GPUs and git diff."""
     return {"packages": _packages(), "hardware": _hardware(), "git_diff": _git_diff(os.getcwd())}
 
@@ -136,8 +136,8 @@ def _packages() -> dict[str, str]:
     return dict(sorted(found.items(), key=lambda item: item[0].lower()))
 
 
-def _hardware() -> dict[str, Any]:
-    found: dict[str, Any] = {
+def _hardware() -> JsonObject:
+    found: JsonObject = {
         "machine": platform.machine(),
         "processor": _processor(),
         "cpus": os.cpu_count(),

@@ -19,6 +19,10 @@ from collections.abc import Mapping
 from enum import Enum
 from typing import Any
 
+JsonObject = dict[str, Any]
+"""A parsed JSON object."""
+Record = Mapping[str, Any]
+"""A JSON object that is only read."""
 HIDDEN = "…"
 """Placeholder for the value of an environment variable."""
 _LONGEST_DESCRIPTION = 500

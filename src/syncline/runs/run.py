@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from syncline.runs import json_values, run_list
+from syncline.runs.json_values import JsonObject, Record
 from syncline.runs.metric_series import MOST_MEMBERS, Series
 from syncline.runs.run_directory import (
     CHECKPOINTS_FILE,
@@ -50,7 +51,7 @@ class Attempt:
     """Start of the training functions, in seconds since the epoch."""
     ended: float | None = None
     """Time of the next event after it; None while the attempt runs."""
-    workers: Sequence[Mapping[str, Any]] = ()
+    workers: Sequence[Record] = ()
     """For each rank: `rank`, `node_id`, `node_ip`, `hostname`, `pid`, `gpu_ids`, …"""
     first_report: int | None = None
     """Number of its first report, if the record has it."""
@@ -80,21 +81,21 @@ class Run:
     def __init__(self, directory: StorageDirectory) -> None:
         self.directory = directory
         """Directory of the run."""
-        self._described: Mapping[str, Any] = {"environment": {}}
-        self._config: Mapping[str, Any] = {}
+        self._described: Record = {"environment": {}}
+        self._config: Record = {}
         self._attempts: tuple[int, list[Attempt]] = (0, [])  # cached for this number of events
-        self._environment: Mapping[str, Any] = {}
-        self._outcome: Mapping[str, Any] | None = None
-        self._checkpoints: Mapping[str, Any] = {}
+        self._environment: Record = {}
+        self._outcome: Record | None = None
+        self._checkpoints: Record = {}
         self._readers: dict[str, LineReader] = {}
-        self._lines: dict[str, list[dict[str, Any]]] = {EVENTS_FILE: []}
+        self._lines: dict[str, list[JsonObject]] = {EVENTS_FILE: []}
         self._names: dict[str, list[str]] = {}
         self._logs: list[LogFile] | None = None
         # By file name: its info, since when that is unchanged, time of the read, content.
-        self._seen: dict[str, tuple[FileInfo, float, float, dict[str, Any] | None]] = {}
-        self._samples: dict[str, list[dict[str, Any]]] = {}
+        self._seen: dict[str, tuple[FileInfo, float, float, JsonObject | None]] = {}
+        self._samples: dict[str, list[JsonObject]] = {}
         self._series = Series()
-        self._last: Mapping[str, Any] | None = None
+        self._last: Record | None = None
         self.problems: list[str] = []
         """Descriptions of the parts of the record that could not be read."""
 
@@ -191,12 +192,12 @@ class Run:
         return str(self._described.get("kind", "train"))
 
     @property
-    def config(self) -> Mapping[str, Any]:
+    def config(self) -> Record:
         """Configuration without secrets."""
         return self._config
 
     @property
-    def environment(self) -> Mapping[str, Any]:
+    def environment(self) -> Record:
         """Machine, program, packages, git revision and git diff."""
         return {**self._described["environment"], **self._environment}
 
@@ -209,7 +210,7 @@ class Run:
         )
 
     @property
-    def outcome(self) -> Mapping[str, Any] | None:
+    def outcome(self) -> Record | None:
         """Outcome: `status`, `error`, `time`; None while the run is running and after a kill."""
         outcome = self._outcome
         if (
@@ -226,7 +227,7 @@ class Run:
         return run_list.state_of({**self._described, "started": self.started or 0.0}, self.outcome)
 
     @property
-    def events(self) -> Sequence[Mapping[str, Any]]:
+    def events(self) -> Sequence[Record]:
         """Events in order: `time`, `event` and further fields."""
         return self._lines[EVENTS_FILE]
 
@@ -236,12 +237,12 @@ class Run:
         return self._series
 
     @property
-    def samples(self) -> Mapping[str, Sequence[Mapping[str, Any]]]:
+    def samples(self) -> Mapping[str, Sequence[Record]]:
         """Resource samples by rank or trial: lines of `workers.jsonl`."""
         return self._samples
 
     @property
-    def checkpoints(self) -> Sequence[Mapping[str, Any]]:
+    def checkpoints(self) -> Sequence[Record]:
         """Checkpoints that are kept: `index`, `name`, `metrics`, …"""
         return _objects(self._checkpoints.get("checkpoints"))
 
@@ -324,7 +325,7 @@ class Run:
         """
         return LogReader(self.directory, checked_file_name(member), tail_bytes=tail_bytes)
 
-    def lines(self, name: str) -> list[dict[str, Any]]:
+    def lines(self, name: str) -> list[JsonObject]:
         """Return all records of a file of lines (`trials.jsonl`, `data/train.jsonl`). The first
         call reads it; later `refresh` calls extend the returned list.
         """
@@ -343,7 +344,7 @@ class Run:
     def _reader(self, name: str) -> LineReader:
         return self._readers.setdefault(name, LineReader(self.directory, name))
 
-    def _object(self, name: str) -> dict[str, Any] | None:
+    def _object(self, name: str) -> JsonObject | None:
         """Return the content of a file that is replaced as a whole, read again only if it changed;
         None if it is missing or unreadable.
         """
@@ -375,7 +376,7 @@ class Run:
             )
         return seen[3]
 
-    def _take_sample(self, record: dict[str, Any]) -> None:
+    def _take_sample(self, record: JsonObject) -> None:
         member = record.get("trial", record.get("rank"))
         has_usage = isinstance(record.get("usage"), dict) and isinstance(
             record.get("time"), (int, float)
@@ -390,11 +391,11 @@ class Run:
             del samples[1::2]
 
 
-def _mapping(value: Any) -> Mapping[str, Any]:
+def _mapping(value: Any) -> Record:
     return value if isinstance(value, dict) else {}
 
 
-def _objects(value: Any) -> list[dict[str, Any]]:
+def _objects(value: Any) -> list[JsonObject]:
     return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
 
 

@@ -22,7 +22,7 @@ from types import TracebackType
 from typing import Any, Literal
 
 from syncline.runs.environment import details, environment
-from syncline.runs.json_values import encode, plain
+from syncline.runs.json_values import JsonObject, Record, encode, plain
 from syncline.runs.record_files import (
     SEALED_BYTES,
     Files,
@@ -127,18 +127,13 @@ class RunDirectory:
         self._sizes: dict[str, int] = {}  # bytes of each file of lines with its sealed pieces
         self._samples: dict[int | str, int] = {}
         # Rank 0's latest report if thinning dropped it and it is not written yet.
-        self._latest: Mapping[str, Any] | None = None
+        self._latest: Record | None = None
         self._latest_at = 0.0
         self._started: float | None = None
         self._details: threading.Thread | None = None
 
     def write_run(
-        self,
-        name: str,
-        config: Mapping[str, Any],
-        kind: RunKind = "train",
-        *,
-        detailed: bool = True,
+        self, name: str, config: Record, kind: RunKind = "train", *, detailed: bool = True
     ) -> None:
         """Write `run.json`: the configuration without secrets, the environment and the time.
 
@@ -177,7 +172,7 @@ class RunDirectory:
         self,
         iteration: int,
         member: int | str,
-        metrics: Mapping[str, Any],
+        metrics: Record,
         time_s: float | None = None,
         *,
         wanted: bool = False,
@@ -212,7 +207,7 @@ class RunDirectory:
         member: int | str,
         attempt: int,
         pid: int,
-        usage: Mapping[str, Any],
+        usage: Record,
         spent: Mapping[str, float] | None = None,
     ) -> None:
         """Append a sample of one worker process to `workers.jsonl`.
@@ -224,7 +219,7 @@ class RunDirectory:
             usage: Result of `usage.Sampler.sample`.
             spent: Seconds spent in each activity since the attempt began.
         """
-        record: dict[str, Any] = {
+        record: JsonObject = {
             "time": self._clock(),
             _who(member): member,
             "attempt": attempt,
@@ -237,15 +232,15 @@ class RunDirectory:
             number = self._samples[member] = self._samples.get(member, -1) + 1
         self._append_some(WORKERS_FILE, record, member, number)
 
-    def line(self, name: str, record: Mapping[str, Any]) -> None:
+    def line(self, name: str, record: Record) -> None:
         """Append a line to another file of the record, such as `trials.jsonl`."""
         self._append(name, record)
 
-    def write_checkpoints(self, state: Mapping[str, Any]) -> None:
+    def write_checkpoints(self, state: Record) -> None:
         """Replace `checkpoints.json`."""
         self._files.write(CHECKPOINTS_FILE, encode(state))
 
-    def write_search(self, state: Mapping[str, Any]) -> None:
+    def write_search(self, state: Record) -> None:
         """Replace `trials.json`, the progress of a search."""
         self._files.write(SEARCH_FILE, encode(state))
 
@@ -389,19 +384,13 @@ class RunDirectory:
         self._files.write(name, data)
         return len(data)
 
-    def _append(self, name: str, record: Mapping[str, Any]) -> None:
+    def _append(self, name: str, record: Record) -> None:
         line = encode(record)
         with self._lock:
             self._add(name, line)
 
     def _append_some(
-        self,
-        name: str,
-        record: Mapping[str, Any],
-        member: int | str,
-        iteration: int,
-        *,
-        wanted: bool = False,
+        self, name: str, record: Record, member: int | str, iteration: int, *, wanted: bool = False
     ) -> bool:
         """Append a line to a thinned file; return False if thinning drops it."""
         rule = _THINNED[name]

@@ -16,6 +16,7 @@ from typing import Any
 
 from syncline.runs import json_values
 from syncline.runs.environment import is_process_alive
+from syncline.runs.json_values import JsonObject, Record
 from syncline.runs.record_files import sealed_name
 from syncline.runs.run_directory import (
     CHECKPOINTS_FILE,
@@ -78,7 +79,7 @@ class RunSummary:
     """Number of attempts over all starts of the run."""
     reports: int
     """Number of reports of each rank; for a search, results of all trials."""
-    metrics: Mapping[str, Any]
+    metrics: Record
     """Metrics of the last report; for a search, those of the best trial, the optimized metric
     first.
     """
@@ -93,7 +94,7 @@ class RunSummary:
     total number of trials if it is known.
     """
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> JsonObject:
         """Return the fields as a dictionary."""
         return asdict(self)
 
@@ -271,7 +272,7 @@ class SearchState:
     """Number of trials by status; `expected`: total number of trials."""
     results: int
     """Results of all trials."""
-    best: Mapping[str, Any]
+    best: Record
     """Metrics of the best trial, the optimized metric first."""
 
 
@@ -296,7 +297,7 @@ def search_state(run: StorageDirectory) -> SearchState:
     )
 
 
-def check_format(described: Mapping[str, Any]) -> None:
+def check_format(described: Record) -> None:
     """Raise ValueError if a record has a newer format than this version reads."""
     version = described.get("format", FORMAT)
     if not isinstance(version, int) or version > FORMAT:
@@ -306,10 +307,10 @@ def check_format(described: Mapping[str, Any]) -> None:
         )
 
 
-def last_report(run: StorageDirectory) -> dict[str, Any] | None:
+def last_report(run: StorageDirectory) -> JsonObject | None:
     """Return rank 0's last report if it is near the end, otherwise one of the last round."""
     lines = _last_lines(run, METRICS_FILE) or _last_lines(run, _newest_piece(run, METRICS_FILE))
-    reports: list[dict[str, Any]] = [json_values.parse_json(line) for line in lines]
+    reports: list[JsonObject] = [json_values.parse_json(line) for line in lines]
     thinned = run.read(LATEST_FILE)
     if thinned is not None:
         reports.append(json_values.parse_json(thinned))
@@ -339,7 +340,7 @@ def last_activity(run: StorageDirectory) -> float | None:
     return max(moments, default=None)
 
 
-def state_of(described: Mapping[str, Any], outcome: Mapping[str, Any] | None) -> str:
+def state_of(described: Record, outcome: Record | None) -> str:
     """Return the state of a run from its `run.json` and its outcome."""
     if outcome is not None:
         return str(outcome["status"])
@@ -392,7 +393,7 @@ def _whole_lines(data: bytes, *, cut: bool) -> list[bytes]:
     return data.split(b"\n")[1 if cut else 0 : -1]
 
 
-def _kept(checkpoints: Mapping[str, Any] | None) -> int:
+def _kept(checkpoints: Record | None) -> int:
     entries = (checkpoints or {}).get("checkpoints", ())
     return len(entries)
 
@@ -405,7 +406,7 @@ def _text(value: Any, longest: int) -> str | None:
     return None if value is None else str(value)[:longest]
 
 
-def _some(metrics: Mapping[str, Any]) -> dict[str, Any]:
+def _some(metrics: Record) -> JsonObject:
     """Return the metrics; if they are too many or too long, only numbers under short names."""
     if len(metrics) <= _MOST_METRICS and len(str(metrics)) <= _ERROR_CHARACTERS:
         return dict(metrics)

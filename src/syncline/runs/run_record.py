@@ -8,9 +8,9 @@ continue from wrong data.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from typing import Any
 
+from syncline.runs.json_values import JsonObject, Record
 from syncline.runs.record_files import Files, read_pieces
 from syncline.runs.run_directory import (
     CHECKPOINTS_FILE,
@@ -38,15 +38,15 @@ class RunRecord:
         """Return True if the record exists."""
         return self._files.read(RUN_FILE) is not None
 
-    def run(self) -> dict[str, Any]:
+    def run(self) -> JsonObject:
         """Return `run.json`: name, started, config, environment; empty if not written yet."""
         return self._object(RUN_FILE) or {}
 
-    def checkpoints(self) -> dict[str, Any] | None:
+    def checkpoints(self) -> JsonObject | None:
         """Return `checkpoints.json`, or None if no checkpoint was ever registered."""
         return self._object(CHECKPOINTS_FILE)
 
-    def outcome(self) -> dict[str, Any] | None:
+    def outcome(self) -> JsonObject | None:
         """Return `outcome.json`: status, error, time; None while running and after a kill."""
         outcome = self._object(OUTCOME_FILE)
         return (
@@ -55,11 +55,11 @@ class RunRecord:
             else None
         )
 
-    def events(self) -> list[dict[str, Any]]:
+    def events(self) -> list[JsonObject]:
         """Return all events in order."""
         return self._lines(EVENTS_FILE)
 
-    def reports(self, rank: int | None = None) -> list[dict[str, Any]]:
+    def reports(self, rank: int | None = None) -> list[JsonObject]:
         """Return all kept reports in order, then rank 0's latest one: {"iteration", "time",
         "rank", "metrics"}.
 
@@ -78,11 +78,11 @@ class RunRecord:
             reports.append(latest)
         return reports
 
-    def _object(self, name: str) -> dict[str, Any] | None:
+    def _object(self, name: str) -> JsonObject | None:
         data = self._files.read(name)
         return None if data is None else _parse(data, name)
 
-    def _lines(self, name: str) -> list[dict[str, Any]]:
+    def _lines(self, name: str) -> list[JsonObject]:
         complete = [
             line for piece in read_pieces(self._files, name) for line in piece.split(b"\n")[:-1]
         ]
@@ -98,7 +98,7 @@ class RunRecord:
         ]
 
 
-def is_outcome_of(outcome: Mapping[str, Any], started: Any) -> bool:
+def is_outcome_of(outcome: Record, started: Any) -> bool:
     """Return True if an outcome belongs to the latest start of the run. A restarted run has an
     outcome of an earlier start until it ends.
     """
@@ -108,7 +108,7 @@ def is_outcome_of(outcome: Mapping[str, Any], started: Any) -> bool:
     return isinstance(when, (int, float)) and isinstance(started, (int, float)) and when >= started
 
 
-def _parse(data: bytes, where: str) -> dict[str, Any]:
+def _parse(data: bytes, where: str) -> JsonObject:
     try:
         value = json.loads(data)
     except ValueError as error:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from syncline.runs import json_values
+from syncline.runs.json_values import JsonObject
 from syncline.runs.record_files import sealed_name
 from syncline.runs.run_directory import LOGS_DIRECTORY
 from syncline.runs.run_storage import StorageDirectory
@@ -61,11 +62,11 @@ class LineReader:
         """True if a limit was reached; the rest of the file is ignored."""
         return self._room <= 0
 
-    def read(self) -> list[dict[str, Any]]:
+    def read(self) -> list[JsonObject]:
         """Return the new records. OSError if the file cannot be read."""
         return [record for batch in self.batches() for record in batch]
 
-    def batches(self) -> Iterator[list[dict[str, Any]]]:
+    def batches(self) -> Iterator[list[JsonObject]]:
         """Yield the new records in batches of about a megabyte, to bound the memory."""
         while True:
             sealed = sealed_name(self._name, self._piece + 1)
@@ -114,7 +115,7 @@ class LineReader:
             sealed_name(self._name, self._piece), 0, len(head)
         )
 
-    def _parsed(self, lines: list[bytes]) -> list[dict[str, Any]]:
+    def _parsed(self, lines: list[bytes]) -> list[JsonObject]:
         text = b",".join(lines)
         values = json_values.count_values(text)
         self.values += values

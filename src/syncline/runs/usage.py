@@ -19,6 +19,8 @@ from typing import Any
 
 import psutil
 
+from syncline.runs.json_values import JsonObject
+
 FIRST_LISTINGS = 3
 """Number of first samples that list the descendants each time."""
 LISTING_INTERVAL = 3
@@ -64,7 +66,7 @@ class Sampler:
         self._gpus: list[tuple[str, Any]] | None = None
         self._nvml: Any = None
 
-    def sample(self) -> dict[str, Any]:
+    def sample(self) -> JsonObject:
         """Return plain values: `cpu_percent` (100 is one core), `rss_bytes`, `threads`,
         `read_bytes_per_s` etc., `host_cpu_percent`, `host_memory_percent`, and `gpus` if the
         process has GPUs. The first sample has no rates. psutil.Error if the process has ended.
@@ -80,7 +82,7 @@ class Sampler:
             written_bytes=sum(process.written_bytes for process in processes),
             host=host_counters(),
         )
-        found: dict[str, Any] = {
+        found: JsonObject = {
             "rss_bytes": sum(process.rss_bytes for process in processes),
             "threads": own.threads,
             "processes": len(processes),
@@ -108,7 +110,7 @@ class Sampler:
                 found.append(child)
         return found
 
-    def _sample_gpus(self) -> list[dict[str, Any]]:
+    def _sample_gpus(self) -> list[JsonObject]:
         if self._gpus is None:
             self._gpus = self._open_gpus()
         return [{"id": name, **self._gpu_values(handle)} for name, handle in self._gpus]
@@ -132,8 +134,8 @@ class Sampler:
             opened.append((name, handle))
         return opened
 
-    def _gpu_values(self, handle: Any) -> dict[str, Any]:
-        found: dict[str, Any] = {}
+    def _gpu_values(self, handle: Any) -> JsonObject:
+        found: JsonObject = {}
         try:
             memory = self._nvml.nvmlDeviceGetMemoryInfo(handle)
             found = {"memory_bytes": int(memory.used), "memory_total_bytes": int(memory.total)}

@@ -36,7 +36,7 @@ def test_runs_are_filtered_by_what_is_typed_and_chosen(watched: Watched) -> None
     assert names(page) == ["made-003"]
     assert "q=made-003" in page.url
     page.get_by_label("Filter runs").fill("there is none")
-    expect(page.get_by_text("No run matches")).to_be_visible()
+    expect(page.get_by_text("No runs match")).to_be_visible()
 
 
 def test_runs_are_sorted_and_paged(watched: Watched) -> None:

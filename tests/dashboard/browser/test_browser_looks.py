@@ -37,7 +37,7 @@ def open_page(name: str, watched: Watched, programs: Programs, place: Site) -> P
         expect(page.locator("[data-sl-rows] tbody tr").first).to_be_visible()
     elif name == "cluster":
         page = watched.go("/cluster")
-        expect(page.get_by_text("Looking …")).to_be_hidden()
+        expect(page.get_by_text("Loading …")).to_be_hidden()
     elif name == "hostile":
         if not any(place.hostile.iterdir()):
             write_all(place.hostile)
@@ -112,12 +112,12 @@ def assert_tab_reaches_everything(page: Page) -> None:
 def test_the_colours_are_switched_and_kept(watched: Watched) -> None:
     page = watched.go("/")
     page.emulate_media(color_scheme="light")
-    switch = page.get_by_label("Switch between the system's colours")
+    switch = page.get_by_label("Switch between system, light and dark colors")
     for mode in ("light", "dark"):
         switch.click()
         page.wait_for_function(f"document.documentElement.dataset.mode === '{mode}'")
     page.reload()
     page.wait_for_function("document.documentElement.dataset.theme === 'dark'")
     assert lightness(page) < 0.2
-    page.get_by_label("Switch between the system's colours").click()
+    page.get_by_label("Switch between system, light and dark colors").click()
     page.wait_for_function("document.documentElement.dataset.mode === 'system'")

@@ -94,7 +94,7 @@ def check_table(trials: Locator) -> None:
 def check_copying(page: Page) -> None:
     """The best configuration goes to the clipboard as it stands there."""
     page.context.grant_permissions(["clipboard-read", "clipboard-write"])
-    page.get_by_role("button", name="Copy the configuration").click()
+    page.get_by_role("button", name="Copy configuration").click()
     expect(page.get_by_text("Copied.")).to_be_visible()
     copied = page.evaluate("navigator.clipboard.readText()")
     assert set(ast.literal_eval(copied)) == {"lr", "width", "activation"}
@@ -119,7 +119,7 @@ def test_without_the_token_pages_are_read_and_nothing_can_be_pressed(
     page = as_stranger.go(programs.alive("training").address)
     expect(page.locator("h1 + .sl-badge")).to_have_text("running")
     expect(
-        page.get_by_text("To act on runs, open the dashboard by the address with the token")
+        page.get_by_text("To enable actions, open the URL with the token")
     ).to_be_visible()
     for name in ("Stack traces of all ranks", "CPU flame graph", "Memory profile", "Torch trace"):
         expect(page.get_by_role("button", name=name)).to_be_disabled()

@@ -91,7 +91,7 @@ def test_stack_traces_of_all_ranks_stand_side_by_side_and_the_one_that_sleeps_is
     watched: Watched, training: Program, asleep: None
 ) -> None:
     page = watched.go(training.address)
-    eventually(lambda: is_marked(page), what="rank 1 is the odd one out")
+    eventually(lambda: is_marked(page), what="rank 1 is an outlier")
     odd, waiting = page.locator(".sl-outlier"), page.locator(".sl-stack")
     expect(odd).to_contain_text("doze")
     expect(waiting).to_contain_text("backward")
@@ -105,15 +105,15 @@ def test_stack_traces_of_all_ranks_stand_side_by_side_and_the_one_that_sleeps_is
 def is_marked(page: Page) -> bool:
     """Asked again while the ranks still are on their way to where they stay."""
     page.get_by_role("button", name="Stack traces of all ranks").click()
-    expect(page.get_by_text("Asking all of them")).to_be_hidden()
+    expect(page.get_by_text("Collecting stack traces")).to_be_hidden()
     headings = page.locator(".sl-stacks h3").all_inner_texts()
-    return headings == ["rank 1 · outlier", "rank 0 · waits for the others"]
+    return headings == ["rank 1 · outlier", "rank 0 · waiting for others"]
 
 
 def test_profiles_are_recorded_and_open(watched: Watched, training: Program) -> None:
     page = watched.go(training.address)
     page.get_by_label("Seconds", exact=True).fill("1")
-    page.get_by_label("Steps of a trace").fill("2")
+    page.get_by_label("Trace steps").fill("2")
     for button, ending in (
         ("CPU flame graph", "cpu.svg"),
         ("Memory profile", "memory.html"),
@@ -144,7 +144,7 @@ def test_a_run_that_failed_shows_the_frames_of_the_worker(
     eventually(lambda: (program.run / "run.json").exists(), what="the second run has begun")
     page = watched.go(address(0, f"{program.run.name}-errored"))
     expect(page.locator("h1 + .sl-badge")).to_have_text("errored")
-    error = page.get_by_label("The error")
+    error = page.get_by_label("Error", exact=True)
     expect(error).to_contain_text("look_closely(rank)")
     expect(error).to_contain_text("ArithmeticError: rank 1 came to <b>odd</b>")
     expect(section(page, "workers").locator(".sl-badge")).to_contain_text(["failed"])
@@ -157,7 +157,7 @@ def test_a_run_that_is_killed_after_a_restart_says_so_and_keeps_its_error(
     page = watched.go(program.address)
     expect(fact(page, "Restarts")).to_have_text("1")
     expect(page.locator("h1 + .sl-badge")).to_have_text("running")
-    expect(page.get_by_label("What rank 1 in attempt 1 failed with")).to_contain_text(
+    expect(page.get_by_label("Rank 1, attempt 1: traceback")).to_contain_text(
         "look_closely"
     )
     program.kill()

@@ -1,6 +1,7 @@
-"""What is at each address. `view` is what a page of a run is given; `routes` says which page
-answers where.
+"""Pages of the dashboard. A page builds its elements once, in its constructor, and changes them in
+`update()`; it holds no state of other visitors.
 
-Pages build their elements once, in the constructor, and change them in `update()`; they hold no
-state of other visitors.
+Files: `routes` (URLs), `run_list_page`, `run_page` (frame of a run) with `run_view` (its interface
+to the pages), then the pages by kind of run: `training_page` with `run_panels`, `dataset_page`,
+`tuning_page` with `tuning_figures`, `tuning_table` and `tuning_trial`; and `cluster_page`.
 """

@@ -76,7 +76,7 @@ class ClusterPage:
         self._programs: dict[str, ProgramPanel] = {}
         self._cluster: ClusterPanel | None = None
         with ui.element("div").classes("sl-title-row"):
-            widgets.Text("h1", "Cluster and programs", "sl-title")
+            widgets.Text("h1", "Nodes, actors and tasks", "sl-title")
         self._note = widgets.note("Loading …")
         self._note.props["role"] = "status"
         self._cluster_place, self._programs_place = (
@@ -134,7 +134,7 @@ class ClusterPanel:
         where = "on this machine" if cluster.address == "auto" else f"at {cluster.address}"
         if cluster.problem is not None:
             older = " The values below are outdated." if cluster.engine is not None else ""
-            text = f"Cannot query the cluster {where}: {cluster.problem}{older}"
+            text = f"Cannot query the cluster {where}: {cluster.problem.rstrip('.')}.{older}"
         else:
             text = "" if cluster.engine is not None else f"Connecting to the cluster {where} …"
         self._state.put(text)

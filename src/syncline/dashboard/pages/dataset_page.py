@@ -52,7 +52,7 @@ class DatasetPage:
             self._error = widgets.Mono(label="Error")
         self._nothing = widgets.note("No execution has been recorded yet.")
         self._choice = ExecutionChoice(view)
-        with widgets.section("Plan", "Logical plan and physical operators.", anchor="plan"):
+        with widgets.section("Plan", "Operations as written and operators as executed.", anchor="plan"):
             plan = view.run.config.get("plan")
             widgets.Mono(plan if isinstance(plan, str) else "", label="Plan")
             with widgets.Expandable("Configuration"):
@@ -314,7 +314,7 @@ def _pass_label(each: PassLine) -> str:
 def _not_shown(shown: ExecutionView) -> str:
     boxes = len(shown.operators) - MOST_BOXES
     said = [f"{boxes} more operators are listed in the table below." if boxes > 0 else ""]
-    said.append(f"{shown.left_out} further operators were not recorded." if shown.left_out else "")
+    said.append(f"{shown.left_out} earlier operators were not recorded." if shown.left_out else "")
     return " ".join(part for part in said if part)
 
 

@@ -100,8 +100,6 @@ async def in_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs)
     return await future
 
 
-T = TypeVar("T")
-
 log = logging.getLogger("syncline.dashboard")
 
 FRESH_S = 1.5

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from nicegui import ui
 
@@ -11,6 +10,7 @@ from syncline.dashboard import widgets
 from syncline.dashboard.pages.run_view import in_thread
 from syncline.dashboard.pages.tuning_table import state_of
 from syncline.dashboard.search_trials import TrialView, as_python
+from syncline.runs.json_values import Record
 from syncline.runs.run_storage import StorageDirectory, checked_file_name
 from syncline.runs.secrets import masked_text
 
@@ -71,9 +71,7 @@ class TrialPanel:
         """ID of the selected trial."""
         return self._trial.id if self._trial is not None else None
 
-    async def open(
-        self, trial: TrialView, is_alive: bool, samples: Sequence[Mapping[str, Any]]
-    ) -> None:
+    async def open(self, trial: TrialView, is_alive: bool, samples: Sequence[Record]) -> None:
         """Select a trial."""
         self._section.visible = True
         self._files.clear()
@@ -81,7 +79,7 @@ class TrialPanel:
         ui.run_javascript("document.getElementById('trial')?.scrollIntoView({block: 'start'})")
         await self._read()
 
-    def show(self, trial: TrialView, is_alive: bool, samples: Sequence[Mapping[str, Any]]) -> None:
+    def show(self, trial: TrialView, is_alive: bool, samples: Sequence[Record]) -> None:
         """Show the current state of the trial."""
         if trial is not self._trial:
             self._trial = trial
@@ -141,7 +139,7 @@ class TrialPanel:
 
 
 def usage_of(
-    samples: Sequence[Mapping[str, Any]],
+    samples: Sequence[Record],
 ) -> tuple[list[tuple[float, float]], list[tuple[float, float]]]:
     """Return (time, % of one core) and (time, MiB) of a trial's process."""
     cpu: list[tuple[float, float]] = []
