@@ -1,7 +1,7 @@
-"""Libraries that only some formats need: loaded when used, with a remedy in the error where they
-are missing.
+"""Optional libraries: loaded on first use, with an install hint in the error if they are missing.
 
-`pyarrow.dataset`, which is always there, belongs here too: it loads pandas.
+Covered as well: modules of this package that import such a library at the top, and
+`pyarrow.dataset`, which is always installed but slow to import.
 """
 
 from __future__ import annotations
@@ -11,41 +11,44 @@ from importlib.util import find_spec
 from typing import Any
 
 
-def load(module: str, *, purpose: str, install: str) -> Any:
-    """The module, imported now.
+def load(module: str, *, purpose: str, install: str, library: str | None = None) -> Any:
+    """Import a module now.
 
     Args:
-        module: Its dotted name.
-        purpose: What needs it, as the subject of a sentence.
-        install: What `pip install` takes to get it.
+        module: Dotted name of the module.
+        purpose: The feature that needs it, as the subject of a sentence.
+        install: Argument of `pip install`.
+        library: Package that the module needs; None for the module's own top-level package.
 
     Raises:
-        ImportError: It is not installed.
+        ImportError: The library is not installed.
     """
+    needed = library or module.split(".")[0]
     try:
         return import_module(module)
     except ModuleNotFoundError as error:
-        if error.name is None or module.split(".")[0] != error.name.split(".")[0]:
+        if error.name is None or error.name.split(".")[0] != needed:
             raise
-        raise _missing(module, purpose, install) from error
+        raise _missing(needed, purpose, install) from error
 
 
 def require(module: str, *, purpose: str, install: str) -> None:
-    """The check of `load` alone: nothing is imported, however long that would take. Arguments and
-    error as there.
-    """
-    spec = find_spec(module.split(".")[0])
-    if spec is None or spec.origin is None:  # without origin, it is a folder of that name somewhere
-        raise _missing(module, purpose, install)
+    """Check like `load` that a library is installed, without the time that its import takes."""
+    library = module.split(".")[0]
+    spec = find_spec(library)
+    if spec is None or spec.origin is None:  # without an origin, it is a directory of that name
+        raise _missing(library, purpose, install)
 
 
-def _missing(module: str, purpose: str, install: str) -> ImportError:
-    message = f"{purpose} needs the library {module.split('.')[0]!r}, which is not installed: pip install '{install}'"
-    return ImportError(message, name=module)
+def _missing(library: str, purpose: str, install: str) -> ImportError:
+    return ImportError(
+        f"{purpose} needs the library {library!r}, which is not installed: pip install '{install}'",
+        name=library,
+    )
 
 
 def arrow_dataset() -> Any:
-    """The module `pyarrow.dataset`, imported now: it takes two tenths of a second, which `import
-    syncline.data` should not cost.
+    """Import `pyarrow.dataset`, which takes two tenths of a second that `import syncline.data`
+    should not cost.
     """
     return import_module("pyarrow.dataset")

@@ -6,6 +6,7 @@ import pytest
 
 import syncline
 from core.fake_engine import running_fake_engine
+from syncline.core import api
 from syncline.core.engine import RuntimeInfo
 
 
@@ -168,3 +169,9 @@ def test_the_runtime_context_of_an_actor(engine):
         context.get_placement_group_id(),
         context.get_assigned_resources(),
     ) == ("", f"{7:032x}", {"CPU": 1.0})
+
+
+def test_an_engine_without_listings_says_so(engine):
+    assert (api.actors().actors, api.tasks().running) == ((), ())
+    assert "keeps no list" in (api.actors().unknown or "")
+    assert "keeps no list" in (api.tasks().unknown or "")

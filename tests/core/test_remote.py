@@ -9,8 +9,7 @@ import pytest
 
 import syncline
 from core.fake_engine import running_fake_engine
-from syncline.core import refs
-from syncline.core import definitions
+from syncline.core import definitions, refs
 from syncline.core.definitions import CallDefinition, TaskDefinition
 
 

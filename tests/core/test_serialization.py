@@ -12,8 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from syncline.core import serialization
-from syncline.core import serializability
+from syncline.core import serializability, serialization
 from syncline.core.serialization import (
     IN_BAND_BYTES,
     OUT_OF_BAND_BYTES,

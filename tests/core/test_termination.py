@@ -30,7 +30,9 @@ def _signal_self() -> None:
 
 def test_signal_calls_back_on_another_thread_while_the_block_runs() -> None:
     called: list[threading.Thread] = []
-    with termination.termination_notice(lambda: called.append(threading.current_thread())) as watched:
+    with termination.termination_notice(
+        lambda: called.append(threading.current_thread())
+    ) as watched:
         assert watched
         _signal_self()
         eventually(lambda: called, what="the callback is called")

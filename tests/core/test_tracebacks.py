@@ -9,8 +9,7 @@ import pytest
 import syncline
 from core.fake_engine import running_fake_engine
 from syncline import settings
-from syncline.core import tracebacks
-from syncline.core import definitions
+from syncline.core import definitions, tracebacks
 
 ENGINE_FILE = definitions.__file__
 

@@ -1,11 +1,18 @@
 """Tasks, actors and objects.
 
-From a program's call to the engine: `remote` and `api` are what programs call; `lifecycle` starts
-and ends the engine that `engines` loads, with the `config` that it gets; `options` (checked by
-`option_checks`), `placement` and `runtime_env` say what is asked for, `plans` what is handed over,
-`refs` what comes back; `engine` is the interface to what runs it all, in `embedded` on this machine
-or in `inline` in this process. `serialization` (with `pickling`, `culprits`, `error_frames`,
-`torch_tensors`) moves values between processes, `tracebacks` and `errors` say what went wrong,
-`context` tells running code who it is, `actor_methods` finds what a call runs. `resources`,
-`limits` and `gpus` count what the machine has, and `interfaces` tells its network interfaces apart.
+Files in the order in which a call flows through them:
+
+- `remote`, `api` and `context`: the public functions and classes.
+- `options` (values checked by `option_checks`), `placement`, `runtime_env`: what a call requests.
+- `definitions`: functions, classes and methods with their options, as passed to the engine.
+- `lifecycle`: start and end of the engine, with the configuration of `config`.
+- `engine`: the interface of engines, and this process's engine. Implementations: `embedded` (this
+  machine), `inline` (this process), `cluster` (Ray).
+- `refs`: references to values, and their reference counting.
+- `serialization`: values as bytes (`pickling`: the pickler; `serializability`: which part fails).
+- `error_frames`: exceptions as bytes; `tracebacks`: without syncline's frames; `errors`: messages.
+- `resources`, `cgroups`, `gpus`: amounts, limits and devices of this machine.
+- `termination`: SIGTERM as a notice.
+- `control` and `control_server`: requests to running programs; `host`: sockets, network, terminal.
+- `state_machine`: base of the state machines.
 """

@@ -16,6 +16,7 @@ from syncline import settings
 from syncline.core import option_checks as check
 from syncline.core import runtime_env as environments
 from syncline.core.errors import did_you_mean
+from syncline.core.options import Keywords
 
 logger = logging.getLogger("syncline")
 
@@ -36,7 +37,7 @@ class EngineConfig:
     """Bytes of memory for tasks; None: the machine's memory minus the object store."""
     object_store_memory: int | None = None
     """Bytes of shared memory for objects before they spill to disk; None: a share of memory."""
-    runtime_env: Mapping[str, Any] = field(default_factory=dict)
+    runtime_env: environments.Env = field(default_factory=dict)
     """The program's environment in normal form; the environment of each task extends it."""
     namespace: str = "default"
     """Default namespace of actor names; on a cluster, empty means one namespace per program."""
@@ -104,7 +105,7 @@ _IGNORED = frozenset(
 )
 
 
-def known_arguments(arguments: Mapping[str, Any]) -> dict[str, Any]:
+def known_arguments(arguments: Keywords) -> dict[str, Any]:
     """Return the arguments that have an effect, in current spelling; TypeError for others."""
     meant: dict[str, Any] = {}
     for name, value in arguments.items():
@@ -123,7 +124,7 @@ def known_arguments(arguments: Mapping[str, Any]) -> dict[str, Any]:
     return meant
 
 
-def _take_older(name: str, value: Any, meant: dict[str, Any]) -> None:
+def _take_older(name: str, value: object, meant: dict[str, Any]) -> None:
     today = _OLDER[name]
     if today is None:
         warnings.warn(
@@ -140,7 +141,7 @@ def _take_older(name: str, value: Any, meant: dict[str, Any]) -> None:
     meant.setdefault(today, value)
 
 
-def engine_config(arguments: Mapping[str, Any], address: str | None = None) -> EngineConfig:
+def engine_config(arguments: Keywords, address: str | None = None) -> EngineConfig:
     """Build the configuration; TypeError and ValueError for invalid values.
 
     With the `address` of a cluster, `runtime_env` may install packages, and the default namespace
@@ -173,7 +174,7 @@ def engine_config(arguments: Mapping[str, Any], address: str | None = None) -> E
     )
 
 
-def _runtime_env(arguments: Mapping[str, Any], *, may_install: bool) -> dict[str, Any]:
+def _runtime_env(arguments: Keywords, *, may_install: bool) -> dict[str, Any]:
     job_env = getattr(arguments.get("job_config"), "runtime_env", None)
     own = environments.normalize(arguments.get("runtime_env"), may_install=may_install)
     return environments.merge(

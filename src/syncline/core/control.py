@@ -15,7 +15,7 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,13 @@ import psutil
 
 from syncline import settings
 from syncline.core import host
-from syncline.core.control_server import RESPONSE_BYTES, SOCKET_NAME, ControlServer, Handler
+from syncline.core.control_server import (
+    RESPONSE_BYTES,
+    SOCKET_NAME,
+    Arguments,
+    ControlServer,
+    Handler,
+)
 from syncline.core.embedded.session_directories import (
     SESSION_PREFIX,
     SessionDirectories,
@@ -214,7 +220,7 @@ def request(
     program: Program,
     subject: str,
     action: str,
-    arguments: Mapping[str, Any] | None = None,
+    arguments: Arguments | None = None,
     timeout_s: float = 10.0,
 ) -> Any:
     """Send a request to a program and return the answer.
@@ -253,7 +259,7 @@ def request(
     return reply["answer"]
 
 
-def _send(path: Path, message: Mapping[str, Any], timeout_s: float) -> socket.socket:
+def _send(path: Path, message: Arguments, timeout_s: float) -> socket.socket:
     """Connect, send the request, and return the connection."""
     line = json.dumps(message, separators=(",", ":")).encode() + b"\n"
     connection = socket.socket(socket.AF_UNIX)

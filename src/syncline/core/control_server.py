@@ -26,7 +26,7 @@ from syncline.core import host
 from syncline.core.engine import LISTED, Engine
 
 Arguments = Mapping[str, Any]
-Handler = Callable[[str, Arguments], Any]
+Handler = Callable[[str, Arguments], object]
 """Called with (action, arguments) on a thread per request; returns a JSON-serializable value.
 
 The text of its error is sent to the client.
@@ -51,7 +51,7 @@ class EngineHandler:
     """Handler of the subject "engine": nodes, resources, actors, tasks and statistics."""
 
     def __init__(self, engine: Engine) -> None:
-        self._actions: dict[str, Callable[[Arguments], Any]] = {
+        self._actions: dict[str, Callable[[Arguments], object]] = {
             "nodes": lambda _: engine.nodes(),
             "resources": lambda _: {
                 "total": engine.cluster_resources(),
@@ -64,7 +64,7 @@ class EngineHandler:
             },
         }
 
-    def __call__(self, action: str, arguments: Arguments) -> Any:
+    def __call__(self, action: str, arguments: Arguments) -> object:
         if action not in self._actions:
             raise ValueError(
                 f"the action {action!r} is unknown to this program's engine; "
@@ -251,7 +251,7 @@ def _try_to_send(connection: socket.socket, reply: bytes) -> None:
         pass  # the client does not read
 
 
-def _encoded(reply: Mapping[str, Any]) -> bytes:
+def _encoded(reply: Mapping[str, object]) -> bytes:
     text = json.dumps(reply, separators=(",", ":")).encode()
     if len(text) > RESPONSE_BYTES:
         raise ValueError(

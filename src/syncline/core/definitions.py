@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from syncline.core import refs
@@ -32,100 +33,58 @@ _NOT_CALLS = frozenset(
 )
 
 
+@dataclass(slots=True, eq=False)
 class _Definition:
     """Base class: a slot in which an engine caches its preparation of the definition."""
 
-    __slots__ = ("prepared", "prepared_for")
+    prepared: Any = field(default=None, init=False, repr=False)
+    """Owned by the engine in `prepared_for`."""
+    prepared_for: object | None = field(default=None, init=False, repr=False)
 
-    def __init__(self) -> None:
-        self.prepared: Any = None  # owned by the engine in `prepared_for`
-        self.prepared_for: object | None = None
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), tuple(getattr(self, each.name) for each in fields(self) if each.init)
 
 
+@dataclass(slots=True, eq=False)
 class TaskDefinition(_Definition):
     """One remote function with its options."""
 
-    __slots__ = ("function", "is_generator", "name", "options")
-
-    def __init__(
-        self, function: AnyFunction, name: str, options: TaskOptions, *, is_generator: bool
-    ) -> None:
-        super().__init__()
-        self.function = function
-        self.name = name
-        self.options = options
-        self.is_generator = is_generator
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return (_task_definition, (self.function, self.name, self.options, self.is_generator))
+    function: AnyFunction
+    name: str
+    options: TaskOptions
+    is_generator: bool
 
 
+@dataclass(slots=True, eq=False)
 class ActorDefinition(_Definition):
     """One actor class with its options and the options of its methods by name."""
 
-    __slots__ = ("cls", "is_async", "methods", "name", "options")
-
-    def __init__(
-        self,
-        cls: type,
-        name: str,
-        options: ActorOptions,
-        methods: dict[str, MethodOptions],
-        *,
-        is_async: bool,
-    ) -> None:
-        super().__init__()
-        self.cls = cls
-        self.name = name
-        self.options = options
-        self.methods = methods
-        self.is_async = is_async
+    cls: type
+    name: str
+    options: ActorOptions
+    methods: dict[str, MethodOptions]
+    is_async: bool
 
     @property
     def groups(self) -> tuple[str, ...]:
         """Concurrency groups that calls may name."""
         return tuple(self.options.concurrency_groups)
 
-    def __reduce__(self) -> tuple[object, ...]:
-        return (_actor_definition, (self.cls, self.name, self.options, self.methods, self.is_async))
 
-
+@dataclass(slots=True, eq=False)
 class CallDefinition(_Definition):
     """One method of one actor with the options of the call."""
 
-    __slots__ = ("actor_id", "class_name", "groups", "method", "options")
-
-    def __init__(
-        self,
-        actor_id: int,
-        class_name: str,
-        method: str,
-        options: MethodOptions,
-        groups: tuple[str, ...],
-    ) -> None:
-        super().__init__()
-        self.actor_id = actor_id
-        self.class_name = class_name
-        self.method = method
-        self.groups = groups
-        self.options = options
+    actor_id: int
+    class_name: str
+    method: str
+    options: MethodOptions
+    groups: tuple[str, ...]
 
     @property
     def name(self) -> str:
         """Name in errors and logs: `Class.method`."""
         return f"{self.class_name}.{self.method}"
-
-
-def _task_definition(
-    function: AnyFunction, name: str, options: TaskOptions, is_generator: bool
-) -> TaskDefinition:
-    return TaskDefinition(function, name, options, is_generator=is_generator)
-
-
-def _actor_definition(
-    cls: type, name: str, options: ActorOptions, methods: dict[str, MethodOptions], is_async: bool
-) -> ActorDefinition:
-    return ActorDefinition(cls, name, options, methods, is_async=is_async)
 
 
 # -- methods of an actor class

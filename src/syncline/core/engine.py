@@ -16,11 +16,9 @@ from typing import Any, ClassVar, Literal, Protocol
 from syncline.core import refs
 from syncline.core.definitions import ActorDefinition, CallDefinition, TaskDefinition
 from syncline.core.options import MethodOptions
-from syncline.core.refs import Hold, ObjectRef, ObjectRefGenerator
+from syncline.core.refs import AnyGenerator, AnyRef, Hold
+from syncline.core.runtime_env import Env
 
-AnyRef = ObjectRef[Any]
-"""A reference to a value of any type."""
-AnyGenerator = ObjectRefGenerator[Any]
 Submitted = AnyRef | list[AnyRef] | AnyGenerator | None
 """Result of a call: for `num_returns` 1, above 1, "streaming", 0."""
 Args = tuple[Any, ...]
@@ -60,7 +58,7 @@ class RuntimeInfo:
     placement_group_id: int | None = None
     assigned_resources: Mapping[str, float] | None = None
     gpu_ids: tuple[str, ...] = ()
-    runtime_env: Mapping[str, Any] | None = None
+    runtime_env: Env | None = None
 
 
 ActorStateName = Literal["PENDING", "STARTING", "ALIVE", "RESTARTING"]
@@ -316,7 +314,7 @@ class Engine(ABC):
         """Release the bundles and kill the group's tasks and actors; may be called twice."""
 
     @abstractmethod
-    def placement_groups(self) -> list[Mapping[str, Any]]:
+    def placement_groups(self) -> list[Row]:
         """Return all groups: id, name, strategy, bundles, state (PENDING, CREATED, REMOVED)."""
 
     # -- the machine

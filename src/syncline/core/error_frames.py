@@ -32,6 +32,10 @@ class RemoteException(Exception):
     """Traceback of the original, formatted at its origin; empty if unknown."""
 
 
+_Fields = tuple[Any, ...]
+"""A `_Frame` as a plain tuple."""
+
+
 class _Frame(NamedTuple):
     """The transmitted form; only plain types, so that unpickling it cannot fail."""
 
@@ -45,8 +49,8 @@ class _Frame(NamedTuple):
     """(class, args, attributes), to rebuild it without calling `__init__`."""
     notes: tuple[str, ...]
     traceback_text: str
-    cause: tuple[Any, ...] | None
-    context: tuple[Any, ...] | None
+    cause: _Fields | None
+    context: _Fields | None
     suppress_context: bool
 
 
@@ -70,7 +74,7 @@ def _frame(error: BaseException, traceback_text: str, depth: int) -> _Frame:
             (cls, _picklable_args(error.args), _picklable_attributes(attributes))
         )
 
-    def chained(other: BaseException | None) -> tuple[Any, ...] | None:
+    def chained(other: BaseException | None) -> _Fields | None:
         return None if other is None or depth == 0 else tuple(_frame(other, "", depth - 1))
 
     return _Frame(

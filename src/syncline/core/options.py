@@ -21,11 +21,15 @@ from syncline.core.placement import (
     PlacementGroupSchedulingStrategy,
     SchedulingStrategy,
 )
+from syncline.core.runtime_env import Env
 
 logger = logging.getLogger("syncline")
 
 NumReturns = int | Literal["streaming", "dynamic"] | None
 """Number of values of a call; None: one, or "streaming" for a generator function."""
+
+Keywords = Mapping[str, Any]
+"""Options as a program passes them."""
 
 RetryExceptions = bool | tuple[type[BaseException], ...]
 """Exceptions of user code that cause a retry: all, none, or those of these classes."""
@@ -66,7 +70,7 @@ class _Demand:
     """For a task, the name in logs and errors; for an actor, the name for `get_actor`."""
     scheduling_strategy: SchedulingStrategy = "DEFAULT"
     """"DEFAULT", "SPREAD", or an object of `util.scheduling_strategies`."""
-    runtime_env: Mapping[str, Any] = field(default_factory=dict)
+    runtime_env: Env = field(default_factory=dict)
     """Environment of the worker in normal form, without the program's own."""
     label_selector: Mapping[str, str] = field(default_factory=dict)
     """Required labels of the node."""
@@ -226,7 +230,7 @@ def _method_options(*values: Any) -> MethodOptions:
 Options = TypeVar("Options", TaskOptions, ActorOptions, MethodOptions)
 
 
-def updated(options: Options, keywords: Mapping[str, Any]) -> Options:
+def updated(options: Options, keywords: Keywords) -> Options:
     """Return `options` with a program's keywords applied.
 
     Raises ValueError for unknown names and impossible values, TypeError for wrong types.
@@ -242,7 +246,7 @@ def updated(options: Options, keywords: Mapping[str, Any]) -> Options:
     return type(options)(**known)
 
 
-def _unknown(name: str, kind: type, known: Mapping[str, Any]) -> str:
+def _unknown(name: str, kind: type, known: Keywords) -> str:
     owner = {
         "TaskOptions": "A remote function",
         "ActorOptions": "An actor class",
@@ -254,7 +258,7 @@ def _unknown(name: str, kind: type, known: Mapping[str, Any]) -> str:
     )
 
 
-def _translated(keywords: Mapping[str, Any], known: Mapping[str, Any]) -> dict[str, Any]:
+def _translated(keywords: Keywords, known: Keywords) -> dict[str, Any]:
     """Translate older spellings, and values to the form that options store."""
     given = dict(keywords)
     if "_generator_backpressure_num_objects" in given:

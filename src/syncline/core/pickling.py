@@ -27,7 +27,10 @@ Smaller tensors are copied, so that writing to them cannot reach the frame that 
 buffers are in the object store, whose mappings are copy-on-write (see `embedded/segments.py`).
 """
 
-Reduced = tuple[Any, ...] | str
+Torch = Any
+"""The module `torch`, which core does not import."""
+Tensor = Any
+Reduced = tuple[object, ...] | str
 Reducer = Callable[[Any], Reduced]
 BufferCallback = Callable[[pickle.PickleBuffer], object]
 
@@ -72,7 +75,7 @@ def register_reducer(cls: type, reducer: Reducer | None) -> None:
 class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle ships no type hints
     """cloudpickle's pickler; registered reducers and torch tensors take precedence."""
 
-    def reducer_override(self, obj: Any) -> Any:
+    def reducer_override(self, obj: Any) -> object:
         reducer = _reducers.get(type(obj))
         if reducer is not None:
             return reducer(obj)
@@ -118,13 +121,13 @@ def can_pickle(value: object) -> Exception | None:
 # -- torch tensors as pickle-5 buffers, without importing torch
 
 
-def _reduce_tensor(tensor: Any) -> Any:
+def _reduce_tensor(tensor: Tensor) -> object:
     """Return the reduction of a dense CPU tensor or Parameter, else `NotImplemented`.
 
     torch's own `__reduce_ex__` then handles CUDA, sparse and quantized tensors, subclasses, and
     tensors with attributes or hooks. Tensors that share storage arrive as separate copies.
     """
-    torch: Any = sys.modules["torch"]
+    torch: Torch = sys.modules["torch"]
     is_parameter = type(tensor) is torch.nn.Parameter
     if not is_parameter and type(tensor) is not torch.Tensor:
         return NotImplemented
@@ -160,14 +163,14 @@ def _reduce_tensor(tensor: Any) -> Any:
 
 
 def _rebuild_tensor(
-    buffer: Any,
-    dtype: Any,
+    buffer: pickle.PickleBuffer | bytes,
+    dtype: object,
     shape: tuple[int, ...],
     stride: tuple[int, ...],
     requires_grad: bool,
     is_parameter: bool,
-) -> Any:
-    torch: Any = sys.modules["torch"]  # unpickling `dtype` has imported it
+) -> Tensor:
+    torch: Torch = sys.modules["torch"]  # unpickling `dtype` has imported it
     view = memoryview(buffer)
     if view.nbytes < ALIAS_BYTES:
         view = memoryview(bytearray(view))

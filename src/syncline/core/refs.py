@@ -115,7 +115,7 @@ class ObjectRef(Generic[T]):
         future: concurrent.futures.Future[T] = concurrent.futures.Future()
         future.set_running_or_notify_cancel()
 
-        def settle(value: Any, error: BaseException | None) -> None:
+        def settle(value: T, error: BaseException | None) -> None:
             if error is not None:
                 future.set_exception(error)
             else:
@@ -131,7 +131,7 @@ class ObjectRef(Generic[T]):
         loop = loop or asyncio.get_running_loop()
         future: asyncio.Future[T] = loop.create_future()
 
-        def settle(value: Any, error: BaseException | None) -> None:
+        def settle(value: T, error: BaseException | None) -> None:
             if future.done():
                 return
             if error is not None:
@@ -139,14 +139,14 @@ class ObjectRef(Generic[T]):
             else:
                 future.set_result(value)
 
-        def hand_over(value: Any, error: BaseException | None) -> None:
+        def hand_over(value: T, error: BaseException | None) -> None:
             if not loop.is_closed():
                 loop.call_soon_threadsafe(settle, value, error)
 
         engine_of_refs().on_value(self, hand_over)
         return future
 
-    def __await__(self) -> Generator[Any, None, T]:
+    def __await__(self) -> Generator[object, None, T]:
         return self.as_future().__await__()
 
 
@@ -167,7 +167,7 @@ class ObjectRefGenerator(Generic[T]):
         """The id of the stream, also for `cancel`."""
         return self._hold.id
 
-    def completed(self) -> ObjectRef[Any]:
+    def completed(self) -> ObjectRef[None]:
         """Return a reference that becomes None once the generator has ended."""
         return ObjectRef(self._hold.id)
 
@@ -227,8 +227,13 @@ class DynamicObjectRefGenerator(Generic[T]):
         return len(self._made)
 
 
-def _generator(hold: Hold, position: int) -> ObjectRefGenerator[Any]:
-    generator: ObjectRefGenerator[Any] = ObjectRefGenerator.__new__(ObjectRefGenerator)
+AnyRef = ObjectRef[Any]
+"""A reference to a value of any type."""
+AnyGenerator = ObjectRefGenerator[Any]
+
+
+def _generator(hold: Hold, position: int) -> AnyGenerator:
+    generator: AnyGenerator = ObjectRefGenerator.__new__(ObjectRefGenerator)
     generator._hold = hold
     generator._next = position
     return generator
@@ -241,30 +246,27 @@ class EngineOfRefs(Protocol):
     def installs_packages(self) -> bool: ...
 
     def on_value(
-        self, ref: ObjectRef[Any], callback: Callable[[Any, BaseException | None], None]
+        self, ref: AnyRef, callback: Callable[[Any, BaseException | None], None]
     ) -> None: ...
 
     def next_item(
-        self, generator: ObjectRefGenerator[Any], index: int, timeout_s: float | None
-    ) -> ObjectRef[Any] | None: ...
+        self, generator: AnyGenerator, index: int, timeout_s: float | None
+    ) -> AnyRef | None: ...
 
     def on_item(
-        self,
-        generator: ObjectRefGenerator[Any],
-        index: int,
-        callback: Callable[[ObjectRef[Any] | None], None],
+        self, generator: AnyGenerator, index: int, callback: Callable[[AnyRef | None], None]
     ) -> None: ...
 
     def wait(
         self,
-        refs: Sequence[ObjectRef[Any]],
+        refs: Sequence[AnyRef],
         *,
         num_returns: int,
         timeout_s: float | None,
         fetch_local: bool,
-    ) -> tuple[list[ObjectRef[Any]], list[ObjectRef[Any]]]: ...
+    ) -> tuple[list[AnyRef], list[AnyRef]]: ...
 
-    def placement_group_ready(self, group_id: int) -> ObjectRef[Any]: ...
+    def placement_group_ready(self, group_id: int) -> AnyRef: ...
 
     def exit_actor(self) -> None: ...
 

@@ -5,20 +5,21 @@ from __future__ import annotations
 import functools
 import inspect
 import types
-from collections.abc import Callable, Collection, Mapping
-from typing import Any, Generic, TypeVar, overload
+from collections.abc import Callable, Collection
+from typing import Any, Generic, NoReturn, TypeVar, overload
 
 from syncline.core import definitions
 from syncline.core import engine as engines
-from syncline.core.definitions import ActorDefinition, CallDefinition, TaskDefinition
-from syncline.core.engine import ActorRecord
+from syncline.core.definitions import ActorDefinition, AnyFunction, CallDefinition, TaskDefinition
+from syncline.core.engine import ActorRecord, Args, Kwargs
 from syncline.core.errors import did_you_mean
 from syncline.core.lifecycle import ensure_engine
-from syncline.core.options import ActorOptions, MethodOptions, TaskOptions, updated
+from syncline.core.options import ActorOptions, Keywords, MethodOptions, TaskOptions, updated
 from syncline.core.refs import Hold, Id
 from syncline.core.tracebacks import forget_engine
 
 Remote = TypeVar("Remote")
+F = TypeVar("F", bound=AnyFunction)
 
 _MAX_VARIANTS = 32
 
@@ -29,11 +30,9 @@ class _Variants(Generic[Remote]):
     __slots__ = ("_made",)
 
     def __init__(self) -> None:
-        self._made: dict[Any, Remote] = {}
+        self._made: dict[object, Remote] = {}
 
-    def get(
-        self, keywords: Mapping[str, Any], make: Callable[[Mapping[str, Any]], Remote]
-    ) -> Remote:
+    def get(self, keywords: Keywords, make: Callable[[Keywords], Remote]) -> Remote:
         key = tuple((name, type(value), value) for name, value in keywords.items())
         try:
             made = self._made.get(key)
@@ -55,9 +54,7 @@ class _Arity:
 
     __slots__ = ("_least", "_most", "_signature", "_what")
 
-    def __init__(
-        self, function: Callable[..., Any], what: str, *, skip_first: bool = False
-    ) -> None:
+    def __init__(self, function: AnyFunction, what: str, *, skip_first: bool = False) -> None:
         self._what = what
         self._least, self._most = 0, float("inf")
         self._signature = _signature(function, skip_first=skip_first)
@@ -74,7 +71,7 @@ class _Arity:
         if any(p.kind is kinds.KEYWORD_ONLY and p.default is kinds.empty for p in parameters):
             self._most = -1  # keywords are required, so always bind the signature
 
-    def check(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+    def check(self, args: Args, kwargs: Kwargs) -> None:
         """Raise TypeError if a call with these arguments would fail."""
         if (not kwargs and self._least <= len(args) <= self._most) or self._signature is None:
             return
@@ -86,7 +83,7 @@ class _Arity:
             ) from None
 
 
-def _signature(function: Callable[..., Any], *, skip_first: bool) -> inspect.Signature | None:
+def _signature(function: AnyFunction, *, skip_first: bool) -> inspect.Signature | None:
     try:
         signature = inspect.signature(function)
     except (TypeError, ValueError):  # some functions written in C have no signature
@@ -99,7 +96,7 @@ def _signature(function: Callable[..., Any], *, skip_first: bool) -> inspect.Sig
 class RemoteFunction:
     """A function that runs in workers: `f.remote(...)` returns a reference immediately."""
 
-    def __init__(self, function: Callable[..., Any], options: TaskOptions) -> None:
+    def __init__(self, function: AnyFunction, options: TaskOptions) -> None:
         functools.update_wrapper(self, function)
         name = options.name or str(getattr(function, "__qualname__", function))
         is_generator = definitions.is_generator(function)
@@ -115,7 +112,7 @@ class RemoteFunction:
             self._definition.function, getattr(self._definition.function, "__name__", "function")
         )
 
-    def remote(self, *args: Any, **kwargs: Any) -> Any:
+    def remote(self, *args: object, **kwargs: object) -> Any:
         """Submit one call.
 
         Returns an `ObjectRef`; with `num_returns` above 1 a list of them, with 0 None, for
@@ -129,14 +126,14 @@ class RemoteFunction:
             forget_engine(error)
             raise
 
-    def options(self, **options: Any) -> RemoteFunction:
+    def options(self, **options: object) -> RemoteFunction:
         """Return the same function with other options."""
         return self._variants.get(options, self._with)
 
-    def _with(self, options: Mapping[str, Any]) -> RemoteFunction:
+    def _with(self, options: Keywords) -> RemoteFunction:
         return RemoteFunction(self._definition.function, updated(self._definition.options, options))
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: object, **kwargs: object) -> NoReturn:
         name = self._definition.name
         raise TypeError(
             f"{name} is a remote function and cannot be called directly: write "
@@ -151,7 +148,7 @@ class RemoteFunction:
         return (_remote_function, (self._definition.function, self._definition.options))
 
 
-def _remote_function(function: Callable[..., Any], options: TaskOptions) -> RemoteFunction:
+def _remote_function(function: AnyFunction, options: TaskOptions) -> RemoteFunction:
     return RemoteFunction(function, options)
 
 
@@ -186,7 +183,7 @@ class ActorClass:
     def _arity(self) -> _Arity:
         return _constructor_arity(self.__wrapped__)
 
-    def remote(self, *args: Any, **kwargs: Any) -> ActorHandle:
+    def remote(self, *args: object, **kwargs: object) -> ActorHandle:
         """Start an actor and return its handle; the first call reports a failed constructor.
 
         Raises TypeError for arguments that do not fit or cannot be pickled, ValueError for a name
@@ -199,13 +196,13 @@ class ActorClass:
             forget_engine(error)
             raise
 
-    def options(self, **options: Any) -> ActorClass:
+    def options(self, **options: object) -> ActorClass:
         """Return the same class with other options."""
         if "name" in options:  # used once, so not worth caching
             return self._with(options)
         return self._variants.get(options, self._with)
 
-    def _with(self, options: Mapping[str, Any]) -> ActorClass:
+    def _with(self, options: Keywords) -> ActorClass:
         return _checked(ActorClass(self.__wrapped__, updated(self._options, options)))
 
     def __getattr__(self, name: str) -> Any:
@@ -214,7 +211,7 @@ class ActorClass:
         value = getattr(self.__wrapped__, name)
         return _copy_function(value) if isinstance(value, types.FunctionType) else value
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: object, **kwargs: object) -> NoReturn:
         name = self.__name__
         raise TypeError(
             f"{name} is an actor class and cannot be instantiated directly: write "
@@ -222,7 +219,7 @@ class ActorClass:
             f"or `{name}.__wrapped__(...)` for an ordinary instance."
         )
 
-    def __mro_entries__(self, bases: tuple[Any, ...]) -> tuple[type, ...]:
+    def __mro_entries__(self, bases: tuple[object, ...]) -> NoReturn:
         name = self.__name__
         raise TypeError(
             f"{name} is an actor class and cannot be a base class: derive from the ordinary class "
@@ -311,7 +308,7 @@ class ActorMethod:
         self._hold = hold
         self._variants: _Variants[ActorMethod] = _Variants()
 
-    def remote(self, *args: Any, **kwargs: Any) -> Any:
+    def remote(self, *args: object, **kwargs: object) -> Any:
         """Submit one call and return the same types as `RemoteFunction.remote`.
 
         Raises TypeError for arguments that cannot be pickled.
@@ -322,11 +319,11 @@ class ActorMethod:
             forget_engine(error)
             raise
 
-    def options(self, **options: Any) -> ActorMethod:
+    def options(self, **options: object) -> ActorMethod:
         """Return the same method with other options."""
         return self._variants.get(options, self._with)
 
-    def _with(self, options: Mapping[str, Any]) -> ActorMethod:
+    def _with(self, options: Keywords) -> ActorMethod:
         definition = self._definition
         changed = updated(definition.options, options)
         _check_group(definition.name, changed.concurrency_group, definition.groups)
@@ -341,7 +338,7 @@ class ActorMethod:
             self._hold,
         )
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: object, **kwargs: object) -> NoReturn:
         name = self._definition.method
         raise TypeError(
             f"{self._definition.name} is an actor's method and cannot be called directly: "
@@ -432,8 +429,8 @@ def remote(target: type, /) -> ActorClass: ...
 @overload
 def remote(target: types.FunctionType, /) -> RemoteFunction: ...
 @overload
-def remote(**options: Any) -> Callable[[Any], Any]: ...
-def remote(*target: Any, **options: Any) -> Any:
+def remote(**options: object) -> Callable[[Any], Any]: ...
+def remote(*target: Any, **options: object) -> Any:
     """Make a function a task, or a class an actor: `@remote`, `@remote(num_cpus=2)`, `remote(f)`.
 
     `TaskOptions` and `ActorOptions` in `syncline.core.options` describe the options. Raises
@@ -449,7 +446,7 @@ def remote(*target: Any, **options: Any) -> Any:
     return functools.partial(_make_remote, options=options)
 
 
-def _make_remote(target: Any, options: Mapping[str, Any]) -> RemoteFunction | ActorClass:
+def _make_remote(target: Any, options: Keywords) -> RemoteFunction | ActorClass:
     if isinstance(target, (RemoteFunction, ActorClass)):
         raise TypeError(
             f"{target!r} is remote already: apply `remote` once, "
@@ -470,7 +467,7 @@ def _make_remote(target: Any, options: Mapping[str, Any]) -> RemoteFunction | Ac
     return RemoteFunction(target, updated(TaskOptions(), options))
 
 
-def method(*target: Any, **options: Any) -> Any:
+def method(*target: object, **options: object) -> Callable[[F], F]:
     """Set options of one method of an actor class, such as `@method(num_returns=2)`.
 
     `MethodOptions` in `syncline.core.options` describes the options. Raises TypeError without
@@ -480,7 +477,7 @@ def method(*target: Any, **options: Any) -> Any:
         raise TypeError("`method` takes options by name: write `@syncline.method(num_returns=2)`")
     updated(MethodOptions(), options)  # raises here, at the decorator, for invalid options
 
-    def annotate(function: Callable[..., Any]) -> Callable[..., Any]:
+    def annotate(function: F) -> F:
         setattr(function, definitions.OPTIONS_ATTRIBUTE, options)
         return function
 

@@ -20,6 +20,9 @@ from typing import Any
 from syncline import settings
 from syncline.core.errors import did_you_mean
 
+Env = Mapping[str, Any]
+"""Fields of a `runtime_env` by name."""
+
 _SUPPORTED = ("env_vars", "working_dir", "py_modules")
 _IGNORED = ("config", "excludes", "nsight", "_validate", "_tracing")
 _INSTALLING = (
@@ -39,7 +42,7 @@ _UNSUPPORTED = ("worker_process_setup_hook",)
 class RuntimeEnv(dict[str, Any]):
     """A `runtime_env` as a dict that is validated on creation."""
 
-    def __init__(self, **fields: Any) -> None:
+    def __init__(self, **fields: object) -> None:
         super().__init__({name: value for name, value in fields.items() if value is not None})
         normalize(self, may_install=True)
 
@@ -60,7 +63,7 @@ class RuntimeEnv(dict[str, Any]):
         return list(self.get("py_modules", ()))
 
 
-def normalize(env: Mapping[str, Any] | None, *, may_install: bool = False) -> dict[str, Any]:
+def normalize(env: Env | None, *, may_install: bool = False) -> dict[str, Any]:
     """Return the normal form: absolute paths, no empty fields.
 
     `may_install`: keep fields that install packages unchanged; otherwise they raise ValueError.
@@ -96,9 +99,7 @@ def normalize(env: Mapping[str, Any] | None, *, may_install: bool = False) -> di
     return {name: value for name, value in normal.items() if value}
 
 
-def merge(
-    job: Mapping[str, Any], task: Mapping[str, Any], *, may_install: bool = False
-) -> dict[str, Any]:
+def merge(job: Env, task: Env, *, may_install: bool = False) -> dict[str, Any]:
     """Merge a task's normal form into the program's: variables are joined, fields replaced.
 
     Raises ValueError for fields that install packages, unless the engine `may_install`.
@@ -113,7 +114,7 @@ def merge(
     return merged
 
 
-def key(normal: Mapping[str, Any]) -> str:
+def key(normal: Env) -> str:
     """Return a short text that is equal for equal normal forms; empty for the empty one."""
     if not normal:
         return ""
@@ -122,7 +123,7 @@ def key(normal: Mapping[str, Any]) -> str:
     ]
 
 
-def apply(normal: Mapping[str, Any]) -> None:
+def apply(normal: Env) -> None:
     """Apply a normal form to this process, once, before its first task.
 
     `${NAME}` in variables is expanded.

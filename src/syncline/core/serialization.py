@@ -9,7 +9,7 @@ copied at most once.
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from syncline.core import pickling
@@ -98,8 +98,8 @@ def pack(value: object, *, what: str = "value") -> Packed:
 
 
 def pack_call(
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
+    args: tuple[object, ...],
+    kwargs: Mapping[str, object],
     *,
     function_name: str,
     parameter_names: Sequence[str] = (),
@@ -128,7 +128,7 @@ def unpack(data: Buffer, buffers: Iterable[Buffer] = ()) -> Any:
     return _loads(data, buffers=buffers)
 
 
-def pack_callable(fn_or_class: Callable[..., Any], *, refs: list[int] | None = None) -> bytes:
+def pack_callable(fn_or_class: Callable[..., object], *, refs: list[int] | None = None) -> bytes:
     """Pickle a function or class into one stream.
 
     Ids of captured references are appended to `refs`. Raises TypeError that names the closure
@@ -216,7 +216,7 @@ def _collect_into(buffers: list[memoryview]) -> pickling.BufferCallback:
     return collect
 
 
-def _wrapped(value: Any) -> Any:
+def _wrapped(value: Any) -> object:
     cls = type(value)
     if (cls is bytes or cls is bytearray) and len(value) >= OUT_OF_BAND_BYTES:
         return _Wrapped(value)
@@ -229,8 +229,8 @@ def _unpicklable(value: object, path: str, subject: str, error: Exception) -> Ty
 
 
 def _unpicklable_argument(
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
+    args: tuple[object, ...],
+    kwargs: Mapping[str, object],
     function_name: str,
     parameter_names: Sequence[str],
     error: Exception,

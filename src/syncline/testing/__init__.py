@@ -1,10 +1,12 @@
 """Public helpers to test engines, and programs that use syncline.
 
-In the order in which one meets them: `waiting` (conditions with a generous end), `faults`
-(processes that die at named points), `resources` (CPUs that come and go), `programs` (whole
-programs as subprocesses, and what they leave behind), `clusters` (Ray clusters of this machine),
-`hosts` (other machines, made of this one), `conformance` (what every engine does; needs pytest, and
-is therefore imported by its own name).
+- `waiting`: wait for a condition.
+- `faults`: set fault points.
+- `resources`: change the resources of this machine's engine.
+- `programs`: run programs as subprocesses and find their leftovers.
+- `clusters`: Ray clusters on this machine.
+- `hosts`: simulated machines in network namespaces.
+- `conformance`: suites that every engine passes; needs pytest, so import it by name.
 """
 
 from syncline.testing.faults import fault_environment, faults_set

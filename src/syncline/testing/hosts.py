@@ -83,7 +83,8 @@ class Rig:
             for here, there in ((host, other), (other, host)):
                 _ip(
                     here,
-                    f"neigh replace {there.address} lladdr {_NOBODY} dev {_INTERFACE} nud permanent",
+                    f"neigh replace {there.address} lladdr {_NOBODY} "
+                    f"dev {_INTERFACE} nud permanent",
                 )
                 self._cut.add((here, there))
 

@@ -14,13 +14,13 @@ DIFFERENCES = {
     "Generators.test_generator_can_be_handed_to_a_task": (
         "Ray's generators cannot leave the process that made the call"
     ),
-    "TaskCrashes.test_signal_and_last_words_are_told": (
+    "TaskCrashes.test_crash_error_has_signal_and_log_tail": (
         "Ray reports neither signal nor log of a task's worker"
     ),
-    "TaskCrashes.test_crash_is_told_with_the_exit_code": (
+    "TaskCrashes.test_crash_error_has_the_exit_code": (
         "Ray does not report the exit code of a task's worker"
     ),
-    "Environments.test_environment_that_installs_is_refused_at_once": "a cluster installs packages",
+    "Environments.test_environment_that_installs_is_refused": "a cluster installs packages",
     "NestedTasks.test_actor_that_waits_for_tasks_does_not_deadlock": (
         "an actor keeps its CPUs while it waits"
     ),

@@ -106,8 +106,11 @@ def test_a_program_without_a_token_prints_one_error_and_nothing_of_rays(closed_c
     done = program("import syncline; syncline.init()", closed_cluster, RAY_AUTH_MODE="disabled")
     assert done.returncode == 1
     assert done.stdout == ""
-    told = f"ConnectionError: the cluster at '{closed_cluster.address}' does not let this program in: it asks for a token"
-    assert done.stderr.splitlines()[-1].startswith(told)
+    message = (
+        f"ConnectionError: the cluster at '{closed_cluster.address}' refuses this program: "
+        f"it requires a token"
+    )
+    assert done.stderr.splitlines()[-1].startswith(message)
     assert "InvalidAuthToken" not in done.stderr
 
 

@@ -29,6 +29,7 @@ from syncline.core.engine import (
     TaskListing,
     TaskStateName,
 )
+from syncline.core.runtime_env import Env
 
 _IN_GROUP = re.compile(r"_group_(\d+_)?[0-9a-f]{36}$")
 _ACTOR_STATES: dict[str, ActorStateName] = {
@@ -47,8 +48,9 @@ _RUNNING = (
 _ENDED = (common_pb2.TaskStatus.FINISHED, common_pb2.TaskStatus.FAILED)
 _HEAD_ERRORS = (RayError, ConnectionError, TimeoutError, OSError, RuntimeError)
 
-TaskEvents = Iterable[Any]
-"""Ray's `TaskEvents` messages."""
+TaskEvent = Any
+"""Ray's message `TaskEvents`, or a row of its actor table."""
+TaskEvents = Iterable[TaskEvent]
 
 
 # -- the calling code
@@ -74,7 +76,7 @@ def is_worker() -> bool:
     return bool(ray._private.worker.global_worker.mode == ray.WORKER_MODE)
 
 
-def runtime_info(environment: Mapping[str, Any]) -> RuntimeInfo:
+def runtime_info(environment: Env) -> RuntimeInfo:
     """Return facts about the calling thread; `environment` is the driver's."""
     context = ray.get_runtime_context()
     common = {
@@ -156,7 +158,7 @@ def tasks(limit: int) -> TaskListing:
 
 def task_listing(events: TaskEvents, limit: int) -> TaskListing:
     """Summarize Ray's task events; of several attempts at a task, the last counts."""
-    latest: dict[bytes, Any] = {}
+    latest: dict[bytes, TaskEvent] = {}
     for event in events:
         known = latest.get(event.task_id)
         if known is None or known.attempt_number <= event.attempt_number:
@@ -174,7 +176,7 @@ def task_listing(events: TaskEvents, limit: int) -> TaskListing:
     )
 
 
-def _actor(row: Any) -> ActorInfo:
+def _actor(row: TaskEvent) -> ActorInfo:
     lives = bool(row.pid) and row.state == gcs_pb2.ActorTableData.ActorState.ALIVE
     return ActorInfo(
         actor_id=row.actor_id.hex(),
@@ -189,7 +191,7 @@ def _actor(row: Any) -> ActorInfo:
     )
 
 
-def _task(event: Any) -> TaskInfo:
+def _task(event: TaskEvent) -> TaskInfo:
     updates = event.state_updates
     began_ns = updates.state_ts_ns.get(common_pb2.TaskStatus.RUNNING)
     return TaskInfo(
@@ -202,7 +204,7 @@ def _task(event: Any) -> TaskInfo:
     )
 
 
-def _state(event: Any) -> TaskStateName | None:
+def _state(event: TaskEvent) -> TaskStateName | None:
     """Return the state; None for a finished task and for the driver, which Ray counts as one."""
     times = event.state_updates.state_ts_ns
     if (
@@ -234,7 +236,7 @@ def trace_events(events: TaskEvents) -> list[Row]:
     return sorted(found, key=lambda event: event["ts"])
 
 
-def _trace_event(task: Any) -> Row | None:
+def _trace_event(task: TaskEvent) -> Row | None:
     updates = task.state_updates
     times = updates.state_ts_ns
     began = times.get(common_pb2.TaskStatus.RUNNING)

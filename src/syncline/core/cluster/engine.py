@@ -31,13 +31,11 @@ from syncline.core.cluster.ray_workers import (
     remote_class,
     remote_function,
 )
-from syncline.core.definitions import ActorDefinition, CallDefinition, TaskDefinition
+from syncline.core.definitions import ActorDefinition, AnyFunction, CallDefinition, TaskDefinition
 from syncline.core.engine import (
     LISTED,
     ActorListing,
     ActorRecord,
-    AnyGenerator,
-    AnyRef,
     Args,
     Engine,
     Kwargs,
@@ -47,8 +45,8 @@ from syncline.core.engine import (
     Submitted,
     TaskListing,
 )
-from syncline.core.options import ActorOptions, TaskOptions
-from syncline.core.refs import Hold, ObjectRefGenerator
+from syncline.core.options import ActorOptions, Keywords, TaskOptions
+from syncline.core.refs import AnyGenerator, AnyRef, Hold, ObjectRefGenerator
 
 RECORD_WAIT_S = 10.0
 """Seconds to wait for the record of a named actor, which is stored right after its name."""
@@ -62,7 +60,7 @@ class ClusterEngine(Engine):
         self,
         *,
         address: str,
-        environment: Mapping[str, Any],
+        environment: runtime_env.Env,
         may_grow: Callable[[], bool],
         connection: Connection,
         enter: Enter,
@@ -196,7 +194,7 @@ class ClusterEngine(Engine):
             ),
         )
 
-        def call(positional: list[Any], keyword: Kwargs) -> RayObject:
+        def call(positional: list[object], keyword: Kwargs) -> RayObject:
             return submit([*first, *positional], keyword)
 
         definition.prepared = call
@@ -307,7 +305,7 @@ class ClusterEngine(Engine):
         fetch_local: bool,
     ) -> tuple[list[AnyRef], list[AnyRef]]:
         wanted = [ray_ref(ref) for ref in refs]
-        arrived: set[Any] = set()
+        arrived: set[RayObject] = set()
 
         def arrive(number: int, limit_s: float | None) -> bool | None:
             arrived.update(
@@ -355,7 +353,7 @@ class ClusterEngine(Engine):
     def on_value(self, ref: AnyRef, callback: Callable[[Any, BaseException | None], None]) -> None:
         is_ready_ref = type(ref) is ReadyRef
 
-        def on_completed(result: Any, held: AnyRef = ref) -> None:
+        def on_completed(result: object, held: AnyRef = ref) -> None:
             if isinstance(result, ray.exceptions.RayError):
                 callback(None, translated(result))
             else:
@@ -384,7 +382,7 @@ class ClusterEngine(Engine):
     def remove_placement_group(self, group_id: int) -> None:
         self._groups.remove(group_id)
 
-    def placement_groups(self) -> list[Mapping[str, Any]]:
+    def placement_groups(self) -> list[Row]:
         return self._groups.rows()
 
     # -- the machine
@@ -449,15 +447,13 @@ class ClusterEngine(Engine):
             )
         return actor
 
-    def _placed(
-        self, options: TaskOptions | ActorOptions, submit: Callable[..., Any]
-    ) -> Callable[..., Any]:
+    def _placed(self, options: TaskOptions | ActorOptions, submit: AnyFunction) -> AnyFunction:
         group = options.placement_group
         return submit if group is None else self._groups.guarded(group.id, submit)
 
     def _submitter(
-        self, method: RayObject, keywords: Mapping[str, Any]
-    ) -> Callable[[list[Any], Kwargs], RayObject]:
+        self, method: RayObject, keywords: Keywords
+    ) -> Callable[[list[object], Kwargs], RayObject]:
         """Return a function that calls one of Ray's actor methods with these options."""
         return functools.partial(method._remote, **keywords)
 
@@ -467,7 +463,7 @@ class ClusterEngine(Engine):
         if not self._may_grow():
             feasibility.check_demand(demand, ray.nodes(), what, options.label_selector)
 
-    def _own_environment(self, options: TaskOptions | ActorOptions) -> Mapping[str, Any] | None:
+    def _own_environment(self, options: TaskOptions | ActorOptions) -> runtime_env.Env | None:
         if not options.runtime_env:
             return None
         # Ray merges a task's `env_vars` into the program's, but replaces all other fields.

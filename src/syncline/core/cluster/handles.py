@@ -12,12 +12,13 @@ import hashlib
 import threading
 import weakref
 from collections.abc import Callable
+from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any
 
 from syncline.core import refs
-from syncline.core.engine import AnyGenerator, AnyRef, Args, Kwargs
-from syncline.core.refs import Hold, ObjectRef
+from syncline.core.engine import Args, Kwargs
+from syncline.core.refs import AnyGenerator, AnyRef, Hold, ObjectRef
 
 RayObject = Any
 """A reference, actor handle or generator of Ray's."""
@@ -131,7 +132,7 @@ def ray_ref(ref: AnyRef | AnyGenerator) -> RayObject:
     )
 
 
-def with_ray_refs(args: Args, kwargs: Kwargs) -> tuple[list[Any], Kwargs]:
+def with_ray_refs(args: Args, kwargs: Kwargs) -> tuple[list[object], Kwargs]:
     """Replace references that are arguments themselves (not nested ones) by Ray's."""
     plain = [ray_ref(arg) if isinstance(arg, ObjectRef) else arg for arg in args]
     if kwargs:
@@ -170,7 +171,7 @@ class ItemWaiter:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._waiting: set[Any] = set()
+        self._waiting: set[Future[None]] = set()
 
     def next_item(self, generator: RayObject, callback: Callable[[RayObject], None]) -> None:
         """Call back in the thread with Ray's reference to the next item, or None at the end."""
@@ -191,7 +192,7 @@ class ItemWaiter:
         if loop is not None:
             loop.call_soon_threadsafe(loop.stop)
 
-    def _forget(self, future: Any) -> None:
+    def _forget(self, future: Future[None]) -> None:
         with self._lock:
             self._waiting.discard(future)
 
@@ -205,7 +206,7 @@ class ItemWaiter:
             return self._loop
 
 
-async def _wait(generator: Any, callback: Callable[[Any], None]) -> None:
+async def _wait(generator: RayObject, callback: Callable[[RayObject], None]) -> None:
     try:
         item = await generator.__anext__()
     except StopAsyncIteration:

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import ray
 
 from syncline.core.cluster import feasibility, ray_options
 from syncline.core.cluster.handles import ReadyRef
+from syncline.core.definitions import AnyFunction
+from syncline.core.engine import Row
 from syncline.core.refs import Id
 
 _STATES = {"PREPARED": "PENDING", "RESCHEDULING": "PENDING"}
@@ -59,17 +60,17 @@ class Groups:
         ray.util.remove_placement_group(ray_options.ray_group(group_id))
         self._removed.add(int(group_id))
 
-    def rows(self) -> list[Mapping[str, Any]]:
+    def rows(self) -> list[Row]:
         """See `Engine.placement_groups`."""
         return [_row(int(id, 16), row) for id, row in ray.util.placement_group_table().items()]
 
-    def guarded(self, group_id: int, submit: Callable[..., Any]) -> Callable[..., Any]:
+    def guarded(self, group_id: int, submit: AnyFunction) -> AnyFunction:
         """Wrap `submit` so that it raises ValueError once the group is removed."""
         row = ray.util.placement_group_table(ray_options.ray_group(group_id))
         if row.get("state", "REMOVED") == "REMOVED":
             self._removed.add(int(group_id))
 
-        def submit_unless_removed(*args: Any, **kwargs: Any) -> Any:
+        def submit_unless_removed(*args: object, **kwargs: object) -> object:
             if group_id in self._removed:
                 raise ValueError(
                     f"the placement group {Id(group_id).hex()} was removed, so nothing can run in "
@@ -84,7 +85,7 @@ class Groups:
         return GroupStatistics(removed=len(self._removed))
 
 
-def _row(id: int, row: Mapping[str, Any]) -> dict[str, Any]:
+def _row(id: int, row: Row) -> Row:
     return {
         "id": id,
         "name": row["name"],

@@ -26,6 +26,7 @@ from ray.client_builder import ClientBuilder
 
 from syncline.core.cluster import cluster_state, compatibility, handles, ray_workers
 from syncline.core.cluster.engine import ClusterEngine
+from syncline.core.cluster.handles import RayObject
 from syncline.core.cluster.head import Head
 from syncline.core.cluster.ray_workers import Enter
 from syncline.core.config import EngineConfig
@@ -33,8 +34,6 @@ from syncline.core.definitions import CallDefinition, TaskDefinition
 from syncline.core.engine import (
     LISTED,
     ActorListing,
-    AnyGenerator,
-    AnyRef,
     Args,
     Kwargs,
     Row,
@@ -42,7 +41,8 @@ from syncline.core.engine import (
     TaskListing,
     current_engine,
 )
-from syncline.core.refs import Hold, ObjectRefGenerator
+from syncline.core.options import Keywords
+from syncline.core.refs import AnyGenerator, AnyRef, Hold, ObjectRefGenerator
 
 _GROUP = "concurrency_group"
 ATTEMPTS = 3
@@ -106,8 +106,8 @@ class ClientEngine(ClusterEngine):
         return list(_on_cluster(cluster_state.timeline))
 
     def _submitter(
-        self, method: Any, keywords: Mapping[str, Any]
-    ) -> Callable[[list[Any], Kwargs], Any]:
+        self, method: RayObject, keywords: Keywords
+    ) -> Callable[[list[object], Kwargs], RayObject]:
         known = {name: value for name, value in keywords.items() if name != _GROUP}
         if len(known) == len(keywords):
             return super()._submitter(method, keywords)
@@ -190,10 +190,10 @@ class RelayedGenerator:
     ) -> None:
         relay_class = ray.remote(Relay).options(num_cpus=0, max_concurrency=_RELAY_CONCURRENCY)
         self._relay = relay_class.remote(enter, definition, callee, args, kwargs)
-        self._completed: Any = None
-        self._requested: Any = None
+        self._completed: RayObject = None
+        self._requested: RayObject = None
 
-    def completed(self) -> Any:
+    def completed(self) -> RayObject:
         """Return Ray's reference to the end."""
         if self._completed is None:
             self._completed = self._relay.completed.remote()
@@ -203,7 +203,7 @@ class RelayedGenerator:
         """Cancel the call."""
         ray.get(self._relay.cancel.remote(force, recursive))
 
-    def _next_sync(self, timeout_s: float | None) -> Any:
+    def _next_sync(self, timeout_s: float | None) -> RayObject:
         """Return Ray's reference to the next item, nil on timeout; StopIteration at the end."""
         if self._requested is None:
             self._requested = self._relay.next.remote()
@@ -216,13 +216,13 @@ class RelayedGenerator:
             raise StopIteration
         return item[0].ray
 
-    async def __anext__(self) -> Any:
+    async def __anext__(self) -> RayObject:
         item = await asyncio.to_thread(self._next_or_none)
         if item is None:
             raise StopAsyncIteration
         return item
 
-    def _next_or_none(self) -> Any:
+    def _next_or_none(self) -> RayObject:
         try:
             return self._next_sync(None)
         except StopIteration:
@@ -312,6 +312,6 @@ def _with_remedy(error: ModuleNotFoundError) -> ModuleNotFoundError:
     )
 
 
-def _on_cluster(function: Callable[..., Any], *arguments: Any) -> Any:
+def _on_cluster(function: Callable[..., Any], *arguments: object) -> Any:
     """Run a function in a task on the cluster."""
     return ray.get(ray.remote(num_cpus=0)(function).remote(*arguments))

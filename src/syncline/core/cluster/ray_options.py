@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from ray._private.runtime_env.py_modules import upload_py_modules_if_needed
 from ray._private.runtime_env.working_dir import upload_working_dir_if_needed
@@ -13,6 +12,8 @@ from ray._raylet import PlacementGroupID
 from ray.util import scheduling_strategies as rays
 from ray.util.placement_group import PlacementGroup as RayGroup
 
+from syncline.core.cluster.handles import RayObject
+from syncline.core.engine import Kwargs
 from syncline.core.options import (
     ActorOptions,
     MethodOptions,
@@ -32,17 +33,16 @@ from syncline.core.placement import (
     PlacementGroupSchedulingStrategy,
     SchedulingStrategy,
 )
+from syncline.core.runtime_env import Env
 
 GROUP_ID_BYTES = PlacementGroupID.size()
 UNLIMITED_CONCURRENCY = 1_000_000
 """`max_concurrency` of an actor that enforces its limits itself."""
 
 
-def task_options(
-    options: TaskOptions, name: str, runtime_env: Mapping[str, Any] | None
-) -> dict[str, Any]:
+def task_options(options: TaskOptions, name: str, runtime_env: Env | None) -> Kwargs:
     """Return the keywords of a remote function's `options`."""
-    keywords: dict[str, Any] = {
+    keywords: Kwargs = {
         "name": options.name or name,
         "num_returns": _count(options.num_returns),
         "max_retries": options.max_retries,
@@ -56,11 +56,9 @@ def task_options(
     return keywords
 
 
-def actor_options(
-    options: ActorOptions, runtime_env: Mapping[str, Any] | None, *, is_async: bool
-) -> dict[str, Any]:
+def actor_options(options: ActorOptions, runtime_env: Env | None, *, is_async: bool) -> Kwargs:
     """Return the keywords of an actor class's `options`."""
-    keywords: dict[str, Any] = {
+    keywords: Kwargs = {
         "max_restarts": options.max_restarts,
         "max_task_retries": options.max_task_retries,
         "max_pending_calls": options.max_pending_calls,
@@ -90,9 +88,9 @@ def needs_cpu_to_start(options: ActorOptions) -> bool:
     return all(one is None for one in named) and not options.resources
 
 
-def call_options(options: MethodOptions, name: str, *, ray_has_groups: bool) -> dict[str, Any]:
+def call_options(options: MethodOptions, name: str, *, ray_has_groups: bool) -> Kwargs:
     """Return the keywords of one call of a method."""
-    keywords: dict[str, Any] = {
+    keywords: Kwargs = {
         "name": options.name or name,
         "num_returns": _count(options.num_returns),
         "retry_exceptions": _retries(options.retry_exceptions),
@@ -116,7 +114,7 @@ def group_number(group: RayGroup) -> int:
     return int.from_bytes(group.id.binary(), "big")
 
 
-def uploaded_environment(env: Mapping[str, Any], scratch: Path) -> dict[str, Any]:
+def uploaded_environment(env: Env, scratch: Path) -> Kwargs:
     """Upload local files of a runtime environment to the cluster, where every node fetches them."""
     ready = dict(env)
     if "working_dir" in ready:
@@ -130,10 +128,8 @@ def uploaded_environment(env: Mapping[str, Any], scratch: Path) -> dict[str, Any
     return ready
 
 
-def _demand(
-    options: TaskOptions | ActorOptions, runtime_env: Mapping[str, Any] | None
-) -> dict[str, Any]:
-    keywords: dict[str, Any] = {"scheduling_strategy": _strategy(options.scheduling_strategy)}
+def _demand(options: TaskOptions | ActorOptions, runtime_env: Env | None) -> Kwargs:
+    keywords: Kwargs = {"scheduling_strategy": _strategy(options.scheduling_strategy)}
     for name in ("num_cpus", "num_gpus", "memory", "accelerator_type"):
         value = getattr(options, name)
         if value is not None:
@@ -155,7 +151,7 @@ def _retries(retry: RetryExceptions) -> bool | list[type[BaseException]]:
     return list(retry) if isinstance(retry, tuple) else retry
 
 
-def _strategy(strategy: SchedulingStrategy) -> Any:
+def _strategy(strategy: SchedulingStrategy) -> RayObject:
     if isinstance(strategy, str):
         # An explicit "DEFAULT" would keep children out of the group that captures them.
         return None if strategy == "DEFAULT" else strategy
@@ -172,7 +168,7 @@ def _strategy(strategy: SchedulingStrategy) -> Any:
     return rays.NodeLabelSchedulingStrategy(_labels(strategy.hard), soft=_labels(strategy.soft))
 
 
-def _in_group(group: PlacementGroup, strategy: PlacementGroupSchedulingStrategy) -> Any:
+def _in_group(group: PlacementGroup, strategy: PlacementGroupSchedulingStrategy) -> RayObject:
     if group.is_empty:
         return "DEFAULT"
     return rays.PlacementGroupSchedulingStrategy(
@@ -182,11 +178,11 @@ def _in_group(group: PlacementGroup, strategy: PlacementGroupSchedulingStrategy)
     )
 
 
-def _labels(conditions: Mapping[str, LabelCondition]) -> dict[str, Any]:
+def _labels(conditions: Mapping[str, LabelCondition]) -> Kwargs:
     return {label: _condition(condition) for label, condition in conditions.items()}
 
 
-def _condition(condition: LabelCondition) -> Any:
+def _condition(condition: LabelCondition) -> RayObject:
     if isinstance(condition, In):
         return rays.In(*condition.values)
     if isinstance(condition, NotIn):

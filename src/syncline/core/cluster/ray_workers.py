@@ -23,6 +23,7 @@ from ray.core.generated import gcs_pb2
 
 from syncline.core import definitions, serialization, termination
 from syncline.core.cluster import cluster_state
+from syncline.core.cluster.handles import RayObject
 from syncline.core.cluster.ray_errors import task_failure
 from syncline.core.definitions import ActorDefinition, AnyFunction, CallDefinition
 from syncline.core.engine import ActorRecord, Args, Kwargs, current_engine
@@ -49,7 +50,9 @@ MethodName = str | tuple[str, str]
 
 
 @lru_cache(maxsize=1024)
-def remote_function(function: AnyFunction, mode: ResultMode, max_calls: int, enter: Enter) -> Any:
+def remote_function(
+    function: AnyFunction, mode: ResultMode, max_calls: int, enter: Enter
+) -> RayObject:
     """Return Ray's remote function; TypeError that names the part that cannot be pickled."""
     serialization.pack_callable(function)
     body = _BODIES[mode](function, enter)
@@ -59,7 +62,7 @@ def remote_function(function: AnyFunction, mode: ResultMode, max_calls: int, ent
 
 
 def _plain(function: AnyFunction, enter: Enter) -> AnyFunction:
-    def body(*args: Any, **kwargs: Any) -> Any:
+    def body(*args: object, **kwargs: object) -> object:
         enter()
         try:
             return function(*args, **kwargs)
@@ -70,7 +73,7 @@ def _plain(function: AnyFunction, enter: Enter) -> AnyFunction:
 
 
 def _streaming(function: AnyFunction, enter: Enter) -> AnyFunction:
-    def body(*args: Any, **kwargs: Any) -> Iterator[Any]:
+    def body(*args: object, **kwargs: object) -> Iterator[object]:
         enter()
         try:
             # Not the iterator itself: Ray calls `send`, which only generators have.
@@ -82,7 +85,7 @@ def _streaming(function: AnyFunction, enter: Enter) -> AnyFunction:
 
 
 def _dynamic(function: AnyFunction, enter: Enter) -> AnyFunction:
-    def body(*args: Any, **kwargs: Any) -> Any:
+    def body(*args: object, **kwargs: object) -> object:
         enter()
         try:
             put = current_engine().put
@@ -112,7 +115,7 @@ class _Host:
     _groups: ClassVar[tuple[str, ...]]
     _enter: ClassVar[staticmethod[[], None]]
 
-    def __init__(self, /, *args: Any, **kwargs: Any) -> None:
+    def __init__(self, /, *args: object, **kwargs: object) -> None:
         self._enter()
         termination.prepare()
         context = ray.get_runtime_context()
@@ -134,14 +137,14 @@ class _Host:
 class Host(_Host):
     """An actor that runs each call in a thread. Ray enforces its concurrency groups."""
 
-    def call(self, name: str, /, *args: Any, **kwargs: Any) -> Any:
+    def call(self, name: str, /, *args: object, **kwargs: object) -> object:
         """Run a method."""
         try:
             return self._run(name, args, kwargs)
         except Exception as error:
             raise task_failure(error) from None
 
-    def stream(self, name: str, /, *args: Any, **kwargs: Any) -> Iterator[Any]:
+    def stream(self, name: str, /, *args: object, **kwargs: object) -> Iterator[object]:
         """Run a generator method and yield its items."""
         try:
             # Not the iterator itself: Ray calls `send`, which only generators have.
@@ -149,7 +152,7 @@ class Host(_Host):
         except Exception as error:
             raise task_failure(error) from None
 
-    def gather(self, name: str, /, *args: Any, **kwargs: Any) -> Any:
+    def gather(self, name: str, /, *args: object, **kwargs: object) -> object:
         """Run a generator method to its end and return references to its items."""
         try:
             return DynamicObjectRefGenerator(
@@ -168,11 +171,11 @@ class AsyncHost(_Host):
 
     _limits: ClassVar[Limits]
 
-    def __init__(self, /, *args: Any, **kwargs: Any) -> None:
+    def __init__(self, /, *args: object, **kwargs: object) -> None:
         super().__init__(*args, **kwargs)
         self._slots = {group: asyncio.Semaphore(limit) for group, limit in self._limits}
 
-    async def call_on_loop(self, name: MethodName, /, *args: Any, **kwargs: Any) -> Any:
+    async def call_on_loop(self, name: MethodName, /, *args: object, **kwargs: object) -> object:
         """Run a method and await its result."""
         method, slot = self._slot_of(name)
         try:
@@ -183,8 +186,8 @@ class AsyncHost(_Host):
             raise task_failure(error) from None
 
     async def stream_on_loop(
-        self, name: MethodName, /, *args: Any, **kwargs: Any
-    ) -> AsyncIterator[Any]:
+        self, name: MethodName, /, *args: object, **kwargs: object
+    ) -> AsyncIterator[object]:
         """Run a sync or async generator method and yield its items."""
         method, slot = self._slot_of(name)
         try:
@@ -194,7 +197,7 @@ class AsyncHost(_Host):
         except Exception as error:
             raise task_failure(error) from None
 
-    async def gather_on_loop(self, name: MethodName, /, *args: Any, **kwargs: Any) -> Any:
+    async def gather_on_loop(self, name: MethodName, /, *args: object, **kwargs: object) -> object:
         """Run a sync or async generator method to its end; return references to its items."""
         method, slot = self._slot_of(name)
         try:
@@ -208,12 +211,12 @@ class AsyncHost(_Host):
         except Exception as error:
             raise task_failure(error) from None
 
-    def _slot_of(self, name: MethodName) -> tuple[str, AbstractAsyncContextManager[Any]]:
+    def _slot_of(self, name: MethodName) -> tuple[str, AbstractAsyncContextManager[object]]:
         method, group = (name, "") if isinstance(name, str) else name
         return method, self._slots.get(group) or nullcontext()
 
 
-async def _items(values: Any) -> AsyncIterator[Any]:
+async def _items(values: Any) -> AsyncIterator[object]:
     if hasattr(values, "__aiter__"):
         async for value in values:
             yield value
@@ -229,7 +232,7 @@ _METHOD_OF_MODE = {"streaming": "stream", "dynamic": "gather"}
 class Entry:
     """The host's method that runs a call."""
 
-    method: Any
+    method: RayObject
     """Ray's handle of the method."""
     first: tuple[MethodName, ...]
     """Arguments before those of the call."""
@@ -237,7 +240,7 @@ class Entry:
     """True if the method runs on an event loop."""
 
 
-def entry_of(ray_actor: Any, definition: CallDefinition) -> Entry:
+def entry_of(ray_actor: RayObject, definition: CallDefinition) -> Entry:
     """Return the method of the host that runs `definition`.
 
     A plain call has a method of its own, because passing the name as an argument costs a sixth of a
@@ -263,16 +266,16 @@ def _own_name(method: str) -> str:
 def _own_call(method: str, *, is_async: bool) -> AnyFunction:
     """Return a method of a host that runs this method of the user's class."""
 
-    def call(self: Host, /, *args: Any, **kwargs: Any) -> Any:
+    def call(self: Host, /, *args: object, **kwargs: object) -> object:
         return self.call(method, *args, **kwargs)
 
-    async def call_on_loop(self: AsyncHost, /, *args: Any, **kwargs: Any) -> Any:
+    async def call_on_loop(self: AsyncHost, /, *args: object, **kwargs: object) -> object:
         return await self.call_on_loop(method, *args, **kwargs)
 
     return call_on_loop if is_async else call
 
 
-def await_death(ray_actor: Any) -> None:
+def await_death(ray_actor: RayObject) -> None:
     """Wait up to `KILL_WAIT_S` until this process knows that a killed actor is dead.
 
     Until then Ray would still send calls, and the actor might answer.
@@ -286,7 +289,7 @@ def await_death(ray_actor: Any) -> None:
         time.sleep(0.001)
 
 
-def _answers(ray_actor: Any) -> bool:
+def _answers(ray_actor: RayObject) -> bool:
     call = ray_actor.call_on_loop if hasattr(ray_actor, "call_on_loop") else ray_actor.call
     try:
         ray.get(call.remote("__ray_ready__"), timeout=KILL_WAIT_S)
@@ -297,7 +300,7 @@ def _answers(ray_actor: Any) -> bool:
     return True
 
 
-def remote_class(definition: ActorDefinition, enter: Enter) -> Any:
+def remote_class(definition: ActorDefinition, enter: Enter) -> RayObject:
     """Return Ray's actor class; TypeError that names the part that cannot be pickled."""
     options = definition.options
     limits: Limits = tuple(options.concurrency_groups.items())
@@ -329,7 +332,7 @@ def _remote_class(
     limits: Limits,
     is_async: bool,
     enter: Enter,
-) -> Any:
+) -> RayObject:
     serialization.pack_callable(cls)
     body = {
         "_user_class": cls,

@@ -7,7 +7,6 @@ import logging
 import os
 import sys
 from collections.abc import Callable
-from typing import Any
 
 import ray
 from ray.experimental import internal_kv
@@ -18,6 +17,7 @@ from syncline.core.cluster import compatibility, head, ray_client
 from syncline.core.cluster.engine import ClusterEngine
 from syncline.core.cluster.health import Connection, monitor
 from syncline.core.config import EngineConfig
+from syncline.core.engine import Kwargs
 
 logger = logging.getLogger("syncline")
 
@@ -122,8 +122,8 @@ def _notify(message: str) -> None:
     print(f"syncline: {message}", file=sys.stderr, flush=True)
 
 
-def _connection_keywords(config: EngineConfig) -> dict[str, Any]:
-    keywords: dict[str, Any] = {
+def _connection_keywords(config: EngineConfig) -> Kwargs:
+    keywords: Kwargs = {
         "log_to_driver": config.log_to_driver,
         "logging_level": logging.ERROR,
         "job_config": JobConfig(metadata=compatibility.job_metadata()),
@@ -135,8 +135,8 @@ def _connection_keywords(config: EngineConfig) -> dict[str, Any]:
     return keywords
 
 
-def _new_cluster(config: EngineConfig) -> dict[str, Any]:
-    keywords: dict[str, Any] = {"include_dashboard": False}
+def _new_cluster(config: EngineConfig) -> Kwargs:
+    keywords: Kwargs = {"include_dashboard": False}
     for name, value in (
         ("resources", dict(config.resources) or None),
         ("labels", dict(config.labels) or None),

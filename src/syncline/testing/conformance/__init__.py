@@ -1,14 +1,14 @@
-"""What every engine does, as pytest suites. An engine's test module takes them all in:
+"""Conformance suites: pytest tests that every engine must pass. Use them in a test module:
 
     from syncline.testing import conformance
 
     TRAITS = conformance.EngineTraits(processes=True, parallel=True)
     globals().update(conformance.tests_for_engine({}, traits=TRAITS))
 
-`suite` holds what they have in common; the topics are `tasks`, `generators`, `objects`, `actors`,
-`async_actors`, `errors`, `cancelling`, `resources`, `placement`, `environments`, `machine`,
-`listings`, `utilities`, `crashes` and `terminating`. Not covered: what only one engine has, such as
-when exactly memory is freed.
+`suite` has the base class and the fixture. The topics are `tasks`, `generators`, `objects`,
+`actors`, `async_actors`, `errors`, `cancelling`, `resources`, `placement`, `environments`,
+`machine`, `listings`, `utilities`, `crashes` and `terminating`. Not covered: features of a single
+engine, such as the moment at which memory is freed.
 """
 
 from __future__ import annotations
@@ -67,10 +67,8 @@ SUITES: tuple[type[Suite], ...] = (
 
 
 def tests_for_engine(engine_options: EngineOptions, *, traits: EngineTraits) -> dict[str, Any]:
-    """Every suite for the engine that `init` starts with `engine_options`, as names for a test
-    module.
-    """
-    # Those that ask for the same machine follow each other, so that a cluster can serve them all.
+    """Return all suites for the engine that `init(**engine_options)` starts, as module names."""
+    # Sorted by machine, so that consecutive suites can share a cluster.
     return tests_for(
         engine_options,
         traits=traits,

@@ -19,7 +19,7 @@ from syncline.testing.waiting import eventually
 
 @syncline.remote
 class Counter:
-    """Counts; what most tests need of an actor."""
+    """A counter, used by most tests."""
 
     def __init__(self, start: int = 0) -> None:
         self.value = start
@@ -108,10 +108,10 @@ class Actors(Suite):
         @syncline.remote
         class Giver:
             @syncline.method(num_returns=2)
-            def two(self) -> Any:
+            def two(self) -> object:
                 return 1, 2
 
-            def pair(self) -> Any:
+            def pair(self) -> object:
                 return 3, 4
 
         giver = Giver.remote()
@@ -142,7 +142,7 @@ class Actors(Suite):
 
     def test_handle_can_be_passed_to_tasks_and_actors(self) -> None:
         @syncline.remote
-        def use(counter: Any) -> Any:
+        def use(counter: Any) -> object:
             return syncline.get(counter.add.remote(5))
 
         @syncline.remote
@@ -150,7 +150,7 @@ class Actors(Suite):
             def __init__(self, box: list[Any]) -> None:
                 self.friend = box[0]
 
-            def use(self) -> Any:
+            def use(self) -> object:
                 return syncline.get(self.friend.add.remote(1))
 
         counter = Counter.remote()
@@ -159,7 +159,7 @@ class Actors(Suite):
 
     def test_actor_made_in_a_task_lives_with_its_handle(self) -> None:
         @syncline.remote
-        def make() -> Any:
+        def make() -> object:
             return Counter.remote(7)
 
         counter = syncline.get(make.remote())
@@ -186,7 +186,7 @@ class Actors(Suite):
 
     def test_method_of_a_handle_can_be_passed(self) -> None:
         @syncline.remote
-        def call(box: list[Any]) -> Any:
+        def call(box: list[Any]) -> object:
             return syncline.get(box[0].remote(2))
 
         counter = Counter.remote()
@@ -195,10 +195,10 @@ class Actors(Suite):
     def test_actor_knows_itself(self) -> None:
         @syncline.remote
         class Knowing:
-            def me(self) -> Any:
+            def me(self) -> object:
                 return syncline.get_runtime_context().current_actor
 
-            def id(self) -> Any:
+            def id(self) -> object:
                 return syncline.get_runtime_context().get_actor_id()
 
         actor = Knowing.remote()
@@ -210,7 +210,7 @@ class Actors(Suite):
         assert syncline.get(counter.__ray_ready__.remote()) is True
         assert syncline.get(counter.__ray_call__.remote(lambda actor, n: actor.value + n, 3)) == 7
 
-    def test_method_errors_are_retried_where_asked_for(self, tmp_path: Path) -> None:
+    def test_method_errors_are_retried_on_request(self, tmp_path: Path) -> None:
         log = str(tmp_path / "attempts")
 
         @syncline.remote(max_task_retries=2, max_restarts=1)
@@ -253,7 +253,7 @@ class Actors(Suite):
 
 
 class ActorLives(Suite):
-    """Names, handles, ends."""
+    """Names, handles and the end of actors."""
 
     init_options = {"num_cpus": 4, "resources": {"slot": 1}}
 
@@ -268,7 +268,7 @@ class ActorLives(Suite):
         counter = Counter.options(name=name).remote(1)
 
         @syncline.remote
-        def use() -> Any:
+        def use() -> object:
             return syncline.get(syncline.get_actor(name).add.remote())
 
         assert syncline.get(use.remote()) == 2
@@ -285,7 +285,7 @@ class ActorLives(Suite):
             Counter.options(name=name).remote()
         syncline.kill(first)
 
-        def second() -> Any:
+        def second() -> object:
             try:
                 return Counter.options(name=name).remote(100)
             except ValueError:
@@ -405,11 +405,11 @@ class ActorLives(Suite):
 
 
 class ThreadedActors(Suite):
-    """Calls at the same time, in threads."""
+    """Concurrent calls in threads."""
 
     needs = ("parallel",)
 
-    def test_as_many_calls_run_at_once_as_max_concurrency_says(self) -> None:
+    def test_max_concurrency_limits_concurrent_calls(self) -> None:
         @syncline.remote(max_concurrency=2)
         class Meeting:
             def __init__(self) -> None:

@@ -13,7 +13,7 @@ from syncline.testing.conformance.suite import Suite
 
 @syncline.remote
 class Gate:
-    """Calls that wait for another call."""
+    """A method that waits for another call."""
 
     def __init__(self) -> None:
         self.event = asyncio.Event()
@@ -54,7 +54,7 @@ class Gate:
 
 
 class AsyncActors(Suite):
-    """Calls that overlap on an event loop."""
+    """Concurrent calls on an event loop."""
 
     def test_calls_overlap(self) -> None:
         gate = Gate.remote()
@@ -89,10 +89,10 @@ class AsyncActors(Suite):
 
         @syncline.remote
         class Asker:
-            async def ask(self, x: int) -> Any:
+            async def ask(self, x: int) -> object:
                 return await double.remote(x)
 
-            async def ask_other(self, other: Any) -> Any:
+            async def ask_other(self, other: Any) -> object:
                 return await asyncio.gather(other.plain.remote(1), other.plain.remote(2))
 
         asker = Asker.remote()
@@ -135,7 +135,7 @@ class AsyncActors(Suite):
         syncline.get(grouped.release.remote(), timeout=60)
         assert syncline.get(waiting, timeout=60) == [True] * 3
 
-    def test_killed_async_actor_fails_what_waits(self) -> None:
+    def test_killed_async_actor_fails_its_pending_calls(self) -> None:
         gate = Gate.remote()
         waiting = gate.wait.remote()
         syncline.get(gate.count.remote(), timeout=60)

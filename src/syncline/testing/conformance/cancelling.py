@@ -1,10 +1,9 @@
-"""Cancelling what has not begun, what runs, and what has ended."""
+"""Cancellation of pending, running and finished tasks."""
 
 from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -15,7 +14,7 @@ from syncline.testing.waiting import eventually
 
 
 class CancellingTheEnded(Suite):
-    """What is there already."""
+    """Cancellation of finished tasks."""
 
     def test_cancelling_an_ended_task_changes_nothing(self) -> None:
         @syncline.remote
@@ -33,7 +32,7 @@ class CancellingTheEnded(Suite):
 
     def test_cancelled_generator_ends_with_the_error(self, tmp_path: Path) -> None:
         @syncline.remote(num_returns="streaming")
-        def endless() -> Any:
+        def endless() -> object:
             i = 0
             while True:
                 yield i
@@ -49,14 +48,14 @@ class CancellingTheEnded(Suite):
 
 
 class Cancelling(Suite):
-    """What waits or runs."""
+    """Cancellation of pending and running tasks."""
 
     needs = ("parallel",)
     init_options = {"num_cpus": 1}
 
     @staticmethod
-    def _loop(started: Path, ended: Path) -> Any:
-        """A task that runs until it is cancelled, and writes down that it was."""
+    def _loop(started: Path, ended: Path) -> object:
+        """Return a task that runs until it is cancelled and records its cancellation."""
         marks = str(started), str(ended)
 
         @syncline.remote(max_retries=0)
@@ -114,11 +113,11 @@ class Cancelling(Suite):
         with pytest.raises((TaskCancelledError, WorkerCrashedError)):
             syncline.get(ref, timeout=60)
 
-    def test_recursive_cancels_what_the_task_submitted(self, tmp_path: Path) -> None:
+    def test_recursive_cancels_child_tasks(self, tmp_path: Path) -> None:
         loop = self._loop(tmp_path / "started", tmp_path / "ended")
 
         @syncline.remote(max_retries=0)
-        def parent() -> Any:
+        def parent() -> object:
             return syncline.get(loop.remote())
 
         ref = parent.remote()
@@ -128,7 +127,7 @@ class Cancelling(Suite):
             syncline.get(ref, timeout=60)
         eventually((tmp_path / "ended").exists)
 
-    def test_worker_goes_on_after_a_cancelled_task(self, tmp_path: Path) -> None:
+    def test_worker_continues_after_a_cancelled_task(self, tmp_path: Path) -> None:
         for i in range(3):
             ref = self._loop(tmp_path / f"started{i}", tmp_path / f"ended{i}").remote()
             eventually((tmp_path / f"started{i}").exists)

@@ -1,4 +1,4 @@
-"""Processes that die: tasks are retried, actors restarted, errors name the process and its end."""
+"""Crashes: tasks are retried, actors restart, errors name the process and its exit cause."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from syncline.testing.waiting import eventually
 
 
 class TaskCrashes(Suite):
-    """Workers that run tasks."""
+    """Crashes of workers that run tasks."""
 
     needs = ("processes",)
 
-    def test_crash_is_told_with_the_exit_code(self) -> None:
+    def test_crash_error_has_the_exit_code(self) -> None:
         @syncline.remote(max_retries=0)
         def crash() -> None:
             os._exit(3)
@@ -29,7 +29,7 @@ class TaskCrashes(Suite):
         with pytest.raises(syncline.exceptions.WorkerCrashedError, match="3"):
             syncline.get(crash.remote(), timeout=60)
 
-    def test_signal_and_last_words_are_told(self) -> None:
+    def test_crash_error_has_signal_and_log_tail(self) -> None:
         @syncline.remote(max_retries=0)
         def crash() -> None:
             print("last words", flush=True)
@@ -101,7 +101,7 @@ class TaskCrashes(Suite):
             return 5
 
         @syncline.remote(max_retries=1)
-        def waiter(box: list[Any]) -> Any:
+        def waiter(box: list[Any]) -> object:
             Path(marks[0]).write_text(str(os.getpid()))
             return syncline.get(box[0])
 
@@ -123,7 +123,7 @@ class TaskCrashes(Suite):
 
     def test_object_put_by_a_process_that_died_stays(self) -> None:
         @syncline.remote
-        def make() -> Any:
+        def make() -> object:
             return [syncline.put(b"x" * 200_000)], os.getpid()
 
         box, pid = syncline.get(make.remote(), timeout=60)
@@ -133,7 +133,7 @@ class TaskCrashes(Suite):
 
 @syncline.remote
 class Mortal:
-    """Counts, and dies on demand."""
+    """A counter that dies on demand."""
 
     def __init__(self) -> None:
         self.value = 0
@@ -150,7 +150,7 @@ class Mortal:
 
 
 class ActorCrashes(Suite):
-    """Workers that are actors."""
+    """Crashes of actors."""
 
     needs = ("processes",)
 
@@ -167,7 +167,7 @@ class ActorCrashes(Suite):
         with pytest.raises(syncline.exceptions.RayActorError):
             syncline.get(mortal.die.remote(), timeout=60)
 
-        def again() -> Any:
+        def again() -> object:
             try:
                 return syncline.get(mortal.add.remote(), timeout=60)
             except syncline.exceptions.ActorUnavailableError:
@@ -179,7 +179,7 @@ class ActorCrashes(Suite):
         with pytest.raises(syncline.exceptions.ActorDiedError):
             syncline.get(mortal.add.remote(), timeout=60)
 
-    def test_calls_are_repeated_where_asked_for(self, tmp_path: Path) -> None:
+    def test_calls_are_retried_on_request(self, tmp_path: Path) -> None:
         mark = str(tmp_path / "crashed")
 
         @syncline.remote(max_restarts=1, max_task_retries=1)
@@ -211,6 +211,6 @@ class ActorCrashes(Suite):
             syncline.get(mortal.add.remote(), timeout=60)
         assert str(pid) in str(caught.value)
 
-    def test_each_actor_has_a_process_of_its_own(self) -> None:
+    def test_each_actor_has_its_own_process(self) -> None:
         actors = [Mortal.remote() for _ in range(3)]
         assert len(set(syncline.get([actor.pid.remote() for actor in actors], timeout=60))) == 3

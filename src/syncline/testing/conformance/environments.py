@@ -1,4 +1,4 @@
-"""`runtime_env`: variables, a working directory and modules of a task's own."""
+"""`runtime_env`: variables, working directory and modules of tasks and actors."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from syncline.testing.conformance.suite import Suite
 
 
 class Environments(Suite):
-    """Of tasks and actors."""
+    """Environments of tasks and actors."""
 
     init_options = {
         "num_cpus": 4,
@@ -24,7 +24,7 @@ class Environments(Suite):
 
     def test_variables_of_the_program_and_of_the_task(self) -> None:
         @syncline.remote
-        def look() -> Any:
+        def look() -> object:
             return [os.environ.get(name) for name in ("FROM_PROGRAM", "FROM_BOTH", "FROM_TASK")]
 
         assert syncline.get(look.remote(), timeout=60) == ["program", "program", None]
@@ -42,14 +42,14 @@ class Environments(Suite):
             def __init__(self) -> None:
                 self.at_start = os.environ.get("FROM_ACTOR")
 
-            def look(self) -> Any:
+            def look(self) -> object:
                 return self.at_start, os.environ.get("FROM_ACTOR")
 
         assert syncline.get(Looking.remote().look.remote(), timeout=60) == ("actor", "actor")
 
     def test_the_programs_own_environment_is_untouched(self) -> None:
         @syncline.remote(runtime_env={"env_vars": {"ONLY_IN_TASK": "1"}})
-        def look() -> Any:
+        def look() -> object:
             return os.environ["ONLY_IN_TASK"]
 
         assert syncline.get(look.remote(), timeout=60) == "1"
@@ -61,7 +61,7 @@ class Environments(Suite):
         (tmp_path / "data.txt").write_text("data")
 
         @syncline.remote
-        def look() -> Any:
+        def look() -> object:
             return Path("data.txt").read_text(), importlib.import_module(module).VALUE
 
         before = os.getcwd()
@@ -77,7 +77,7 @@ class Environments(Suite):
         (tmp_path / package / "__init__.py").write_text("VALUE = 'from the package'")
 
         @syncline.remote
-        def look() -> Any:
+        def look() -> object:
             return importlib.import_module(package).VALUE
 
         found = syncline.get(
@@ -97,7 +97,7 @@ class Environments(Suite):
         with pytest.raises((TypeError, ValueError)):
             nothing.options(runtime_env=wrong)
 
-    def test_environment_that_installs_is_refused_at_once(self) -> None:
+    def test_environment_that_installs_is_refused(self) -> None:
         @syncline.remote
         def nothing() -> None: ...
 

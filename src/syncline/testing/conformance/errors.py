@@ -1,6 +1,4 @@
-"""Errors: exceptions of user code, of arguments and results that cannot be pickled, and of
-dependencies.
-"""
+"""Errors of user code, of unpicklable arguments and results, and of dependencies."""
 
 from __future__ import annotations
 
@@ -15,7 +13,7 @@ from syncline.testing.conformance.suite import Suite
 
 
 class CustomError(Exception):
-    """Its constructor takes more than its message."""
+    """An exception whose constructor has two parameters."""
 
     def __init__(self, code: int, *, detail: str) -> None:
         super().__init__(f"code {code}: {detail}")
@@ -24,7 +22,7 @@ class CustomError(Exception):
 
 
 class LockedError(Exception):
-    """Cannot be pickled."""
+    """An exception that cannot be pickled."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message)
@@ -32,7 +30,7 @@ class LockedError(Exception):
 
 
 class Errors(Suite):
-    """What `get` raises."""
+    """Errors that `get` raises."""
 
     def test_exception_is_caught_as_itself_and_as_task_error(self) -> None:
         @syncline.remote
@@ -91,7 +89,7 @@ class Errors(Suite):
         assert "core/embedded" not in text
         assert "core/inline" not in text
 
-    def test_cause_of_an_exception_is_told(self) -> None:
+    def test_error_has_the_cause_of_an_exception(self) -> None:
         @syncline.remote
         def fail() -> None:
             try:
@@ -103,7 +101,7 @@ class Errors(Suite):
             syncline.get(fail.remote())
         assert "the first" in "".join(traceback.format_exception(caught.value))
 
-    def test_failed_dependency_is_the_error_of_what_depends_on_it(self) -> None:
+    def test_failed_dependency_fails_its_dependents(self) -> None:
         @syncline.remote
         def fail() -> int:
             raise KeyError("origin")
@@ -115,7 +113,7 @@ class Errors(Suite):
         with pytest.raises(KeyError, match="origin"):
             syncline.get(use.remote(use.remote(fail.remote())))
 
-    def test_error_inside_a_nested_task_comes_through(self) -> None:
+    def test_error_inside_a_nested_task_propagates(self) -> None:
         @syncline.remote
         def inner() -> None:
             raise KeyError("inner")
@@ -148,7 +146,7 @@ class Errors(Suite):
         connection = threading.Lock()
 
         @syncline.remote
-        def use() -> Any:
+        def use() -> object:
             return connection
 
         with pytest.raises(TypeError, match="connection"):
@@ -156,7 +154,7 @@ class Errors(Suite):
 
     def test_unpicklable_result_is_an_error_of_the_task(self) -> None:
         @syncline.remote
-        def make() -> Any:
+        def make() -> object:
             return threading.Lock()
 
         with pytest.raises(TypeError, match="lock"):
@@ -175,7 +173,7 @@ class Errors(Suite):
 
         @syncline.remote
         class Holder:
-            def use(self) -> Any:
+            def use(self) -> object:
                 return lock
 
         with pytest.raises(TypeError, match="lock"):

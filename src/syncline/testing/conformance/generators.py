@@ -1,4 +1,4 @@
-"""Generators: results one by one, from tasks and from actors."""
+"""Generators of tasks and actors."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ class Generators(Suite):
 
     def test_streaming_gives_a_reference_per_item_in_order(self) -> None:
         @syncline.remote(num_returns="streaming")
-        def count(n: int) -> Iterator[Any]:
+        def count(n: int) -> Iterator[object]:
             for i in range(n):
                 yield np.full(10, i)
 
         assert [int(syncline.get(ref)[0]) for ref in count.remote(5)] == [0, 1, 2, 3, 4]
 
-    def test_generator_function_streams_without_being_told(self) -> None:
+    def test_generator_function_streams_by_default(self) -> None:
         @syncline.remote
         def count() -> Iterator[int]:
             yield from range(3)
@@ -101,7 +101,7 @@ class Generators(Suite):
 
     def test_items_outlive_the_generator(self) -> None:
         @syncline.remote(num_returns="streaming")
-        def count() -> Iterator[Any]:
+        def count() -> Iterator[object]:
             for i in range(3):
                 yield np.full(50_000, i)
 

@@ -1,4 +1,4 @@
-"""What an engine tells of its actors and tasks to those who look at it."""
+"""Listings of actors and tasks."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from syncline.testing.waiting import eventually
 
 @syncline.remote
 class Listed:
-    """Tells its process, and works until it is told to stop."""
+    """An actor that works until a file exists."""
 
     def pid(self) -> int:
         return os.getpid()
@@ -48,12 +48,12 @@ def _counts(name: str) -> dict[str, int]:
 
 
 class Listings(Suite):
-    """Actors and tasks as people see them."""
+    """Listed actors and tasks."""
 
     needs = ("processes", "parallel")
     init_options = {"num_cpus": 2, "resources": {"slot": 2}}
 
-    def test_living_actor_is_listed_with_its_place_and_what_it_holds(self) -> None:
+    def test_living_actor_is_listed_with_its_node_and_resources(self) -> None:
         actor = Listed.options(name="listed", num_cpus=0.5, resources={"slot": 1}).remote()
         pid = syncline.get(actor.pid.remote(), timeout=60)
         (facts,) = eventually(lambda: _actors("listed"))

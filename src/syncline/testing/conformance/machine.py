@@ -1,4 +1,4 @@
-"""The machine, the program and its history: nodes, contexts, the timeline, starting and ending."""
+"""The machine and the program: nodes, runtime context, timeline, init and shutdown."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from syncline.testing.waiting import eventually
 
 
 class Machine(Suite):
-    """Facts."""
+    """Nodes, runtime context and timeline."""
 
     init_options = {"num_cpus": 3, "namespace": "conforming"}
 
@@ -38,7 +38,7 @@ class Machine(Suite):
 
     def test_task_knows_its_id_and_job(self) -> None:
         @syncline.remote
-        def look() -> Any:
+        def look() -> object:
             context = syncline.get_runtime_context()
             return (
                 context.get_task_id(),
@@ -58,7 +58,7 @@ class Machine(Suite):
     def test_actor_knows_its_name_and_resources(self) -> None:
         @syncline.remote(num_cpus=1)
         class Looking:
-            def look(self) -> Any:
+            def look(self) -> object:
                 context = syncline.get_runtime_context()
                 return (
                     context.get_actor_name(),
@@ -70,7 +70,7 @@ class Machine(Suite):
         assert syncline.get(actor.look.remote(), timeout=60) == ("machine-looking", 1, False)
         syncline.kill(actor)
 
-    def test_timeline_tells_what_ran(self) -> None:
+    def test_timeline_has_finished_tasks(self) -> None:
         @syncline.remote
         def seen() -> int:
             return 1
@@ -96,7 +96,7 @@ class Machine(Suite):
 
     def test_starting_inside_a_task_changes_nothing(self) -> None:
         @syncline.remote
-        def start() -> Any:
+        def start() -> object:
             syncline.init(ignore_reinit_error=True)
             return syncline.is_initialized(), syncline.cluster_resources()["CPU"]
 

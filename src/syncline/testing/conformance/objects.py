@@ -17,17 +17,17 @@ from syncline.testing.conformance.suite import Suite
 
 
 class Objects(Suite):
-    """Values and references to them."""
+    """Values and references."""
 
     @pytest.mark.parametrize(
         "value",
         [None, 1, "text", b"bytes", b"x" * 300_000, [1, {"a": (2, 3)}], {1, 2}, range(3)],
         ids=lambda value: type(value).__name__,
     )
-    def test_value_comes_back_equal(self, value: Any) -> None:
+    def test_value_round_trips(self, value: Any) -> None:
         assert syncline.get(syncline.put(value)) == value
 
-    def test_large_array_comes_back_without_a_copy_and_read_only(self) -> None:
+    def test_large_array_is_zero_copy_and_read_only(self) -> None:
         array = np.arange(500_000)
         back = syncline.get(syncline.put(array))
         assert (back == array).all()
@@ -84,7 +84,7 @@ class Objects(Suite):
 
     def test_result_that_holds_references_keeps_them(self) -> None:
         @syncline.remote
-        def make() -> Any:
+        def make() -> object:
             return [syncline.put(np.full(20_000, i)) for i in range(3)]
 
         assert [int(array[0]) for array in syncline.get(syncline.get(make.remote()))] == [0, 1, 2]
@@ -95,10 +95,10 @@ class Objects(Suite):
             def keep(self, box: list[Any]) -> None:
                 self.box = box
 
-            def show(self) -> Any:
+            def show(self) -> object:
                 return syncline.get(self.box[0])
 
-            def hand_over(self) -> Any:
+            def hand_over(self) -> object:
                 return self.box
 
         first, second = Keeper.remote(), Keeper.remote()
@@ -124,7 +124,7 @@ class Objects(Suite):
         ref = syncline.put("captured")
 
         @syncline.remote
-        def look() -> Any:
+        def look() -> object:
             return syncline.get(ref)
 
         assert syncline.get(look.remote()) == "captured"
@@ -139,9 +139,9 @@ class Objects(Suite):
 
 
 class Waiting(Suite):
-    """`wait`, timeouts and futures of what is there already."""
+    """`wait`, timeouts and futures of finished tasks."""
 
-    def test_wait_gives_at_most_as_many_as_asked_for_in_order(self) -> None:
+    def test_wait_returns_at_most_num_returns_in_order(self) -> None:
         refs = [syncline.put(i) for i in range(4)]
         assert syncline.wait(refs, num_returns=2) == (refs[:2], refs[2:])
         assert syncline.wait(refs, num_returns=4, timeout=0) == (refs, [])
@@ -175,7 +175,7 @@ class Waiting(Suite):
         def one() -> int:
             return 1
 
-        async def both() -> Any:
+        async def both() -> object:
             return await one.remote(), await asyncio.gather(one.remote(), one.remote())
 
         assert asyncio.run(both()) == (1, [1, 1])
@@ -210,11 +210,11 @@ class Waiting(Suite):
 
 
 class WaitingForWork(Suite):
-    """`wait` and timeouts of what has not ended."""
+    """`wait` and timeouts of running tasks."""
 
     needs = ("parallel",)
 
-    def _held(self, tmp_path: Path) -> Any:
+    def _held(self, tmp_path: Path) -> object:
         @syncline.remote
         def held(path: str) -> str:
             while not Path(path).exists():
@@ -223,7 +223,7 @@ class WaitingForWork(Suite):
 
         return held
 
-    def test_wait_returns_what_is_ready_and_what_is_not(self, tmp_path: Path) -> None:
+    def test_wait_returns_ready_and_pending_references(self, tmp_path: Path) -> None:
         held = self._held(tmp_path)
         waiting, done = held.remote(str(tmp_path / "go")), syncline.put(1)
         assert syncline.wait([waiting, done], num_returns=1, timeout=60) == ([done], [waiting])
@@ -231,7 +231,7 @@ class WaitingForWork(Suite):
         (tmp_path / "go").touch()
         assert syncline.wait([waiting, done], num_returns=2, timeout=60) == ([waiting, done], [])
 
-    def test_get_gives_up_after_its_timeout_and_the_task_goes_on(self, tmp_path: Path) -> None:
+    def test_get_times_out_and_the_task_continues(self, tmp_path: Path) -> None:
         ref = self._held(tmp_path).remote(str(tmp_path / "go"))
         with pytest.raises(syncline.exceptions.GetTimeoutError):
             syncline.get(ref, timeout=0.01)
@@ -240,7 +240,7 @@ class WaitingForWork(Suite):
         (tmp_path / "go").touch()
         assert syncline.get(ref, timeout=60) == str(tmp_path / "go")
 
-    def test_get_raises_a_failure_without_waiting_for_the_rest(self, tmp_path: Path) -> None:
+    def test_get_raises_a_failure_without_waiting_for_others(self, tmp_path: Path) -> None:
         @syncline.remote
         def fail() -> None:
             raise ValueError("at once")

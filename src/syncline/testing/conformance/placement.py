@@ -24,9 +24,9 @@ from syncline.util.scheduling_strategies import (
 
 @syncline.remote
 class Inside:
-    """An actor to put into groups."""
+    """An actor that runs in groups."""
 
-    def group(self) -> Any:
+    def group(self) -> object:
         return get_current_placement_group()
 
 
@@ -35,7 +35,7 @@ def _free(name: str, amount: float) -> None:
 
 
 class PlacementGroups(Suite):
-    """Four CPUs to reserve."""
+    """Groups on four CPUs."""
 
     init_options = {"num_cpus": 4, "num_gpus": 2, "resources": {"slot": 1}}
 
@@ -68,7 +68,7 @@ class PlacementGroups(Suite):
         with pytest.raises(ValueError, match="strategy"):
             placement_group([{"CPU": 1}], strategy="TIGHT")
 
-    def test_group_waits_for_what_another_holds(self) -> None:
+    def test_group_waits_for_resources_of_another(self) -> None:
         _free("CPU", 4)
         first = placement_group([{"CPU": 4}])
         assert first.wait(60)
@@ -81,7 +81,7 @@ class PlacementGroups(Suite):
 
     def test_tasks_and_actors_run_inside(self) -> None:
         @syncline.remote(num_cpus=1)
-        def group_id() -> Any:
+        def group_id() -> object:
             return syncline.get_runtime_context().get_placement_group_id()
 
         group = placement_group([{"CPU": 1}, {"CPU": 1}])
@@ -116,13 +116,13 @@ class PlacementGroups(Suite):
             PlacementGroupSchedulingStrategy(group, placement_group_bundle_index=2)
         remove_placement_group(group)
 
-    def test_children_are_captured_where_asked_for(self) -> None:
+    def test_children_are_captured_on_request(self) -> None:
         @syncline.remote(num_cpus=1)
-        def child() -> Any:
+        def child() -> object:
             return syncline.get_runtime_context().get_placement_group_id()
 
         @syncline.remote(num_cpus=1)
-        def parent() -> Any:
+        def parent() -> object:
             return syncline.get(child.remote())
 
         group = placement_group([{"CPU": 2}])
@@ -137,7 +137,7 @@ class PlacementGroups(Suite):
         assert syncline.get(parent.options(scheduling_strategy=free).remote(), timeout=60) is None
         remove_placement_group(group)
 
-    def test_removal_ends_what_runs_inside(self) -> None:
+    def test_removal_kills_tasks_and_actors_inside(self) -> None:
         group = placement_group([{"CPU": 1}])
         actor = Inside.options(
             num_cpus=1, scheduling_strategy=PlacementGroupSchedulingStrategy(group)
@@ -173,7 +173,7 @@ class PlacementGroups(Suite):
 
     def test_gpus_of_bundles_are_different_ones(self) -> None:
         @syncline.remote(num_cpus=0, num_gpus=1)
-        def gpus() -> Any:
+        def gpus() -> object:
             return syncline.get_gpu_ids()
 
         eventually(lambda: syncline.available_resources().get("GPU") == 2)
@@ -200,7 +200,7 @@ class PlacementGroups(Suite):
 
     def test_group_can_be_passed_to_a_task(self) -> None:
         @syncline.remote
-        def count(group: Any) -> Any:
+        def count(group: Any) -> object:
             return group.bundle_count
 
         group = placement_group([{"CPU": 1}, {"CPU": 1}])
@@ -209,7 +209,7 @@ class PlacementGroups(Suite):
 
     def test_affinity_to_this_node_and_spreading_run_here(self) -> None:
         @syncline.remote
-        def node() -> Any:
+        def node() -> object:
             return syncline.get_runtime_context().get_node_id()
 
         here = syncline.get_runtime_context().get_node_id()

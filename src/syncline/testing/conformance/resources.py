@@ -1,4 +1,4 @@
-"""Resources: what is held, what is free, what can never be."""
+"""Resources: held, free and infeasible amounts."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from syncline.testing.waiting import eventually
 
 @syncline.remote
 class Holder:
-    """Does nothing but hold."""
+    """An actor that only holds resources."""
 
-    def gpus(self) -> Any:
+    def gpus(self) -> object:
         return syncline.get_gpu_ids()
 
-    def visible(self) -> Any:
+    def visible(self) -> object:
         return os.environ.get("CUDA_VISIBLE_DEVICES")
 
 
 class ResourceBooks(Suite):
-    """Two pretended GPUs and a custom resource."""
+    """Accounting of two pretended GPUs and a custom resource."""
 
     init_options = {"num_cpus": 4, "num_gpus": 2, "resources": {"slot": 3}}
 
@@ -37,7 +37,7 @@ class ResourceBooks(Suite):
         assert (there["CPU"], there["GPU"], there["slot"]) == (4, 2, 3)
         assert there["memory"] > 0
 
-    def test_actor_holds_what_it_asks_for_until_its_end(self) -> None:
+    def test_actor_holds_its_resources_until_its_end(self) -> None:
         eventually(lambda: syncline.available_resources().get("slot") == 3)
         holder = Holder.options(num_cpus=1, resources={"slot": 2}).remote()
         syncline.get(holder.__ray_ready__.remote())
@@ -55,9 +55,9 @@ class ResourceBooks(Suite):
         del holders
         eventually(lambda: syncline.available_resources().get("slot") == 3)
 
-    def test_task_holds_what_it_asks_for(self) -> None:
+    def test_task_holds_its_resources(self) -> None:
         @syncline.remote(num_cpus=2, resources={"slot": 1})
-        def look() -> Any:
+        def look() -> object:
             return (
                 syncline.available_resources(),
                 syncline.get_runtime_context().get_assigned_resources(),
@@ -92,7 +92,7 @@ class ResourceBooks(Suite):
         with pytest.raises((ValueError, ActorUnschedulableError), match="1000"):
             syncline.get(Holder.options(num_cpus=1000).remote().gpus.remote(), timeout=60)
 
-    def test_gpus_are_given_out_once(self) -> None:
+    def test_each_gpu_is_assigned_once(self) -> None:
         a, b = Holder.options(num_gpus=1).remote(), Holder.options(num_gpus=1).remote()
         first, second = syncline.get([a.gpus.remote(), b.gpus.remote()], timeout=60)
         assert len(first) == len(second) == 1
@@ -114,7 +114,7 @@ class ResourceBooks(Suite):
 
     def test_task_with_two_gpus_gets_both_and_without_gets_none(self) -> None:
         @syncline.remote
-        def gpus() -> Any:
+        def gpus() -> object:
             return syncline.get_gpu_ids()
 
         eventually(lambda: syncline.available_resources().get("GPU") == 2)
@@ -128,7 +128,7 @@ class ResourceBooks(Suite):
 
 
 class VisibleGpus(Suite):
-    """What CUDA will see in a worker."""
+    """CUDA_VISIBLE_DEVICES of workers."""
 
     needs = ("processes",)
     init_options = {"num_cpus": 4, "num_gpus": 2}
@@ -138,10 +138,10 @@ class VisibleGpus(Suite):
         ids, visible = syncline.get([holder.gpus.remote(), holder.visible.remote()], timeout=60)
         assert visible == ",".join(map(str, ids))
 
-    def test_threads_of_an_actor_know_what_it_has(self) -> None:
+    def test_threads_of_an_actor_know_its_resources(self) -> None:
         @syncline.remote(num_gpus=1)
         class Threaded:
-            def look(self) -> Any:
+            def look(self) -> object:
                 context = syncline.get_runtime_context()
                 return (
                     context.get_actor_id(),
@@ -149,7 +149,7 @@ class VisibleGpus(Suite):
                     context.get_assigned_resources().get("GPU"),
                 )
 
-            def look_in_a_thread(self) -> Any:
+            def look_in_a_thread(self) -> object:
                 with ThreadPoolExecutor(1) as threads:
                     return threads.submit(self.look).result()
 
@@ -166,7 +166,7 @@ class VisibleGpus(Suite):
 
     def test_task_sees_the_gpus_that_it_holds_and_the_next_one_its_own(self) -> None:
         @syncline.remote
-        def look() -> Any:
+        def look() -> object:
             return syncline.get_gpu_ids(), os.environ.get("CUDA_VISIBLE_DEVICES")
 
         for count in (1, 2, 0, 1):
@@ -176,7 +176,7 @@ class VisibleGpus(Suite):
 
 
 class HeldResources(Suite):
-    """Tasks wait for what others hold."""
+    """Tasks that wait for resources."""
 
     needs = ("parallel",)
     init_options = {"num_cpus": 2, "resources": {"slot": 1}}

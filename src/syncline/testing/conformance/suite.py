@@ -1,9 +1,9 @@
-"""What the suites have in common: which engine they run on, and how a test module takes them in.
+"""Base class of the suites, and their use in a test module.
 
     globals().update(conformance.tests_for({"local_mode": True},
     traits=conformance.EngineTraits(processes=False, parallel=False)))
 
-gives a test module one class `Test...` for every suite.
+defines one class `Test...` per suite.
 """
 
 from __future__ import annotations
@@ -17,42 +17,40 @@ import pytest
 import syncline
 
 Trait = Literal["processes", "parallel"]
-EngineOptions = Mapping[str, Any] | Callable[[Mapping[str, Any]], Mapping[str, Any]]
-"""Arguments of `init` beside a suite's own; or a function that makes all of them out of the
-suite's, such as one that starts a cluster.
+InitArguments = Mapping[str, Any]
+EngineOptions = InitArguments | Callable[[InitArguments], InitArguments]
+"""Arguments of `init` in addition to a suite's own, or a function from the suite's to all.
+
+Such a function may start a cluster.
 """
 
 
 @dataclass(frozen=True, kw_only=True)
 class EngineTraits:
-    """What an engine can do; suites that need more are skipped."""
+    """Capabilities of an engine; suites that need more are skipped."""
 
     processes: bool
-    """Tasks and actors run in processes of their own, which may crash and whose state is theirs."""
+    """Tasks and actors run in their own processes."""
     parallel: bool
-    """Tasks run beside the program, so that one can wait for, or cancel, what has not ended."""
+    """Tasks run concurrently with the program, so that they can be awaited and cancelled."""
     differences: Mapping[str, str] = field(default_factory=dict)
-    """Tests that the engine fails by its nature, as "Suite.test_name", and why; they are
-    skipped.
-    """
+    """Reason by "Suite.test_name" for tests that the engine cannot pass; they are skipped."""
 
 
 class Suite:
-    """One topic. Every test of a suite runs on one engine, which is started for the suite."""
+    """Tests of one topic, which share one engine."""
 
     needs: ClassVar[tuple[Trait, ...]] = ()
-    """Traits without which the suite means nothing."""
-    init_options: ClassVar[Mapping[str, Any]] = {"num_cpus": 4}
-    """Arguments of `init`, over those of the engine's test module."""
+    """Traits that the suite requires."""
+    init_options: ClassVar[InitArguments] = {"num_cpus": 4}
+    """Arguments of `init`."""
 
 
 def tests_for(
     engine_options: EngineOptions, *, traits: EngineTraits, suites: Iterable[type[Suite]]
 ) -> dict[str, Any]:
-    """Test classes by name, and the fixture `conforming_engine` that starts the engine with
-    `engine_options`.
-    """
-    names: dict[str, Any] = {"conforming_engine": _engine_fixture(engine_options)}
+    """Return test classes by name, and the fixture `conforming_engine` that starts the engine."""
+    names = {"conforming_engine": _engine_fixture(engine_options)}
     for suite in suites:
         missing = [need for need in suite.needs if not getattr(traits, need)]
         marks = [pytest.mark.usefixtures("conforming_engine")]
@@ -68,8 +66,9 @@ def tests_for(
 
 
 def _skipped(suite: type[Suite], differences: Mapping[str, str]) -> dict[str, Callable[..., None]]:
-    """The tests of `suite` in which the engine differs, skipped. AttributeError for one that the
-    suite does not have.
+    """Return skipping replacements of the tests in which the engine differs.
+
+    Raises AttributeError for an unknown test.
     """
     skipped: dict[str, Callable[..., None]] = {}
     for full_name, reason in differences.items():

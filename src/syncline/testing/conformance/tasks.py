@@ -14,9 +14,9 @@ from syncline.testing.conformance.suite import Suite
 
 
 class Tasks(Suite):
-    """Functions that run remotely."""
+    """Remote functions."""
 
-    def test_result_of_a_task_is_what_the_function_returns(self) -> None:
+    def test_result_of_a_task_is_the_return_value(self) -> None:
         @syncline.remote
         def square(x: int) -> int:
             return x * x
@@ -25,7 +25,7 @@ class Tasks(Suite):
 
     def test_keyword_arguments_and_defaults_arrive(self) -> None:
         @syncline.remote
-        def show(a: int, b: int = 2, *rest: int, c: int, **others: int) -> Any:
+        def show(a: int, b: int = 2, *rest: int, c: int, **others: int) -> object:
             return a, b, rest, c, others
 
         assert syncline.get(show.remote(1, c=3)) == (1, 2, (), 3, {})
@@ -49,7 +49,7 @@ class Tasks(Suite):
         with pytest.raises(TypeError, match="remote"):
             one()
 
-    def test_reference_given_as_argument_arrives_as_its_value(self) -> None:
+    def test_reference_argument_is_resolved(self) -> None:
         @syncline.remote
         def add(a: int, b: int) -> int:
             return a + b
@@ -58,7 +58,7 @@ class Tasks(Suite):
 
     def test_reference_inside_an_argument_stays_a_reference(self) -> None:
         @syncline.remote
-        def look(box: dict[str, Any]) -> Any:
+        def look(box: dict[str, Any]) -> object:
             return isinstance(box["ref"], syncline.ObjectRef), syncline.get(box["ref"])
 
         assert syncline.get(look.remote({"ref": syncline.put("inside")})) == (True, "inside")
@@ -84,7 +84,7 @@ class Tasks(Suite):
 
     def test_several_results_are_several_references(self) -> None:
         @syncline.remote(num_returns=3)
-        def three() -> Any:
+        def three() -> object:
             return 1, "b", [3]
 
         refs = three.remote()
@@ -93,7 +93,7 @@ class Tasks(Suite):
 
     def test_wrong_number_of_results_is_an_error_of_every_reference(self) -> None:
         @syncline.remote(num_returns=2)
-        def three() -> Any:
+        def three() -> object:
             return 1, 2, 3
 
         for ref in three.remote():
@@ -109,7 +109,7 @@ class Tasks(Suite):
 
     def test_options_replace_those_of_the_decorator_for_one_call(self) -> None:
         @syncline.remote(num_returns=2)
-        def pair() -> Any:
+        def pair() -> object:
             return 1, 2
 
         assert syncline.get(pair.options(num_returns=1).remote()) == (1, 2)
@@ -126,11 +126,11 @@ class Tasks(Suite):
     def test_signature_and_documentation_of_the_function_stay(self) -> None:
         @syncline.remote
         def documented(x: int) -> int:
-            """What it does."""
+            """The docstring."""
             return x
 
         assert documented.__name__ == "documented"
-        assert documented.__doc__ == "What it does."
+        assert documented.__doc__ == "The docstring."
         assert list(inspect.signature(documented).parameters) == ["x"]
 
     def test_tasks_may_submit_tasks_and_return_references(self) -> None:
@@ -139,7 +139,7 @@ class Tasks(Suite):
             return x + 1
 
         @syncline.remote
-        def outer(x: int) -> Any:
+        def outer(x: int) -> object:
             return inner.remote(x)
 
         assert syncline.get(syncline.get(outer.remote(1))) == 2
@@ -164,16 +164,16 @@ class Tasks(Suite):
     def test_lambda_and_instance_can_be_remote(self) -> None:
         assert syncline.get(syncline.remote(lambda x: x + 1).remote(1)) == 2
 
-    def test_task_name_is_what_the_context_tells(self) -> None:
+    def test_runtime_context_has_the_task_name(self) -> None:
         @syncline.remote
-        def called() -> Any:
+        def called() -> object:
             return syncline.get_runtime_context().get_task_name()
 
         assert syncline.get(called.options(name="special").remote()) == "special"
 
 
 class NestedTasks(Suite):
-    """One CPU for all."""
+    """Nested tasks on one CPU."""
 
     init_options = {"num_cpus": 1}
 
@@ -200,9 +200,9 @@ class NestedTasks(Suite):
 
 
 class Retries(Suite):
-    """Tasks that raise and are tried again."""
+    """Retries of tasks that raise."""
 
-    def _failing_until(self, tmp_path: Path, attempt: int) -> Any:
+    def _failing_until(self, tmp_path: Path, attempt: int) -> object:
         log = tmp_path / "attempts"
 
         def work() -> int:
@@ -264,7 +264,7 @@ class Retries(Suite):
 
 
 class ParallelTasks(Suite):
-    """Tasks beside the program."""
+    """Tasks that run concurrently with the program."""
 
     needs = ("parallel",)
     init_options = {"num_cpus": 2}

@@ -1,4 +1,4 @@
-"""SIGTERM as a notice: actors that ask for it are told and live on, others end."""
+"""SIGTERM as a notice: actors with a callback continue, others end."""
 
 from __future__ import annotations
 
@@ -38,10 +38,8 @@ class Saver:
     def await_notice(self) -> bool:
         return self.told.wait(LIMIT_S)
 
-    def be_told_inside_c(self) -> bool:
-        """Have the main thread wait for a lock that no signal interrupts, until the notice lets it
-        go.
-        """
+    def notify_inside_c(self) -> bool:
+        """Block the main thread on a C lock, which ignores signals, until the notice unlocks it."""
         libc = ctypes.CDLL(None)
         mutex = ctypes.create_string_buffer(256)
         libc.pthread_mutex_init(mutex, None)
@@ -52,7 +50,7 @@ class Saver:
         return threading.current_thread() is threading.main_thread()
 
     def end_of_a_child(self) -> int | None:
-        """How a child ends that the process forks after it has asked for notices."""
+        """Fork a child after the callback is set; return the child's exit status."""
         child = multiprocessing.get_context("fork").Process(target=time.sleep, args=(1000,))
         child.start()
         child.terminate()
@@ -73,11 +71,11 @@ def _ended(pid: int) -> bool:
 
 
 class Terminating(Suite):
-    """Actors that are told to end."""
+    """Actors that receive SIGTERM."""
 
     needs = ("processes",)
 
-    def test_actor_that_asked_is_told_and_lives_on(self) -> None:
+    def test_actor_with_a_callback_is_notified_and_continues(self) -> None:
         actor = syncline.remote(Saver).options(max_concurrency=2).remote()
         pid = syncline.get(actor.pid.remote(), timeout=LIMIT_S)
         assert syncline.get(actor.watch.remote(), timeout=LIMIT_S)
@@ -98,9 +96,9 @@ class Terminating(Suite):
                 break
         eventually(lambda: _ended(pid), what="the second signal ends the process")
 
-    def test_actor_is_told_while_its_main_thread_is_in_c_code(self) -> None:
+    def test_actor_is_notified_while_its_main_thread_is_in_c_code(self) -> None:
         actor = syncline.remote(Saver).remote()
-        assert syncline.get(actor.be_told_inside_c.remote(), timeout=LIMIT_S)
+        assert syncline.get(actor.notify_inside_c.remote(), timeout=LIMIT_S)
 
     def test_actor_that_did_not_ask_ends(self) -> None:
         actor = syncline.remote(Saver).remote()
@@ -110,14 +108,14 @@ class Terminating(Suite):
         with pytest.raises(syncline.exceptions.RayActorError):
             syncline.get(actor.await_notice.remote(), timeout=LIMIT_S)
 
-    def test_actor_that_asked_can_be_killed(self) -> None:
+    def test_actor_with_a_callback_can_be_killed(self) -> None:
         actor = syncline.remote(Saver).remote()
         pid = syncline.get(actor.pid.remote(), timeout=LIMIT_S)
         syncline.get(actor.watch.remote(), timeout=LIMIT_S)
         syncline.kill(actor)
         eventually(lambda: _ended(pid), what="the process ends")
 
-    def test_children_of_an_actor_that_asked_end_by_the_signal(self) -> None:
+    def test_children_of_an_actor_with_a_callback_end_by_the_signal(self) -> None:
         actor = syncline.remote(Saver).remote()
         assert syncline.get(actor.watch.remote(), timeout=LIMIT_S)
         assert syncline.get(actor.end_of_a_child.remote(), timeout=LIMIT_S) == -signal.SIGTERM
