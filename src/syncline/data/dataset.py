@@ -39,6 +39,7 @@ from syncline.data.columnar.kernels.join import JoinType
 from syncline.data.columnar.schemas import Schema
 from syncline.data.context import DataContext, ExecutionOptions
 from syncline.data.execute import block_store, dataset_splits
+from syncline.data.execute.execution_journal import RecordTarget
 from syncline.data.execute.query import Query
 from syncline.data.grouped_data import GroupedData
 from syncline.data.io import conversion, write_job
@@ -57,7 +58,7 @@ from syncline.data.io.sinks.webdataset import WebDatasetDatasink
 from syncline.data.io.sources.sql import Connection
 from syncline.data.io.sources.webdataset import Codec
 from syncline.data.iterate.batch_source import DatasetSource
-from syncline.data.iterate.streaming_split import streaming_split
+from syncline.data.iterate.streaming_split import split_sources
 from syncline.data.iterator import DataIterator
 from syncline.data.options import (
     BLOCK_FILES_WRITE,
@@ -116,8 +117,8 @@ pickled.
 def _of_iterator(
     method: Callable[Concatenate[DataIterator, P], R],
 ) -> Callable[Concatenate[Dataset, P], R]:
-    """Return the method of `DataIterator` as one of `Dataset`. All loops over a dataset are loops of
-    one iterator, so that each is the next epoch.
+    """Return the method of `DataIterator` as one of `Dataset`. All loops over a dataset are loops
+    of one iterator, so that each is the next epoch.
     """
 
     @wraps(method)
@@ -155,8 +156,8 @@ class Dataset:
     def map(
         self, fn: Callable[..., Mapping[str, Any]], **options: Unpack[FunctionOptions]
     ) -> Dataset:
-        """Apply a function to each row. `map_batches` is faster for a function that can process many
-        rows together.
+        """Apply a function to each row. `map_batches` is faster for a function that can process
+        many rows together.
 
         Args:
             fn: A function from a dict to a dict, or a class with `__call__`, which is constructed
@@ -200,8 +201,8 @@ class Dataset:
                 "pyarrow", or None for the block itself.
             zero_copy_batch: Allow batches that are read-only views of blocks. Set False if `fn`
                 writes into its batch.
-            udf_modifying_row_count: Set False to promise that `fn` keeps the number of rows, so that
-                limits can be applied earlier.
+            udf_modifying_row_count: Set False to promise that `fn` keeps the number of rows, so
+                that limits can be applied earlier.
             **options: `FunctionOptions`, and any option of `remote`.
         """
         node = build.map_batches(
@@ -222,8 +223,8 @@ class Dataset:
         expr: str | Expr | None = None,
         **options: Unpack[FunctionOptions],
     ) -> Dataset:
-        """Keep the rows for which a function or an expression is true. An expression is much faster,
-        and readers apply it to files.
+        """Keep the rows for which a function or an expression is true. An expression is much
+        faster, and readers apply it to files.
 
         Args:
             fn: A function from a row to a bool; an expression here means `expr`.
@@ -406,15 +407,15 @@ class Dataset:
 
         An execution that stops early, starts in the middle or drops failed blocks
         (`max_errored_blocks`) keeps nothing. Rows that `on_error="skip"` drops stay dropped.
-        Randomness before the cache is drawn once, as in the first epoch; randomness after it differs
-        from epoch to epoch as without a cache.
+        Randomness before the cache is drawn once, as in the first epoch; randomness after it
+        differs from epoch to epoch as without a cache.
 
         Args:
-            path: A directory, path or URI, that outlives the program. It serves the same plan on the
-                same input: other code or arguments of a function, other values that it closes over,
-                or a changed file make another plan. Code of other modules is not compared: use
-                another directory after it changes. None keeps the rows in memory, and on disk if it
-                is full, as long as the process uses the dataset.
+            path: A directory, path or URI, that outlives the program. It serves the same plan on
+                the same input: other code or arguments of a function, other values that it closes
+                over, or a changed file make another plan. Code of other modules is not compared:
+                use another directory after it changes. None keeps the rows in memory, and on disk
+                if it is full, as long as the process uses the dataset.
         """
         return self._derive(build.cache(self._query, path))
 
@@ -442,8 +443,8 @@ class Dataset:
 
         Args:
             *other: The other datasets.
-            weights: A positive number for each dataset, this one first; None for equal weights. Only
-                their proportions matter.
+            weights: A positive number for each dataset, this one first; None for equal weights.
+                Only their proportions matter.
             stopping_condition: When the mix ends.
         """
         return self._derive(build.mix(self._nodes(other), weights, stopping_condition))
@@ -470,9 +471,10 @@ class Dataset:
 
         Args:
             ds: The right dataset.
-            join_type: "inner"; "left_outer", "right_outer" and "full_outer", which fill rows without
-                a match with nulls; "left_semi" and "right_semi", which keep the rows of one side
-                that have a match; "left_anti" and "right_anti", which keep those without a match.
+            join_type: "inner"; "left_outer", "right_outer" and "full_outer", which fill rows
+                without a match with nulls; "left_semi" and "right_semi", which keep the rows of one
+                side that have a match; "left_anti" and "right_anti", which keep those without a
+                match.
             num_partitions: Number of blocks that are joined independently.
             on: Keys of the left side, and of the right side without `right_on`.
             right_on: Keys of the right side.
@@ -581,8 +583,8 @@ class Dataset:
 
         Args:
             n: Number of parts.
-            equal: Give each part equally many rows and drop the rest; otherwise each part gets about
-                equally many blocks, or rows if there are fewer blocks than parts.
+            equal: Give each part equally many rows and drop the rest; otherwise each part gets
+                about equally many blocks, or rows if there are fewer blocks than parts.
             locality_hints: Accepted, one for each part, without effect.
         """
         return self._parts(
@@ -594,7 +596,8 @@ class Dataset:
         return self._parts(dataset_splits.at_indices(self._query, indices))
 
     def split_proportionately(self, proportions: list[float]) -> list[MaterializedDataset]:
-        """Compute the rows and split them into parts of the given proportions and one with the rest.
+        """Compute the rows and split them into parts of the given proportions and one with the
+        rest.
 
         Args:
             proportions: Positive numbers whose sum is below 1.
@@ -640,8 +643,8 @@ class Dataset:
         Args:
             test_size: Fraction of test rows between 0 and 1, met on average.
             split_type: "random" draws for each row, the same in every execution on equally many
-                CPUs, and reads all columns. "hash" uses the hash of a column, so that a row is always
-                on the same side.
+                CPUs, and reads all columns. "hash" uses the hash of a column, so that a row is
+                always on the same side.
             hash_column: The column for "hash".
             seed: Seed for "random".
             **ray_remote_kwargs: Accepted; the split needs no workers.
@@ -663,19 +666,20 @@ class Dataset:
 
         Args:
             n: Number of ranks. All of them must take part in every epoch.
-            equal: True or "drop" gives every rank equally many rows and drops the rest; "pad" repeats
-                some rows instead.
+            equal: True or "drop" gives every rank equally many rows and drops the rest; "pad"
+                repeats some rows instead.
             locality_hints: Accepted, one for each rank, without effect.
         """
-        return streaming_split(
+        sources = split_sources(
             self, n, equal=equal, locality_hints=locality_hints, make_dataset=self._of_blocks
         )
+        return [DataIterator(source) for source in sources]
 
     # -- results in the program
 
     def materialize(self) -> MaterializedDataset:
-        """Compute the rows now and keep them in the object store, and on disk if it is full, as long
-        as the result is used.
+        """Compute the rows now and keep them in the object store, and on disk if it is full, as
+        long as the result is used.
         """
         (result,) = self._parts([self._query.blocks()])
         result.set_name(self.name)
@@ -771,8 +775,8 @@ class Dataset:
         return conversion.numpy_refs(self.to_arrow_refs(), column)
 
     def to_dask(self, meta: Any = None, verify_meta: bool = True) -> Frame:
-        """Return a Dask DataFrame with a partition for each block. The rows stay in the object store
-        until Dask reads them.
+        """Return a Dask DataFrame with a partition for each block. The rows stay in the object
+        store until Dask reads them.
 
         The call also sets Dask's scheduler to `ray_dask_get`, as Ray does: partitions then go from
         task to task and not through the program.
@@ -806,8 +810,8 @@ class Dataset:
 
     # -- files and databases
     #
-    # Writers execute the plan and return when the result is visible; it appears completely or not at
-    # all. A program that was killed resumes its write when it is started again and writes the same
+    # Writers execute the plan and return when the result is visible. It appears completely or not
+    # at all. A program that was killed resumes its write when it is started again and writes the same
     # dataset to the same target.
 
     @keywords(BLOCK_FILES_WRITE, rest="arrow_parquet_args")
@@ -844,8 +848,8 @@ class Dataset:
         sink = ParquetDatasink(
             path,
             partition_cols=partition_cols,
-            arrow_parquet_args_fn=arrow_parquet_args_fn,
-            arrow_parquet_args=further(options, BLOCK_FILES_WRITE),
+            writer_args_fn=arrow_parquet_args_fn,
+            writer_args=further(options, BLOCK_FILES_WRITE),
             max_rows_per_file=max_rows_per_file,
             min_bytes_per_file=min_bytes_per_file,
             **sink_arguments(options),
@@ -868,8 +872,8 @@ class Dataset:
         """
         sink = CSVDatasink(
             path,
-            arrow_csv_args_fn=arrow_csv_args_fn,
-            arrow_csv_args=further(options, BLOCK_FILES_WRITE),
+            writer_args_fn=arrow_csv_args_fn,
+            writer_args=further(options, BLOCK_FILES_WRITE),
             **sink_arguments(options),
         )
         self._write(sink, options)
@@ -891,8 +895,8 @@ class Dataset:
         """
         sink = JSONDatasink(
             path,
-            pandas_json_args_fn=pandas_json_args_fn,
-            pandas_json_args=further(options, BLOCK_FILES_WRITE),
+            writer_args_fn=pandas_json_args_fn,
+            writer_args=further(options, BLOCK_FILES_WRITE),
             **sink_arguments(options),
         )
         self._write(sink, options)
@@ -914,8 +918,8 @@ class Dataset:
         """
         sink = ORCDatasink(
             path,
-            arrow_orc_args_fn=arrow_orc_args_fn,
-            arrow_orc_args=further(options, BLOCK_FILES_WRITE),
+            writer_args_fn=arrow_orc_args_fn,
+            writer_args=further(options, BLOCK_FILES_WRITE),
             **sink_arguments(options),
         )
         self._write(sink, options)
@@ -952,7 +956,8 @@ class Dataset:
             ImportError: pillow is not installed.
             ValueError: The column does not exist; the target exists and `mode` is create or error.
         """
-        self._write(ImageDatasink(path, column, file_format, **sink_arguments(options)), options)
+        sink = ImageDatasink(path, column, file_format=file_format, **sink_arguments(options))
+        self._write(sink, options)
 
     @keywords(BLOCK_FILES_WRITE)
     def write_tfrecords(
@@ -962,8 +967,8 @@ class Dataset:
 
         Args:
             path: The directory.
-            tf_schema: A `tensorflow_metadata` Schema with the kind of every column; None derives the
-                kinds from the columns' types.
+            tf_schema: A `tensorflow_metadata` Schema with the kind of every column; None derives
+                the kinds from the columns' types.
             options: `BlockFileWriteOptions`.
 
         Raises:
@@ -980,8 +985,8 @@ class Dataset:
 
         Args:
             path: The directory.
-            encoder: How values become bytes: True for the rules of the columns' names, a function on
-                the row, a list of these, or None for rows of bytes and text.
+            encoder: How values become bytes: True for the rules of the columns' names, a function
+                on the row, a list of these, or None for rows of bytes and text.
             options: `BlockFileWriteOptions`.
 
         Raises:
@@ -1159,8 +1164,8 @@ class Dataset:
         )
 
     def serialize_lineage(self) -> bytes:
-        """Return the plan and the settings for `deserialize_lineage` in any program. Raise ValueError
-        without a serializable lineage.
+        """Return the plan and the settings for `deserialize_lineage` in any program. Raise
+        ValueError without a serializable lineage.
         """
         if not self.has_serializable_lineage():
             raise ValueError(
@@ -1239,10 +1244,10 @@ class Dataset:
         changed.context.execution_options = copy.deepcopy(options)
         return changed
 
-    def _recorded_in(self, place: object) -> Self:
+    def _recorded_in(self, target: RecordTarget) -> Self:
         """Return the same dataset with executions that are recorded in a run directory."""
         changed = copy.copy(self)
-        changed._query = self._query.recorded_in(place)
+        changed._query = self._query.recorded_in(target)
         return changed
 
     def _result_on(self, on: Columns, aggregator: Callable[[str], AggregateFn]) -> Any:

@@ -39,6 +39,8 @@ __all__ = [
 ]
 
 SelfT = TypeVar("SelfT", bound="Preprocessor")
+TransformOptions = Mapping[str, Any]
+"""Keyword arguments of `transform`."""
 _MAGIC = b"CPKL:"
 
 
@@ -186,10 +188,12 @@ class Preprocessor:
         """Fit to the dataset, then transform it. Arguments: see `transform`."""
         return self._fit_transform(
             ds,
-            batch_size=transform_batch_size,
-            num_cpus=transform_num_cpus,
-            memory=transform_memory,
-            concurrency=transform_concurrency,
+            {
+                "batch_size": transform_batch_size,
+                "num_cpus": transform_num_cpus,
+                "memory": transform_memory,
+                "concurrency": transform_concurrency,
+            },
         )
 
     def transform(
@@ -214,7 +218,15 @@ class Preprocessor:
             PreprocessorNotFittedException: `fit` was not called.
         """
         self._require_fitted("transform")
-        return self._transform(ds, batch_size, num_cpus, memory, concurrency)
+        return self._transform(
+            ds,
+            {
+                "batch_size": batch_size,
+                "num_cpus": num_cpus,
+                "memory": memory,
+                "concurrency": concurrency,
+            },
+        )
 
     def transform_batch(self, data: DataBatch) -> DataBatch:
         """Return the transformed batch; the given one is not changed.
@@ -304,8 +316,7 @@ class Preprocessor:
 
     # -- implementation
 
-    def _fit_transform(self, ds: Dataset, **options: Any) -> Dataset:
-        """Fit and transform; the options are those of `transform`."""
+    def _fit_transform(self, ds: Dataset, options: TransformOptions) -> Dataset:
         self.fit(ds)
         return self.transform(ds, **options)
 
@@ -355,29 +366,16 @@ class Preprocessor:
             )
         return own[0] if len(own) == 1 else self.preferred_batch_format()
 
-    def _transform(
-        self,
-        ds: Dataset,
-        batch_size: int | None,
-        num_cpus: float | None,
-        memory: float | None,
-        concurrency: int | None,
-    ) -> Dataset:
-        given = {
-            "batch_size": batch_size,
-            "num_cpus": num_cpus,
-            "memory": memory,
-            "concurrency": concurrency,
-        }
-        options = self._get_transform_config() | {
-            name: value for name, value in given.items() if value is not None
+    def _transform(self, ds: Dataset, options: TransformOptions) -> Dataset:
+        arguments = self._get_transform_config() | {
+            name: value for name, value in options.items() if value is not None
         }
         format_ = self._determine_transform_to_use()
         if format_ == BatchFormat.PANDAS:
-            return ds.map_batches(self._transform_pandas, batch_format="pandas", **options)
+            return ds.map_batches(self._transform_pandas, batch_format="pandas", **arguments)
         if format_ == BatchFormat.NUMPY:
-            return ds.map_batches(self._transform_numpy, batch_format="numpy", **options)
-        return ds.map_batches(self._transform_arrow, batch_format="pyarrow", **options)
+            return ds.map_batches(self._transform_numpy, batch_format="numpy", **arguments)
+        return ds.map_batches(self._transform_arrow, batch_format="pyarrow", **arguments)
 
     def _transform_batch(self, data: DataBatch) -> DataBatch:
         if not (isinstance(data, pa.Table | Mapping | np.ndarray) or frames.is_frame(data)):

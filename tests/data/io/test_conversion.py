@@ -35,9 +35,9 @@ def test_to_pandas(dataset):
 
 def test_to_pandas_refuses_more_rows_than_the_limit(dataset):
     assert len(dataset.to_pandas(limit=10)) == 10
-    with pytest.raises(ValueError, match="at least 10 rows, and limit=9"):
+    with pytest.raises(ValueError, match="at least 10 rows, more than limit=9"):
         dataset.to_pandas(limit=9)
-    with pytest.raises(ValueError, match="has 10 rows, and limit=9"):
+    with pytest.raises(ValueError, match="has 10 rows, more than limit=9"):
         data.range(10).to_pandas(limit=9)
 
 

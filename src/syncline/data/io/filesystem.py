@@ -8,12 +8,7 @@ after transient errors. Not covered: listing (`sources/file_listing.py`) and pub
 
 from __future__ import annotations
 
-import ctypes
-import errno
-import logging
 import os
-import random
-import re
 import time
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
@@ -21,17 +16,14 @@ from typing import TypeVar
 
 from pyarrow import fs as pyarrow_fs
 
-from syncline import settings
 from syncline.data.context import DataContext
 from syncline.optional import load
-
-logger = logging.getLogger(__name__)
+from syncline.storage import filesystem as storage
+from syncline.storage.retries import RetryPolicy, call_with_retries, is_transient
 
 Path = str | os.PathLike[str]
 Paths = Path | Sequence[Path]
 T = TypeVar("T")
-
-_OBJECT_STORES = frozenset({"s3", "gcs", "abfs"})
 
 MAX_ATTEMPTS = 10
 FIRST_PAUSE_S = 0.2
@@ -60,7 +52,7 @@ def resolve(paths: Paths, filesystem: object = None) -> tuple[pyarrow_fs.FileSys
             f"the paths of a dataset must be on one filesystem, but {texts[0]!r} and {len(others)} "
             f"other schemes {sorted(others)} are mixed: read each filesystem separately"
         )
-    return found, [_on_filesystem(found, text) for text in texts]
+    return found, [storage.path_on(found, text) for text in texts]
 
 
 def as_pyarrow(filesystem: object) -> pyarrow_fs.FileSystem:
@@ -80,43 +72,17 @@ def as_pyarrow(filesystem: object) -> pyarrow_fs.FileSystem:
 
 
 def make_directory(filesystem: pyarrow_fs.FileSystem, path: str) -> None:
-    """Create a directory and its parents.
-
-    Object stores need no directories, and creating one needs permissions that are often missing,
-    so it is done there only if `DataContext.s3_try_create_dir` is set.
+    """Create a directory and its parents; on object stores only if
+    `DataContext.s3_try_create_dir` is set.
     """
-    if filesystem.type_name not in _OBJECT_STORES or DataContext.get_current().s3_try_create_dir:
-        filesystem.create_dir(path, recursive=True)
+    on_object_stores = DataContext.get_current().s3_try_create_dir
+    storage.make_directory(filesystem, path, on_object_stores=on_object_stores)
 
 
 def sync(filesystem: pyarrow_fs.FileSystem, path: str) -> None:
     """Flush a local file or directory to disk; do nothing on other filesystems."""
-    if not is_local(filesystem):
-        return
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def is_local(filesystem: pyarrow_fs.FileSystem) -> bool:
-    """Return True if paths of `filesystem` are local paths."""
-    return isinstance(filesystem, pyarrow_fs.LocalFileSystem)
-
-
-def exchange(one: str, other: str) -> bool:
-    """Swap two directories atomically; return False if the system does not support it."""
-    rename = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
-    if rename is None:
-        return False
-    at_fdcwd, rename_exchange = -100, 2
-    if rename(at_fdcwd, os.fsencode(one), at_fdcwd, os.fsencode(other), rename_exchange) == 0:
-        return True
-    code = ctypes.get_errno()
-    if code in (errno.ENOSYS, errno.EINVAL, errno.ENOTSUP, errno.EXDEV, errno.EPERM):
-        return False
-    raise OSError(code, os.strerror(code), one, None, other)
+    if storage.is_local(filesystem):
+        storage.sync(path)
 
 
 def call_with_retry(
@@ -136,26 +102,10 @@ def call_with_retry(
         max_attempts: Maximum number of calls.
         sleep: Function that waits for a number of seconds.
     """
-    for attempt in range(1, max_attempts + 1):
-        try:
-            return call()
-        except Exception as error:
-            if attempt == max_attempts or not is_transient(error, patterns):
-                raise
-            # Jitter prevents many readers from retrying at the same moment.
-            pause = min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2 ** (attempt - 1)) * random.uniform(
-                0.5, 1.0
-            )
-            logger.info(
-                "%s failed (%s), attempt %d of %d; retrying in %.1f s",
-                description,
-                error,
-                attempt,
-                max_attempts,
-                pause,
-            )
-            sleep(pause)
-    raise AssertionError("not reached: the last attempt returns or raises")
+    policy = RetryPolicy(
+        attempts=max_attempts, first_pause_s=FIRST_PAUSE_S, longest_pause_s=LONGEST_PAUSE_S
+    )
+    return call_with_retries(call, description, policy=policy, sleep=sleep, patterns=patterns)
 
 
 def iterate_with_retry(
@@ -193,16 +143,6 @@ def iterate_with_retry(
             return
 
 
-def is_transient(error: BaseException, patterns: Sequence[str]) -> bool:
-    """Return True if a retry may help: a lost connection, a timeout, or an error message that
-    contains or matches (regex) one of `patterns`.
-    """
-    if isinstance(error, ConnectionError | TimeoutError):
-        return True
-    text = str(error)
-    return any(pattern in text or re.search(pattern, text) is not None for pattern in patterns)
-
-
 def _text(path: Path) -> str:
     if not isinstance(path, str | os.PathLike):
         raise TypeError(
@@ -231,18 +171,3 @@ def _from_uri(text: str) -> pyarrow_fs.FileSystem:
             raise ValueError(
                 f"no filesystem for {text!r}: pyarrow says {error}; fsspec says {other}"
             ) from other
-
-
-def _on_filesystem(filesystem: pyarrow_fs.FileSystem, text: str) -> str:
-    scheme = _scheme(text)
-    if scheme in ("http", "https"):
-        return text
-    path = text.partition("://")[2] if scheme else text
-    if is_local(filesystem):
-        path = settings.local_path(path)
-    return path if path in ("", "/") else path.rstrip("/")
-
-
-def join(*parts: str) -> str:
-    """Join the parts of a path with one slash between them; skip empty parts."""
-    return "/".join(part.rstrip("/") if part != "/" else "" for part in parts if part)

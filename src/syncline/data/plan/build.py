@@ -1,8 +1,8 @@
 """Functions that build plan nodes from the arguments of `Dataset` and `GroupedData` methods.
 
 Every function checks its arguments at the call, as far as the input's schema is known then, and
-raises TypeError, ValueError or UnknownColumnError. In order: functions on rows and batches, columns,
-rows and blocks, groups, several inputs, train and test rows, writes.
+raises TypeError, ValueError or UnknownColumnError. In order: functions on rows and batches,
+columns, rows and blocks, groups, several inputs, train and test rows, writes.
 """
 
 from __future__ import annotations
@@ -514,7 +514,8 @@ def join(
     if all(schema is not None for schema in schemas):
         # A join of two empty tables raises the error that the execution would raise.
         join_kernel.join(
-            *map(blocks.empty, schemas),
+            blocks.empty(schemas[0]),
+            blocks.empty(schemas[1]),
             join_type,
             left_keys,
             right_keys,

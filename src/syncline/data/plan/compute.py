@@ -69,7 +69,8 @@ class ActorPoolStrategy(ComputeStrategy):
         if size is not None:
             if (min_size, max_size, initial_size) != (None, None, None):
                 raise ValueError(
-                    f"size={size} fixes the number of actors: leave out min_size, max_size and initial_size"
+                    f"size={size} fixes the number of actors: leave out min_size, max_size and "
+                    "initial_size"
                 )
             min_size = max_size = initial_size = size
         self.min_size = 1 if min_size is None else min_size
@@ -81,7 +82,8 @@ class ActorPoolStrategy(ComputeStrategy):
             <= (self.initial_size if max_size is None else max_size)
         ):
             raise ValueError(
-                f"a pool of actors begins with between min_size and max_size actors, but min_size={self.min_size}, "
+                "a pool of actors begins with between min_size and max_size actors, but "
+                f"min_size={self.min_size}, "
                 f"initial_size={self.initial_size}, max_size={max_size}"
             )
         self.max_tasks_in_flight_per_actor = max_tasks_in_flight_per_actor
@@ -102,7 +104,10 @@ class ActorPoolStrategy(ComputeStrategy):
         )
 
     def __repr__(self) -> str:
-        return f"ActorPoolStrategy(min_size={self.min_size}, max_size={self.max_size}, initial_size={self.initial_size})"
+        return (
+            f"ActorPoolStrategy(min_size={self.min_size}, max_size={self.max_size}, "
+            f"initial_size={self.initial_size})"
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,7 +131,8 @@ def _check_count(name: str, value: int | None) -> None:
         return
     if isinstance(value, bool) or not isinstance(value, int):
         raise TypeError(
-            f"{name}={value!r} is of type {type(value).__name__}, not a number of processes: give an int or None"
+            f"{name}={value!r} is of type {type(value).__name__}, not a number of processes: "
+            "give an int or None"
         )
     if value < 1:
         raise ValueError(f"{name}={value} is too small: give at least 1, or None")

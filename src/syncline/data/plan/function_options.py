@@ -164,7 +164,10 @@ def resources_of(options: Options, *, of_actors: bool = False) -> Resources:
 
 def checked_resources(given: Options, *, of_actors: bool = False) -> Resources:
     """Return options of `remote` as resources. Raise the errors of `remote`."""
-    updated(ActorOptions() if of_actors else TaskOptions(), given)
+    if of_actors:
+        updated(ActorOptions(), given)
+    else:
+        updated(TaskOptions(), given)
     named = ("num_cpus", "num_gpus", "memory")
     return Resources(
         **{name: given.get(name) for name in named},

@@ -10,7 +10,7 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, NamedTuple, TypeAlias, TypeVar
 
 import pyarrow as pa
 
@@ -105,6 +105,9 @@ class HeldBlock:
 class Node:
     """Base class of plan nodes. Nodes are compared by identity."""
 
+    label: ClassVar[str] = ""
+    """Name of the operator if it is not that of the class."""
+
     @property
     def inputs(self) -> tuple[Node, ...]:
         """Input nodes, in order."""
@@ -118,7 +121,7 @@ class Node:
     @property
     def name(self) -> str:
         """Name of the operator in `explain()`, `stats()` and the progress display."""
-        return type(self).__name__
+        return self.label or type(self).__name__
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -163,11 +166,8 @@ class Read(Node):
 class Held(Node):
     """Blocks that already exist: materialized datasets and datasets made from objects in memory."""
 
+    label = "InputData"
     blocks: tuple[HeldBlock, ...]
-
-    @property
-    def name(self) -> str:
-        return "InputData"
 
     @cached_property
     def num_rows(self) -> int:
@@ -184,32 +184,28 @@ class Mapped(OneInput):
 
     function: UserFunction
 
+    @property
+    def name(self) -> str:
+        return f"{super().name}({self.function.name})"
+
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class MapRows(Mapped):
     """`map`: a dict for each row."""
 
-    @property
-    def name(self) -> str:
-        return f"Map({self.function.name})"
+    label = "Map"
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class FlatMap(Mapped):
     """`flat_map`: any number of dicts for each row."""
 
-    @property
-    def name(self) -> str:
-        return f"FlatMap({self.function.name})"
-
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class FilterRows(Mapped):
     """`filter(fn)`: the rows for which a function is true."""
 
-    @property
-    def name(self) -> str:
-        return f"Filter({self.function.name})"
+    label = "Filter"
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -223,10 +219,6 @@ class MapBatches(Mapped):
     """True for read-only views of blocks; False for writable copies."""
     keeps_row_count: bool = False
     """True if the function keeps the number of rows (`udf_modifying_row_count=False`)."""
-
-    @property
-    def name(self) -> str:
-        return f"MapBatches({self.function.name})"
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -250,11 +242,8 @@ class Project(OneInput):
 class FilterExpr(OneInput):
     """`filter(expr=)`: the rows for which a predicate is true."""
 
+    label = "Filter"
     predicate: Expr
-
-    @property
-    def name(self) -> str:
-        return "Filter"
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -294,11 +283,8 @@ class Repartition(OneInput):
 class RandomizeBlocks(OneInput):
     """`randomize_block_order`."""
 
+    label = "RandomizeBlockOrder"
     seed: Seed = None
-
-    @property
-    def name(self) -> str:
-        return "RandomizeBlockOrder"
 
 
 # -- all to all
@@ -326,14 +312,11 @@ class Sort(OneInput):
 class HashPartition(OneInput):
     """`repartition(keys=)`: rows with equal keys in one block."""
 
+    label = "Repartition"
     keys: tuple[str, ...]
     num_blocks: int | None = None
     sort: bool = False
     """True to sort the rows of each block by the keys."""
-
-    @property
-    def name(self) -> str:
-        return "Repartition"
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -353,10 +336,6 @@ class MapGroups(Mapped):
     batch_format: BatchFormat = "default"
     zero_copy: bool = True
     num_blocks: int | None = None
-
-    @property
-    def name(self) -> str:
-        return f"MapGroups({self.function.name})"
 
 
 # -- several inputs

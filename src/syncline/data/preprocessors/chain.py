@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from syncline.data.preprocessor import (
     BatchFormat,
     Preprocessor,
     SerializablePreprocessorBase,
     StatComputationPlan,
+    TransformOptions,
 )
 from syncline.data.preprocessors.base import ColumnPreprocessor
 
@@ -55,10 +56,10 @@ class Chain(SerializablePreprocessorBase):
         """Do nothing: the members hold the statistics."""
 
     def _fit(self, ds: Dataset) -> Chain:
-        self._fit_transform(ds)
+        self._fit_transform(ds, {})
         return self
 
-    def _fit_transform(self, ds: Dataset, **options: Any) -> Dataset:
+    def _fit_transform(self, ds: Dataset, options: TransformOptions) -> Dataset:
         """Fit all members; return the dataset transformed by all of them."""
         group: list[Preprocessor] = []
         used: set[str] = set()
@@ -74,18 +75,9 @@ class Chain(SerializablePreprocessorBase):
                 used |= columns
         return _fit_and_transform(group, ds, options)
 
-    def _transform(
-        self,
-        ds: Dataset,
-        batch_size: int | None,
-        num_cpus: float | None,
-        memory: float | None,
-        concurrency: int | None,
-    ) -> Dataset:
+    def _transform(self, ds: Dataset, options: TransformOptions) -> Dataset:
         for member in self._preprocessors:
-            ds = member.transform(
-                ds, batch_size=batch_size, num_cpus=num_cpus, memory=memory, concurrency=concurrency
-            )
+            ds = member.transform(ds, **options)
         return ds
 
     def _transform_batch(self, data: DataBatch) -> DataBatch:
@@ -111,7 +103,7 @@ def _columns_of(member: Preprocessor) -> set[str] | None:
 
 
 def _fit_and_transform(
-    members: list[Preprocessor], ds: Dataset, options: dict[str, Any]
+    members: list[Preprocessor], ds: Dataset, options: TransformOptions
 ) -> Dataset:
     """Fit members without common columns in one pass; return the dataset transformed by them."""
     fittable = [

@@ -181,7 +181,7 @@ def test_cut_off_anywhere_the_target_is_as_before_or_complete_and_the_job_goes_o
 
 
 def test_overwrite_without_an_exchange_of_directories_still_recovers(place, monkeypatch):
-    monkeypatch.setattr(commit.filesystems, "exchange", lambda one, other: False)
+    monkeypatch.setattr(commit.storage, "exchange", lambda one, other: False)
     for point in (
         "data.commit.decided",
         "data.commit.moved",

@@ -98,7 +98,7 @@ def test_what_is_no_image_and_a_format_that_is_none_are_named(tmp_path, write_al
     ):
         write_all(ImageDatasink(str(tmp_path), "id"), pa.table({"id": [1]}))
     with pytest.raises(ValueError, match=r"file_format='nope': pillow writes .*jpeg.*png"):
-        ImageDatasink(str(tmp_path), "image", "nope")
+        ImageDatasink(str(tmp_path), "image", file_format="nope")
 
 
 def test_tfrecords_come_back(place, read_all, write_all):
@@ -203,8 +203,8 @@ def test_limits_that_contradict_each_other_are_refused(tmp_path):
 def test_writers_get_arguments_given_and_those_made_on_the_worker(place, write_all):
     sink = ParquetDatasink(
         f"{place.path}/out",
-        arrow_parquet_args={"compression": "zstd", "row_group_size": 10},
-        arrow_parquet_args_fn=lambda: {"compression": "gzip"},
+        writer_args={"compression": "zstd", "row_group_size": 10},
+        writer_args_fn=lambda: {"compression": "gzip"},
         filesystem=place.filesystem,
     )
     write_all(sink, pa.table({"x": list(range(30))}))
@@ -219,7 +219,7 @@ def test_csv_takes_options_and_names_columns_that_do_not_fit(place, write_all):
     write_all(
         CSVDatasink(
             f"{place.path}/out",
-            arrow_csv_args={"write_options": options},
+            writer_args={"write_options": options},
             filesystem=place.filesystem,
         ),
         pa.table({"a": [1], "b": [2]}),

@@ -225,5 +225,5 @@ def test_hugging_face_datasets_are_read_in_slices_and_known_by_their_fingerprint
     assert read(source)["a"].to_pylist() == list(range(100))
     assert [task.metadata.size_bytes for task in source.get_read_tasks(4)] == [200] * 4
     assert source.identity() == HuggingFaceDatasource(FakeHuggingFace()).identity()
-    with pytest.raises(TypeError, match="pass dataset\\['train'\\]"):
+    with pytest.raises(TypeError, match="dataset\\['train'\\]"):
         HuggingFaceDatasource({"train": FakeHuggingFace()})

@@ -39,6 +39,7 @@ from syncline.data.io.sinks.staging import (
     read_record,
     relative_to,
 )
+from syncline.storage import filesystem as storage
 
 PUBLISHED_MARK = ".committed-"
 """Prefix of a marker file in `data`. It shows that the directory is not swapped yet, so that a
@@ -88,7 +89,7 @@ class StagedWrite:
         self, filesystem: pyarrow_fs.FileSystem, target: str, job_id: str, *, overwrite: bool
     ) -> None:
         self.filesystem = filesystem
-        self.target = os.path.realpath(target) if filesystems.is_local(filesystem) else target
+        self.target = os.path.realpath(target) if storage.is_local(filesystem) else target
         self.job_id = job_id
         self.overwrite = overwrite
         self.staging = self._staging_inside
@@ -96,12 +97,12 @@ class StagedWrite:
 
     @property
     def _staging_inside(self) -> str:
-        return filesystems.join(self.target, f"{STAGING_PREFIX}{self.job_id}")
+        return storage.join(self.target, f"{STAGING_PREFIX}{self.job_id}")
 
     @property
     def _staging_beside(self) -> str:
         parent, name = posixpath.split(self.target)
-        return filesystems.join(parent, f"{STAGING_PREFIX}{name}-{self.job_id}")
+        return storage.join(parent, f"{STAGING_PREFIX}{name}-{self.job_id}")
 
     def exists(self) -> bool:
         """Return True if the target holds more than the staging directories of unfinished jobs."""
@@ -156,7 +157,7 @@ class StagedWrite:
     def read_state(self) -> JobState:
         """Return the state that `write_state` saved last; empty if there is none."""
         try:
-            with self.filesystem.open_input_stream(filesystems.join(self.staging, STATE)) as file:
+            with self.filesystem.open_input_stream(storage.join(self.staging, STATE)) as file:
                 state: JobState = json.loads(file.read())
                 return state
         except FileNotFoundError:
@@ -164,18 +165,18 @@ class StagedWrite:
 
     def write_state(self, state: JobState) -> None:
         """Save values for a resumed run."""
-        self._write(filesystems.join(self.staging, STATE), json.dumps(state).encode())
+        self._write(storage.join(self.staging, STATE), json.dumps(state).encode())
 
     def staged(self, relative: str) -> str:
         """Return the staged path of the file that will be `relative` below the target."""
-        return filesystems.join(self.staging, DATA, relative)
+        return storage.join(self.staging, DATA, relative)
 
     def mark_done(self, entry: JournalEntry) -> None:
         """Flush the files of a position to disk, then add the entry to the journal."""
         faults.reach("data.sink.staged")
         self._sync([self.staged(relative) for relative in entry.files])
         self._write(
-            filesystems.join(self.staging, DONE, f"{entry.position:06d}.json"),
+            storage.join(self.staging, DONE, f"{entry.position:06d}.json"),
             json.dumps(asdict(entry)).encode(),
         )
         faults.reach("data.sink.done")
@@ -208,7 +209,7 @@ class StagedWrite:
             replaced=tuple(present if self.overwrite else ()),
             swap=swap,
         )
-        self._write(filesystems.join(self.staging, RECORD), record.encode())
+        self._write(storage.join(self.staging, RECORD), record.encode())
         faults.reach("data.commit.decided")
         self._finish(self.staging, record)
         self.release()
@@ -222,7 +223,7 @@ class StagedWrite:
         self.release()
 
     def _make_staging(self) -> None:
-        local = filesystems.is_local(self.filesystem)
+        local = storage.is_local(self.filesystem)
         # An existing staging directory decides, even if the target has changed since.
         beside = (
             local
@@ -231,13 +232,13 @@ class StagedWrite:
         )
         self.staging = self._staging_beside if beside else self._staging_inside
         for name in (DATA, DONE):
-            filesystems.make_directory(self.filesystem, filesystems.join(self.staging, name))
+            filesystems.make_directory(self.filesystem, storage.join(self.staging, name))
 
     def _committed(self) -> list[str]:
         """Return the staging directories of this target that may hold a commit record."""
         found = []
         beside = self._staging_beside
-        if filesystems.is_local(self.filesystem) and os.path.exists(os.path.join(beside, RECORD)):
+        if storage.is_local(self.filesystem) and os.path.exists(os.path.join(beside, RECORD)):
             found.append(beside)
         selector = pyarrow_fs.FileSelector(self.target, allow_not_found=True)
         if self.filesystem.get_file_info(self.target).type == pyarrow_fs.FileType.Directory:
@@ -263,9 +264,7 @@ class StagedWrite:
         )
 
     def _journal(self) -> list[JournalEntry]:
-        selector = pyarrow_fs.FileSelector(
-            filesystems.join(self.staging, DONE), allow_not_found=True
-        )
+        selector = pyarrow_fs.FileSelector(storage.join(self.staging, DONE), allow_not_found=True)
         names = sorted(
             info.path
             for info in self.filesystem.get_file_info(selector)
@@ -330,14 +329,14 @@ class StagedWrite:
             self._move(staging, record)
         faults.reach("data.commit.published")
         for name in (DATA, "replaced", DONE):
-            self._delete(filesystems.join(staging, name))
+            self._delete(storage.join(staging, name))
         if record.swap:
             with suppress(FileNotFoundError):
                 os.unlink(os.path.join(self.target, f"{PUBLISHED_MARK}{record.job}"))
         faults.reach("data.commit.cleaned")
         # The record is deleted last: without it, a remaining journal would look like a job to
         # resume.
-        self.filesystem.delete_file(filesystems.join(staging, RECORD))
+        self.filesystem.delete_file(storage.join(staging, RECORD))
         self._delete(staging)
 
     def _swap(self, staging: str, record: CommitRecord) -> None:
@@ -345,7 +344,7 @@ class StagedWrite:
         if not os.path.exists(os.path.join(data, f"{PUBLISHED_MARK}{record.job}")):
             return
         if os.path.isdir(self.target) and os.listdir(self.target):
-            if filesystems.exchange(data, self.target):
+            if storage.exchange(data, self.target):
                 filesystems.sync(self.filesystem, os.path.dirname(self.target))
                 return
             os.rename(self.target, os.path.join(staging, "replaced"))
@@ -356,19 +355,19 @@ class StagedWrite:
 
     def _move(self, staging: str, record: CommitRecord) -> None:
         parents = {
-            posixpath.dirname(filesystems.join(self.target, relative)) for relative in record.files
+            posixpath.dirname(storage.join(self.target, relative)) for relative in record.files
         }
         for parent in sorted(parents):
             filesystems.make_directory(self.filesystem, parent)
         for relative in record.files:
-            source = filesystems.join(staging, DATA, relative)
-            target = filesystems.join(self.target, relative)
+            source = storage.join(staging, DATA, relative)
+            target = storage.join(self.target, relative)
             if self.filesystem.get_file_info(source).type == pyarrow_fs.FileType.NotFound:
                 continue  # an earlier attempt has moved it
             self.filesystem.move(source, target)
             faults.reach("data.commit.moved")
         for relative in sorted(set(record.replaced) - set(record.files)):
-            path = filesystems.join(self.target, relative)
+            path = storage.join(self.target, relative)
             if self.filesystem.get_file_info(path).type != pyarrow_fs.FileType.NotFound:
                 self.filesystem.delete_file(path)
         for parent in parents:
@@ -376,7 +375,7 @@ class StagedWrite:
 
     def _write(self, path: str, data: bytes) -> None:
         """Write a small file atomically."""
-        if not filesystems.is_local(self.filesystem):
+        if not storage.is_local(self.filesystem):
             with self.filesystem.open_output_stream(path) as stream:
                 stream.write(data)
             return
@@ -387,14 +386,14 @@ class StagedWrite:
         os.replace(f"{path}.tmp", path)
 
     def _sync(self, paths: Sequence[str]) -> None:
-        if len(paths) > _SYNC_EACH_BELOW and filesystems.is_local(self.filesystem):
+        if len(paths) > _SYNC_EACH_BELOW and storage.is_local(self.filesystem):
             os.sync()
             return
         for path in paths:
             filesystems.sync(self.filesystem, path)
 
     def _delete(self, path: str) -> None:
-        if filesystems.is_local(self.filesystem):
+        if storage.is_local(self.filesystem):
             shutil.rmtree(path, ignore_errors=True)
         elif self.filesystem.get_file_info(path).type == pyarrow_fs.FileType.Directory:
             self.filesystem.delete_dir(path)

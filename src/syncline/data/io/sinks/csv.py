@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from pyarrow import csv
 
 from syncline.data.columnar.block import BlockAccessor
-from syncline.data.io.sinks.file_datasink import (
-    BlockBasedFileDatasink,
-    BlockFileDatasinkOptions,
-    resolved_arguments,
-)
+from syncline.data.io.sinks.file_datasink import BlockBasedFileDatasink, BlockFileDatasinkOptions
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -22,35 +17,18 @@ _WRITE_OPTIONS = ("include_header", "batch_size", "delimiter", "quoting_style")
 
 
 class CSVDatasink(BlockBasedFileDatasink):
-    """Writes CSV files with a header.
-
-    Args:
-        path: The directory.
-        arrow_csv_args_fn: Returns more `arrow_csv_args`; called for each file.
-        arrow_csv_args: Arguments of `pyarrow.csv.write_csv`.
-        file_format: Extension of the file names.
-        options: See `BlockBasedFileDatasink`.
+    """Writes CSV files with a header; `writer_args` are those of `pyarrow.csv.write_csv`.
+    Arguments: see `BlockBasedFileDatasink`.
     """
 
-    def __init__(
-        self,
-        path: str,
-        *,
-        arrow_csv_args_fn: Callable[[], Mapping[str, object]] | None = None,
-        arrow_csv_args: Mapping[str, object] | None = None,
-        file_format: str = "csv",
-        **options: Unpack[BlockFileDatasinkOptions],
-    ) -> None:
-        super().__init__(path, file_format=file_format, **options)
-        self._arguments_fn = arrow_csv_args_fn
-        self._arguments = dict(arrow_csv_args or {})
+    _FILE_FORMAT = "csv"
+
+    def __init__(self, path: str, **options: Unpack[BlockFileDatasinkOptions]) -> None:
+        super().__init__(path, **options)
         # Arrow's options cannot be pickled, so keep their values.
-        write_options = self._arguments.pop("write_options", None)
-        self._options = (
-            None
-            if write_options is None
-            else {name: getattr(write_options, name) for name in _WRITE_OPTIONS}
-        )
+        given = self._writer_args.pop("write_options", None)
+        values = {name: getattr(given, name) for name in _WRITE_OPTIONS if given is not None}
+        self._write_options = values
 
     def write_block_to_file(self, block: BlockAccessor, file: pa.NativeFile) -> None:
         """Write a CSV file. Raises ValueError for columns that CSV cannot hold."""
@@ -62,8 +40,8 @@ class CSVDatasink(BlockBasedFileDatasink):
                 f"CSV holds plain values only, unlike these columns: {types}. Drop or convert "
                 "them, or write Parquet"
             )
-        arguments = resolved_arguments(self._arguments, self._arguments_fn)
-        options = None if self._options is None else csv.WriteOptions(**self._options)
+        arguments = self._resolved_writer_args()
+        options = csv.WriteOptions(**self._write_options)
         csv.write_csv(table, file, arguments.pop("write_options", options), **arguments)
 
 

@@ -14,7 +14,7 @@ import posixpath
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING, Any, ClassVar, TypedDict
 
 import pyarrow as pa
 from pyarrow import fs as pyarrow_fs
@@ -50,7 +50,10 @@ class FileDatasinkOptions(TypedDict, total=False):
     open_stream_args: Mapping[str, object] | None
     filename_provider: FilenameProvider | None
     dataset_uuid: str | None
+    file_format: str | None
     mode: SaveMode | str
+    writer_args: Mapping[str, object] | None
+    writer_args_fn: Callable[[], Mapping[str, object]] | None
 
 
 class BlockFileDatasinkOptions(FileDatasinkOptions, total=False):
@@ -72,10 +75,15 @@ class FileDatasink(Datasink[JournalEntry]):
         dataset_uuid: Prefix of the default names.
         file_format: Extension of the default names.
         mode: Behavior if the target exists; a `SaveMode` or its value.
+        writer_args: Arguments of the library that writes the format.
+        writer_args_fn: Returns more `writer_args`; called on the worker for each file.
 
     Raises:
         ValueError: A mode that files do not support.
     """
+
+    _FILE_FORMAT: ClassVar[str | None] = None
+    """Default of `file_format`."""
 
     def __init__(
         self,
@@ -88,15 +96,19 @@ class FileDatasink(Datasink[JournalEntry]):
         dataset_uuid: str | None = None,
         file_format: str | None = None,
         mode: SaveMode | str = SaveMode.APPEND,
+        writer_args: Mapping[str, object] | None = None,
+        writer_args_fn: Callable[[], Mapping[str, object]] | None = None,
     ) -> None:
         self.unresolved_path = path
         self.filesystem, (self.path,) = filesystems.resolve(path, filesystem)
         self.try_create_dir = try_create_dir
         self.open_stream_args = dict(open_stream_args or {})
+        self.file_format = file_format or self._FILE_FORMAT
         self.filename_provider = filename_provider or FilenameProvider(
-            dataset_uuid=dataset_uuid, file_format=file_format
+            dataset_uuid=dataset_uuid, file_format=self.file_format
         )
-        self.file_format = file_format
+        self._writer_args: dict[str, Any] = dict(writer_args or {})
+        self._writer_args_fn = writer_args_fn
         self.mode = SaveMode(mode)
         if self.mode is SaveMode.UPSERT:
             raise ValueError(
@@ -174,11 +186,9 @@ class FileDatasink(Datasink[JournalEntry]):
         )
 
     def load_state(self) -> JobState:
-        """Return the state in the staging directory."""
         return self._state
 
     def save_state(self, state: JobState) -> None:
-        """Save the state to the staging directory."""
         self._state = {**self._state, **state}
         self._job.write_state(self._state)
 
@@ -206,7 +216,6 @@ class FileDatasink(Datasink[JournalEntry]):
         raise NotImplementedError(f"{type(self).__name__} must implement write_table(table, ctx)")
 
     def on_write_complete(self, write_result: WriteResult[JournalEntry]) -> None:
-        """Publish all files."""
         written = {entry.position: entry for entry in write_result.write_returns}
         with self._explain_full_disk():
             self._job.commit({**self._earlier, **written}.values())
@@ -261,6 +270,10 @@ class FileDatasink(Datasink[JournalEntry]):
             self._job.discard()
             raise
 
+    def _resolved_writer_args(self) -> dict[str, Any]:
+        more = {} if self._writer_args_fn is None else self._writer_args_fn()
+        return {**self._writer_args, **more}
+
     @contextmanager
     def _explain_full_disk(self) -> Iterator[None]:
         try:
@@ -297,7 +310,6 @@ class BlockBasedFileDatasink(FileDatasink):
         path: The directory.
         min_rows_per_file: Minimum number of rows in each file but the last; None for the rows of
             one block.
-        file_format: Extension of the default names.
         options: See `FileDatasink`.
     """
 
@@ -306,10 +318,9 @@ class BlockBasedFileDatasink(FileDatasink):
         path: str,
         *,
         min_rows_per_file: int | None = None,
-        file_format: str | None = None,
         **options: Unpack[FileDatasinkOptions],
     ) -> None:
-        super().__init__(path, file_format=file_format, **options)
+        super().__init__(path, **options)
         if min_rows_per_file is not None and min_rows_per_file <= 0:
             raise ValueError(f"min_rows_per_file={min_rows_per_file}: it must be at least 1")
         self._min_rows_per_file = min_rows_per_file
@@ -323,7 +334,6 @@ class BlockBasedFileDatasink(FileDatasink):
         )
 
     def write_table(self, table: pa.Table, ctx: TaskContext) -> Iterator[str]:
-        """Stage one file."""
         name = self.filename_provider.get_filename_for_block(
             table, self.write_uuid(ctx), ctx.task_idx, 0
         )
@@ -332,7 +342,6 @@ class BlockBasedFileDatasink(FileDatasink):
 
     @property
     def min_rows_per_write(self) -> int | None:
-        """`min_rows_per_file`."""
         return self._min_rows_per_file
 
 
@@ -348,20 +357,12 @@ class RowBasedFileDatasink(FileDatasink):
         )
 
     def write_table(self, table: pa.Table, ctx: TaskContext) -> Iterator[str]:
-        """Stage a file for each row."""
         for index, row in enumerate(block_functions.rows(table)):
             name = self.filename_provider.get_filename_for_row(
                 row, self.write_uuid(ctx), ctx.task_idx, 0, index
             )
             self.stage(name, functools.partial(self.write_row_to_file, row))
             yield name
-
-
-def resolved_arguments(
-    fixed: Mapping[str, object], function: Callable[[], Mapping[str, object]] | None
-) -> dict[str, Any]:
-    """Merge the arguments of a writer with those that the function returns on the worker."""
-    return {**fixed, **(function() if function is not None else {})}
 
 
 class FilenameProvider:

@@ -23,20 +23,16 @@ class ImageDatasink(RowBasedFileDatasink):
     Args:
         path: The directory.
         column: The column.
-        file_format: Format and extension: "png", "jpeg", ….
-        options: See `FileDatasink`.
+        options: See `FileDatasink`; `file_format` is also the format: "png", "jpeg", ….
     """
 
-    def __init__(
-        self,
-        path: str,
-        column: str,
-        file_format: str = "png",
-        **options: Unpack[FileDatasinkOptions],
-    ) -> None:
-        super().__init__(path, file_format=file_format, **options)
+    _FILE_FORMAT = "png"
+
+    def __init__(self, path: str, column: str, **options: Unpack[FileDatasinkOptions]) -> None:
+        super().__init__(path, **options)
         pillow = load("PIL.Image", **_PILLOW)
         self.column = column
+        file_format = self.file_format or ""
         self._format = "jpeg" if file_format.lower() == "jpg" else file_format
         pillow.init()
         if self._format.upper() not in pillow.SAVE:
@@ -44,7 +40,6 @@ class ImageDatasink(RowBasedFileDatasink):
             raise ValueError(f"file_format={file_format!r}: pillow writes {formats}")
 
     def write_row_to_file(self, row: dict[str, object], file: pa.NativeFile) -> None:
-        """Write one image."""
         if self.column not in row:
             raise ValueError(f"the rows have no column {self.column!r}, only {list(row)}")
         array = np.asarray(row[self.column])

@@ -114,5 +114,4 @@ class LanceDatasink(Datasink[list[Piece]]):
 
     @property
     def min_rows_per_write(self) -> int:
-        """`min_rows_per_file`."""
         return self._min_rows

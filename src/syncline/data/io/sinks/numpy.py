@@ -20,23 +20,16 @@ class NumpyDatasink(BlockBasedFileDatasink):
     Args:
         path: The directory.
         column: The column.
-        file_format: Extension of the file names.
         options: See `BlockBasedFileDatasink`.
     """
 
-    def __init__(
-        self,
-        path: str,
-        column: str,
-        *,
-        file_format: str = "npy",
-        **options: Unpack[BlockFileDatasinkOptions],
-    ) -> None:
-        super().__init__(path, file_format=file_format, **options)
+    _FILE_FORMAT = "npy"
+
+    def __init__(self, path: str, column: str, **options: Unpack[BlockFileDatasinkOptions]) -> None:
+        super().__init__(path, **options)
         self.column = column
 
     def write_block_to_file(self, block: BlockAccessor, file: pa.NativeFile) -> None:
-        """Write one array."""
         if self.column not in block.column_names():
             raise ValueError(
                 f"the rows have no column {self.column!r}, only {block.column_names()}"

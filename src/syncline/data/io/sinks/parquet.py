@@ -5,21 +5,17 @@ become directories.
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from syncline.data.io import filesystem as filesystems
 from syncline.data.io.sinks.datasink import TaskContext
-from syncline.data.io.sinks.file_datasink import (
-    FileDatasink,
-    FileDatasinkOptions,
-    resolved_arguments,
-    split_extension,
-)
+from syncline.data.io.sinks.file_datasink import FileDatasink, FileDatasinkOptions, split_extension
 from syncline.data.io.sinks.staging import relative_to
 from syncline.optional import arrow_dataset
+from syncline.storage import filesystem as storage
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -30,14 +26,12 @@ _LARGEST_OFFSET = 2**31 - 1
 
 
 class ParquetDatasink(FileDatasink):
-    """Writes Parquet files.
+    """Writes Parquet files; `writer_args` are those of `pyarrow.parquet.write_table` (compression,
+    row_group_size, …), and `schema` and `partitioning_flavor`.
 
     Args:
         path: The directory.
         partition_cols: Columns that become `name=value` directories.
-        arrow_parquet_args_fn: Returns more `arrow_parquet_args`; called by each write task.
-        arrow_parquet_args: Arguments of `pyarrow.parquet.write_table` (compression, row_group_size,
-            …), and `schema` and `partitioning_flavor`.
         min_rows_per_file: Minimum number of rows in each file but the last.
         max_rows_per_file: Maximum number of rows in each file.
         min_bytes_per_file: Minimum size in memory of the rows in each file but the last; excludes
@@ -45,33 +39,31 @@ class ParquetDatasink(FileDatasink):
         options: See `FileDatasink`.
     """
 
+    _FILE_FORMAT = "parquet"
+
     def __init__(
         self,
         path: str,
         *,
         partition_cols: Sequence[str] | None = None,
-        arrow_parquet_args_fn: Callable[[], Mapping[str, object]] | None = None,
-        arrow_parquet_args: Mapping[str, object] | None = None,
         min_rows_per_file: int | None = None,
         max_rows_per_file: int | None = None,
         min_bytes_per_file: int | None = None,
         **options: Unpack[FileDatasinkOptions],
     ) -> None:
-        super().__init__(path, file_format="parquet", **options)
+        super().__init__(path, **options)
         _check_limits(min_rows_per_file, max_rows_per_file, min_bytes_per_file)
         self._partition_cols = list(partition_cols or [])
-        self._arguments_fn = arrow_parquet_args_fn
-        self._arguments = dict(arrow_parquet_args or {})
         if "compression" in self.open_stream_args:
             # Parquet compresses its pages itself; readers cannot open a compressed stream.
-            self._arguments.setdefault("compression", self.open_stream_args.pop("compression"))
+            self._writer_args.setdefault("compression", self.open_stream_args.pop("compression"))
         self._min_rows = min_rows_per_file
         self._max_rows = max_rows_per_file
         self._min_bytes = min_bytes_per_file
 
     def write_table(self, table: pa.Table, ctx: TaskContext) -> Iterator[str]:
         """Stage a file for each partition, and more if `max_rows_per_file` requires it."""
-        arguments = resolved_arguments(self._arguments, self._arguments_fn)
+        arguments = self._resolved_writer_args()
         schema = arguments.pop("schema", None)
         flavor = arguments.pop("partitioning_flavor", "hive")
         self._check_columns(table)
@@ -88,12 +80,10 @@ class ParquetDatasink(FileDatasink):
 
     @property
     def min_rows_per_write(self) -> int | None:
-        """`min_rows_per_file`."""
         return self._min_rows
 
     @property
     def min_bytes_per_write(self) -> int | None:
-        """`min_bytes_per_file`."""
         return self._min_bytes
 
     def _stage(
@@ -110,7 +100,7 @@ class ParquetDatasink(FileDatasink):
             dataset = arrow_dataset()
             dataset.write_dataset(
                 table,
-                filesystems.join(root, posixpath.dirname(template)),
+                storage.join(root, posixpath.dirname(template)),
                 basename_template=posixpath.basename(template),
                 format="parquet",
                 filesystem=self.filesystem,

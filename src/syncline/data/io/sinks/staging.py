@@ -24,7 +24,7 @@ from dataclasses import asdict, dataclass
 
 from pyarrow import fs as pyarrow_fs
 
-from syncline.data.io import filesystem as filesystems
+from syncline.storage import filesystem as storage
 
 STAGING_PREFIX = ".staging-"
 DATA = "data"
@@ -67,7 +67,7 @@ class CommitRecord:
 def read_record(filesystem: pyarrow_fs.FileSystem, staging: str) -> CommitRecord | None:
     """Return the commit record of a staging directory, or None if there is none."""
     try:
-        with filesystem.open_input_stream(filesystems.join(staging, RECORD)) as file:
+        with filesystem.open_input_stream(storage.join(staging, RECORD)) as file:
             return CommitRecord.decode(file.read())
     except FileNotFoundError:
         return None
@@ -116,12 +116,12 @@ def _apply_record(
         return
     target = posixpath.dirname(staging)
     for relative in set(record.replaced) - set(record.files):
-        visible.pop(filesystems.join(target, relative), None)
+        visible.pop(storage.join(target, relative), None)
     for relative in record.files:
-        staged = filesystems.join(staging, DATA, relative)
+        staged = storage.join(staging, DATA, relative)
         # While a file is staged, a file with its name in the target is the old one.
         if staged in files:
-            visible.pop(filesystems.join(target, relative), None)
+            visible.pop(storage.join(target, relative), None)
             visible[staged] = files[staged]
 
 
@@ -141,7 +141,7 @@ class DirectoryLock:
         """Lock an existing directory; return None if another job holds the lock or has just deleted
         the directory.
         """
-        if not filesystems.is_local(filesystem):
+        if not storage.is_local(filesystem):
             return cls(None)
         try:
             descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)

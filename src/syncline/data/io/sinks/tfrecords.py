@@ -22,22 +22,17 @@ class TFRecordDatasink(BlockBasedFileDatasink):
         path: The directory.
         tf_schema: A `tensorflow_metadata` Schema with the kind of every column; inferred from the
             types of the columns if None.
-        file_format: Extension of the file names.
         options: See `BlockBasedFileDatasink`.
     """
 
+    _FILE_FORMAT = "tfrecords"
+
     def __init__(
-        self,
-        path: str,
-        *,
-        tf_schema: object = None,
-        file_format: str = "tfrecords",
-        **options: Unpack[BlockFileDatasinkOptions],
+        self, path: str, *, tf_schema: object = None, **options: Unpack[BlockFileDatasinkOptions]
     ) -> None:
-        super().__init__(path, file_format=file_format, **options)
+        super().__init__(path, **options)
         self._kinds: dict[str, FeatureKind] | None = kinds_from_schema(tf_schema)
 
     def write_block_to_file(self, block: BlockAccessor, file: pa.NativeFile) -> None:
-        """Write a file of records."""
         for message in encode_examples(block.to_arrow(), self._kinds):
             file.write(record(message))

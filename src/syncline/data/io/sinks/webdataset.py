@@ -29,10 +29,12 @@ class WebDatasetDatasink(BlockBasedFileDatasink):
         options: See `BlockBasedFileDatasink`.
     """
 
+    _FILE_FORMAT = "tar"
+
     def __init__(
         self, path: str, encoder: Codec = True, **options: Unpack[BlockFileDatasinkOptions]
     ) -> None:
-        super().__init__(path, file_format="tar", **options)
+        super().__init__(path, **options)
         self.encoder = encoder
 
     def write_block_to_file(self, block: BlockAccessor, file: pa.NativeFile) -> None:

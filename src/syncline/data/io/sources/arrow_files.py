@@ -22,6 +22,7 @@ from pyarrow import fs as pyarrow_fs
 
 from syncline.data.io import filesystem as filesystems
 from syncline.data.io.sources.datasource import BlockMetadata, Datasource, ReadTask, digest
+from syncline.storage import filesystem as storage
 
 if TYPE_CHECKING:
     from syncline.data.context import DataContext
@@ -80,7 +81,7 @@ class ArrowFilesDatasource(Datasource):
         """Return a task for each file; `parallelism` is ignored."""
         tasks = []
         for file in self._manifest.files:
-            path = filesystems.join(self._directory, file.name)
+            path = storage.join(self._directory, file.name)
             metadata = BlockMetadata(file.num_rows, file.size_bytes, input_files=(path,))
             read = functools.partial(_read, self._filesystem, path)
             tasks.append(
@@ -91,15 +92,12 @@ class ArrowFilesDatasource(Datasource):
         return tasks
 
     def estimate_inmemory_data_size(self) -> int:
-        """Return the exact size."""
         return sum(file.size_bytes for file in self._manifest.files)
 
     def schema(self) -> pa.Schema | None:
-        """Return the schema of the first block."""
         return self._manifest.schema
 
     def num_rows(self) -> int:
-        """Return the exact number."""
         return sum(file.num_rows for file in self._manifest.files)
 
     def is_written_to(self, directory: str) -> bool:
@@ -132,7 +130,7 @@ def read_manifest(filesystem: pyarrow_fs.FileSystem, directory: str) -> Manifest
     """Return the manifest of a directory; None if there is none, or only one of another version."""
     try:
         with filesystem.open_input_stream(
-            filesystems.join(directory, _MANIFEST), compression=None
+            storage.join(directory, _MANIFEST), compression=None
         ) as stream:
             content = json.loads(stream.read())
     except FileNotFoundError:
@@ -163,16 +161,16 @@ def publish(
         else base64.b64encode(manifest.schema.serialize()).decode(),
         "files": [asdict(file) for file in manifest.files],
     }
-    staged = filesystems.join(directory, data, _MANIFEST)
+    staged = storage.join(directory, data, _MANIFEST)
     # The directory does not exist yet if there are no blocks.
     filesystems.make_directory(filesystem, os.path.dirname(staged))
     with filesystem.open_output_stream(staged, compression=None) as stream:
         stream.write(json.dumps(content).encode())
     filesystems.sync(filesystem, staged)
-    published = filesystems.join(directory, _MANIFEST)
-    if filesystems.is_local(filesystem) and not _linked(staged, published):
+    published = storage.join(directory, _MANIFEST)
+    if storage.is_local(filesystem) and not _linked(staged, published):
         return False
-    if not filesystems.is_local(filesystem):
+    if not storage.is_local(filesystem):
         filesystem.move(staged, published)
     filesystems.sync(filesystem, directory)
     return True
@@ -193,9 +191,7 @@ def _linked(staged: str, published: str) -> bool:
 
 def _read(filesystem: pyarrow_fs.FileSystem, path: str) -> Iterator[pa.Table]:
     source = (
-        pa.memory_map(path)
-        if filesystems.is_local(filesystem)
-        else filesystem.open_input_file(path)
+        pa.memory_map(path) if storage.is_local(filesystem) else filesystem.open_input_file(path)
     )
     with pa.ipc.open_file(source) as reader:
         yield reader.read_all()

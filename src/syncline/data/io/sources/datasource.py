@@ -11,7 +11,7 @@ from __future__ import annotations
 import copy
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, TypeVar
 
 import cloudpickle
@@ -46,69 +46,33 @@ class BlockMetadata:
             object.__setattr__(self, "input_files", tuple(self.input_files))
 
 
+@dataclass(frozen=True, eq=False, repr=False)
 class ReadTask:
-    """One part of a source. Calling it yields tables.
+    """One part of a source. Calling it yields tables."""
 
-    Args:
-        read_fn: Returns tables, DataFrames or mappings of columns; called for each read.
-        metadata: Metadata of all its rows together.
-        schema: Schema of the tables, if known.
-        per_task_row_limit: Maximum number of rows to yield.
-        fragment: Name of the part, stable while its content is; derived from `metadata` if None.
-    """
-
-    def __init__(
-        self,
-        read_fn: Callable[[], Iterable[blocks.Batch]],
-        metadata: BlockMetadata,
-        schema: pa.Schema | None = None,
-        per_task_row_limit: int | None = None,
-        *,
-        fragment: str | None = None,
-    ) -> None:
-        self._read_fn = read_fn
-        self._metadata = metadata
-        self._schema = schema
-        self._per_task_row_limit = per_task_row_limit
-        self._fragment = fragment
-
-    @property
-    def read_fn(self) -> Callable[[], Iterable[blocks.Batch]]:
-        """The function given to the constructor."""
-        return self._read_fn
-
-    @property
-    def metadata(self) -> BlockMetadata:
-        """Metadata of the rows, without the limit."""
-        return self._metadata
-
-    @property
-    def schema(self) -> pa.Schema | None:
-        """Schema of the tables, or None if unknown."""
-        return self._schema
-
-    @property
-    def per_task_row_limit(self) -> int | None:
-        """Maximum number of rows that calling the task yields."""
-        return self._per_task_row_limit
-
-    @property
-    def fragment(self) -> str | None:
-        """Name of the part within its source; None if the source gives none."""
-        return self._fragment
+    read_fn: Callable[[], Iterable[blocks.Batch]]
+    """Returns tables, DataFrames or mappings of columns; called for each read."""
+    metadata: BlockMetadata
+    """Metadata of all rows together, without the limit."""
+    schema: pa.Schema | None = None
+    """Schema of the tables, if known."""
+    per_task_row_limit: int | None = None
+    """Maximum number of rows to yield."""
+    fragment: str | None = field(default=None, kw_only=True)
+    """Name of the part within its source, stable while its content is; None if it has none."""
 
     @property
     def num_rows(self) -> int | None:
         """Exact number of rows that calling the task yields, or None if unknown."""
-        known, limit = self._metadata.num_rows, self._per_task_row_limit
+        known, limit = self.metadata.num_rows, self.per_task_row_limit
         return known if known is None or limit is None else min(known, limit)
 
     def __call__(self) -> Iterator[pa.Table]:
         """Yield tables with rows, or one empty table for its schema if there are no rows."""
-        left = self._per_task_row_limit
+        left = self.per_task_row_limit
         empty = None
         any_rows = False
-        for read in self._read_fn():
+        for read in self.read_fn():
             table = blocks.from_batch(read)
             if table.num_rows == 0:
                 empty = table if empty is None else empty
@@ -125,7 +89,7 @@ class ReadTask:
             yield empty
 
     def __repr__(self) -> str:
-        return f"ReadTask({self._fragment or ''}, num_rows={self.num_rows})"
+        return f"ReadTask({self.fragment or ''}, num_rows={self.num_rows})"
 
 
 class Datasource:
@@ -267,9 +231,7 @@ def limit_tasks(tasks: Iterable[ReadTask], limit: int) -> list[ReadTask]:
         if left <= 0:
             break
         bound = left if task.per_task_row_limit is None else min(left, task.per_task_row_limit)
-        kept.append(
-            ReadTask(task.read_fn, task.metadata, task.schema, bound, fragment=task.fragment)
-        )
+        kept.append(replace(task, per_task_row_limit=bound))
         left -= kept[-1].num_rows or 0
     return kept
 

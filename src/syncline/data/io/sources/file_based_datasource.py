@@ -12,7 +12,7 @@ import copy
 import functools
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Literal, TypedDict, TypeVar
+from typing import Literal, TypedDict, TypeVar
 
 import pyarrow as pa
 from pyarrow import fs as pyarrow_fs
@@ -29,9 +29,7 @@ from syncline.data.io.sources.partitioning import (
     PathPartitionParser,
     append_columns,
 )
-
-if TYPE_CHECKING:
-    pass
+from syncline.storage import filesystem as storage
 
 Shuffle = Literal["files"] | FileShuffleConfig | None
 Source = TypeVar("Source", bound="FileBasedDatasource")
@@ -136,7 +134,7 @@ class FileBasedDatasource(Datasource):
         Formats that need to seek override this.
         """
         open_args.setdefault("compression", "detect")
-        if not filesystems.is_local(filesystem):
+        if not storage.is_local(filesystem):
             open_args.setdefault(
                 "buffer_size", DataContext.get_current().streaming_read_buffer_size
             )
@@ -318,7 +316,7 @@ class FileBasedDatasource(Datasource):
         says.
         """
         if (
-            filesystems.is_local(self._filesystem)
+            storage.is_local(self._filesystem)
             and not self._open_stream_args
             and not file.path.endswith(_COMPRESSED)
         ):

@@ -81,7 +81,6 @@ class LanceDatasource(Datasource):
         return sum(rows for fragments in self._rows for _, rows in fragments)
 
     def input_files(self) -> list[str]:
-        """Return the URIs."""
         return list(self._uris)
 
     def identity(self) -> str:
@@ -96,7 +95,6 @@ class LanceDatasource(Datasource):
         )
 
     def supports_projection_pushdown(self) -> bool:
-        """True: only the projected columns are read."""
         return True
 
     def supports_predicate_pushdown(self) -> bool:

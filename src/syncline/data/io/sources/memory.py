@@ -54,7 +54,6 @@ class MemoryDatasource(Datasource):
         ]
 
     def estimate_inmemory_data_size(self) -> int:
-        """Return the exact size."""
         return sum(map(blocks.size_bytes, self._tables))
 
     def schema(self) -> pa.Schema | None:
@@ -69,15 +68,12 @@ class MemoryDatasource(Datasource):
         )
 
     def num_rows(self) -> int:
-        """Return the exact number."""
         return sum(table.num_rows for table in self._tables)
 
     def supports_projection_pushdown(self) -> bool:
-        """True: only the projected columns are sent to the tasks."""
         return True
 
     def identity(self) -> str:
-        """Return a digest of the tables' content."""
         sink = pa.BufferOutputStream()
         for table in self._tables:
             with pa.ipc.new_stream(sink, table.schema) as writer:

@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from syncline.data.io import filesystem as filesystems
 from syncline.data.io.sources.file_based_datasource import FileBasedDatasource, FileSourceOptions
+from syncline.storage import filesystem as storage
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -61,7 +62,7 @@ class NumpyDatasource(FileBasedDatasource):
         arguments = {**self.numpy_load_args, "allow_pickle": self.allow_pickle}
         try:
             if (
-                filesystems.is_local(self._filesystem)
+                storage.is_local(self._filesystem)
                 and not self._open_stream_args
                 and not self.allow_pickle
             ):

@@ -32,7 +32,6 @@ class ORCDatasource(FileBasedDatasource):
         self._schema = self._with_path_columns(table, first).schema
 
     def supports_projection_pushdown(self) -> bool:
-        """True: only the projected columns are decoded."""
         return True
 
     def _open_input_source(

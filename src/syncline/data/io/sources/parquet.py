@@ -162,7 +162,6 @@ class ParquetDatasource(FileBasedDatasource):
         )
 
     def supports_projection_pushdown(self) -> bool:
-        """True: only the projected columns are read."""
         return True
 
     def supports_predicate_pushdown(self) -> bool:

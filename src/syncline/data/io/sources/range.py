@@ -68,19 +68,15 @@ class RangeDatasource(Datasource):
         ]
 
     def estimate_inmemory_data_size(self) -> int:
-        """Return the exact size."""
         return self._n * self._row_bytes
 
     def schema(self) -> pa.Schema:
-        """Return the schema of the only column."""
         return _table(0, 0, self._shape, self._name).schema
 
     def num_rows(self) -> int:
-        """Return n."""
         return self._n
 
     def identity(self) -> str:
-        """Return a digest of the arguments."""
         return digest("Range", self._n, self._shape, self._name)
 
     @property
