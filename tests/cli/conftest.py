@@ -29,7 +29,7 @@ def syncline_command(monkeypatch, tmp_path):
     """Runs `syncline` with arguments; on a machine where no cluster and no other program runs,
     whatever else is going on there.
     """
-    monkeypatch.setattr(engines, "cluster_runs_here", lambda: False)
+    monkeypatch.setattr(engines, "ray_node_runs_here", lambda: False)
     monkeypatch.setenv("SYNCLINE_TMPDIR", str(tmp_path / "programs"))
 
     def run(*arguments: str, **options) -> Result:

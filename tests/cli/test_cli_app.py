@@ -11,10 +11,10 @@ import pytest
 
 from syncline import cli
 from syncline.cli import app
-from syncline.cli.doctor.judge import Check
+from syncline.cli.doctor.checks import Check
 from syncline.cli.job_api import Job
-from syncline.cli.measuring import Measurement
-from syncline.dashboard.engines import Node
+from syncline.cli.microbenchmark import Measurement
+from syncline.dashboard.engine_snapshots import Node
 from syncline.runs import RunSummary
 
 

@@ -238,7 +238,7 @@ def test_jobs_are_listed_followed_and_stopped(syncline_command, api):
         syncline_command("jobs", "logs", "mine", "--address", api.url).stdout == "one\ntwo\nthree"
     )
     stopped = syncline_command("jobs", "stop", "mine", "--address", api.url)
-    assert (stopped.exit_code, "is stopped" in stopped.output) == (0, True)
+    assert (stopped.exit_code, "was stopped" in stopped.output) == (0, True)
     assert syncline_command("jobs", "logs", "-f", "mine", "--address", api.url).exit_code == 1
     assert "mine" in syncline_command("jobs", "list", "--address", api.url).output
 
@@ -273,7 +273,7 @@ def test_token_is_shown_to_a_cluster_that_asks_and_to_no_other(
     [
         ({}, "RAY_AUTH_MODE is not set"),
         ({"RAY_AUTH_MODE": "disabled"}, "RAY_AUTH_MODE=disabled"),
-        ({"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": ""}, "none is here"),
+        ({"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": ""}, "there is none"),
         ({"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "another's"}, "refuses the token"),
         (
             {
@@ -382,7 +382,7 @@ def test_same_files_give_the_same_package_and_others_another(directory):
 def test_directory_that_is_too_large_or_missing_is_refused(directory, tmp_path):
     with pytest.raises(CommandError, match="part/data.bin"):
         packages.pack(str(directory), limit_bytes=500)
-    with pytest.raises(CommandError, match="no directory"):
+    with pytest.raises(CommandError, match="not a directory"):
         packages.pack(str(tmp_path / "missing"))
 
 

@@ -42,7 +42,7 @@ def live_run(write_run):
         (path / "profiles" / "p.svg").write_text("<svg/>")
         return {"file": "profiles/p.svg"}
 
-    control.offer(f"run:{path}", answer)
+    control.serve(f"run:{path}", answer)
     return asked
 
 
@@ -50,7 +50,7 @@ def test_ranks_are_shown_by_place_with_the_odd_one_first(syncline_command, live_
     done = syncline_command("stack")
     assert done.exit_code == 0, done.output
     lines = done.output.splitlines()
-    assert lines[0] == "[rank 1]  <-- the odd one out"
+    assert lines[0] == "[rank 1]  <-- outlier"
     assert lines[2].strip() == "time.sleep(600)"
     assert lines[4] == "[ranks 0, 2]  waiting for others"
 
@@ -63,13 +63,13 @@ def test_one_rank_alone(syncline_command, live_run):
 
 
 def test_stacks_as_json_keep_their_keys(syncline_command, live_run):
-    told = json.loads(syncline_command("stack", "alive", "--json").output)
-    assert list(told) == ["run", "path", "places", "stacks"]
-    assert [(place["members"], place["odd"], place["waits"]) for place in told["places"]] == [
+    reported = json.loads(syncline_command("stack", "alive", "--json").output)
+    assert list(reported) == ["run", "path", "places", "stacks"]
+    assert [(place["members"], place["odd"], place["waits"]) for place in reported["places"]] == [
         (["1"], True, False),
         (["0", "2"], False, True),
     ]
-    assert told["stacks"]["1"] == SLEEPING
+    assert reported["stacks"]["1"] == SLEEPING
 
 
 def test_what_the_run_refuses_is_an_error_of_the_command(syncline_command, live_run):
@@ -104,8 +104,8 @@ def test_a_profile_is_copied_to_a_file_or_into_a_directory(syncline_command, liv
 def test_a_profile_as_json_names_the_file_in_the_run_and_where_that_is(
     syncline_command, live_run, tmp_path
 ):
-    told = json.loads(syncline_command("profile", "--cpu", "--json").stdout)
-    assert told == {
+    reported = json.loads(syncline_command("profile", "--cpu", "--json").stdout)
+    assert reported == {
         "run": "alive",
         "kind": "cpu",
         "file": "profiles/p.svg",
@@ -127,7 +127,7 @@ def test_a_run_that_is_over_or_killed_is_refused_at_once(syncline_command, write
     for name, state in (("ended", "finished"), ("lost", "killed")):
         done = syncline_command(command[0], name, *command[1:])
         assert done.exit_code == 1
-        assert f"{name} is {state}: only a run that goes on can be looked into" in done.stderr
+        assert f"{name} is {state}: only an active run can be inspected" in done.stderr
 
 
 def test_a_run_of_another_machine_names_it(syncline_command, write_run):
@@ -148,4 +148,4 @@ def test_a_run_of_this_machine_that_does_not_answer_names_its_process(syncline_c
 def test_no_run_names_those_that_there_are(syncline_command, write_run):
     write_run("one", outcome="finished")
     done = syncline_command("stack", "two")
-    assert (done.exit_code, "the runs there are one" in done.stderr) == (1, True)
+    assert (done.exit_code, "one" in done.stderr) == (1, True)

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from syncline.cli.measuring import measure
+from syncline.cli.microbenchmark import measure
 
 pytestmark = pytest.mark.processes
 

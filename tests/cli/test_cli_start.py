@@ -99,7 +99,7 @@ def test_head_says_its_address_and_what_to_do_next(syncline_command, fake_ray):
     record = fake_ray(output=TAKES_JOBS)
     done = syncline_command("start", "--head", "--port", "6400", "--dashboard-port=8000")
     assert done.exit_code == 0
-    assert "its address is 10.0.0.7:6400" in done.output
+    assert "running at 10.0.0.7:6400" in done.output
     assert " syncline start --address=10.0.0.7:6400\n" in done.output
     assert " SYNCLINE_ADDRESS=10.0.0.7:6400 python " in done.output
     assert " syncline submit --address=http://127.0.0.1:8000 " in done.output
@@ -135,7 +135,7 @@ def test_cluster_that_asks_for_a_token_says_what_to_type_then(
     done = syncline_command("start", "--head")
     assert " RAY_AUTH_MODE=token syncline start --address=10.0.0.7:6400\n" in done.output
     assert " RAY_AUTH_MODE=token syncline submit " in done.output
-    assert "~/.ray/auth_token on the other machines" in done.output
+    assert "~/.ray/auth_token to the other machines" in done.output
 
 
 def test_python_of_the_cluster_is_the_one_that_started_it(monkeypatch):
@@ -165,8 +165,8 @@ def test_without_ray_the_remedy_is_named(syncline_command, monkeypatch, tmp_path
 @pytest.mark.parametrize(
     ("output", "said"),
     [
-        ("Stopped all 7 Ray processes.", "7 processes"),
-        ("Did not find any active Ray processes.", "No cluster ran"),
+        ("Stopped all 7 Ray processes.", "7 cluster processes"),
+        ("Did not find any active Ray processes.", "No cluster runs"),
     ],
 )
 def test_stop_tells_what_it_stopped(syncline_command, fake_ray, output, said):
@@ -184,7 +184,7 @@ def test_stop_tells_of_clusters_that_this_user_may_not_stop(syncline_command, fa
     done = syncline_command("stop")
     assert done.exit_code == 0
     assert "another user's cluster (1)" in done.stderr
-    assert done.stdout == "No cluster of this user's ran on this machine.\n"
+    assert done.stdout == "This user has no cluster on this machine.\n"
 
 
 def test_stop_passes_failure_on(syncline_command, fake_ray):

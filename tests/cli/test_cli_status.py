@@ -11,7 +11,7 @@ from syncline.cli import engines, status
 from syncline.cli.output import CommandError
 from syncline.core import api
 from syncline.core.engine import ActorListing, TaskListing
-from syncline.dashboard.engines import EngineLook, MachineLook, ProgramLook
+from syncline.dashboard.engine_snapshots import EngineSnapshot, MachineSnapshot, ProgramSnapshot
 
 
 def node(number, *, alive=True, head=False, **resources):
@@ -98,16 +98,16 @@ def test_status_of_a_large_cluster_shows_some_nodes_and_json_all(
 @pytest.fixture
 def programs(monkeypatch):
     """Two programs of this machine, and more that are not listed; the second does not answer."""
-    engine = EngineLook(
+    engine = EngineSnapshot(
         nodes=(),
         resources={"CPU": {"used": 3.0, "total": 4.0}},
         actors=ActorListing(total=2),
         tasks=TaskListing(total=5),
     )
-    first = ProgramLook(
+    first = ProgramSnapshot(
         key="a", pid=41, command="python train.py --lr 0.1", started=1_000.0, engine=engine
     )
-    second = ProgramLook(
+    second = ProgramSnapshot(
         key="b",
         pid=42,
         command="python stopped.py",
@@ -116,7 +116,7 @@ def programs(monkeypatch):
         problem="It does not answer.",
     )
     monkeypatch.setattr(
-        status, "programs_here", lambda: MachineLook(programs=(first, second), others=3)
+        status, "machine_snapshot", lambda: MachineSnapshot(programs=(first, second), others=3)
     )
 
 
@@ -124,11 +124,11 @@ def test_status_shows_the_programs_of_this_machine(syncline_command, programs, t
     done = syncline_command("status", f"--storage-path={tmp_path}/runs")
     assert done.exit_code == 0, done.output
     lines = [line.split() for line in done.stdout.splitlines()]
-    assert "Programs with workers of their own on this machine: 5" in done.stdout
+    assert "Programs with their own workers on this machine: 5" in done.stdout
     first, second = (next(line for line in lines if line[:1] == [pid]) for pid in ("41", "42"))
     assert first[-7:] == ["3", "of", "4", "python", "train.py", "--lr", "0.1"]
     assert second[-5:] == ["does", "not", "answer", "python", "stopped.py"]
-    assert "and 3 that began earlier" in done.stdout
+    assert "and 3 older ones" in done.stdout
 
 
 def test_status_gives_programs_as_json(syncline_command, programs, tmp_path):

@@ -1,17 +1,16 @@
-"""The command `syncline`: starts and looks at clusters, shows runs and their logs, submits
-programs, measures and examines.
+"""The command `syncline`: clusters, runs and their logs, jobs, benchmarks and checks.
 
-Files, in the order in which a command line flows through them: `app` (the commands and what loads
-them), `output` (tables, JSON, errors, exit codes), then the commands: `start`, `launcher` (both
-hand over to Ray's own command, found by `ray_command`); `runs`, `logs`, `status` (over `records`,
-where commands find runs; `engines` connects to a cluster); `stack` and `profile` (over
-`live_runs`); `submit` and `jobs` (over `packages` and `job_api`, with `websocket` and
-`cluster_token`); `microbenchmark` (over `measuring`); `migrate` (over the package `migration`);
-`doctor`, a package of its own.
+Files in the order in which a command line flows through them: `app` (the table of commands),
+`output` (tables, JSON, errors, exit codes), then the commands. `start` and `launcher` run Ray's own
+command, found by `ray_command`. `runs`, `logs`, `status`, `stack` and `profile` find runs through
+`find_runs`; `engines` connects to a cluster. `dashboard` serves the pages. `submit` and `jobs`
+use `packages` and `job_api`, the latter with `websocket` and `cluster_token`. `microbenchmark`
+measures an engine. `migrate` converts programs with the package `migration`; `doctor` is a package
+that checks nodes.
 
 `syncline --help` loads none of them: a command's module is imported when the command runs. Exit
-codes of every command: 0 it is well, 1 it failed or something is wrong, 2 the command line cannot
-be understood; commands that hand over pass Ray's code on.
+codes: 0 success, 1 failure or a problem was found, 2 invalid command line; commands that run Ray's
+command return its exit code.
 """
 
 import importlib
@@ -22,10 +21,10 @@ __all__ = ["main"]
 
 
 def main() -> int:
-    """Run the command line of this process; its exit code."""
+    """Run the command line of this process; return its exit code."""
     if importlib.util.find_spec("click") is None:
         print(
-            'syncline: the command line needs click, which is not installed: run `pip install "syncline[cli]"`',
+            'syncline: the command line needs click: run `pip install "syncline[cli]"`',
             file=sys.stderr,
         )
         return 1

@@ -1,6 +1,4 @@
-"""The commands: their names, one line on each, and where their modules are, which load when the
-command runs.
-"""
+"""Table of the commands: name, help text and module. A module is imported when its command runs."""
 
 from __future__ import annotations
 
@@ -11,43 +9,43 @@ import click
 import syncline
 
 COMMANDS: dict[str, tuple[str, str, str]] = {
-    # name: (section, module, what it does)
+    # name: (section, module, help text)
     "start": (
         "Cluster",
         "start",
         "Start a cluster on this machine (--head), or join one (--address).",
     ),
-    "stop": ("Cluster", "start", "Stop every process of the cluster on this machine."),
+    "stop": ("Cluster", "start", "Stop the cluster processes on this machine."),
     "status": (
         "Cluster",
         "status",
-        "Nodes, resources in use, programs of this machine, and the latest runs.",
+        "Show nodes, resources in use, local programs, and the latest runs.",
     ),
-    "nodes": ("Cluster", "status", "The nodes of the cluster and what each one has."),
+    "nodes": ("Cluster", "status", "List the nodes of the cluster and their resources."),
     "doctor": (
         "Cluster",
         "doctor.command",
-        "Examine this machine, or every node: each line is ok or has its remedy.",
+        "Check this machine, or every node, and print remedies.",
     ),
     "microbenchmark": (
         "Cluster",
         "microbenchmark",
         "Measure tasks, actor calls and objects per second.",
     ),
-    "runs": ("Runs", "runs", "The runs below a storage path."),
-    "dashboard": ("Runs", "dashboard", "Show runs in a browser, live and finished."),
-    "logs": ("Runs", "logs", "What the workers of a run printed."),
-    "stack": ("Runs", "stack", "Where the ranks of a run stand, the odd one out marked."),
-    "profile": ("Runs", "profile", "Record a rank's CPU time, memory, or next steps."),
+    "runs": ("Runs", "runs", "List the runs below a storage path."),
+    "dashboard": ("Runs", "dashboard", "Show runs in a browser, active and finished."),
+    "logs": ("Runs", "logs", "Print the output of a run's workers."),
+    "stack": ("Runs", "stack", "Print the Python stack of each rank; mark outliers."),
+    "profile": ("Runs", "profile", "Profile a rank: CPU time, memory, or its next steps."),
     "migrate": (
         "Programs",
         "migrate",
-        "Rewrite programs for Ray: show what would change, or --write it.",
+        "Convert programs written for Ray: print the diff, or --write it.",
     ),
     "submit": ("Jobs", "submit", "Run a program on the cluster: submit -- python script.py."),
     "jobs": ("Jobs", "jobs", "List, follow and stop submitted programs."),
-    "up": ("Launcher", "launcher", "Create or update the cluster that a YAML file describes."),
-    "down": ("Launcher", "launcher", "Take it down."),
+    "up": ("Launcher", "launcher", "Create or update the cluster in a YAML file."),
+    "down": ("Launcher", "launcher", "Remove that cluster."),
     "exec": ("Launcher", "launcher", "Run a shell command on its head node."),
     "attach": ("Launcher", "launcher", "Open a shell on its head node."),
     "rsync-up": ("Launcher", "launcher", "Copy files to it."),
@@ -56,9 +54,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
 
 
 class LazyCommands(click.Group):
-    """The group whose commands are imported when they are asked for; the list of them needs
-    none.
-    """
+    """A group that imports each command on first use; listing the commands imports nothing."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
@@ -86,14 +82,14 @@ class LazyCommands(click.Group):
     cls=LazyCommands,
     name="syncline",
     context_settings={"help_option_names": ["-h", "--help"]},
-    epilog="Exit codes: 0 well, 1 failed or something is wrong, 2 the command line cannot be understood.",
+    epilog="Exit codes: 0 success, 1 failure or a problem was found, 2 invalid command line.",
 )
 @click.version_option(syncline.__version__, prog_name="syncline", message="%(prog)s %(version)s")
 def cli() -> None:
     """Train PyTorch models on one machine or many.
 
-    Reading commands take --json. SYNCLINE_ADDRESS and SYNCLINE_STORAGE_PATH stand for --address and
-    the storage path.
+    Commands that read accept --json. SYNCLINE_ADDRESS and SYNCLINE_STORAGE_PATH are the defaults of
+    --address and the storage path.
     """
 
 
@@ -104,7 +100,7 @@ def run() -> int:
     except click.exceptions.Abort:
         click.echo(err=True)
         return 130
-    except BrokenPipeError:  # the reader of our output, such as `head`, has seen enough
+    except BrokenPipeError:  # the reader, such as `head`, closed the pipe
         return 0
     except click.ClickException as error:
         error.show()

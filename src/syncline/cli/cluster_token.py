@@ -1,6 +1,4 @@
-"""The token that a cluster may ask for, found where Ray finds it, so that one setting serves
-programs, nodes and the command line.
-"""
+"""The token of a cluster, from the same sources as Ray, so that one setting serves all clients."""
 
 from __future__ import annotations
 
@@ -14,30 +12,34 @@ from syncline.core.cluster.token_sources import TOKEN_SOURCES, mode
 
 
 class TokenError(CommandError):
-    """The cluster asks for a token, and none or another one is here."""
+    """The cluster requires a token, and there is none here or a wrong one."""
 
 
 def is_switched_on() -> bool | None:
-    """Whether RAY_AUTH_MODE says to show a token; None where it says nothing."""
+    """Return True if RAY_AUTH_MODE asks to send a token; None if it is not set."""
     said = (settings.environment("RAY_AUTH_MODE") or "").lower()
     return None if not said else said == "token"
 
 
 def headers(url: str, *, is_found_here: bool) -> Mapping[str, str]:
-    """What shows the token to the server at `url`, which has asked for it. TokenError where none is
-    to be shown, or none is here.
+    """Return the headers with the token for the server at `url`, which requires one.
 
-    As with programs, an address that the user names could be anybody's and gets one only where
-    RAY_AUTH_MODE says so; a cluster that was found on this machine gets it unless that says no.
+    An address given by the user may belong to anyone, so it gets the token only with
+    RAY_AUTH_MODE=token, as in programs. A cluster found on this machine gets it unless
+    RAY_AUTH_MODE forbids it.
+
+    Raises:
+        TokenError: The token must not be sent, or there is none.
     """
     switched_on = is_switched_on()
     if switched_on is False or (switched_on is None and not is_found_here):
         raise TokenError(
-            f"{url} asks for a token, and none was shown ({mode()}): set RAY_AUTH_MODE=token, and have the token {TOKEN_SOURCES}"
+            f"{url} requires a token, and none was sent ({mode()}): set RAY_AUTH_MODE=token, and "
+            f"put the token {TOKEN_SOURCES}"
         )
     token = _token()
     if not token:
-        raise TokenError(f"{url} asks for a token, and none is here: have it {TOKEN_SOURCES}")
+        raise TokenError(f"{url} requires a token, and there is none: put it {TOKEN_SOURCES}")
     return {"Authorization": f"Bearer {token}"}
 
 
@@ -52,5 +54,5 @@ def _token() -> str | None:
         if named is None:
             return None
         raise TokenError(
-            f"RAY_AUTH_TOKEN_PATH={named} cannot be read ({error.strerror}): correct it, or remove it"
+            f"RAY_AUTH_TOKEN_PATH={named} cannot be read ({error.strerror}): correct or unset it"
         ) from None

@@ -1,4 +1,4 @@
-"""`dashboard`: runs in a browser, live and finished; no engine needs to be running."""
+"""`dashboard`: show runs in a browser, active and finished, without an engine."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ NEEDED = ("nicegui", "prometheus_client")
     "--host",
     default="127.0.0.1",
     show_default=True,
-    help="Address to listen on; any but loopback needs the token for everything.",
+    help="Address to listen on; any address but loopback requires the token for everything.",
 )
 @click.option(
     "--port",
     type=click.IntRange(0, 65_535),
     default=None,
-    help=f"Port to listen on, 0 for any.  [default: {DEFAULT_PORT}, or the next that is free]",
+    help=f"Port to listen on, 0 for any.  [default: {DEFAULT_PORT}, or the next free one]",
 )
 @engines.address_option
 @click.option(
@@ -38,13 +38,13 @@ NEEDED = ("nicegui", "prometheus_client")
     "allowed_hosts",
     metavar="NAME",
     multiple=True,
-    help="A further name to answer to, such as a proxy's; repeatable.",
+    help="Another host name to accept, such as a proxy's; repeatable.",
 )
 @click.option(
     "--open/--no-open",
     "open_browser",
     default=False,
-    help="Open it in the browser of this machine.  [default: no-open]",
+    help="Open the browser of this machine.  [default: no-open]",
 )
 def dashboard_command(
     storage_paths: Sequence[str],
@@ -54,21 +54,22 @@ def dashboard_command(
     allowed_hosts: Sequence[str],
     open_browser: bool,
 ) -> None:
-    """Show runs in a browser: those below each STORAGE_PATH, a directory or a URI such as
-    s3://bucket/runs.
+    """Show the runs below each STORAGE_PATH in a browser.
 
-    By default SYNCLINE_STORAGE_PATH, or else ~/syncline_results. Nothing needs to be running. The
-    address that it prints has a token in it, which opens everything; without it, pages can only be
-    read, and only from this machine. Ctrl-C ends it.
+    STORAGE_PATH is a directory, or a URI such as s3://bucket/runs; by default
+    SYNCLINE_STORAGE_PATH, or ~/syncline_results. The printed address contains a token that grants
+    full access; without it, pages can only be read, and only from this machine. Ctrl-C stops the
+    dashboard.
     """
     missing = [name for name in NEEDED if importlib.util.find_spec(name) is None]
     if missing:
         raise CommandError(
-            f"the dashboard needs {' and '.join(missing)}, not installed here: pip install 'syncline[dashboard]'"
+            f"the dashboard needs {' and '.join(missing)}, which is not installed: run "
+            "`pip install 'syncline[dashboard]'`"
         )
     server.install_logging()
     options = ServerOptions(
-        storages=_places(storage_paths),
+        storages=_storage_directories(storage_paths),
         host=host,
         port=port,
         address=engines.chosen_address(address),
@@ -79,13 +80,13 @@ def dashboard_command(
         serve(options, say=_say, warn=warn)
     except OSError as error:
         raise CommandError(f"the dashboard cannot listen on {host}: {error}") from error
-    # A thread may be waiting for a bucket or a worker: nobody waits for it.
+    # Threads may still wait for a bucket or a worker; do not join them.
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(0)
 
 
-def _places(paths: Sequence[str]) -> list[StorageDirectory]:
+def _storage_directories(paths: Sequence[str]) -> list[StorageDirectory]:
     try:
         return [open_directory(path) for path in dict.fromkeys(paths)] or [open_directory(None)]
     except ValueError as error:

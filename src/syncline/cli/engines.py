@@ -1,4 +1,4 @@
-"""Connecting a command to the engine that it looks at, quietly, and letting go of it again."""
+"""Connection of a command to an engine, without output, until a block ends."""
 
 from __future__ import annotations
 
@@ -11,45 +11,44 @@ import click
 import syncline
 from syncline import settings
 from syncline.cli.output import CommandError, warn
-from syncline.core.presence import cluster_runs_here
+from syncline.core.host import ray_node_runs_here
 
 address_option = click.option(
     "--address",
     metavar="ADDRESS",
-    help="The cluster: HOST:PORT, ray://HOST:PORT or auto; or SYNCLINE_ADDRESS.",
+    help="Cluster: HOST:PORT, ray://HOST:PORT or auto; default SYNCLINE_ADDRESS.",
 )
 
 
 def chosen_address(address: str | None) -> str | None:
-    """The address of the command line, or else of the environment."""
+    """Return the address of the command line, or of the environment."""
     return address or settings.address()
 
 
 @contextmanager
 def cluster(address: str) -> Iterator[None]:
-    """syncline on the cluster at `address`, until the block ends. CommandError where there is
-    none.
-    """
-    with _engine(address, f"there is no cluster to be reached at {address!r}"):
+    """Connect to the cluster at `address` until the block ends. Raises CommandError if none is."""
+    with _engine(address, f"no cluster can be reached at {address!r}"):
         yield
 
 
 @contextmanager
 def this_machine() -> Iterator[None]:
-    """syncline on this machine, until the block ends."""
+    """Start an engine on this machine until the block ends."""
     with _engine("", "syncline did not start on this machine"):
         yield
 
 
 @contextmanager
 def cluster_if_any(address: str | None) -> Iterator[bool]:
-    """syncline on the cluster at `address`, or without one on the cluster of this machine; whether
-    there is one.
+    """Connect to the cluster at `address`, or to the local one; yield False if there is none.
 
-    CommandError if nothing answers at the address that was given. A cluster of this machine that
-    refuses, such as another user's, is warned of and counts as none.
+    A local cluster that refuses, such as another user's, prints a warning and counts as none.
+
+    Raises:
+        CommandError: No cluster answers at the given address.
     """
-    if address is None and not cluster_runs_here():
+    if address is None and not ray_node_runs_here():
         yield False
         return
     with ExitStack() as stack:
@@ -59,7 +58,8 @@ def cluster_if_any(address: str | None) -> Iterator[bool]:
             if address is not None:
                 raise
             warn(
-                f"a cluster runs on this machine and is left out, as it cannot be joined; {error.format_message()}"
+                "a cluster runs on this machine but is omitted because it cannot be joined: "
+                f"{error.format_message()}"
             )
             reached = False
         else:

@@ -1,8 +1,7 @@
-"""Ray's job API over HTTP, as the head node's dashboard serves it. Nothing of Ray is needed on this
-side.
+"""Client of Ray's job API over HTTP, as the head node's dashboard serves it; needs no Ray.
 
-The output of a job that is followed comes over a WebSocket, each piece once. Where the cluster asks
-for a token, the user's is shown; to servers that do not ask it is not.
+The output of a followed job comes over a WebSocket, each piece once. The client sends the user's
+token to servers that require one, and to no others.
 """
 
 from __future__ import annotations
@@ -30,32 +29,32 @@ ANSWER_S = 120.0
 SUCCEEDED = "SUCCEEDED"
 ENDED = frozenset({SUCCEEDED, "FAILED", "STOPPED"})
 PAUSE_S = 0.3
-"""After so long without output it is asked whether the job has ended; also between two attempts to
-connect again.
+"""Seconds without output after which the client checks whether the job has ended, and between two
+connection attempts.
 """
-ASKS_FOR_TOKEN, REFUSES_TOKEN = 401, 403
+TOKEN_REQUIRED, TOKEN_REFUSED = 401, 403
 
 
 @dataclass(frozen=True, kw_only=True)
 class Job:
-    """One submitted program; `--json` gives these names."""
+    """One submitted program; the field names are the keys of `--json`."""
 
     id: str
-    """By which it is followed and stopped."""
+    """Id to follow and stop the job."""
     status: str
     """PENDING, RUNNING, SUCCEEDED, FAILED, STOPPED."""
     command: str
-    """What runs."""
+    """Command line."""
     started: float | None
     """Seconds since the epoch."""
     ended: float | None
     """Seconds since the epoch."""
     message: str | None
-    """What the cluster says of it."""
+    """The cluster's message about the job."""
 
 
 class ServerError(CommandError):
-    """The job API has answered, and refuses."""
+    """The job API answers with an error."""
 
     def __init__(self, message: str, status: int) -> None:
         super().__init__(message)
@@ -63,13 +62,12 @@ class ServerError(CommandError):
 
 
 class JobApi:
-    """The job API at one address. All methods raise CommandError where it does not answer, or
-    refuses.
+    """The job API at one address. Methods raise CommandError if it does not answer, or refuses.
 
     Args:
         url: `http://host:port`.
-        is_found_here: Whether nobody named it, so that it belongs to this machine.
-        sleep: Waits.
+        is_found_here: True if the address was not given, so that the server is on this machine.
+        sleep: Function that waits.
     """
 
     def __init__(
@@ -81,7 +79,7 @@ class JobApi:
         self._token: Mapping[str, str] = {}
 
     def version(self) -> str:
-        """The cluster's version of Ray."""
+        """Return the cluster's version of Ray."""
         return str(
             json.loads(self._request("GET", "/api/version", limit_s=CONNECT_S))["ray_version"]
         )
@@ -93,7 +91,7 @@ class JobApi:
         submission_id: str | None,
         resources: Mapping[str, float],
     ) -> str:
-        """Start a program; its id."""
+        """Start a program; return its id."""
         body = {
             "entrypoint": command,
             "runtime_env": dict(runtime_env),
@@ -107,7 +105,7 @@ class JobApi:
         )
 
     def upload(self, package: Package) -> None:
-        """Bring a package to the cluster, unless it is there."""
+        """Upload a package unless the cluster has it."""
         path = f"/api/packages/gcs/{package.name}"
         try:
             self._request("GET", path)
@@ -117,7 +115,7 @@ class JobApi:
             self._request("PUT", path, package.data)
 
     def jobs(self) -> list[Job]:
-        """Every submitted program that the cluster remembers, the latest first."""
+        """Return every submitted program that the cluster remembers, latest first."""
         entries = [
             entry
             for entry in json.loads(self._request("GET", "/api/jobs/"))
@@ -126,18 +124,18 @@ class JobApi:
         return sorted(map(_job, entries), key=lambda job: job.started or 0.0, reverse=True)
 
     def job(self, job_id: str) -> Job:
-        """One of them."""
+        """Return one job."""
         return _job(json.loads(self._request("GET", f"/api/jobs/{urllib.parse.quote(job_id)}")))
 
     def output(self, job_id: str) -> str:
-        """All that it has printed."""
+        """Return the complete output of a job."""
         return str(
             json.loads(self._request("GET", f"/api/jobs/{urllib.parse.quote(job_id)}/logs"))["logs"]
             or ""
         )
 
     def stop(self, job_id: str) -> bool:
-        """Ask it to end; whether it was running."""
+        """Tell a job to stop; return True if it was running."""
         return bool(
             json.loads(self._request("POST", f"/api/jobs/{urllib.parse.quote(job_id)}/stop"))[
                 "stopped"
@@ -145,9 +143,7 @@ class JobApi:
         )
 
     def follow(self, job_id: str) -> Iterator[str]:
-        """What it prints, in pieces as they come, until it has ended. A connection that breaks is
-        made again.
-        """
+        """Yield the output in pieces as they come, until the job has ended; reconnect if needed."""
         seen = 0
         while self.job(job_id).status not in ENDED:
             known = seen
@@ -162,7 +158,7 @@ class JobApi:
             yield rest
 
     def _tail(self, job_id: str) -> Iterator[str]:
-        """What it prints, from the beginning, until it has ended or the connection has."""
+        """Yield the output from its start, until the job or the connection ends."""
         try:
             with self._connect(f"/api/jobs/{urllib.parse.quote(job_id)}/logs/tail") as connection:
                 while True:
@@ -179,8 +175,9 @@ class JobApi:
             return WebSocket(self.url + path, self._token, ANSWER_S)
         except HandshakeRefused as error:
             raise ServerError(
-                f"{self.url} opens no WebSocket for the job's output ({error}): if a proxy is between, let it pass WebSockets on, or "
-                "read the output so far with `syncline jobs logs`",
+                f"{self.url} accepts no WebSocket for the job's output ({error}): if there is a "
+                "proxy, let it forward WebSockets, or read the output so far with "
+                "`syncline jobs logs`",
                 error.status,
             ) from None
         except OSError as error:
@@ -189,13 +186,11 @@ class JobApi:
     def _request(
         self, method: str, path: str, body: bytes | None = None, limit_s: float = ANSWER_S
     ) -> bytes:
-        """The answer's body. The token is shown from the first time on that the server asks for
-        it.
-        """
+        """Return the body of the answer; send the token after the server first requires it."""
         try:
             return self._answer(method, path, body, limit_s)
         except ServerError as error:
-            if error.status != ASKS_FOR_TOKEN or self._token:
+            if error.status != TOKEN_REQUIRED or self._token:
                 raise
         self._token = cluster_token.headers(self.url, is_found_here=self._is_found_here)
         return self._answer(method, path, body, limit_s)
@@ -209,15 +204,15 @@ class JobApi:
             headers={"Content-Type": kind} if body else {},
         )
         for name, value in self._token.items():
-            request.add_unredirected_header(name, value)  # no other server is to see it
+            request.add_unredirected_header(name, value)  # never sent to another server
         try:
             with urllib.request.urlopen(request, timeout=limit_s) as answer:
                 data: bytes = answer.read()
                 return data
         except urllib.error.HTTPError as error:
-            if error.code == REFUSES_TOKEN and self._token:
+            if error.code == TOKEN_REFUSED and self._token:
                 raise TokenError(
-                    f"{self.url} refuses the token that is here: have its own {TOKEN_SOURCES}"
+                    f"{self.url} refuses the token: put the cluster's own {TOKEN_SOURCES}"
                 ) from None
             said = error.read().decode(errors="replace").strip().splitlines()
             raise ServerError(
@@ -226,7 +221,7 @@ class JobApi:
             ) from None
         except http.client.HTTPException:
             raise CommandError(
-                f"what answers at {self.url} does not speak HTTP, so it is no dashboard"
+                f"the server at {self.url} does not speak HTTP, so it is not a dashboard"
             ) from None
         except (OSError, ValueError) as error:
             raise CommandError(f"{self.url} does not answer {method} {path}: {error}") from None
@@ -245,10 +240,10 @@ def _job(fields: Mapping[str, Any]) -> Job:
 
 
 def candidates(address: str | None) -> list[str]:
-    """Where the job API may be for an address as people give it: the dashboard's, or the cluster's
-    own with the usual port.
+    """Return possible URLs of the job API: the given one, and the cluster's with the usual port.
 
-    ValueError for what is no address.
+    Raises:
+        ValueError: `address` is not an address.
     """
     if address is None or address == "auto":
         return [f"http://127.0.0.1:{DEFAULT_PORT}"]
@@ -259,14 +254,14 @@ def candidates(address: str | None) -> list[str]:
         return [f"http://{address.removeprefix('ray://')}:{DEFAULT_PORT}"]
     if not host or not port.isdecimal():
         raise ValueError(
-            f"{address!r} is no address: give http://HOST:{DEFAULT_PORT}, HOST or HOST:PORT"
+            f"{address!r} is not an address: pass http://HOST:{DEFAULT_PORT}, HOST or HOST:PORT"
         )
     given = [] if address.startswith("ray://") else [f"http://{host}:{port}"]
     return list(dict.fromkeys([*given, f"http://{host}:{DEFAULT_PORT}"]))
 
 
 def find(address: str | None) -> JobApi:
-    """The job API for an address. CommandError, naming what was tried, where none answers."""
+    """Find the job API for an address. Raises CommandError with all attempts if none answers."""
     try:
         urls = candidates(address)
     except ValueError as error:
@@ -283,9 +278,10 @@ def find(address: str | None) -> JobApi:
         else:
             return api
     raise CommandError(
-        "no cluster takes jobs there:\n"
+        "no cluster accepts jobs at this address:\n"
         + "\n".join(f"  {failure}" for failure in failures)
-        + f"\nGive the address of the head node's dashboard (--address=http://HOST:{DEFAULT_PORT}). It takes jobs where "
-        '`pip install "syncline[cluster]"` (or "ray[default]") was done on the head node before it was started; Ray alone has no job API. '
-        "From elsewhere it is reached if the head was started with --dashboard-host=0.0.0.0."
+        + f"\nPass the dashboard of the head node (--address=http://HOST:{DEFAULT_PORT}). It "
+        'accepts jobs if `pip install "syncline[cluster]"` (or "ray[default]") was done on the '
+        "head node before its start; plain Ray has no job API. To reach it from another machine, "
+        "start the head with --dashboard-host=0.0.0.0."
     )

@@ -1,4 +1,4 @@
-"""`jobs`: what became of submitted programs: `list`, `logs`, `stop`."""
+"""`jobs`: `list`, `logs` and `stop` for submitted programs."""
 
 from __future__ import annotations
 
@@ -13,18 +13,19 @@ from syncline.cli.job_api import ENDED, SUCCEEDED, Job, JobApi
 from syncline.cli.output import FAILED, ago, console, duration, json_option, print_json, table, warn
 
 STOP_S = 60.0
-"""How long `stop` waits for a job to end."""
+"""Seconds that `stop` waits for a job to end."""
 
 job_address_option = click.option(
     "--address",
     metavar="URL",
-    help=f"The head node's dashboard: http://HOST:{job_api.DEFAULT_PORT} or HOST; or SYNCLINE_ADDRESS.",
+    help=f"Dashboard of the head: http://HOST:{job_api.DEFAULT_PORT} or HOST; or SYNCLINE_ADDRESS.",
 )
 
 
-def follow_to_the_end(api: JobApi, job_id: str, as_json: bool) -> int:
-    """Show what a job prints until it ends (with `as_json` on stderr, and the job on stdout); the
-    command's exit code.
+def follow_until_end(api: JobApi, job_id: str, as_json: bool) -> int:
+    """Print the output of a job until it ends; return the command's exit code.
+
+    With `as_json`, the output goes to stderr and the job to stdout.
     """
     out = sys.stderr if as_json else sys.stdout
     ends_line = True
@@ -35,7 +36,8 @@ def follow_to_the_end(api: JobApi, job_id: str, as_json: bool) -> int:
     except KeyboardInterrupt:
         click.echo(err=True)
         warn(
-            f"{job_id} goes on. Follow it with `syncline jobs logs -f {job_id}`, end it with `syncline jobs stop {job_id}`"
+            f"{job_id} continues. Follow it with `syncline jobs logs -f {job_id}`, stop it with "
+            f"`syncline jobs stop {job_id}`"
         )
         return 130
     if not ends_line:
@@ -47,7 +49,7 @@ def follow_to_the_end(api: JobApi, job_id: str, as_json: bool) -> int:
         took = duration(job.ended - job.started) if job.ended and job.started else "-"
         warn(f"{job_id} succeeded after {took}")
     else:
-        # The message of a program that failed quotes its output, which has just been shown.
+        # The message of a failed program quotes its output, which is already printed.
         reason = (job.message or "").partition("\n")[0].partition(", last available logs")[0]
         warn(f"{job_id} {job.status.lower()}{f': {reason}' if reason else ''}")
     return 0 if job.status == SUCCEEDED else FAILED
@@ -55,14 +57,14 @@ def follow_to_the_end(api: JobApi, job_id: str, as_json: bool) -> int:
 
 @click.group(name="jobs")
 def jobs_command() -> None:
-    """Programs that `syncline submit` has sent to a cluster."""
+    """Manage programs that `syncline submit` has sent to a cluster."""
 
 
 @jobs_command.command(name="list")
 @job_address_option
 @json_option
 def list_command(address: str | None, as_json: bool) -> None:
-    """Every job that the cluster remembers, the latest first."""
+    """List every job that the cluster remembers, latest first."""
     api = job_api.find(engines.chosen_address(address))
     jobs = api.jobs()
     if as_json:
@@ -80,7 +82,7 @@ def list_command(address: str | None, as_json: bool) -> None:
                 ("id", "status", "age", "took", "command"),
                 rows,
                 right=("age", "took"),
-                yielding=("id", "command"),
+                folding=("id", "command"),
             )
         )
 
@@ -98,15 +100,15 @@ def _took(job: Job, now: float) -> str:
     "--follow",
     "following",
     is_flag=True,
-    help="Go on until it ends; the exit code is then 1 if it failed.",
+    help="Follow the job until it ends; then exit with 1 if it failed.",
 )
 @job_address_option
 @click.pass_context
 def logs_command(context: click.Context, job_id: str, following: bool, address: str | None) -> None:
-    """What a job printed."""
+    """Print the output of a job."""
     api = job_api.find(engines.chosen_address(address))
     if following:
-        context.exit(follow_to_the_end(api, job_id, False))
+        context.exit(follow_until_end(api, job_id, False))
     click.echo(api.output(job_id), nl=False)
 
 
@@ -116,7 +118,7 @@ def logs_command(context: click.Context, job_id: str, following: bool, address: 
 @json_option
 @click.pass_context
 def stop_command(context: click.Context, job_id: str, address: str | None, as_json: bool) -> None:
-    """End a job, and wait until it has ended. Exit code 1 if it does not end within a minute."""
+    """Stop a job and wait until it has ended. Exit code 1 if that takes more than a minute."""
     api = job_api.find(engines.chosen_address(address))
     stopping = api.stop(job_id)
     deadline = time.monotonic() + STOP_S
@@ -125,11 +127,11 @@ def stop_command(context: click.Context, job_id: str, address: str | None, as_js
     if as_json:
         print_json(asdict(job))
     elif job.status not in ENDED:
-        warn(f"{job_id} was asked to stop and has not ended within {STOP_S:g} s")
+        warn(f"{job_id} was told to stop but has not ended within {STOP_S:g} s")
     else:
         click.echo(
-            f"{job_id} is stopped."
+            f"{job_id} was stopped."
             if stopping
-            else f"{job_id} had ended before: {job.status.lower()}."
+            else f"{job_id} had already ended: {job.status.lower()}."
         )
     context.exit(0 if job.status in ENDED else FAILED)

@@ -1,8 +1,6 @@
-"""`up`, `down`, `exec`, `attach`, `rsync-up`, `rsync-down`: clusters that a YAML file describes, by
-Ray's cluster launcher.
+"""`up`, `down`, `exec`, `attach`, `rsync-up`, `rsync-down`: Ray's cluster launcher.
 
-The command line goes to Ray's command of the same name as it is, flags included; so does the
-terminal, for questions and shells.
+The arguments, flags included, and the terminal are passed on to Ray's command of the same name.
 """
 
 from __future__ import annotations
@@ -17,7 +15,7 @@ from syncline.cli import ray_command
 def _command(name: str, usage: str, text: str) -> click.Command:
     @click.command(
         name=name,
-        help=f"{text}\n\nFurther flags are those of `ray {name}`, to which all is handed over.",
+        help=f"{text}\n\nOther flags are those of `ray {name}`, which runs the command.",
         context_settings={"ignore_unknown_options": True},
         options_metavar="[FLAGS]",
     )
@@ -25,32 +23,27 @@ def _command(name: str, usage: str, text: str) -> click.Command:
         "arguments", nargs=-1, type=click.UNPROCESSED, metavar=f"CLUSTER.yaml {usage}".strip()
     )
     @click.pass_context
-    def handed_over(context: click.Context, arguments: tuple[str, ...]) -> None:
-        # Flags may take values, which Ray knows: the file is therefore the first argument that is
-        # named like one.
+    def run_launcher(context: click.Context, arguments: tuple[str, ...]) -> None:
+        # Only Ray knows which flags take values, so the file is the first argument with its suffix.
         file = next(
             (argument for argument in arguments if argument.endswith((".yaml", ".yml"))), None
         )
         if file is None:
-            raise click.UsageError("name the CLUSTER.yaml that describes the cluster")
+            raise click.UsageError("CLUSTER.yaml is missing: pass the file of the cluster")
         if "://" not in file and not Path(file).is_file():
             raise click.UsageError(
-                f"there is no file {file!r}: give the path of the YAML file that describes the cluster"
+                f"{file!r} does not exist: pass the path of the YAML file of the cluster"
             )
         context.exit(ray_command.hand_over([name, *arguments]))
 
-    return handed_over
+    return run_launcher
 
 
-up_command = _command(
-    "up", "", "Create the cluster, or bring it to what the file says. -y asks no questions."
-)
-down_command = _command("down", "", "Take the cluster down. -y asks no questions.")
+up_command = _command("up", "", "Create or update the cluster. -y answers all questions.")
+down_command = _command("down", "", "Remove the cluster. -y answers all questions.")
 exec_command = _command("exec", "COMMAND", "Run a shell command on the head node.")
 attach_command = _command("attach", "", "Open a shell on the head node.")
 rsync_up_command = _command(
-    "rsync-up",
-    "SOURCE TARGET",
-    "Copy files from here to the head node, with --all-nodes to every node.",
+    "rsync-up", "SOURCE TARGET", "Copy files to the head node, or with --all-nodes to every node."
 )
-rsync_down_command = _command("rsync-down", "SOURCE TARGET", "Copy files from the head node here.")
+rsync_down_command = _command("rsync-down", "SOURCE TARGET", "Copy files from the head node.")

@@ -1,8 +1,7 @@
-"""`logs`: what the workers of a run printed, from the files that the run directory keeps, one for
-each rank; also while they grow.
+"""`logs`: print the log files of a run's ranks, also while they grow.
 
-On storage that is not a directory the run uploads them from time to time, and they are shown as far
-as they are there.
+On remote storage the run uploads its log files from time to time, so the newest lines may be
+missing.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from dataclasses import dataclass
 
 import click
 
-from syncline.cli import records
+from syncline.cli import find_runs
 from syncline.cli.output import CommandError, json_option, print_json, warn
 from syncline.runs import run_list
 from syncline.runs.run_storage import StorageDirectory
@@ -22,28 +21,30 @@ from syncline.runs.tailing import LogReader, log_files
 
 _RANK = re.compile(r"rank-(\d+)")
 PAUSE_S = 0.2
-"""Between two looks at files that grow."""
+"""Seconds between two reads of growing files."""
 PAUSE_ELSEWHERE_S = 2.0
-"""The same where each look takes many requests, and what is new comes every few seconds anyway."""
+"""Seconds between two reads of remote files, which the run uploads every few seconds."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class LogLine:
-    """One line that a worker printed."""
+    """One line of a worker's output."""
 
     rank: int
     text: str
 
 
 def ranks(run: StorageDirectory) -> list[int]:
-    """Ranks that have a log file, in order."""
+    """Return the ranks that have a log file, sorted."""
     return sorted(
         int(match.group(1)) for file in log_files(run) if (match := _RANK.fullmatch(file.member))
     )
 
 
-def follow(run: StorageDirectory, rank: int | None, *, pause_s: float = PAUSE_S) -> Iterator[LogLine]:
-    """Every line of the run, or of one rank, as it comes; ends when the run has ended."""
+def follow(
+    run: StorageDirectory, rank: int | None, *, pause_s: float = PAUSE_S
+) -> Iterator[LogLine]:
+    """Yield the lines of the run, or of one rank, as they come, until the run ends."""
     readers: dict[int, LogReader] = {}
     while True:
         ended = run_list.summarize_run(run).state != "running"
@@ -67,10 +68,10 @@ def _labelled(rank: int, lines: list[str]) -> Iterator[LogLine]:
 
 @click.command(name="logs")
 @click.argument("run", required=False)
-@click.option("--rank", type=click.IntRange(min=0), help="Only this rank's.")
-@click.option("-f", "--follow", "following", is_flag=True, help="Go on until the run ends.")
-@click.option("-n", "--lines", type=click.IntRange(min=0), help="Only the last lines of each rank.")
-@click.option("--storage-path", help="Where runs are kept: a directory or a URI.")
+@click.option("--rank", type=click.IntRange(min=0), help="Print this rank only.")
+@click.option("-f", "--follow", "following", is_flag=True, help="Follow the run until it ends.")
+@click.option("-n", "--lines", type=click.IntRange(min=0), help="Print the last lines per rank.")
+@click.option("--storage-path", help="Parent directory or URI of the runs.")
 @json_option
 def logs_command(
     run: str | None,
@@ -80,20 +81,21 @@ def logs_command(
     storage_path: str | None,
     as_json: bool,
 ) -> None:
-    """What the workers of RUN printed, rank after rank: a run's name, path or URI; by default the
-    latest run.
+    """Print the output of RUN's workers, rank after rank.
 
-    --json prints a line for each: {"rank": 0, "line": "…"}.
+    RUN is a run's name, path or URI; by default the latest run. --json prints one object per line:
+    {"rank": 0, "line": "…"}.
     """
-    place = records.find_run(run, records.place(storage_path))
+    place = find_runs.find_run(run, find_runs.storage_directory(storage_path))
     present = ranks(place)
     if not following and not present:
         raise CommandError(
-            f"{place.path} has no logs: its workers printed nothing yet, or it ran in local mode, where output goes to the terminal"
+            f"{place.path} has no logs: its workers have printed nothing, or it ran in local mode, "
+            "where output goes to the terminal"
         )
     if rank is not None and not following and rank not in present:
         raise CommandError(
-            f"{place.path} has no rank {rank}: its ranks are {', '.join(map(str, present))}"
+            f"{place.path} has no logs of rank {rank}, only of {', '.join(map(str, present))}"
         )
     chosen = [rank] if rank is not None else present
     labelled = rank is None and (len(present) > 1 or following)
@@ -105,9 +107,8 @@ def logs_command(
         else:
             click.echo(f"[rank {line.rank}] {line.text}" if labelled else line.text)
     if not printed and lines != 0:
-        warn(
-            f"{f'rank {rank}' if rank is not None else 'the workers'} of {place.path} printed nothing"
-        )
+        who = f"rank {rank}" if rank is not None else "the workers"
+        warn(f"{who} of {place.path} printed nothing")
 
 
 def _present(run: StorageDirectory, chosen: list[int], limit: int | None) -> Iterator[LogLine]:

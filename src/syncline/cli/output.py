@@ -1,8 +1,7 @@
-"""What commands print: tables for people, JSON for scripts, errors with their exit codes.
+"""Output of commands: tables for people, JSON for scripts, errors with exit codes.
 
-Tables fit the terminal (80 columns where there is none): columns that may give way fold. JSON goes
-to stdout alone, one object, or one object a line where the answer is a stream; everything else that
-is said meanwhile goes to stderr.
+Tables fit the terminal (80 columns without one): columns in `folding` wrap. JSON goes to stdout
+alone, one object, or one object per line for streams; everything else goes to stderr.
 """
 
 from __future__ import annotations
@@ -19,42 +18,41 @@ from rich.table import Table
 from rich.text import Text
 
 FAILED = 1
-"""Exit code of a command that failed, or that found something wrong."""
+"""Exit code of a command that failed or found a problem."""
 USAGE = 2
-"""Exit code for a command line that cannot be understood; click's own."""
+"""Exit code for an invalid command line, the same as click's."""
 
 
 class CommandError(click.ClickException):
-    """The command cannot do what was asked: cause, consequence, remedy."""
+    """The command failed; the message says what happened, why, and what to do."""
 
     def __init__(self, message: str, exit_code: int = FAILED) -> None:
         super().__init__(message)
-        self.__dict__["exit_code"] = (
-            exit_code  # click declares it for the class, and reads it from the error
-        )
+        # click declares the exit code on the class, and reads it from the error.
+        self.__dict__["exit_code"] = exit_code
 
     def show(self, file: IO[Any] | None = None) -> None:
-        """To stderr, under our name."""
+        """Print the error to stderr."""
         click.echo(f"syncline: {self.format_message()}", err=True, file=file)
 
 
 json_option = click.option(
-    "--json", "as_json", is_flag=True, help="Print JSON for scripts; its keys stay the same."
+    "--json", "as_json", is_flag=True, help="Print JSON with stable keys, for scripts."
 )
 
 
 def warn(text: str) -> None:
-    """One line on stderr."""
+    """Print one line to stderr."""
     click.echo(f"syncline: {text}", err=True)
 
 
 def print_json(value: Any) -> None:
-    """One value on stdout: indented for a terminal, on a line of its own for a script."""
+    """Print one value to stdout: indented in a terminal, on one line otherwise."""
     click.echo(json.dumps(value, indent=2 if sys.stdout.isatty() else None, ensure_ascii=False))
 
 
 def console() -> Console:
-    """Writes to the present stdout."""
+    """Return a console for the current stdout."""
     return Console(highlight=False)
 
 
@@ -63,14 +61,16 @@ def table(
     rows: Sequence[Sequence[str | Text]],
     *,
     right: Sequence[str] = (),
-    yielding: Sequence[str] = (),
+    folding: Sequence[str] = (),
 ) -> Table:
-    """An aligned table without lines.
+    """Return an aligned table without borders.
 
     Args:
-        columns: The headings. rows: A text for each column. right: Columns aligned at their right
-        end: numbers. yielding: Columns that fold where the terminal is narrow; the others keep
-        their width as long as that is possible.
+        columns: Headings.
+        rows: One text per column.
+        right: Right-aligned columns, for numbers.
+        folding: Columns that wrap in a narrow terminal; the others keep their width as long as
+            possible.
     """
     made = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     for name in columns:
@@ -78,7 +78,7 @@ def table(
             name,
             justify="right" if name in right else "left",
             overflow="fold",
-            no_wrap=False if name in yielding else len(name) <= 8,
+            no_wrap=False if name in folding else len(name) <= 8,
         )
     for row in rows:
         made.add_row(*row)
@@ -101,14 +101,12 @@ STATE_STYLES: Mapping[str, str] = {
 
 
 def state(name: str) -> Text:
-    """The name of a state, coloured where there are colours."""
+    """Return the name of a state, coloured in a terminal."""
     return Text(name, style=STATE_STYLES.get(name, ""))
 
 
 def ago(moment: float | None, now: float | None = None) -> str:
-    """How long a moment, in seconds since the epoch, is past: "5 s", "3 min", "2 h", "4 d"; a dash
-    for None.
-    """
+    """Return the time since a moment (seconds since the epoch): "5 s", "3 min"; "-" for None."""
     return (
         "-"
         if moment is None
@@ -117,7 +115,7 @@ def ago(moment: float | None, now: float | None = None) -> str:
 
 
 def duration(seconds: float | None) -> str:
-    """A duration with one unit; a dash for None."""
+    """Return a duration with one unit; "-" for None."""
     if seconds is None:
         return "-"
     for limit, unit, length in (
@@ -136,7 +134,7 @@ def duration(seconds: float | None) -> str:
 
 
 def size(count_bytes: float) -> str:
-    """Bytes in binary units: "512 MiB"."""
+    """Return a size in binary units: "512 MiB"."""
     amount = float(count_bytes)
     for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
         if amount < 1024 or unit == "TiB":
@@ -148,5 +146,5 @@ def size(count_bytes: float) -> str:
 
 
 def amount(resource: str, value: float) -> str:
-    """An amount of a resource: memory in binary units, the rest as a short number."""
+    """Return an amount of a resource: memory in binary units, others as a short number."""
     return size(value) if resource.endswith("memory") else f"{value:g}"

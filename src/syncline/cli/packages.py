@@ -1,8 +1,7 @@
-"""A directory as the zip file that a job's workers unpack: the same files give the same bytes, so
-that nothing is uploaded twice.
+"""Packages: a directory as a zip file for the workers of a job.
 
-Left out: what `excludes` names (patterns as in a .gitignore line, without negation), version
-control, caches and virtual environments.
+Equal files give equal bytes, so that nothing is uploaded twice. Excluded: version control, caches,
+virtual environments, and `excludes` (patterns as in a .gitignore line, without negation).
 """
 
 from __future__ import annotations
@@ -18,9 +17,7 @@ from dataclasses import dataclass
 from syncline.cli.output import CommandError, size
 
 LIMIT_BYTES = 500 * 1024**2
-"""Larger directories are refused: every node would hold them. Data belongs on storage that the
-nodes see.
-"""
+"""Size limit of a directory, because every node stores it."""
 NEVER = (
     ".git",
     ".hg",
@@ -38,14 +35,14 @@ _LARGEST_NAMED = 5
 
 @dataclass(frozen=True, kw_only=True)
 class Package:
-    """A zip file under the name by which the cluster knows it."""
+    """A zip file and its name in the cluster."""
 
     name: str
     data: bytes
 
     @property
     def uri(self) -> str:
-        """What stands in the runtime environment."""
+        """URI for the runtime environment."""
         return f"gcs://{self.name}"
 
 
@@ -56,17 +53,23 @@ def pack(
     keep_name: bool = False,
     limit_bytes: int = LIMIT_BYTES,
 ) -> Package:
-    """The directory as a package; with `keep_name` its own name is the first part of every path, as
-    a module's must be.
+    """Pack a directory.
+
+    Args:
+        directory: Path of the directory.
+        excludes: Patterns of files to leave out.
+        keep_name: Start every path with the directory's own name, as modules need.
+        limit_bytes: Largest total size of the files.
 
     Raises:
-        CommandError: There is no such directory, a file cannot be read, or it holds more than
-        `limit_bytes`; the largest files are named.
+        CommandError: The directory does not exist, a file cannot be read, or the files exceed
+            `limit_bytes`; the message lists the largest files.
     """
     root = os.path.abspath(os.path.expanduser(directory))
     if not os.path.isdir(root):
         raise CommandError(
-            f"{directory!r} is no directory of this machine, so it cannot be sent to the cluster: correct its path"
+            f"{directory!r} is not a directory on this machine, so it cannot be sent to the "
+            "cluster: correct the path"
         )
     files = sorted(_files(root, excludes))
     try:
@@ -74,9 +77,11 @@ def pack(
         if sum(sizes.values()) > limit_bytes:
             largest = sorted(files, key=lambda path: -sizes[path])[:_LARGEST_NAMED]
             raise CommandError(
-                f"{root} holds {size(sum(sizes.values()))}, and {size(limit_bytes)} may be sent; the largest files are "
+                f"{root} holds {size(sum(sizes.values()))}, but the limit is {size(limit_bytes)}; "
+                "the largest files are "
                 + ", ".join(f"{path} ({size(sizes[path])})" for path in largest)
-                + ': leave some out with --runtime-env-json=\'{"excludes": ["…"]}\', or put data on storage that all nodes see'
+                + ': leave some out with --runtime-env-json=\'{"excludes": ["…"]}\', or put data '
+                "on storage that all nodes can access"
             )
         data = _zip(root, files, os.path.basename(root) if keep_name else "")
     except OSError as error:
@@ -103,8 +108,9 @@ def _files(root: str, excludes: Sequence[str]) -> Iterator[str]:
 
 
 def excluded(path: str, patterns: Sequence[str]) -> bool:
-    """Whether a pattern names the path: with a slash inside it is one of the whole path, without
-    one of the last part.
+    """Return True if a pattern matches the path.
+
+    A pattern with a slash matches the whole path, one without a slash the last part.
     """
     for pattern in patterns:
         wanted = pattern.rstrip("/")

@@ -1,6 +1,4 @@
-"""`profile`: a profile of one rank of a run that goes on, recorded in its worker and kept in the
-run directory.
-"""
+"""`profile`: profile one rank of an active run; the file stays in the run directory."""
 
 from __future__ import annotations
 
@@ -9,9 +7,9 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-from syncline.cli import records
+from syncline.cli import find_runs
 from syncline.cli.engines import address_option
-from syncline.cli.live_runs import reached
+from syncline.cli.find_runs import reached
 from syncline.cli.output import CommandError, json_option, print_json
 from syncline.runs import Run
 
@@ -30,33 +28,33 @@ OPENED_WITH = {
     "member",
     default="0",
     metavar="RANK",
-    help="Whose: a rank, 0 by default; of a search, a trial.",
+    help="Rank to profile, default 0; for a search, a trial.",
 )
 @click.option(
-    "--cpu", "kind", flag_value="cpu", help="Where it uses the CPU: py-spy's flame graph."
+    "--cpu", "kind", flag_value="cpu", help="Record a flame graph of CPU time with py-spy."
 )
 @click.option(
     "--memory",
     "kind",
     flag_value="memory",
-    help="What it holds in memory of what it asks for meanwhile: memray's flame graph.",
+    help="Record a flame graph of memory allocated during the profile with memray.",
 )
 @click.option(
     "--torch",
     "kind",
     flag_value="torch",
-    help="What its next steps do: a trace by torch.profiler, GPU included.",
+    help="Record a trace of its next steps, GPU included, with torch.profiler.",
 )
 @click.option(
     "--seconds",
     type=click.FloatRange(min=1),
-    help="How long to look (10); for --torch, how long to wait for the steps (120).",
+    help="Duration (10); for --torch, the time limit for the steps (120).",
 )
 @click.option(
-    "--steps", type=click.IntRange(min=1), help="For --torch: so many steps of the optimizer (10)."
+    "--steps", type=click.IntRange(min=1), help="Number of optimizer steps for --torch (10)."
 )
-@click.option("-o", "--output", type=click.Path(path_type=Path), help="Copy the file there, too.")
-@click.option("--storage-path", help="Where runs are kept: a directory or a URI.")
+@click.option("-o", "--output", type=click.Path(path_type=Path), help="Copy the file there.")
+@click.option("--storage-path", help="Parent directory or URI of the runs.")
 @address_option
 @json_option
 def profile_command(
@@ -70,19 +68,18 @@ def profile_command(
     address: str | None,
     as_json: bool,
 ) -> None:
-    """Record a profile of a worker of RUN, a run's name, path or URI; by default the latest run.
-    The training goes on meanwhile.
+    """Profile a worker of RUN: a run's name, path or URI; default the latest run.
 
-    The file is kept in the run directory, below profiles/.
+    The training continues. The file stays in the run directory, below profiles/.
     """
     if kind is None:
-        raise click.UsageError("say what to record: --cpu, --memory or --torch")
+        raise click.UsageError("choose a kind of profile: --cpu, --memory or --torch")
     if steps is not None and kind != "torch":
-        raise click.UsageError(f"--steps={steps} is for --torch: --{kind} looks for --seconds")
-    record = records.open_run(run, records.place(storage_path))
+        raise click.UsageError(f"--steps={steps} is for --torch: use --seconds with --{kind}")
+    record = find_runs.open_run(run, find_runs.storage_directory(storage_path))
     with (
         reached(record, address) as live,
-        Console(stderr=True).status(_meanwhile(kind, seconds, steps)),
+        Console(stderr=True).status(_progress_text(kind, seconds, steps)),
     ):
         file = live.profile(member, kind, seconds, steps)
     path = f"{record.path}/{file}" if output is None else _copied(record, file, output)
@@ -93,18 +90,19 @@ def profile_command(
         click.echo(f"syncline: {OPENED_WITH[kind]}", err=True)
 
 
-def _meanwhile(kind: str, seconds: float | None, steps: int | None) -> str:
+def _progress_text(kind: str, seconds: float | None, steps: int | None) -> str:
     if kind == "torch":
         return f"tracing {10 if steps is None else steps} steps …"
-    return f"looking for {10 if seconds is None else seconds:g} s …"
+    return f"profiling for {10 if seconds is None else seconds:g} s …"
 
 
 def _copied(run: Run, file: str, output: Path) -> str:
-    """The file at `output`, or under its own name in that directory."""
+    """Copy the file to `output`, or into that directory; return the path of the copy."""
     target = output / Path(file).name if output.is_dir() else output
     if run.directory.file_info(file) is None:
         raise CommandError(
-            f"{run.path}/{file} was recorded, but cannot be seen from here: it may lie on a disk of another machine"
+            f"{run.path}/{file} was recorded but is not accessible from here: it may be on a disk "
+            "of another machine"
         )
     try:
         with target.open("wb") as copy:
@@ -112,6 +110,6 @@ def _copied(run: Run, file: str, output: Path) -> str:
                 copy.write(data)
     except OSError as error:
         raise CommandError(
-            f"the profile is in {run.path}/{file}, but could not be copied to {target}: {error}"
+            f"the profile is in {run.path}/{file} but could not be copied to {target}: {error}"
         ) from error
     return str(target)

@@ -1,8 +1,4 @@
-"""Ray's own command line: finding it and handing over to it. Its output and its exit codes are
-Ray's.
-
-It is run as a program, never imported: whatever it does to its process ends with that process.
-"""
+"""Ray's own command line, run as a subprocess with its own output and exit code."""
 
 from __future__ import annotations
 
@@ -20,13 +16,14 @@ from syncline.cli.output import CommandError
 
 _COLOURS = re.compile("\x1b\\[[0-9;]*m")
 MISSING = (
-    'clusters run on Ray, which is not installed here ({python}): run `pip install "syncline[cluster]"`, with the same version on every '
-    "node. On one machine syncline needs no cluster: programs start their workers themselves."
+    "Clusters run on Ray, which is not installed for {python}: run "
+    '`pip install "syncline[cluster]"`, with the same version on every node. One machine needs no '
+    "cluster: programs start their own workers."
 )
 
 
 def command(python: str | None = None) -> list[str]:
-    """How `ray` is called: the executable beside this Python, or its module where there is none.
+    """Return the command line of `ray`: the executable beside this Python, or its module.
 
     Raises:
         CommandError: Ray is not installed for this Python.
@@ -40,10 +37,10 @@ def command(python: str | None = None) -> list[str]:
 
 
 def environment() -> dict[str, str]:
-    """What Ray's processes inherit: all that we have.
+    """Return the environment for Ray's processes: that of this process, with two changes.
 
-    Its usage reports to its makers stay off unless the user turned them on. `python` in a submitted
-    command is the one that runs the cluster, also where its virtual environment was not activated.
+    Usage reports are off unless the user enabled them, and `python` in a submitted command is the
+    one that runs the cluster, even if its virtual environment is not active.
     """
     inherited = {"RAY_USAGE_STATS_ENABLED": "0", **settings.inherited_environment()}
     beside, path = os.path.dirname(sys.executable), inherited.get("PATH", os.defpath)
@@ -53,7 +50,7 @@ def environment() -> dict[str, str]:
 
 
 def hand_over(arguments: Sequence[str]) -> int:
-    """Run Ray's command on our terminal; its exit code."""
+    """Run Ray's command in this terminal; return its exit code."""
     try:
         return subprocess.run([*command(), *arguments], env=environment(), check=False).returncode
     except KeyboardInterrupt:
@@ -61,9 +58,8 @@ def hand_over(arguments: Sequence[str]) -> int:
 
 
 def quietly(arguments: Sequence[str]) -> tuple[int, str]:
-    """(exit code, output) of Ray's command."""
-    # Not a pipe: the processes that `ray start` leaves behind may hold it open for as long as they
-    # live.
+    """Run Ray's command without a terminal; return (exit code, output)."""
+    # Not a pipe: processes that `ray start` leaves behind may hold it open for their lifetime.
     with tempfile.TemporaryFile() as file:
         done = subprocess.run(
             [*command(), *arguments],
@@ -78,5 +74,5 @@ def quietly(arguments: Sequence[str]) -> tuple[int, str]:
 
 
 def tail(output: str, lines: int = 40) -> str:
-    """The last lines of Ray's output, set in, to be quoted in an error."""
+    """Return the last lines of Ray's output, indented, for an error."""
     return "\n".join(f"  {line}" for line in output.strip().splitlines()[-lines:])

@@ -1,4 +1,4 @@
-"""`runs`: the runs below a storage path, finished, running or killed."""
+"""`runs`: list the runs below a storage path."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from typing import Any
 import click
 from rich.table import Table
 
-from syncline.cli import records
+from syncline.cli import find_runs
 from syncline.cli.output import ago, console, duration, json_option, print_json, state, table
 from syncline.runs import RunSummary
 
 SHOWN_METRICS = 3
-"""So many of a report's metrics are in the table; `--json` has all."""
+"""Number of metrics of a report in the table; `--json` prints all."""
 LONGEST_ERROR = 120
-"""Characters of an error that are in the table."""
+"""Characters of an error in the table."""
 
 
 def runs_table(runs: Sequence[RunSummary], now: float | None = None) -> Table:
-    """A row for each run."""
+    """Return a table with a row for each run."""
     rows = [
         (
             run.name,
@@ -34,7 +34,7 @@ def runs_table(runs: Sequence[RunSummary], now: float | None = None) -> Table:
     ]
     columns = ("run", "state", "age", "took", "reports", "kept", "last report")
     return table(
-        columns, rows, right=("age", "took", "reports", "kept"), yielding=("run", "last report")
+        columns, rows, right=("age", "took", "reports", "kept"), folding=("run", "last report")
     )
 
 
@@ -44,14 +44,14 @@ def _length(run: RunSummary) -> float | None:
 
 
 def last_text(run: RunSummary) -> str:
-    """What came last: the error of a run that failed, how far a search is, or a report."""
+    """Return the error of a failed run, the progress of a search, or the last report."""
     if run.error is not None:
         return error_text(run.error)
     return " ".join(filter(None, (trials_text(run.trials), metrics_text(run.metrics))))
 
 
 def trials_text(trials: Mapping[str, int] | None) -> str:
-    """How far a search is: "12/60 trials, 2 running, 1 failed;"."""
+    """Return the progress of a search: "12/60 trials, 2 running, 1 failed;"."""
     if not trials:
         return ""
     ended, failed = trials.get("TERMINATED", 0) + trials.get("ERROR", 0), trials.get("ERROR", 0)
@@ -62,7 +62,7 @@ def trials_text(trials: Mapping[str, int] | None) -> str:
 
 
 def metrics_text(metrics: Mapping[str, Any]) -> str:
-    """The first numbers of a report: "loss=0.3 accuracy=0.91"."""
+    """Return the first numbers of a report: "loss=0.3 accuracy=0.91"."""
     numbers = [
         (name, value)
         for name, value in metrics.items()
@@ -73,7 +73,7 @@ def metrics_text(metrics: Mapping[str, Any]) -> str:
 
 
 def error_text(error: str) -> str:
-    """What a table shows of an error: the last line, which in a traceback is the exception."""
+    """Return the last line of an error, which in a traceback is the exception."""
     lines = error.strip().splitlines()
     return lines[-1].strip()[:LONGEST_ERROR] if lines else "failed"
 
@@ -82,13 +82,13 @@ def error_text(error: str) -> str:
 @click.argument("storage_path", required=False)
 @json_option
 def runs_command(storage_path: str | None, as_json: bool) -> None:
-    """The runs below STORAGE_PATH, the latest first: a directory, or a URI such as
-    s3://bucket/runs.
+    """List the runs below STORAGE_PATH, latest first.
 
-    By default SYNCLINE_STORAGE_PATH, or else ~/syncline_results. Nothing needs to be running.
+    STORAGE_PATH is a directory, or a URI such as s3://bucket/runs; by default
+    SYNCLINE_STORAGE_PATH, or ~/syncline_results. The command reads records only.
     """
-    storage = records.place(storage_path)
-    found = records.runs_below(storage)
+    storage = find_runs.storage_directory(storage_path)
+    found = find_runs.list_runs(storage)
     if as_json:
         print_json({"storage_path": storage.path, "runs": [run.as_json() for run in found]})
     elif not found:

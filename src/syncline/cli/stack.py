@@ -1,6 +1,4 @@
-"""`stack`: where the ranks of a run that goes on stand, ranks at the same place together, the odd
-one out marked.
-"""
+"""`stack`: print the stacks of an active run's ranks, grouped, with outliers marked."""
 
 from __future__ import annotations
 
@@ -9,12 +7,12 @@ from collections.abc import Sequence
 
 import click
 
-from syncline.cli import records
+from syncline.cli import find_runs
 from syncline.cli.engines import address_option
-from syncline.cli.live_runs import reached
+from syncline.cli.find_runs import reached
 from syncline.cli.output import json_option, print_json
-from syncline.dashboard.odd_ones import Standing, members_text, readable, standings
 from syncline.runs import Run
+from syncline.train.controller.outliers import StackGroup, members_text, readable, stack_groups
 
 
 @click.command(name="stack")
@@ -24,9 +22,9 @@ from syncline.runs import Run
     "--trial",
     "member",
     metavar="RANK",
-    help="Only this rank's; of a search, this trial's.",
+    help="Print this rank only; for a search, this trial.",
 )
-@click.option("--storage-path", help="Where runs are kept: a directory or a URI.")
+@click.option("--storage-path", help="Parent directory or URI of the runs.")
 @address_option
 @json_option
 def stack_command(
@@ -36,40 +34,39 @@ def stack_command(
     address: str | None,
     as_json: bool,
 ) -> None:
-    """Where the workers of RUN stand, as Python stacks: a run's name, path or URI; by default the
-    latest run.
+    """Print the Python stacks of RUN's workers: a run's name, path or URI; default the latest.
 
-    Ranks at the same place are shown together, and those first that the others seem to wait for.
+    Ranks with equal stacks are grouped. Outliers, which the others seem to wait for, come first.
     """
-    record = records.open_run(run, records.place(storage_path))
+    record = find_runs.open_run(run, find_runs.storage_directory(storage_path))
     with reached(record, address) as live:
         stacks = live.stacks(None if member is None else [member])
-    found = standings(stacks)
+    found = stack_groups(stacks)
     if as_json:
         print_json(_as_json(record, stacks, found))
     else:
         click.echo(stacks_text(found))
 
 
-def stacks_text(found: Sequence[Standing]) -> str:
-    """All places below each other."""
+def stacks_text(found: Sequence[StackGroup]) -> str:
+    """Format all groups, one below the other."""
     return "\n\n".join(
         f"{_heading(place)}\n{textwrap.indent(readable(place.stack), '  ')}" for place in found
     )
 
 
-def _heading(place: Standing) -> str:
-    mark = "  <-- the odd one out" if place.is_odd else ""
+def _heading(place: StackGroup) -> str:
+    mark = "  <-- outlier" if place.is_outlier else ""
     return (
         f"[{members_text(place.members)}]" + ("  waiting for others" if place.waits else "") + mark
     )
 
 
-def _as_json(run: Run, stacks: dict[str, str], found: Sequence[Standing]) -> dict[str, object]:
+def _as_json(run: Run, stacks: dict[str, str], found: Sequence[StackGroup]) -> dict[str, object]:
     places = [
         {
             "members": list(place.members),
-            "odd": place.is_odd,
+            "odd": place.is_outlier,
             "waits": place.waits,
             "stack": readable(place.stack),
         }

@@ -1,8 +1,6 @@
-"""`start` and `stop`: the cluster's processes on this machine, by Ray's own commands, told in our
-words.
+"""`start` and `stop`: the cluster's processes on this machine, through Ray's own commands.
 
-Flags that are not listed go to `ray start` as they are. What Ray prints is shown only where it
-failed.
+Unknown flags are passed on to `ray start`. Ray's output is printed only after a failure.
 """
 
 from __future__ import annotations
@@ -24,11 +22,15 @@ from syncline.cli.output import CommandError, warn
 
 DEFAULT_PORT = 6379
 EVERY_INTERFACE = "0.0.0.0"
-TOKEN_ASKED = (
-    "It asks for this user's token: have the same ~/.ray/auth_token on the other machines."
+TOKEN_REQUIRED = "It requires this user's token: copy ~/.ray/auth_token to the other machines."
+NO_TOKEN_REQUIRED = (
+    "Anyone who can reach its ports can run programs on it: use a firewall, or see "
+    "`ray get-auth-token`."
 )
-NO_TOKEN_ASKED = "Whoever reaches its ports can run programs on it: keep them behind a firewall, or see `ray get-auth-token`."
-NO_JOBS = '(this one takes no jobs: it runs without the dashboard, which needs `pip install "syncline[cluster]"` here)'
+NO_JOBS = (
+    "(not available: this cluster runs without the dashboard, which needs "
+    '`pip install "syncline[cluster]"` here)'
+)
 _TOKEN_ASKED = "Token authentication is enabled"
 _STARTED = "Ray runtime started"
 _TAKES_JOBS = "ray job submit"
@@ -39,40 +41,43 @@ _KEPT_LINES = 40
 
 @dataclass(frozen=True, kw_only=True)
 class StartPlan:
-    """What `start` will do."""
+    """Arguments of `ray start`, and facts for the announcement."""
 
     arguments: Sequence[str]
-    """For `ray start`."""
+    """Arguments of `ray start`."""
     address: str | None
-    """Of the cluster that is joined; None for a head node."""
+    """Address of the cluster to join; None for a head node."""
     port: int
-    """Of a head node."""
+    """Port of a head node."""
     dashboard_port: int
-    """Of a head node: where jobs are submitted."""
+    """Port of a head node's dashboard, which accepts jobs."""
     dashboard_host: str | None
-    """Where that listens; None for this machine alone."""
+    """Interface of the dashboard; None for loopback."""
     warnings: Sequence[str]
-    """What is said about flags of older versions."""
+    """Warnings about flags of older versions."""
 
 
 def plan(options: dict[str, Any], others: Sequence[str]) -> StartPlan:
-    """Flags of today and of older versions as those of `ray start`. click.UsageError for what does
-    not fit together.
+    """Translate current and older flags to those of `ray start`.
+
+    Raises:
+        click.UsageError: The flags contradict each other.
     """
     options = dict(options)
     warnings = _old_flags(options)
     head, address = options["head"], options["address"]
     if bool(head) == bool(address):
         raise click.UsageError(
-            "give --head to start a cluster here, or --address HOST:PORT to join one"
+            "pass --head to start a cluster here, or --address HOST:PORT to join one"
             if not head
-            else f"--head starts a cluster, and --address={address} joins one: give only one of them"
+            else f"--head starts a cluster, and --address={address} joins one: pass only one"
         )
     if options["resources"] is not None:
         _check_resources(options["resources"])
     if not head and options["port"] is not None:
         raise click.UsageError(
-            f"--port={options['port']} is the port of a head node: leave it out, the port to join is in --address"
+            f"--port={options['port']} is the port of a head node: omit it, because --address "
+            "contains the port of the cluster to join"
         )
     port = DEFAULT_PORT if options["port"] is None else options["port"]
     arguments = ["start", "--head", f"--port={port}"] if head else ["start", f"--address={address}"]
@@ -105,18 +110,19 @@ def plan(options: dict[str, Any], others: Sequence[str]) -> StartPlan:
 
 
 def _old_flags(options: dict[str, Any]) -> list[str]:
-    """Translate in place; what to say."""
-    said = []
+    """Translate older flags in place; return the warnings."""
+    warnings = []
     if options.pop("redis_password") is not None:
-        said.append(
-            "--redis-password is ignored: clusters have no such password any more; close their ports to strangers by a firewall"
+        warnings.append(
+            "--redis-password is ignored: clusters have no such password; protect their ports "
+            "with a firewall"
         )
     for old, new in (("redis_port", "port"), ("redis_address", "address")):
         value = options.pop(old)
         if value is not None:
             options[new] = value if options[new] is None else options[new]
-            said.append(f"--{old.replace('_', '-')} is called --{new} now")
-    return said
+            warnings.append(f"--{old.replace('_', '-')} is now called --{new}")
+    return warnings
 
 
 def _check_resources(text: str) -> None:
@@ -128,34 +134,37 @@ def _check_resources(text: str) -> None:
         isinstance(amount, (int, float)) for amount in resources.values()
     ):
         raise click.UsageError(
-            f"--resources={text} is no JSON object of amounts: write for example --resources='{{\"ssd\": 2}}'"
+            f"--resources={text} is not a JSON object of amounts: write for example "
+            "--resources='{\"ssd\": 2}'"
         )
 
 
 def announcement(started: StartPlan, output: str) -> str:
-    """What is said when the node runs, taken from what Ray said: for each thing to do next, what to
-    type.
-    """
+    """Return the message after a successful start: the next commands, from Ray's output."""
     if started.address is not None:
-        return f"This machine has joined the cluster at {started.address}.\n  leave with         syncline stop"
+        return (
+            f"This machine has joined the cluster at {started.address}.\n"
+            "  leave              syncline stop"
+        )
     found = _NODE_ADDRESS.search(output)
     host = found.group(1) if found else "127.0.0.1"
     joined = _JOIN_ADDRESS.search(output)
     address = joined.group(1) if joined else f"{host}:{started.port}"
-    asks_for_token = _TOKEN_ASKED in output or bool(cluster_token.is_switched_on())
-    first = "RAY_AUTH_MODE=token " if asks_for_token else ""
-    dashboard = f"http://{host if started.dashboard_host == EVERY_INTERFACE else '127.0.0.1'}:{started.dashboard_port}"
+    needs_token = _TOKEN_ASKED in output or bool(cluster_token.is_switched_on())
+    first = "RAY_AUTH_MODE=token " if needs_token else ""
+    dashboard_host = host if started.dashboard_host == EVERY_INTERFACE else "127.0.0.1"
+    dashboard = f"http://{dashboard_host}:{started.dashboard_port}"
     submit = f"{first}syncline submit --address={dashboard} --working-dir . -- python script.py"
     return "\n".join(
         (
-            f"The cluster runs; its address is {address}.",
-            f"  join from others   {first}syncline start --address={address}",
-            f"  run programs       {first}SYNCLINE_ADDRESS={address} python script.py",
-            f"  or in them         syncline.init(address={address!r})",
-            f"  submit programs    {submit if _TAKES_JOBS in output else NO_JOBS}",
-            f"  look at it         {first}syncline status --address={address}",
+            f"The cluster is running at {address}.",
+            f"  join               {first}syncline start --address={address}",
+            f"  run a program      {first}SYNCLINE_ADDRESS={address} python script.py",
+            f"  or in Python       syncline.init(address={address!r})",
+            f"  submit a program   {submit if _TAKES_JOBS in output else NO_JOBS}",
+            f"  show its status    {first}syncline status --address={address}",
             "  stop it            syncline stop",
-            TOKEN_ASKED if asks_for_token else NO_TOKEN_ASKED,
+            TOKEN_REQUIRED if needs_token else NO_TOKEN_REQUIRED,
         )
     )
 
@@ -163,39 +172,29 @@ def announcement(started: StartPlan, output: str) -> str:
 @click.command(
     name="start",
     context_settings={"ignore_unknown_options": True},
-    epilog="Other flags go to `ray start` as they are.",
+    epilog="Other flags are passed on to `ray start`.",
 )
-@click.option("--head", is_flag=True, help="Start a cluster: this machine is its head node.")
-@click.option("--address", metavar="HOST:PORT", help="Join the cluster whose head node is there.")
+@click.option("--head", is_flag=True, help="Start a cluster with this machine as its head node.")
+@click.option("--address", metavar="HOST:PORT", help="Join the cluster with that head node.")
+@click.option("--node-ip-address", metavar="IP", help="Address of this node for the other nodes.")
 @click.option(
-    "--node-ip-address", metavar="IP", help="The address by which other nodes reach this one."
-)
-@click.option(
-    "--port",
-    type=int,
-    help=f"Port of the head node; {DEFAULT_PORT} if not given, 0 for any that is free.",
+    "--port", type=int, help=f"Port of the head node; default {DEFAULT_PORT}, 0 for any free port."
 )
 @click.option(
     "--dashboard-host",
     metavar="HOST",
-    help="Where Ray's dashboard and the job API listen; 0.0.0.0 for every interface.",
+    help="Interface of Ray's dashboard and job API; 0.0.0.0 for all.",
 )
-@click.option(
-    "--dashboard-port", type=int, help=f"Their port; {job_api.DEFAULT_PORT} if not given."
-)
-@click.option(
-    "--num-cpus", type=int, help="CPUs that tasks may share; those of this machine if not given."
-)
-@click.option(
-    "--num-gpus", type=int, help="GPUs that tasks may share; those of this machine if not given."
-)
-@click.option("--resources", metavar="JSON", help="Resources of your own: '{\"ssd\": 2}'.")
+@click.option("--dashboard-port", type=int, help=f"Port of both; default {job_api.DEFAULT_PORT}.")
+@click.option("--num-cpus", type=int, help="CPUs for tasks; default all of this machine.")
+@click.option("--num-gpus", type=int, help="GPUs for tasks; default all of this machine.")
+@click.option("--resources", metavar="JSON", help="Custom resources: '{\"ssd\": 2}'.")
 @click.option("--object-store-memory", type=int, metavar="BYTES", help="Shared memory for objects.")
 @click.option(
-    "--temp-dir", type=click.Path(), help="Where sessions and logs lie; the same on every node."
+    "--temp-dir", type=click.Path(), help="Directory of sessions and logs, equal on every node."
 )
 @click.option(
-    "--block", is_flag=True, help="Stay until the node ends: for containers and service managers."
+    "--block", is_flag=True, help="Run in the foreground, for containers and service managers."
 )
 @click.option("--redis-port", type=int, hidden=True)
 @click.option("--redis-address", hidden=True)
@@ -221,9 +220,7 @@ def start_command(context: click.Context, /, others: tuple[str, ...], **options:
 
 
 def _run_in_foreground(planned: StartPlan) -> int:
-    """Start with --block, announce the cluster once it runs, and stay until it ends; the exit
-    code.
-    """
+    """Start with --block, announce the cluster, and wait for its end; return the exit code."""
     process = subprocess.Popen(
         [*ray_command.command(), *planned.arguments],
         env={**ray_command.environment(), "PYTHONUNBUFFERED": "1", "NO_COLOR": "1"},
@@ -234,11 +231,11 @@ def _run_in_foreground(planned: StartPlan) -> int:
         errors="replace",
     )
 
-    was_told = False
+    was_terminated = False
 
     def pass_on(number: int, frame: FrameType | None) -> None:
-        nonlocal was_told
-        was_told = True
+        nonlocal was_terminated
+        was_terminated = True
         process.send_signal(number)
 
     former = signal.signal(signal.SIGTERM, pass_on)
@@ -253,46 +250,45 @@ def _run_in_foreground(planned: StartPlan) -> int:
             elif announced and "--block" in line:
                 click.echo(
                     announcement(planned, "".join(seen))
-                    + "\n  (it stays in the foreground; Ctrl-C stops it)"
+                    + "\n  (running in the foreground; Ctrl-C stops it)"
                 )
         code = process.wait()
     except KeyboardInterrupt:
-        # The terminal has sent the signal to Ray's process, too: it stops the node by itself.
+        # The terminal has sent the signal to Ray's process too, which stops the node.
         process.wait()
         return 130
     finally:
         signal.signal(signal.SIGTERM, former)
     if code and not announced:
         _show_failure("".join(seen), code)
-    elif was_told:
+    elif was_terminated:
         warn("the node was stopped by SIGTERM")
     elif code > 0:
-        warn(f"the node ended with code {code}; the last it said:\n{''.join(seen)}")
+        warn(f"the node ended with exit code {code}. Its last output:\n{''.join(seen)}")
     return code if code >= 0 else 128 - code
 
 
 def _show_failure(output: str, code: int) -> None:
-    warn(f"the node did not start (exit code {code}). Ray said:\n{ray_command.tail(output)}")
+    warn(f"the node did not start (exit code {code}). Ray's output:\n{ray_command.tail(output)}")
 
 
 @click.command(name="stop")
-@click.option("--force", is_flag=True, help="Kill at once, with SIGKILL.")
+@click.option("--force", is_flag=True, help="Kill immediately with SIGKILL.")
 @click.option(
     "--grace-period",
     type=int,
     metavar="SECONDS",
-    help="How long processes may take to end before they are killed.",
+    help="Seconds that processes may take to end before they are killed.",
 )
 @click.pass_context
 def stop_command(context: click.Context, force: bool, grace_period: int | None) -> None:
-    """Stop every process of a cluster on this machine that this user may stop, whichever cluster it
-    is.
+    """Stop every Ray process on this machine that this user may stop, of any cluster.
 
-    Runs that go on elsewhere lose this node. Exit code: that of `ray stop`.
+    Runs on other machines lose this node. Exit code: that of `ray stop`.
     """
     if force and grace_period is not None:
         raise click.UsageError(
-            "--force waits for nothing, so it has no --grace-period: give only one of them"
+            "--force does not wait, so it excludes --grace-period: pass only one of them"
         )
     arguments = [
         "stop",
@@ -302,22 +298,24 @@ def stop_command(context: click.Context, force: bool, grace_period: int | None) 
     code, output = ray_command.quietly(arguments)
     if code:
         raise CommandError(
-            f"the cluster's processes could not all be stopped (exit code {code}). Ray said:\n{ray_command.tail(output)}",
+            f"not all cluster processes could be stopped (exit code {code}). Ray's output:\n"
+            f"{ray_command.tail(output)}",
             exit_code=code,
         )
     others = output.count("Could not terminate")
     if others:
         warn(
-            f"processes of another user's cluster ({others}) go on: only that user, or root, may stop them"
+            f"processes of another user's cluster ({others}) keep running: only that user, or "
+            "root, may stop them"
         )
     if "Did not find any active Ray processes" in output:
         click.echo(
-            "No cluster of this user's ran on this machine."
+            "This user has no cluster on this machine."
             if others
-            else "No cluster ran on this machine."
+            else "No cluster runs on this machine."
         )
     else:
         count = re.search(r"Stopped all (\d+)", output)
         click.echo(
-            f"Stopped the cluster's {count.group(1) + ' ' if count else ''}processes on this machine."
+            f"Stopped {count.group(1) + ' ' if count else ''}cluster processes on this machine."
         )

@@ -1,6 +1,4 @@
-"""`status` and `nodes`: what a cluster has and what of it is in use; with `status`, the programs of
-this machine and the latest runs too, which need no cluster.
-"""
+"""`status` and `nodes`: resources of a cluster; with `status`, also local programs and runs."""
 
 from __future__ import annotations
 
@@ -12,7 +10,7 @@ from typing import Any
 import click
 from rich.table import Table
 
-from syncline.cli import engines, records
+from syncline.cli import engines, find_runs
 from syncline.cli.output import (
     CommandError,
     ago,
@@ -25,27 +23,27 @@ from syncline.cli.output import (
 )
 from syncline.cli.runs import runs_table
 from syncline.core import api
-from syncline.dashboard.engines import (
-    MachineLook,
+from syncline.dashboard.engine_snapshots import (
+    MachineSnapshot,
     Node,
-    ProgramLook,
-    node_of,
-    programs_here,
+    ProgramSnapshot,
+    machine_snapshot,
+    parse_node,
     resources_in_use,
     sorted_nodes,
 )
 
 LIMIT_S = 120.0
 PAUSE_S = 0.5
-"""Between two looks at the nodes."""
+"""Seconds between two reads of the node list."""
 SHOWN_NODES = 10
-"""Nodes that `status` shows; `nodes` shows all."""
+"""Largest number of nodes in `status`; `nodes` prints all."""
 LATEST_RUNS = 5
-"""Runs that `status` shows besides those that are running."""
+"""Number of runs in `status` besides the active ones."""
 
 
 def nodes_table(nodes: Sequence[Node]) -> Table:
-    """A row for each node."""
+    """Return a table with a row for each node."""
     rows = [
         (
             node.address,
@@ -57,7 +55,7 @@ def nodes_table(nodes: Sequence[Node]) -> Table:
         for node in nodes
     ]
     return table(
-        ("address", "host", "state", "resources", "id"), rows, yielding=("host", "resources")
+        ("address", "host", "state", "resources", "id"), rows, folding=("host", "resources")
     )
 
 
@@ -76,7 +74,7 @@ def _resources_text(node: Node) -> str:
     "--wait-for",
     type=click.IntRange(min=1),
     metavar="COUNT",
-    help="Wait until the cluster has so many living nodes.",
+    help="Wait until this number of nodes is alive.",
 )
 @click.option(
     "--limit",
@@ -84,14 +82,14 @@ def _resources_text(node: Node) -> str:
     type=click.FloatRange(min=0),
     default=LIMIT_S,
     show_default=True,
-    help="Seconds to wait at most.",
+    help="Seconds to wait.",
 )
 @json_option
 def nodes_command(address: str | None, wait_for: int | None, limit_s: float, as_json: bool) -> None:
-    """The nodes of the cluster and what each one has.
+    """List the nodes of the cluster and their resources.
 
-    With --wait-for also while the cluster itself is starting. Exit code 1 if there is none, or
-    fewer nodes than waited for.
+    With --wait-for, also wait for the cluster itself. Exit code 1 if there is no cluster, or if
+    nodes are missing after the limit.
     """
     chosen = engines.chosen_address(address) or "auto"
     nodes = _nodes(chosen) if wait_for is None else _awaited_nodes(chosen, wait_for, limit_s)
@@ -103,11 +101,11 @@ def nodes_command(address: str | None, wait_for: int | None, limit_s: float, as_
 
 def _nodes(address: str) -> list[Node]:
     with engines.cluster(address):
-        return sorted_nodes(node_of(fields) for fields in api.nodes())
+        return sorted_nodes(parse_node(fields) for fields in api.nodes())
 
 
 def _awaited_nodes(address: str, count: int, limit_s: float) -> list[Node]:
-    """The nodes, once `count` of them live. CommandError if that takes longer than the limit."""
+    """Wait until `count` nodes are alive. Raises CommandError after the limit."""
     until = time.monotonic() + limit_s
     while True:
         try:
@@ -119,26 +117,26 @@ def _awaited_nodes(address: str, count: int, limit_s: float) -> list[Node]:
             return nodes
         if time.monotonic() >= until:
             raise CommandError(
-                f"after {limit_s:g} s {seen}: look at what `syncline start` said on the missing ones, or wait longer with --limit"
+                f"after {limit_s:g} s {seen}: check the output of `syncline start` on the missing "
+                "nodes, or increase --limit"
             )
         time.sleep(PAUSE_S)
 
 
 @click.command(name="status")
 @engines.address_option
-@click.option("--storage-path", help="Where runs are kept: a directory or a URI.")
+@click.option("--storage-path", help="Parent directory or URI of the runs.")
 @json_option
 def status_command(address: str | None, storage_path: str | None, as_json: bool) -> None:
-    """Nodes, resources in use, the programs of this machine, and the runs: those that are running
-    and the latest others.
+    """Show nodes, resources in use, local programs, and the active and latest runs.
 
-    Without a cluster programs and runs alone. Exit code 1 if an address was given and no cluster is
-    there.
+    Without a cluster, show programs and runs only. Exit code 1 if no cluster answers at the given
+    address.
     """
-    storage = records.place(storage_path)
+    storage = find_runs.storage_directory(storage_path)
     cluster = _cluster(engines.chosen_address(address))
-    machine = programs_here()
-    runs = records.runs_below(storage)
+    machine = machine_snapshot()
+    runs = find_runs.list_runs(storage)
     running = [run for run in runs if run.state == "running"]
     shown = running + [run for run in runs if run.state != "running"][:LATEST_RUNS]
     if as_json:
@@ -157,9 +155,8 @@ def status_command(address: str | None, storage_path: str | None, as_json: bool)
         click.echo("No cluster; programs start their own workers on this machine.")
     else:
         dead = f", {cluster['nodes_dead']} dead" if cluster["nodes_dead"] else ""
-        click.echo(
-            f"Cluster {cluster['address']}: {cluster['nodes_alive']} node{'s'[: cluster['nodes_alive'] != 1]} alive{dead}"
-        )
+        count = cluster["nodes_alive"]
+        click.echo(f"Cluster {cluster['address']}: {count} node{'s'[: count != 1]} alive{dead}")
         console().print(nodes_table(cluster["nodes"][:SHOWN_NODES]))
         if len(cluster["nodes"]) > SHOWN_NODES:
             click.echo(f"… and {len(cluster['nodes']) - SHOWN_NODES} more: `syncline nodes`")
@@ -169,13 +166,13 @@ def status_command(address: str | None, storage_path: str | None, as_json: bool)
         click.echo()
         _print_programs(machine)
     click.echo()
-    click.echo(f"Runs in {storage.path}: {len(running)} running, {len(runs)} in all")
+    click.echo(f"Runs in {storage.path}: {len(running)} running, {len(runs)} in total")
     if shown:
         console().print(runs_table(shown))
 
 
 def resources_table(resources: Mapping[str, Mapping[str, float]]) -> Table:
-    """A row for each resource: in use, of how much."""
+    """Return a table with a row for each resource: in use and total."""
     rows = [
         (
             name,
@@ -188,37 +185,35 @@ def resources_table(resources: Mapping[str, Mapping[str, float]]) -> Table:
     return table(("resource", "in use", "total", ""), rows, right=("in use", "total", ""))
 
 
-def _print_programs(machine: MachineLook) -> None:
+def _print_programs(machine: MachineSnapshot) -> None:
     click.echo(
-        f"Programs with workers of their own on this machine: {len(machine.programs) + machine.others}"
+        f"Programs with their own workers on this machine: {len(machine.programs) + machine.others}"
     )
     console().print(programs_table(machine.programs))
     if machine.others:
-        click.echo(f"… and {machine.others} that began earlier")
+        click.echo(f"… and {machine.others} older ones")
 
 
-def programs_table(programs: Sequence[ProgramLook]) -> Table:
-    """A row for each program."""
+def programs_table(programs: Sequence[ProgramSnapshot]) -> Table:
+    """Return a table with a row for each program."""
     rows = [
         (str(program.pid), ago(program.started), _cpus(program), program.command)
         for program in programs
     ]
     return table(
-        ("pid", "age", "CPUs in use", "command"), rows, right=("pid", "age"), yielding=("command",)
+        ("pid", "age", "CPUs in use", "command"), rows, right=("pid", "age"), folding=("command",)
     )
 
 
-def _cpus(program: ProgramLook) -> str:
+def _cpus(program: ProgramSnapshot) -> str:
     if program.engine is None:
         return "does not answer"
     both = program.engine.resources.get("CPU", {"used": 0.0, "total": 0.0})
     return f"{both['used']:g} of {both['total']:g}"
 
 
-def program_as_json(program: ProgramLook) -> dict[str, Any]:
-    """What `--json` tells of a program; what depends on its engine is null where that does not
-    answer.
-    """
+def program_as_json(program: ProgramSnapshot) -> dict[str, Any]:
+    """Return a program for `--json`; fields of its engine are null if it does not answer."""
     engine = program.engine
     return {
         "pid": program.pid,
@@ -232,11 +227,11 @@ def program_as_json(program: ProgramLook) -> dict[str, Any]:
 
 
 def _cluster(address: str | None) -> dict[str, Any] | None:
-    """What is known of the cluster; None if no address was given and none can be joined here."""
+    """Return facts about the cluster; None without an address and a cluster to join."""
     with engines.cluster_if_any(address) as reached:
         if not reached:
             return None
-        nodes = sorted_nodes(node_of(fields) for fields in api.nodes())
+        nodes = sorted_nodes(parse_node(fields) for fields in api.nodes())
         resources = resources_in_use(api.cluster_resources(), api.available_resources())
     head = next((node.address for node in nodes if node.head and node.alive), "")
     return {

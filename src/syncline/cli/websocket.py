@@ -1,6 +1,4 @@
-"""The receiving end of a WebSocket: text comes in, and nothing is sent but what the protocol asks
-for.
-"""
+"""Receiving side of a WebSocket; sends only what the protocol requires."""
 
 from __future__ import annotations
 
@@ -18,7 +16,7 @@ _CLOSE = 8
 
 
 class HandshakeRefused(ConnectionError):
-    """The server does not speak WebSocket at that address, or does not want to."""
+    """The server does not accept a WebSocket at this address."""
 
     def __init__(self, status: int, reason: str) -> None:
         super().__init__(f"{status} {reason}")
@@ -26,16 +24,16 @@ class HandshakeRefused(ConnectionError):
 
 
 class WebSocket:
-    """A connection to `url` (`http://` or `https://`). Not for several threads.
+    """A connection to `url` (`http://` or `https://`). Not thread-safe.
 
     Args:
-        url: Where to connect.
-        headers: Further lines of the request.
-        limit_s: Seconds that connecting and the handshake may take, each.
+        url: Address of the server.
+        headers: Additional headers of the request.
+        limit_s: Seconds for the connection and for the handshake, each.
 
     Raises:
-        HandshakeRefused: if the server answers something else; `status` is its answer in HTTP's
-        numbers, 0 if there is none. OSError: if it cannot be reached.
+        HandshakeRefused: The server gives another answer; `status` is its HTTP status, or 0.
+        OSError: The server cannot be reached.
     """
 
     def __init__(self, url: str, headers: Mapping[str, str], limit_s: float) -> None:
@@ -55,9 +53,11 @@ class WebSocket:
         self._connection.shutdown()
 
     def receive(self, limit_s: float) -> str | None:
-        """The next message; None if none has come whole within the limit.
+        """Return the next message; None if no complete message comes within the limit.
 
-        EOFError once the server has closed the connection, OSError where it broke.
+        Raises:
+            EOFError: The server closed the connection.
+            OSError: The connection broke.
         """
         self._connection.settimeout(limit_s)
         try:

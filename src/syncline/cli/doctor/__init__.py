@@ -1,8 +1,7 @@
-"""`syncline doctor`: examines this machine or every node of a cluster, and names a remedy for what
-is wrong.
+"""`syncline doctor`: check this machine or every node of a cluster, and print remedies.
 
-In the order in which facts flow: `facts` (what can be found out), `probe` (finds it out, on the
-node that it is about; `torch_probe` the part that needs torch), `team` (the nodes, and how they are
-asked), `gather` (asks, and puts the answers together), `judge` (pure: facts become lines and
-remedies), `command` (the lines on the terminal).
+Files in the order of the data flow: `findings` (results as plain values), `probe` (collects them
+on one node; `torch_probe` is the part that needs torch), `node_probes` (the probes of all nodes),
+`examination` (asks the probes), `checks` (pure: findings to lines and remedies), `command` (prints
+the lines).
 """

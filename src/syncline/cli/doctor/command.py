@@ -1,4 +1,4 @@
-"""`doctor`: examines, and prints a line for each subject."""
+"""`doctor`: check nodes and print a line for each subject."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import click
 from rich.table import Table
 from rich.text import Text
 
-from syncline.cli import engines, records
-from syncline.cli.doctor.facts import Examination
-from syncline.cli.doctor.gather import examine
-from syncline.cli.doctor.judge import Check, judge
-from syncline.cli.doctor.team import Cluster, ThisMachine, node_names
+from syncline.cli import engines, find_runs
+from syncline.cli.doctor.checks import Check, run_checks
+from syncline.cli.doctor.examination import examine
+from syncline.cli.doctor.findings import Examination
+from syncline.cli.doctor.node_probes import Cluster, ThisMachine, node_names
 from syncline.cli.output import FAILED, console, json_option, print_json, state
 from syncline.core import api
 
@@ -23,8 +23,7 @@ LIMIT_S = 20.0
 @click.command(name="doctor")
 @engines.address_option
 @click.option(
-    "--storage-path",
-    help="Where runs are kept: a directory or a URI; by default that of the settings.",
+    "--storage-path", help="Parent directory or URI of the runs; by default that of the settings."
 )
 @click.option(
     "--limit",
@@ -32,7 +31,7 @@ LIMIT_S = 20.0
     type=click.FloatRange(min=0, min_open=True),
     default=LIMIT_S,
     show_default=True,
-    help="Seconds for one try.",
+    help="Seconds for one connection, file or all-reduce.",
 )
 @json_option
 @click.pass_context
@@ -43,16 +42,15 @@ def doctor_command(
     limit_s: float,
     as_json: bool,
 ) -> None:
-    """Examine every node of the cluster, or this machine where none runs: each line is ok or has
-    its remedy.
+    """Check every node of the cluster, or this machine if there is none, and print remedies.
 
-    Exit code 1 if a line is wrong; a warning alone is none.
+    Exit code 1 if a line is wrong; a warning does not change it.
     """
-    storage = records.place(storage_path).path
+    storage = find_runs.storage_directory(storage_path).path
     facts = _cluster(engines.chosen_address(address), storage, limit_s) or _this_machine(
         storage, limit_s
     )
-    checks = judge(facts)
+    checks = run_checks(facts)
     wrong = any(check.status == "wrong" for check in checks)
     if as_json:
         names = [*facts.nodes, *facts.silent]
@@ -70,7 +68,7 @@ def doctor_command(
 
 
 def lines(checks: Sequence[Check]) -> Table:
-    """A row for each check, the remedy below what was found."""
+    """Return a table with a row for each check, with the remedy below the message."""
     made = Table.grid(padding=(0, 2, 0, 0))
     made.add_column(no_wrap=True)
     made.add_column(no_wrap=True)
@@ -93,7 +91,7 @@ def _this_machine(storage: str, limit_s: float) -> Examination:
 
 
 def _cluster(address: str | None, storage: str, limit_s: float) -> Examination | None:
-    """The examination of the cluster; None if no address was given and none can be joined here."""
+    """Examine the cluster; None without an address and a cluster to join."""
     with engines.cluster_if_any(address) as reached:
         if not reached:
             return None
@@ -110,7 +108,7 @@ def _cluster(address: str | None, storage: str, limit_s: float) -> Examination |
                 limit_s=limit_s,
                 cluster=shown,
                 dead=dead,
-                driver_apart=True,
+                driver_is_separate=True,
             )
         finally:
             team.close()

@@ -1,6 +1,4 @@
-"""What runs on a node to find out about it. Every method returns plain values and raises for what
-cannot be done.
-"""
+"""`NodeProbe`: collects findings on one node. Methods return plain values and raise on failure."""
 
 from __future__ import annotations
 
@@ -23,8 +21,8 @@ from typing import Any
 import psutil
 
 from syncline import settings
-from syncline.cli import records
-from syncline.cli.doctor.facts import NodeFacts, Space, TorchFacts
+from syncline.cli import find_runs
+from syncline.cli.doctor.findings import NodeFacts, Space, TorchFacts
 from syncline.core import gpus
 from syncline.core.host import interface_of
 from syncline.runs.run_storage import StorageDirectory
@@ -35,9 +33,7 @@ _PROBE_PREFIX = ".tmp-doctor-"
 
 
 class NodeProbe:
-    """Lives on one node for as long as the examination takes: an actor there, or a plain object for
-    this machine.
-    """
+    """Collects findings on one node: an actor there, or an object in this process."""
 
     def __init__(self) -> None:
         self._listener: socket.socket | None = None
@@ -45,7 +41,7 @@ class NodeProbe:
         self._made: Sequence[StorageDirectory] = ()
 
     def facts(self) -> NodeFacts:
-        """All that the node can say alone. Imports torch, which takes seconds."""
+        """Collect all facts about this node. Imports torch, which takes seconds."""
         torch, torch_error = torch_facts()
         shared_memory = space(SHARED_MEMORY) if os.path.isdir(SHARED_MEMORY) else None
         return NodeFacts(
@@ -54,7 +50,7 @@ class NodeProbe:
             versions={name: version(name) for name in _LIBRARIES},
             torch=torch,
             torch_error=torch_error,
-            # All of the machine's GPUs: those that this process may use are the scheduler's matter.
+            # All GPUs of the machine, including those that this process may not use.
             gpus=[gpu.model or "unknown" for gpu in gpus.discover(None)],
             driver=driver_version(),
             shared_memory=shared_memory,
@@ -63,12 +59,14 @@ class NodeProbe:
         )
 
     def clock(self) -> float:
-        """Seconds since the epoch."""
+        """Return the seconds since the epoch."""
         return time.time()
 
     def listen(self, address: str) -> tuple[int, bytes]:
-        """Greet whoever connects to `address`; the port, and the greeting. OSError if the address
-        is none of this node.
+        """Send a greeting to every client of `address`; return the port and the greeting.
+
+        Raises:
+            OSError: The address does not belong to this node.
         """
         family = socket.AF_INET6 if ":" in address else socket.AF_INET
         self._listener = socket.create_server((address, 0), family=family, backlog=128)
@@ -92,8 +90,10 @@ class NodeProbe:
     def reach(
         self, targets: Mapping[str, tuple[str, int, bytes]], limit_s: float
     ) -> dict[str, str | None]:
-        """Connect to each target (address, port, greeting), all at once; why it failed, by target,
-        and None where it did not.
+        """Connect to all targets (address, port, greeting) concurrently.
+
+        Returns:
+            The reason of the failure by target; None if the connection succeeded.
         """
         with ThreadPoolExecutor(max_workers=min(64, max(1, len(targets)))) as pool:
             return dict(
@@ -105,8 +105,8 @@ class NodeProbe:
             )
 
     def write(self, storage_path: str, text: str) -> str:
-        """Write a file below the storage path, its directory made if need be; the file's name."""
-        place = records.place(storage_path)
+        """Write a file below the storage path, and create the directory; return the file's name."""
+        place = find_runs.storage_directory(storage_path)
         self._made = place.missing_directories()
         name = f"{_PROBE_PREFIX}{secrets.token_hex(8)}"
         try:
@@ -117,17 +117,15 @@ class NodeProbe:
         return name
 
     def read(self, storage_path: str, name: str) -> str:
-        """The text of that file. FileNotFoundError if it is not there."""
-        data = records.place(storage_path).read(name)
+        """Return the content of that file. Raises FileNotFoundError if it does not exist."""
+        data = find_runs.storage_directory(storage_path).read(name)
         if data is None:
             raise FileNotFoundError(errno.ENOENT, "the file is not there", name)
         return data.decode()
 
     def remove(self, storage_path: str, name: str) -> None:
-        """Remove that file, and the directories that were made for it, unless somebody uses them by
-        now.
-        """
-        records.place(storage_path).remove(name)
+        """Remove that file, and the directories created for it that are still empty."""
+        find_runs.storage_directory(storage_path).remove(name)
         self._remove_made()
 
     def _remove_made(self) -> None:
@@ -135,17 +133,13 @@ class NodeProbe:
             directory.remove_if_empty()
 
     def open_rendezvous(self, address: str, world_size: int, limit_s: float) -> int:
-        """Where ranks of an all-reduce meet: the port on `address`. For rank 0, before
-        `all_reduce`.
-        """
+        """Open the rendezvous of an all-reduce on rank 0; return the port."""
         return int(_torch_probe().open_rendezvous(address, world_size, limit_s))
 
     def all_reduce(
         self, rank: int, world_size: int, master: tuple[str, int], address: str, limit_s: float
     ) -> float:
-        """Take part in one over all nodes with Gloo; the seconds that it took. RuntimeError where
-        it does not work.
-        """
+        """Take part in an all-reduce with Gloo; return its seconds. Raises RuntimeError."""
         return float(
             _torch_probe().all_reduce(rank, world_size, master, interface_of(address), limit_s)
         )
@@ -166,11 +160,11 @@ def _connect(target: tuple[str, int, bytes], limit_s: float) -> str | None:
         return f"no answer from {address}:{port} within {limit_s:g} s"
     except OSError as error:
         return f"{address}:{port}: {error.strerror or error}"
-    return None if got == greeting else f"something else answers at {address}:{port}"
+    return None if got == greeting else f"another service answers at {address}:{port}"
 
 
 def version(library: str) -> str | None:
-    """The installed version; None if it is not installed."""
+    """Return the installed version of a library; None if it is not installed."""
     try:
         return importlib.metadata.version(library)
     except importlib.metadata.PackageNotFoundError:
@@ -178,24 +172,24 @@ def version(library: str) -> str | None:
 
 
 def space(path: str) -> Space:
-    """Room on the filesystem of a path."""
+    """Return the space on the filesystem of a path."""
     usage = psutil.disk_usage(path)
     return Space(path=path, total_bytes=usage.total, free_bytes=usage.free)
 
 
 def torch_facts() -> tuple[TorchFacts | None, str | None]:
-    """(what torch can do, why it cannot be imported)."""
+    """Return (capabilities of torch, reason why it cannot be imported)."""
     if importlib.util.find_spec("torch") is None:
         return None, None
     try:
         facts: TorchFacts = _torch_probe().facts()
-    except Exception as error:  # a broken installation raises whatever it wants
+    except Exception as error:  # a broken installation may raise anything
         return None, f"{type(error).__name__}: {error}"
     return facts, None
 
 
 def driver_version() -> str | None:
-    """Version of the GPU driver; None where there is none."""
+    """Return the version of the GPU driver; None without one."""
     try:
         nvml: Any = importlib.import_module("pynvml")
         nvml.nvmlInit()

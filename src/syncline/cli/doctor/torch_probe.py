@@ -1,6 +1,4 @@
-"""The part of the probe that needs torch: what it can do, and an all-reduce with Gloo. Runs in the
-probe's process.
-"""
+"""The part of the probe that needs torch: its capabilities, and an all-reduce with Gloo."""
 
 from __future__ import annotations
 
@@ -13,12 +11,12 @@ import torch.distributed as dist
 from torch.distributed.distributed_c10d import Store
 
 from syncline import settings
-from syncline.cli.doctor.facts import TorchFacts
+from syncline.cli.doctor.findings import TorchFacts
 from syncline.train.torch import process_group
 
 
 def facts() -> TorchFacts:
-    """What the installed torch can do."""
+    """Return the capabilities of the installed torch."""
     available = dist.is_available()
     nccl = available and dist.is_nccl_available()
     return TorchFacts(
@@ -31,18 +29,19 @@ def facts() -> TorchFacts:
 
 
 def open_rendezvous(address: str, world_size: int, limit_s: float) -> int:
-    """Open the store that ranks meet at, on a free port of `address`; the port."""
+    """Open the rendezvous store on a free port of `address`; return the port."""
     return process_group.open_rendezvous(address, world_size, limit_s)
 
 
 def all_reduce(
     rank: int, world_size: int, master: tuple[str, int], interface: str | None, limit_s: float
 ) -> float:
-    """Sum a one from every rank with Gloo over `interface`; the seconds that joining and summing
-    took.
+    """Sum a one from every rank with Gloo; return the seconds for joining and summing.
 
-    GLOO_SOCKET_IFNAME counts where it is set. RuntimeError where it does not work, or gives
-    something else than the number of ranks.
+    Uses `interface` unless GLOO_SOCKET_IFNAME is set.
+
+    Raises:
+        RuntimeError: The all-reduce fails, or its result is not the number of ranks.
     """
     if interface is not None and settings.environment("GLOO_SOCKET_IFNAME") is None:
         os.environ["GLOO_SOCKET_IFNAME"] = interface

@@ -31,10 +31,13 @@ class Imported:
     """A name that an import statement brings.
 
     Attributes:
-        target: What it is in Ray, dotted. bound: The name that the program uses for it. root: The
-        node in the statement that says `ray`. whole: The node of the whole dotted name in the
-        statement. implied: Whether `bound` is `ray` because the statement says no other name; such
-        names are renamed. kept: Whether the statement stays as it is.
+        target: What it is in Ray, dotted.
+        bound: The name that the program uses for it.
+        root: The node in the statement that says `ray`.
+        whole: The node of the whole dotted name in the statement.
+        implied: Whether `bound` is `ray` because the statement says no other name; such names are
+            renamed.
+        kept: Whether the statement stays as it is.
     """
 
     target: str

@@ -25,10 +25,12 @@ class Reference:
     """A use.
 
     Attributes:
-        node: The name in the program, or the string annotation that has it. scope: Where the name
-        is bound. name: What it is in Ray, with the attributes that follow. call: The call whose
-        function it is. through_ray: Whether the program says `ray` here because of an import that
-        does not say another name.
+        node: The name in the program, or the string annotation that has it.
+        scope: Where the name is bound.
+        name: What it is in Ray, with the attributes that follow.
+        call: The call whose function it is.
+        through_ray: Whether the program says `ray` here because of an import that does not say
+            another name.
     """
 
     node: libcst.Name | libcst.SimpleString

@@ -4,7 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from syncline.cli.doctor.facts import (
+from syncline.cli.doctor.checks import run_checks
+from syncline.cli.doctor.findings import (
     Examination,
     GlooFacts,
     Link,
@@ -14,7 +15,6 @@ from syncline.cli.doctor.facts import (
     StorageFacts,
     TorchFacts,
 )
-from syncline.cli.doctor.judge import judge
 
 GIB = 1024**3
 TORCH = TorchFacts(version="2.13.0", cuda="13.0", cuda_available=True, gloo=True, nccl="2.28.9")
@@ -41,7 +41,7 @@ WELL = Examination(
 
 
 def check(facts, name):
-    (found,) = [check for check in judge(facts) if check.check == name]
+    (found,) = [check for check in run_checks(facts) if check.check == name]
     return found
 
 
@@ -50,8 +50,8 @@ def with_b(**changes):
 
 
 def test_well_cluster_has_no_remedies():
-    assert {found.status for found in judge(WELL)} == {"ok"}
-    assert [found.remedy for found in judge(WELL)] == [None] * len(judge(WELL))
+    assert {found.status for found in run_checks(WELL)} == {"ok"}
+    assert [found.remedy for found in run_checks(WELL)] == [None] * len(run_checks(WELL))
     assert "4 x H200" not in check(WELL, "gpus").message
     assert "2 x H200, driver 570.1 on a, b" in check(WELL, "gpus").message
 
@@ -87,7 +87,7 @@ def test_well_cluster_has_no_remedies():
             "gpus",
             with_b(torch=replace(TORCH, cuda=None, cuda_available=False)),
             "wrong",
-            "without CUDA on b",
+            "CPU build on b",
         ),
         ("gpus", with_b(torch=replace(TORCH, cuda_available=False)), "wrong", "no usable GPU on b"),
         ("gpus", with_b(driver="560.1"), "warning", "driver 560.1 on b"),
@@ -167,7 +167,9 @@ def test_one_machine_without_torch_or_gpus_is_well():
         torch=None,
         versions={"syncline": "0.1.0", "ray": None, "torch": None},
     )
-    checks = judge(Examination(cluster=None, nodes={"this machine": node}, storage=WELL.storage))
+    checks = run_checks(
+        Examination(cluster=None, nodes={"this machine": node}, storage=WELL.storage)
+    )
     assert {found.status for found in checks} == {"ok", "skipped"}
     assert {found.check for found in checks if found.status == "skipped"} == {
         "ray",
@@ -194,7 +196,7 @@ def test_broken_network_comes_before_the_remedy_of_gloo():
         links=[Link(source="a", target="b", error="refused")],
         gloo=GlooFacts(seconds=1.0, errors={"b": "timed out"}),
     )
-    assert check(facts, "gloo").remedy == "mend the network first"
+    assert check(facts, "gloo").remedy == "repair the network first"
 
 
 def test_many_broken_links_are_counted():

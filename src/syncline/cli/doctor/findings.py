@@ -1,4 +1,4 @@
-"""What the doctor can find out, as plain values; what they mean is `judge`'s."""
+"""Findings of the doctor as plain values; `checks` interprets them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, kw_only=True)
 class Space:
-    """Room on a filesystem."""
+    """Space on a filesystem."""
 
     path: str
     total_bytes: int
@@ -17,97 +17,97 @@ class Space:
 
 @dataclass(frozen=True, kw_only=True)
 class TorchFacts:
-    """What the installed torch can do."""
+    """Capabilities of the installed torch."""
 
     version: str
     cuda: str | None
-    """The CUDA version it was built for; None for a build without."""
+    """CUDA version of the build; None for a CPU build."""
     cuda_available: bool
-    """Whether it finds a GPU that it can use."""
+    """True if torch finds a usable GPU."""
     gloo: bool
-    """Whether Gloo is built in."""
+    """True if the build contains Gloo."""
     nccl: str | None
-    """The version of NCCL that is built in."""
+    """NCCL version of the build."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class NodeFacts:
-    """What one node says of itself."""
+    """Findings on one node."""
 
     hostname: str
     python: str
     versions: Mapping[str, str | None]
-    """Versions of syncline, ray and torch; None for what is not installed."""
+    """Versions of syncline, ray and torch; None if not installed."""
     torch: TorchFacts | None
-    """None where torch is not installed, or cannot be imported."""
+    """None if torch is not installed or cannot be imported."""
     torch_error: str | None
-    """Why it cannot be imported."""
+    """Reason why torch cannot be imported."""
     gpus: Sequence[str]
     """Models of the GPUs."""
     driver: str | None
-    """Version of their driver."""
+    """Version of the GPU driver."""
     shared_memory: Space | None
-    """None where there is no /dev/shm."""
+    """None without /dev/shm."""
     temporary: Space
-    """Where sessions lie."""
+    """Space in the directory of sessions."""
     open_files: int
-    """How many files a process may have open."""
+    """Number of files that a process may open."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Skew:
-    """How far a clock is ahead of the one of the machine that asks."""
+    """Offset of a node's clock from this machine's; positive if it is ahead."""
 
     seconds: float
     uncertain_s: float
-    """By how much that may be wrong: half of the time that the question took."""
+    """Half of the round-trip time."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Link:
-    """One node's attempt to reach another."""
+    """Result of one node's connection to another."""
 
     source: str
     target: str
     error: str | None
-    """Why it failed; None if it did not."""
+    """Reason of the failure; None if it succeeded."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class GlooFacts:
-    """An all-reduce over all nodes."""
+    """Result of an all-reduce over all nodes."""
 
     seconds: float
     errors: Mapping[str, str]
-    """By node; empty if it worked."""
+    """Errors by node; empty if it succeeded."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class StorageFacts:
-    """A file written by one node and read by the others."""
+    """Result of writing a file on one node and reading it on the others."""
 
     path: str
     writer: str
     write_error: str | None
     unseen: Mapping[str, str]
-    """Nodes that cannot read it, and why."""
+    """Nodes that cannot read the file, with the reason."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Examination:
-    """All facts; nodes go by the names that they have in messages."""
+    """All findings, by the names that nodes have in messages."""
 
     cluster: str | None
-    """The cluster's address; None for this machine alone."""
+    """Address of the cluster; None for this machine only."""
     nodes: Mapping[str, NodeFacts]
     silent: Mapping[str, str] = field(default_factory=dict)
-    """Nodes that could not be asked, and why."""
+    """Nodes that did not answer, with the reason."""
     dead: Sequence[str] = ()
     """Nodes that the cluster has lost."""
     driver: NodeFacts | None = None
-    """This program, where it is not on the only node."""
+    """This program, unless it runs on the only node."""
     skews: Mapping[str, Skew] = field(default_factory=dict)
     links: Sequence[Link] = ()
     gloo: GlooFacts | None = None
-    """None where a node has no torch."""
+    """None if a node has no torch."""
     storage: StorageFacts | None = None

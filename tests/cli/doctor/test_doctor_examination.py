@@ -7,14 +7,14 @@ import socket
 
 import pytest
 
-from syncline.cli.doctor import gather
-from syncline.cli.doctor.facts import GlooFacts
+from syncline.cli.doctor import examination
+from syncline.cli.doctor.findings import GlooFacts
+from syncline.cli.doctor.node_probes import Answer, NodeProbes, ThisMachine, first_line, node_names
 from syncline.cli.doctor.probe import NodeProbe
-from syncline.cli.doctor.team import Answer, Team, ThisMachine, first_line, node_names
 from syncline.exceptions import GetTimeoutError
 
 
-class FakeTeam(Team):
+class FakeTeam(NodeProbes):
     """Nodes that are probes in this process; (node, method) pairs in `broken` fail."""
 
     def __init__(self, names, broken=()):
@@ -39,7 +39,7 @@ class FakeTeam(Team):
 
 
 def test_every_node_reaches_every_other():
-    found = gather.links(FakeTeam("abc"), "abc", 30.0)
+    found = examination.links(FakeTeam("abc"), "abc", 30.0)
     assert {(link.source, link.target) for link in found} == {
         (s, t) for s in "abc" for t in "abc" if s != t
     }
@@ -47,7 +47,7 @@ def test_every_node_reaches_every_other():
 
 
 def test_node_that_cannot_listen_is_reached_by_nobody():
-    found = gather.links(FakeTeam("abc", {("b", "listen")}), "abc", 30.0)
+    found = examination.links(FakeTeam("abc", {("b", "listen")}), "abc", 30.0)
     assert {(link.source, link.target) for link in found if link.error} == {("a", "b"), ("c", "b")}
     assert len(found) == 6
 
@@ -58,7 +58,7 @@ def test_other_server_on_the_port_is_no_link():
     targets = {"right": ("127.0.0.1", port, greeting), "wrong": ("127.0.0.1", port, b"another!")}
     answers = NodeProbe().reach(targets, 30.0)
     assert answers["right"] is None
-    assert "something else answers" in answers["wrong"]
+    assert "another service answers" in answers["wrong"]
 
 
 def test_port_where_nobody_listens_is_a_broken_link():
@@ -68,7 +68,7 @@ def test_port_where_nobody_listens_is_a_broken_link():
 
 
 def test_storage_is_written_by_one_and_read_by_all_and_left_clean(tmp_path):
-    found = gather.storage(FakeTeam("ab"), "ab", str(tmp_path), 30.0)
+    found = examination.storage(FakeTeam("ab"), "ab", str(tmp_path), 30.0)
     assert (found.write_error, dict(found.unseen)) == (None, {})
     assert list(tmp_path.iterdir()) == []
 
@@ -80,7 +80,7 @@ def test_directories_made_for_the_storage_check_are_removed_and_no_others(tmp_pa
         tmp_path / "kept" / "new" / "runs",
         f"file://{tmp_path}/kept/other",
     ):
-        assert gather.storage(FakeTeam("ab"), "ab", str(path), 30.0).write_error is None
+        assert examination.storage(FakeTeam("ab"), "ab", str(path), 30.0).write_error is None
     assert [path.name for path in tmp_path.rglob("*")] == ["kept"]
 
 
@@ -94,14 +94,14 @@ def test_directory_that_somebody_uses_by_now_stays(tmp_path):
 
 def test_nodes_that_do_not_see_the_storage_are_named(tmp_path):
     team = FakeTeam("abc", {("b", "read")})
-    assert dict(gather.storage(team, "abc", str(tmp_path), 30.0).unseen) == {"b": "OSError: broken"}
+    assert dict(examination.storage(team, "abc", str(tmp_path), 30.0).unseen) == {"b": "OSError: broken"}
     (tmp_path / "file").touch()
-    assert "file" in gather.storage(team, "abc", str(tmp_path / "file"), 30.0).write_error
+    assert "file" in examination.storage(team, "abc", str(tmp_path / "file"), 30.0).write_error
 
 
 def test_failed_rank_of_the_all_reduce_is_named():
     team = FakeTeam("ab", {("a", "open_rendezvous")})
-    assert "cannot listen" in gather.gloo(team, "ab", 30.0).errors["a"]
+    assert "cannot listen" in examination.gloo(team, "ab", 30.0).errors["a"]
 
 
 def test_nodes_that_share_address_and_host_are_told_apart():
@@ -132,7 +132,7 @@ def test_this_machine_is_examined_without_an_engine(syncline_command, tmp_path):
 
 
 def test_exit_code_is_1_if_a_line_is_wrong(syncline_command, tmp_path, monkeypatch):
-    monkeypatch.setattr(gather, "gloo", lambda *_: GlooFacts(seconds=0.0, errors={}))
+    monkeypatch.setattr(examination, "gloo", lambda *_: GlooFacts(seconds=0.0, errors={}))
     (tmp_path / "file").touch()
     done = syncline_command("doctor", "--storage-path", str(tmp_path / "file"))
     assert done.exit_code == 1

@@ -1,4 +1,4 @@
-"""What facts mean: one line for each subject, ok or with its remedy. Pure."""
+"""Checks: one line for each subject, ok or with a remedy. Pure."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from syncline.cli.doctor.facts import Examination, NodeFacts, Space
+from syncline.cli.doctor.findings import Examination, NodeFacts, Space
 from syncline.cli.output import size
 
 Status = Literal["ok", "warning", "wrong", "skipped"]
@@ -16,28 +16,28 @@ LEAST_SHARED_BYTES = 1024**3
 LEAST_FREE_SHARED_BYTES = 64 * 1024**2
 LEAST_DISK_BYTES = 1024**3
 FULLEST_DISK = 0.95
-"""A node whose disk is fuller takes no more objects."""
+"""Share of used disk space above which a node stores no more objects."""
 LEAST_OPEN_FILES, ENOUGH_OPEN_FILES = 1024, 4096
 NAMED = 5
-"""So many broken links or nodes are named in one line."""
+"""Number of broken links or nodes in one line."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Check:
-    """One line; `--json` gives these names."""
+    """One line; the field names are the keys of `--json`."""
 
     check: str
-    """What was looked at."""
+    """Subject."""
     status: Status
-    """`warning` is worth a look and no failure; `skipped` could not or need not be looked at."""
+    """`warning` is no failure; `skipped` means that the check was impossible or unnecessary."""
     message: str
-    """What was found."""
+    """Finding."""
     remedy: str | None = None
-    """What to do, unless it is well."""
+    """Remedy, unless the check passed."""
 
 
-def judge(facts: Examination) -> list[Check]:
-    """All lines, in the order in which one would look into them."""
+def run_checks(facts: Examination) -> list[Check]:
+    """Return all lines, in the order in which to look into them."""
     checks: tuple[Callable[[Examination], Check], ...] = (
         nodes,
         python,
@@ -58,7 +58,7 @@ def judge(facts: Examination) -> list[Check]:
 
 
 def nodes(facts: Examination) -> Check:
-    """Who answers."""
+    """Check which nodes answer."""
     if facts.cluster is None:
         return Check(check="nodes", status="ok", message="this machine; no cluster")
     total = len(facts.nodes) + len(facts.silent) + len(facts.dead)
@@ -67,7 +67,8 @@ def nodes(facts: Examination) -> Check:
             check="nodes",
             status="wrong",
             message="cannot be examined: " + _each(facts.silent),
-            remedy="install the same syncline and its dependencies in the Python that runs Ray there; see the node's logs for more",
+            remedy="install the same syncline and its dependencies in the Python that runs Ray "
+            "there; see the node's logs",
         )
     if facts.dead:
         return Check(
@@ -75,17 +76,19 @@ def nodes(facts: Examination) -> Check:
             status="warning",
             message=f"{len(facts.nodes)} of {total} answer; the cluster has lost "
             + _names(facts.dead),
-            remedy=f"start them again with `syncline start --address={facts.cluster}`; nothing to do if they were stopped on purpose",
+            remedy=f"restart them with `syncline start --address={facts.cluster}`, unless they "
+            "were stopped on purpose",
         )
     return Check(
         check="nodes",
         status="ok",
-        message=f"{_count(total, 'node')} of the cluster at {facts.cluster} answer{'s' * (total == 1)}",
+        message=f"{_count(total, 'node')} of the cluster at {facts.cluster} "
+        f"answer{'s' * (total == 1)}",
     )
 
 
 def python(facts: Examination) -> Check:
-    """Values travel pickled: the minor version must be the same everywhere."""
+    """Check that the minor version of Python is the same everywhere, because values are pickled."""
     found = _everyone(facts, lambda node: node.python)
     minor = {version.rpartition(".")[0] for version in found.values()}
     if len(set(found.values())) <= 1:
@@ -100,27 +103,27 @@ def python(facts: Examination) -> Check:
 
 
 def syncline_version(facts: Examination) -> Check:
-    """syncline runs in every worker."""
+    """Check the version of syncline, which runs in every worker."""
     return _library(facts, "syncline", absent="not installed as a package")
 
 
 def ray_version(facts: Examination) -> Check:
-    """Needed for clusters alone."""
+    """Check the version of Ray, which only clusters need."""
     return _library(facts, "ray", absent="not installed; only clusters need it")
 
 
 def torch_version(facts: Examination) -> Check:
-    """Needed to train with it."""
+    """Check the version of torch."""
     broken = {name: node.torch_error for name, node in facts.nodes.items() if node.torch_error}
     if broken:
         return Check(
             check="torch",
             status="wrong",
             message="cannot be imported: " + _each(broken),
-            remedy="install torch again there",
+            remedy="reinstall torch there",
         )
     return _library(
-        facts, "torch", absent="not installed; training with it needs it: pip install torch"
+        facts, "torch", absent="not installed; needed to train PyTorch models: pip install torch"
     )
 
 
@@ -140,7 +143,7 @@ def _library(facts: Examination, library: str, absent: str) -> Check:
 
 
 def gpus(facts: Examination) -> Check:
-    """GPUs, their driver, and whether torch can use them."""
+    """Check the GPUs, their driver, and whether torch can use them."""
     owners = {name: node for name, node in facts.nodes.items() if node.gpus}
     if not owners:
         return Check(check="gpus", status="ok", message="none")
@@ -157,7 +160,7 @@ def gpus(facts: Examination) -> Check:
         return Check(
             check="gpus",
             status="wrong",
-            message=f"torch is a build without CUDA on {_names(builds)}, which cannot use its GPUs ({found})",
+            message=f"torch is a CPU build on {_names(builds)} and cannot use the GPUs ({found})",
             remedy="install a CUDA build of torch (see pytorch.org), or train with use_gpu=False",
         )
     unusable = [
@@ -170,7 +173,8 @@ def gpus(facts: Examination) -> Check:
             check="gpus",
             status="wrong",
             message=f"torch finds no usable GPU on {_names(unusable)} ({found})",
-            remedy="check `nvidia-smi` and CUDA_VISIBLE_DEVICES there, and that the driver is new enough for torch's CUDA version",
+            remedy="check `nvidia-smi` and CUDA_VISIBLE_DEVICES there, and that the driver "
+            "supports torch's CUDA version",
         )
     if len({node.driver for node in owners.values()}) > 1:
         return Check(
@@ -183,7 +187,7 @@ def gpus(facts: Examination) -> Check:
 
 
 def nccl(facts: Examination) -> Check:
-    """What GPUs talk through."""
+    """Check NCCL, through which GPUs communicate."""
     owners = {
         name: node.torch
         for name, node in facts.nodes.items()
@@ -201,8 +205,9 @@ def nccl(facts: Examination) -> Check:
         return Check(
             check="nccl",
             status="wrong",
-            message=f"this torch has no NCCL on {_names(missing)}",
-            remedy="install a CUDA build of torch for Linux (see pytorch.org), or use TorchConfig(backend='gloo')",
+            message=f"torch has no NCCL on {_names(missing)}",
+            remedy="install a CUDA build of torch for Linux (see pytorch.org), or use "
+            "TorchConfig(backend='gloo')",
         )
     if len(set(found.values())) > 1:
         return Check(
@@ -215,9 +220,9 @@ def nccl(facts: Examination) -> Check:
 
 
 def clocks(facts: Examination) -> Check:
-    """Times in logs and records are compared."""
+    """Check the clocks, because times in logs and records are compared."""
     if not facts.skews:
-        return Check(check="clocks", status="ok", message="one machine, one clock")
+        return Check(check="clocks", status="ok", message="one machine")
     off = {
         name: f"{abs(skew.seconds):.1f} s {'ahead' if skew.seconds > 0 else 'behind'}"
         for name, skew in facts.skews.items()
@@ -237,15 +242,15 @@ def clocks(facts: Examination) -> Check:
         status="ok",
         message=f"within {max(worst, 0.001):.3f} s"
         if worst < SKEW_S
-        else "within the time an answer takes",
+        else "within the round-trip time",
     )
 
 
 def network(facts: Examination) -> Check:
-    """Every node must reach every other one, on any port."""
+    """Check that every node reaches every other one on any port."""
     broken = [link for link in facts.links if link.error is not None]
     if not facts.links:
-        return Check(check="network", status="ok", message="one node, nothing to reach")
+        return Check(check="network", status="ok", message="one node")
     if not broken:
         return Check(
             check="network",
@@ -260,25 +265,29 @@ def network(facts: Examination) -> Check:
         check="network",
         status="wrong",
         message=f"{len(broken)} of {len(facts.links)} links are broken: {named}{more}",
-        remedy="open all TCP ports between the nodes (firewall, security group), or give each a reachable address with "
-        "`syncline start --node-ip-address`",
+        remedy="open all TCP ports between the nodes (firewall, security group), or give each "
+        "node a reachable address with `syncline start --node-ip-address`",
     )
 
 
 def gloo(facts: Examination) -> Check:
-    """What CPUs talk through."""
+    """Check Gloo, through which CPUs communicate."""
     if facts.gloo is None:
         return Check(check="gloo", status="skipped", message="not every node has torch")
     if not facts.gloo.errors:
         return Check(
             check="gloo",
             status="ok",
-            message=f"an all-reduce over {_count(len(facts.nodes), 'node')} took {facts.gloo.seconds:.2f} s",
+            message=f"an all-reduce over {_count(len(facts.nodes), 'node')} took "
+            f"{facts.gloo.seconds:.2f} s",
         )
     if any(link.error for link in facts.links):
-        remedy = "mend the network first"
+        remedy = "repair the network first"
     else:
-        remedy = "set GLOO_SOCKET_IFNAME on every node to the interface that has its address, and check that its host name resolves to it"
+        remedy = (
+            "set GLOO_SOCKET_IFNAME on every node to the interface with its address, and check "
+            "that its host name resolves to that address"
+        )
     return Check(
         check="gloo",
         status="wrong",
@@ -288,33 +297,41 @@ def gloo(facts: Examination) -> Check:
 
 
 def storage(facts: Examination) -> Check:
-    """Checkpoints are written by all and read by all."""
+    """Check that all nodes can write and read checkpoints."""
     found = facts.storage
     if found is None:
-        return Check(check="storage", status="skipped", message="no node to try it from")
+        return Check(check="storage", status="skipped", message="no node answers")
     if found.write_error is not None:
         return Check(
             check="storage",
             status="wrong",
             message=f"{found.writer} cannot write to {found.path}: {found.write_error}",
-            remedy="correct its permissions, or choose another with --storage-path and RunConfig(storage_path=…)",
+            remedy="correct its permissions, or choose another with --storage-path and "
+            "RunConfig(storage_path=…)",
         )
     if found.unseen:
         return Check(
             check="storage",
             status="wrong",
-            message=f"a file that {found.writer} wrote to {found.path} is not seen by {_each(found.unseen)}",
-            remedy="use storage that every node sees: a shared filesystem mounted at the same path, or a URI such as s3://bucket/runs",
+            message=f"a file that {found.writer} wrote to {found.path} is not readable on "
+            f"{_each(found.unseen)}",
+            remedy="use storage that every node can access: a shared filesystem mounted at the "
+            "same path, or a URI such as s3://bucket/runs",
         )
-    seen = "can be written" if len(facts.nodes) == 1 else f"is seen by all {len(facts.nodes)} nodes"
+    seen = (
+        "is writable" if len(facts.nodes) == 1 else f"is readable on all {len(facts.nodes)} nodes"
+    )
     return Check(check="storage", status="ok", message=f"{found.path} {seen}")
 
 
 def shared_memory(facts: Examination) -> Check:
-    """Where objects lie."""
+    """Check the shared memory, which holds objects."""
     spaces = {name: node.shared_memory for name, node in facts.nodes.items()}
     present = {name: space for name, space in spaces.items() if space is not None}
-    remedy = "in a container: --shm-size=8g (Docker), an emptyDir with medium Memory at /dev/shm (Kubernetes); else: mount it larger"
+    remedy = (
+        "in a container: --shm-size=8g (Docker), an emptyDir with medium Memory at /dev/shm "
+        "(Kubernetes); else mount it with a larger size"
+    )
     if len(present) < len(spaces):
         missing = [name for name, space in spaces.items() if space is None]
         return Check(
@@ -333,7 +350,7 @@ def shared_memory(facts: Examination) -> Check:
             check="shared memory",
             status="wrong",
             message=_each(full),
-            remedy=f"remove what old programs left in /dev/shm; {remedy}",
+            remedy=f"remove files of old programs from /dev/shm; {remedy}",
         )
     small = {
         name: _room(space)
@@ -344,14 +361,14 @@ def shared_memory(facts: Examination) -> Check:
         return Check(
             check="shared memory",
             status="warning",
-            message="objects will lie on disk: " + _each(small),
+            message="objects are stored on disk: " + _each(small),
             remedy=remedy,
         )
     return Check(check="shared memory", status="ok", message=_least(facts, present))
 
 
 def open_files(facts: Examination) -> Check:
-    """Every worker, connection and object needs some."""
+    """Check the limit of open files: every worker, connection and object needs some."""
     few = {
         name: str(node.open_files)
         for name, node in facts.nodes.items()
@@ -364,8 +381,9 @@ def open_files(facts: Examination) -> Check:
         return Check(
             check="open files",
             status=status,
-            message="a process may open only: " + _each(few),
-            remedy="raise it with `ulimit -n 65536` before starting, or in /etc/security/limits.conf",
+            message="the limit per process is too low: " + _each(few),
+            remedy="raise it with `ulimit -n 65536` before the start, or in "
+            "/etc/security/limits.conf",
         )
     least = min(
         (node.open_files for node in facts.nodes.values() if node.open_files >= 0), default=None
@@ -373,14 +391,17 @@ def open_files(facts: Examination) -> Check:
     return Check(
         check="open files",
         status="ok",
-        message="unlimited" if least is None else f"{least} a process",
+        message="unlimited" if least is None else f"{least} per process",
     )
 
 
 def disk(facts: Examination) -> Check:
-    """Logs, spilled objects and packages go there."""
+    """Check the disk of the temporary directory: logs, spilled objects and packages."""
     spaces = {name: node.temporary for name, node in facts.nodes.items()}
-    remedy = "free some room there, or move it: SYNCLINE_TMPDIR, on a cluster `syncline start --temp-dir`"
+    remedy = (
+        "free some space there, or move it: SYNCLINE_TMPDIR, on a cluster "
+        "`syncline start --temp-dir`"
+    )
     full = {
         name: _room(space) for name, space in spaces.items() if space.free_bytes < LEAST_DISK_BYTES
     }
@@ -393,20 +414,20 @@ def disk(facts: Examination) -> Check:
     }
     if tight and facts.cluster is not None:
         message = (
-            f"more than {FULLEST_DISK:.0%} full, where Ray stores no more objects: {_each(tight)}"
+            f"more than {FULLEST_DISK:.0%} full, so Ray stores no more objects: {_each(tight)}"
         )
         return Check(check="disk", status="warning", message=message, remedy=remedy)
     return Check(check="disk", status="ok", message=_least(facts, spaces))
 
 
 def _everyone(facts: Examination, of: Callable[[NodeFacts], str]) -> dict[str, str]:
-    """A fact by node, and of this program where it is apart."""
+    """Return a fact by node, and of this program if it is separate."""
     found = {name: of(node) for name, node in facts.nodes.items()}
     return found if facts.driver is None else {"this program": of(facts.driver), **found}
 
 
 def _same(facts: Examination, found: Mapping[str, str]) -> str:
-    value = next(iter(found.values()), "nobody to ask")
+    value = next(iter(found.values()), "no node answers")
     return value if len(facts.nodes) <= 1 else f"{value} everywhere"
 
 
@@ -439,9 +460,9 @@ def _room(space: Space) -> str:
 
 
 def _least(facts: Examination, spaces: Mapping[str, Space]) -> str:
-    """The node with the least room."""
+    """Return the node with the least free space."""
     if not spaces:
-        return "nobody to ask"
+        return "no node answers"
     name = min(spaces, key=lambda node: spaces[node].free_bytes)
     return (
         _room(spaces[name]) if len(facts.nodes) == 1 else f"at least {_room(spaces[name])} ({name})"

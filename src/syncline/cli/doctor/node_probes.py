@@ -1,6 +1,4 @@
-"""The nodes that are examined, and how they are asked: actors on a cluster, plain calls on this
-machine.
-"""
+"""Probes of the nodes: actors on a cluster, plain calls on this machine."""
 
 from __future__ import annotations
 
@@ -16,7 +14,7 @@ from syncline.core.placement import NodeAffinitySchedulingStrategy
 
 @dataclass(frozen=True, kw_only=True)
 class Answer:
-    """What a node said, or why it said nothing."""
+    """Result or error of a call on a node."""
 
     value: Any = None
     error: str | None = None
@@ -26,29 +24,30 @@ Call = tuple[str, tuple[Any, ...]]
 """A method of `NodeProbe` and its arguments."""
 
 
-class Team(ABC):
-    """Nodes with a probe on each."""
+class NodeProbes(ABC):
+    """A probe on each node."""
 
     addresses: Mapping[str, str]
-    """By the node's name: the address by which others reach it."""
+    """Address of each node for the other nodes, by name."""
 
     @abstractmethod
     def ask(self, calls: Mapping[str, Call], limit_s: float) -> dict[str, Answer]:
-        """Call every node's probe, all at the same time; the answers by node, within about
-        `limit_s` seconds. Never raises for a node that fails.
+        """Call the probes concurrently and return the answers by node, within about `limit_s`.
+
+        Failures are answers with an error.
         """
 
     def ask_all(self, method: str, *arguments: Any, limit_s: float) -> dict[str, Answer]:
-        """The same call on every node."""
+        """Make the same call on every node."""
         return self.ask(dict.fromkeys(self.addresses, (method, arguments)), limit_s)
 
     @abstractmethod
     def close(self) -> None:
-        """Let the probes go."""
+        """End the probes."""
 
 
-class ThisMachine(Team):
-    """This process alone."""
+class ThisMachine(NodeProbes):
+    """A probe in this process."""
 
     NAME = "this machine"
 
@@ -63,18 +62,18 @@ class ThisMachine(Team):
     def _answer(self, method: str, arguments: tuple[Any, ...]) -> Answer:
         try:
             return Answer(value=getattr(self._probe, method)(*arguments))
-        except Exception as error:  # whatever it is, it is the finding
+        except Exception as error:  # any error is a finding
             return Answer(error=first_line(error))
 
     def close(self) -> None:
-        """Nothing to let go."""
+        """Do nothing: the probe is in this process."""
 
 
-class Cluster(Team):
+class Cluster(NodeProbes):
     """An actor on every living node of the cluster that syncline is connected to.
 
     Args:
-        nodes: As `syncline.nodes()` lists them.
+        nodes: Result of `syncline.nodes()`.
     """
 
     def __init__(self, nodes: Sequence[Mapping[str, Any]]) -> None:
@@ -120,14 +119,12 @@ def _answer(ref: Any, ready: bool, limit_s: float) -> Answer:
         return Answer(error=f"no answer within {limit_s:g} s")
     try:
         return Answer(value=api.get(ref))
-    except Exception as error:  # whatever it is, it is the finding
+    except Exception as error:  # any error is a finding
         return Answer(error=first_line(error))
 
 
 def node_names(nodes: Sequence[Mapping[str, Any]]) -> list[str]:
-    """What nodes are called in messages: address and host, and where two nodes share those, the
-    beginning of their ids too.
-    """
+    """Return names for messages: address and host, with the start of the id if they are shared."""
     plain = [f"{node['NodeManagerAddress']} ({node['NodeManagerHostname']})" for node in nodes]
     return [
         name
@@ -138,7 +135,7 @@ def node_names(nodes: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def first_line(error: BaseException) -> str:
-    """The cause of an error in one line: that of the task's own exception, where a task failed."""
+    """Return an error in one line; for a failed task, its own exception."""
     cause = getattr(error, "cause", None)
     shown = cause if isinstance(cause, BaseException) else error
     lines = [line for line in str(shown).splitlines() if line.strip()]

@@ -1,6 +1,4 @@
-"""Asks a team of nodes for all facts, in the order in which later questions need earlier
-answers.
-"""
+"""Examination of all nodes: asks the probes in the order in which questions depend on answers."""
 
 from __future__ import annotations
 
@@ -9,32 +7,35 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from syncline.cli.doctor.facts import Examination, GlooFacts, Link, NodeFacts, Skew, StorageFacts
+from syncline.cli.doctor.findings import Examination, GlooFacts, Link, NodeFacts, Skew, StorageFacts
+from syncline.cli.doctor.node_probes import NodeProbes, ThisMachine
 from syncline.cli.doctor.probe import NodeProbe
-from syncline.cli.doctor.team import Team, ThisMachine
 
 START_S = 120.0
-"""How long a node may take to start the probe and to import torch."""
+"""Seconds that a node may take to start the probe and import torch."""
 CLOCK_ROUNDS = 5
-"""So often is a clock asked; the quickest answer counts."""
+"""Number of clock readings; the fastest one counts."""
 
 
 def examine(
-    team: Team,
+    team: NodeProbes,
     *,
     storage_path: str,
     limit_s: float,
     cluster: str | None,
     dead: Sequence[str] = (),
-    driver_apart: bool = False,
+    driver_is_separate: bool = False,
 ) -> Examination:
-    """Everything that can be found out.
+    """Collect all findings.
 
     Args:
-        team: The nodes. storage_path: Of runs: a directory or a URI. limit_s: For one connection,
-        one file, one all-reduce. cluster: The cluster's address; None for this machine alone. dead:
-        Names of nodes that the cluster has lost. driver_apart: Whether this process is none of the
-        nodes', so that its own versions count besides.
+        team: Probes of the nodes.
+        storage_path: Parent directory or URI of the runs.
+        limit_s: Seconds for one connection, one file, one all-reduce.
+        cluster: Address of the cluster; None for this machine only.
+        dead: Names of nodes that the cluster has lost.
+        driver_is_separate: True if this process runs on none of the nodes, so that its versions
+            are checked too.
     """
     started = team.ask_all("facts", limit_s=START_S)
     silent = {name: answer.error for name, answer in started.items() if answer.error is not None}
@@ -47,7 +48,7 @@ def examine(
         nodes=nodes,
         silent=silent,
         dead=dead,
-        driver=NodeProbe().facts() if driver_apart else None,
+        driver=NodeProbe().facts() if driver_is_separate else None,
         skews={}
         if isinstance(team, ThisMachine)
         else {name: clock_skew(team, name, limit_s) for name in names},
@@ -59,8 +60,8 @@ def examine(
     )
 
 
-def clock_skew(team: Team, name: str, limit_s: float) -> Skew:
-    """How far the node's clock is ahead of ours, by the quickest of some answers."""
+def clock_skew(team: NodeProbes, name: str, limit_s: float) -> Skew:
+    """Measure the offset of the node's clock by the fastest of several readings."""
     best = Skew(seconds=0.0, uncertain_s=float("inf"))
     for _ in range(CLOCK_ROUNDS):
         asked = time.time()
@@ -71,8 +72,8 @@ def clock_skew(team: Team, name: str, limit_s: float) -> Skew:
     return best
 
 
-def links(team: Team, names: Sequence[str], limit_s: float) -> list[Link]:
-    """From every node to every other one."""
+def links(team: NodeProbes, names: Sequence[str], limit_s: float) -> list[Link]:
+    """Connect every node to every other one."""
     if len(names) < 2:
         return []
     listening = team.ask({name: ("listen", (team.addresses[name],)) for name in names}, limit_s)
@@ -99,20 +100,16 @@ def links(team: Team, names: Sequence[str], limit_s: float) -> list[Link]:
     return made
 
 
-def gloo(team: Team, names: Sequence[str], limit_s: float) -> GlooFacts:
-    """An all-reduce over all nodes; the first one is where they meet."""
+def gloo(team: NodeProbes, names: Sequence[str], limit_s: float) -> GlooFacts:
+    """Run an all-reduce over all nodes; the first node hosts the rendezvous."""
     began = time.monotonic()
     first = names[0]
     opened = team.ask(
         {first: ("open_rendezvous", (team.addresses[first], len(names), limit_s))}, limit_s
     )[first]
     if opened.error is not None:
-        return GlooFacts(
-            seconds=0.0,
-            errors={
-                first: f"it cannot listen on its own address {team.addresses[first]}: {opened.error}"
-            },
-        )
+        error = f"it cannot listen on its own address {team.addresses[first]}: {opened.error}"
+        return GlooFacts(seconds=0.0, errors={first: error})
     master = (team.addresses[first], opened.value)
     calls: dict[str, tuple[str, tuple[Any, ...]]] = {
         name: ("all_reduce", (rank, len(names), master, team.addresses[name], limit_s))
@@ -127,8 +124,8 @@ def gloo(team: Team, names: Sequence[str], limit_s: float) -> GlooFacts:
     return GlooFacts(seconds=seconds, errors=errors)
 
 
-def storage(team: Team, names: Sequence[str], path: str, limit_s: float) -> StorageFacts:
-    """A file from the first node, read by all."""
+def storage(team: NodeProbes, names: Sequence[str], path: str, limit_s: float) -> StorageFacts:
+    """Write a file on the first node and read it on all."""
     writer, text = names[0], secrets.token_hex(8)
     written = team.ask({writer: ("write", (path, text))}, limit_s)[writer]
     if written.error is not None:
@@ -136,7 +133,7 @@ def storage(team: Team, names: Sequence[str], path: str, limit_s: float) -> Stor
     answers = team.ask(dict.fromkeys(names, ("read", (path, written.value))), limit_s)
     team.ask({writer: ("remove", (path, written.value))}, limit_s)
     unseen = {
-        name: answer.error or "it reads something else"
+        name: answer.error or "it reads other content"
         for name, answer in answers.items()
         if answer.error or answer.value != text
     }
