@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from core.embedded.scheduler_invariants import check_scheduler
 from syncline.core.embedded.instructions import (
     Assign,
     AssignActor,
@@ -12,7 +13,6 @@ from syncline.core.embedded.instructions import (
     StopWorker,
 )
 from syncline.core.embedded.scheduler import Scheduler
-from syncline.core.embedded.scheduler_invariants import check_scheduler
 from syncline.core.resources import Infeasible
 
 
@@ -120,7 +120,7 @@ def test_environments_have_their_own_workers_and_idle_ones_make_room() -> None:
     assert scheduler.worker_ready(9, "e") == [*assigned(9, 1)]
     scheduler.submit(2, scheduler.shape({"CPU": 1}))
     assert not scheduler.finished(9, 1)
-    assert scheduler.remove_environment("e") == [StopWorker(9)]
+    assert scheduler.retire(9) == [StopWorker(9)]
     check_scheduler(scheduler)
 
 
@@ -455,7 +455,7 @@ def test_group_waits_for_running_tasks_and_small_tasks_cannot_starve_it() -> Non
     assert not scheduler.finished(1, 0)
     assert scheduler.finished(0, 1) == [GroupReady(5)]
     check_scheduler(scheduler)
-    assert [str(demand) for demand in scheduler.demands()] == ["4 tasks of {'CPU': 1}"]
+    assert scheduler.statistics().queued == 4
     removal = scheduler.remove_group(5)
     assert removal.instructions == [*assigned(0, 2), *assigned(1, 3)]
 
@@ -533,19 +533,6 @@ def test_shapes_of_a_group_are_checked_against_its_bundles() -> None:
         scheduler.shape({"CPU": 3}, group=(1, -1))
     with pytest.raises(ValueError, match="has 2 bundles. Use an index from 0 to 1"):
         scheduler.shape({"CPU": 1}, group=(1, 2))
-
-
-def test_demands_name_what_waits() -> None:
-    scheduler = machine(workers=1, CPU=1, GPU=1)
-    gpu = scheduler.shape({"GPU": 1})
-    scheduler.reserve_actor(1, gpu)
-    for task in range(3):
-        scheduler.submit(task, gpu)
-    scheduler.create_group(2, [{"GPU": 1}], "PACK")
-    assert [str(demand) for demand in scheduler.demands()] == [
-        "3 tasks of {'GPU': 1}",
-        "1 placement group of {'GPU': 1}",
-    ]
 
 
 # A machine that grows and shrinks

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 
 import pytest
 
+from core.embedded.scheduler_invariants import check_scheduler
 from syncline.core.embedded.instructions import (
     Assign,
     AssignActor,
@@ -19,7 +20,6 @@ from syncline.core.embedded.instructions import (
     StopWorker,
 )
 from syncline.core.embedded.scheduler import Scheduler
-from syncline.core.embedded.scheduler_invariants import check_scheduler
 from syncline.core.resources import Infeasible
 
 TOTAL = {"CPU": 4, "GPU": 2, "disk": 3}

@@ -8,10 +8,9 @@ Files, in the order in which a task passes them:
 - `hub_connection`: a process's connection to the hub; `channel`: messages over a socket;
   `reactor`, `shared_reactor`: event loop and its sharing among threads; `interrupts`: Ctrl-C.
 - `hub`: message handlers; `hub_core`, `hub_records`: its state; `object_table`, `task_table`,
-  `actor_table`, `hub_requests`: its tables and the operations on request.
+  `actor_table`, `group_table`: its tables; `hub_requests`: operations on request.
 - `scheduler`: placement, a pure state machine; `scheduler_state`, `resource_pools`, `instructions`:
-  its state and results; `scheduler_invariants`: checks for tests; `actor_state_machine`: the
-  lifecycle of an actor.
+  its state and results; `actor_state_machine`: the lifecycle of an actor.
 - `session_directories`, `worker_processes`, `fork_server_messages`, `fork_server`: files and worker
   processes of a session; `exit_status`: reasons of their ends.
 - `worker`: set-up of a worker process; `executor`, `actor_executor`, `invocation`: user code in it.

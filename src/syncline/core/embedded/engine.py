@@ -21,8 +21,6 @@ from syncline.core.engine import (
     LISTED,
     ActorListing,
     ActorRecord,
-    AnyGenerator,
-    AnyRef,
     Args,
     Engine,
     Kwargs,
@@ -33,7 +31,7 @@ from syncline.core.engine import (
 )
 from syncline.core.options import ASYNC_CONCURRENCY, ActorOptions, TaskOptions
 from syncline.core.placement import PlacementGroupSchedulingStrategy
-from syncline.core.refs import Hold, ObjectRef, ObjectRefGenerator
+from syncline.core.refs import AnyGenerator, AnyRef, Hold, ObjectRef, ObjectRefGenerator
 from syncline.core.tracebacks import raisable
 from syncline.exceptions import GetTimeoutError
 
@@ -396,7 +394,7 @@ class EmbeddedEngine(Engine):
     def remove_placement_group(self, group_id: int) -> None:
         self._connection.request("remove_group", int(group_id))
 
-    def placement_groups(self) -> list[Mapping[str, Any]]:
+    def placement_groups(self) -> list[Row]:
         return self._connection.request("groups")  # type: ignore[no-any-return]
 
     # -- the machine

@@ -72,6 +72,6 @@ class GroupTable:
         for id in removed[:-REMOVED_KEPT]:
             del self._groups[id]
 
-    def all(self) -> list[Mapping[str, object]]:
+    def all(self) -> list[dict[str, object]]:
         """Return every group that exists, and the last removed ones."""
         return [dict(group) for group in self._groups.values()]

@@ -3,61 +3,42 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from syncline.core.embedded.channel import Channel
 from syncline.core.embedded.messages import TaskSpec, Value, ValueCallback
 from syncline.core.embedded.segments import Segment
 
 
+@dataclass(slots=True, eq=False)
 class Process:
     """A process of the session: the driver, a worker, or a child process of one of them."""
 
-    __slots__ = (
-        "actor_id",
-        "blocked",
-        "busy_since",
-        "channel",
-        "environment",
-        "gone",
-        "label",
-        "number",
-        "pid",
-        "ready",
-        "refcounts",
-        "segments",
-        "sent_definitions",
-        "stop_reason",
-        "subscriptions",
-        "tasks",
-    )
-
-    def __init__(
-        self, number: int, channel: Channel | None, *, environment: str | None = None
-    ) -> None:
-        """`channel` is None for the driver, which is called directly.
-
-        `environment` is a worker's runtime environment as JSON; None for the driver and for child
-        processes, which run no tasks.
-        """
-        self.number = number
-        self.channel = channel
-        self.environment = environment
-        self.pid = 0
-        self.refcounts: dict[int, int] = {}  # references by object id
-        self.sent_definitions: set[int] = set()  # functions and definitions
-        self.tasks: dict[int, Task] = {}  # assigned and not finished, in order
-        # by object id; by -id for a subscriber that needs no value, only the event
-        self.subscriptions: dict[int, ValueCallback] = {}
-        self.segments: dict[str, Segment] = {}  # allocated for writing, not yet part of a value
-        # start of the first of `tasks`, seconds since the epoch; undefined for concurrent calls
-        self.busy_since = 0.0
-        self.ready = False
-        self.label = ""
-        self.actor_id = 0
-        self.blocked = False
-        self.gone = False
-        self.stop_reason: str | None = None  # set when the hub ends the process
+    number: int
+    channel: Channel | None
+    """None for the driver, which is called directly."""
+    environment: str | None = None
+    """A worker's runtime environment as JSON; None for processes that run no tasks."""
+    pid: int = 0
+    refcounts: dict[int, int] = field(default_factory=dict)
+    """References by object id."""
+    sent_definitions: set[int] = field(default_factory=set)
+    """Functions and task definitions that the process has."""
+    tasks: dict[int, Task] = field(default_factory=dict)
+    """Assigned and not finished, in order."""
+    subscriptions: dict[int, ValueCallback] = field(default_factory=dict)
+    """By object id; by -id for a subscriber that needs the event without the value."""
+    segments: dict[str, Segment] = field(default_factory=dict)
+    """Allocated for writing, not yet part of a value."""
+    busy_since: float = 0.0
+    """Start of the first task, in seconds since the epoch; undefined for concurrent calls."""
+    ready: bool = False
+    label: str = ""
+    actor_id: int = 0
+    blocked: bool = False
+    gone: bool = False
+    stop_reason: str | None = None
+    """Set when the hub ends the process."""
 
 
 class Definition:
@@ -71,76 +52,53 @@ class Definition:
         self.uses_gpu = any(name == "GPU" for name, _ in spec.resources)
 
 
+@dataclass(slots=True, eq=False)
 class Task:
     """One task or actor call, from submission until its results are known."""
 
-    __slots__ = (
-        "actor_id",
-        "arg_refs",
-        "args",
-        "cancelled",
-        "count",
-        "group",
-        "held_refs",
-        "id",
-        "method",
-        "mode",
-        "owner",
-        "parent",
-        "pending_args",
-        "definition",
-        "definition_id",
-        "result_ids",
-        "retries",
-        "retry_on",
-        "worker",
-    )
-
-    def __init__(
-        self,
-        id: int,
-        args: Value,
-        arg_refs: tuple[int, ...],
-        held_refs: tuple[int, ...],
-        result_ids: tuple[int, ...],
-        owner: int,
-        parent: int,
-    ) -> None:
-        self.id = id
-        self.args = args
-        self.arg_refs = arg_refs  # arguments that are references, replaced by their values
-        self.held_refs = held_refs  # everything that must live until the task ends
-        self.result_ids = result_ids
-        self.owner = owner  # number of the submitting process
-        self.parent = parent  # id of the submitting task, or 0
-        self.definition: Definition | None = None
-        self.definition_id = 0
-        self.actor_id = 0
-        self.method = ""
-        self.group: str | None = None
-        self.mode = 0
-        self.count = 1  # number of results
-        self.retry_on: bytes | None = None
-        self.retries = 0
-        self.pending_args = 0  # entries of `arg_refs` without a value
-        self.worker = 0  # number of the process that has the task
-        self.cancelled = False
+    id: int
+    args: Value
+    arg_refs: tuple[int, ...]
+    """Arguments that are references, replaced by their values."""
+    held_refs: tuple[int, ...]
+    """References that must live until the task ends."""
+    result_ids: tuple[int, ...]
+    owner: int
+    """Number of the submitting process."""
+    parent: int
+    """Id of the submitting task, or 0."""
+    definition: Definition | None = None
+    definition_id: int = 0
+    actor_id: int = 0
+    method: str = ""
+    group: str | None = None
+    mode: int = 0
+    count: int = 1
+    """Number of results."""
+    retry_on: bytes | None = None
+    retries: int = 0
+    pending_args: int = 0
+    """Entries of `arg_refs` without a value."""
+    worker: int = 0
+    """Number of the process that has the task."""
+    cancelled: bool = False
 
 
 ItemCallback = Callable[[int | None], None]
 """Receives the id of a stream's item, or None past the end."""
 
 
+@dataclass(slots=True, eq=False)
 class Stream:
     """The items of a generator task, in order."""
 
-    __slots__ = ("ended", "handed_out", "items", "waiting")
-
-    def __init__(self) -> None:
-        self.items: list[int] = []  # object ids
-        self.handed_out: set[int] = set()  # indices whose item the receiver holds
-        self.ended = False
-        self.waiting: dict[int, list[tuple[Process, ItemCallback]]] = {}  # by index
+    items: list[int] = field(default_factory=list)
+    """Object ids."""
+    handed_out: set[int] = field(default_factory=set)
+    """Indices whose item the receiver holds."""
+    ended: bool = False
+    waiting: dict[int, list[tuple[Process, ItemCallback]]] = field(default_factory=dict)
+    """Requests by index."""
 
 
 @dataclass(frozen=True, kw_only=True)

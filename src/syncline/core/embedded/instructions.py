@@ -67,22 +67,6 @@ class GroupRemoval(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class PendingDemand:
-    """Tasks, actors or groups that wait for the same resources.
-
-    `str()` gives, for example, "3 tasks of {'GPU': 1}".
-    """
-
-    kind: str
-    """"task", "actor" or "placement group"."""
-    count: int
-    resources: dict[str, float]
-
-    def __str__(self) -> str:
-        return f"{self.count} {self.kind}{'' if self.count == 1 else 's'} of {self.resources}"
-
-
-@dataclass(frozen=True, kw_only=True)
 class SchedulerStatistics:
     """Counts of workers, tasks, actors and groups at one moment."""
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import re
 from collections import deque
+from dataclasses import dataclass, field
 from typing import Literal
 
 Stream = Literal["out", "err"]
@@ -113,45 +114,38 @@ class LineDeduplicator:
         self._by_age.append(printed)
 
 
+@dataclass(slots=True, eq=False)
 class _Line:
     """The unfinished line of one stream of one worker."""
 
-    __slots__ = (
-        "arrived",
-        "continues",
-        "current",
-        "drawn_at",
-        "held",
-        "is_update",
-        "number",
-        "screen",
-    )
-
-    def __init__(self, number: int, screen: _Screen) -> None:
-        self.number = number
-        self.screen = screen
-        # the visible text, and a carriage return if the cursor is at the start of the line
-        self.current = ""
-        self.held = ""  # while only one worker writes: the part that was not passed on
-        self.is_update = False  # drawn again after a carriage return
-        self.continues = False  # its beginning was too long and has been shown
-        self.arrived = 0.0  # arrival of the oldest part that is not shown
-        self.drawn_at = float("-inf")
+    number: int
+    screen: _Screen
+    current: str = ""
+    """Visible text, and a carriage return if the cursor is at the start of the line."""
+    held: str = ""
+    """Text that was not passed on, while only one worker writes."""
+    is_update: bool = False
+    """True if it was drawn again after a carriage return."""
+    continues: bool = False
+    """True if its beginning was too long and has been shown."""
+    arrived: float = 0.0
+    """Arrival of the oldest text that is not shown."""
+    drawn_at: float = float("-inf")
 
 
+@dataclass(slots=True, eq=False)
 class _Screen:
     """One stream of the driver."""
 
-    __slots__ = ("cursor", "deduplicator", "pieces", "returned", "shown", "stream")
-
-    def __init__(self, stream: Stream) -> None:
-        self.stream = stream
-        self.pieces: list[str] = []
-        self.deduplicator = LineDeduplicator()
-        # the unfinished line that the cursor is on; None at the start of a line
-        self.cursor: _Line | None = None
-        self.shown = ""  # text of that line left of the cursor
-        self.returned = False  # the cursor is at the start of that line
+    stream: Stream
+    pieces: list[str] = field(default_factory=list)
+    deduplicator: LineDeduplicator = field(default_factory=LineDeduplicator)
+    cursor: _Line | None = None
+    """The unfinished line with the cursor; None at the start of a line."""
+    shown: str = ""
+    """Text of that line left of the cursor."""
+    returned: bool = False
+    """True if the cursor is at the start of that line."""
 
     def draw(self, line: _Line, prefix: str, content: str) -> None:
         """Change the line on the terminal to `content` with the fewest characters."""

@@ -193,13 +193,6 @@ class Scheduler(SchedulerState):
         del self._workers[worker]
         return [StopWorker(worker)]
 
-    def remove_environment(self, environment: str) -> Instructions:
-        """Stop the workers of an environment: idle ones now, busy ones after their tasks."""
-        out: list[Instruction] = []
-        for w in [w for w in self._workers.values() if w.env.key == environment]:
-            out.extend(self.retire(w.id))
-        return out
-
     def blocked(self, worker: int, returned_task_ids: Sequence[int] = ()) -> Instructions:
         """Release the CPU of a worker whose task or actor waits, and requeue unstarted tasks."""
         w = self._workers[worker]

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from syncline.core.embedded.instructions import (
     AssignActor,
     Instruction,
-    PendingDemand,
     SchedulerStatistics,
     StartWorker,
     StopWorker,
@@ -42,107 +42,67 @@ ShapeKey = tuple[Resources, tuple[int, int] | None, str, bool]
 """Identity of a shape: resources, (placement group, bundle), environment, use of the spare slot."""
 
 
+@dataclass(slots=True, eq=False)
 class Shape:
     """A class of tasks with the same needs, and the queue of these tasks."""
 
-    __slots__ = (
-        "without_cpu",
-        "demand",
-        "depth",
-        "env",
-        "group_id",
-        "key",
-        "refillable",
-        "pools",
-        "queue",
-        "running",
-        "spare",
-        "waiting",
-        "zero_cpu",
-    )
-
-    def __init__(
-        self,
-        key: ShapeKey,
-        env: Environment,
-        pools: tuple[Pool, ...],
-        demand: Demand,
-        without_cpu: Demand,
-    ) -> None:
-        _, group, _, spare = key
-        self.key = key
-        self.env = env
-        self.pools = pools
-        self.demand = demand
-        self.without_cpu = without_cpu
-        """`demand` without CPU, for the spare slot."""
-        self.group_id = None if group is None else group[0]
-        self.spare = spare
-        self.zero_cpu = demand.cpu == 0
-        self.depth = 1
-        self.queue: deque[int] = deque()
-        self.waiting = False
-        """True while the shape is in the round-robin queue, which is while it has queued tasks."""
-        self.refillable: dict[int, Worker] = {}
-        """Busy workers of this shape that can take another task behind their current ones."""
-        self.running = 0
+    key: ShapeKey
+    env: Environment
+    pools: tuple[Pool, ...]
+    demand: Demand
+    without_cpu: Demand
+    """`demand` without CPU, for the spare slot."""
+    group_id: int | None
+    spare: bool
+    zero_cpu: bool
+    depth: int = 1
+    queue: deque[int] = field(default_factory=deque)
+    waiting: bool = False
+    """True while the shape is in the round-robin queue, which is while it has queued tasks."""
+    refillable: dict[int, Worker] = field(default_factory=dict)
+    """Busy workers of this shape that can take another task behind their current ones."""
+    running: int = 0
 
 
+@dataclass(slots=True, eq=False)
 class Environment:
     """The workers of one runtime environment."""
 
-    __slots__ = ("actors", "idle", "key", "starting")
-
-    def __init__(self, key: str) -> None:
-        self.key = key
-        self.idle: deque[Worker] = deque()
-        """Least recently used first; the last one has the warmest caches and is used next."""
-        self.starting = 0
-        self.actors: deque[Actor] = deque()
-        """Actors that hold their resources and wait for a worker."""
+    key: str
+    idle: deque[Worker] = field(default_factory=deque)
+    """Least recently used first; the last one has the warmest caches and is used next."""
+    starting: int = 0
+    actors: deque[Actor] = field(default_factory=deque)
+    """Actors that hold their resources and wait for a worker."""
 
 
+@dataclass(slots=True, eq=False)
 class Worker:
     """One process: idle (no holding, no actor), busy with tasks, or the process of an actor."""
 
-    __slots__ = (
-        "actor",
-        "env",
-        "gpu_ids",
-        "holding",
-        "id",
-        "refill",
-        "retiring",
-        "shape",
-        "streak",
-        "tasks",
-    )
-
-    def __init__(self, worker_id: int, env: Environment) -> None:
-        self.id = worker_id
-        self.env = env
-        self.tasks: deque[int] = deque()
-        self.shape: Shape | None = None
-        self.holding: Holding | None = None
-        self.gpu_ids: tuple[str, ...] = ()
-        self.actor: Actor | None = None
-        self.streak = 0
-        self.refill = True
-        """False while the current task is long or blocked; then no more are queued behind it."""
-        self.retiring = False
+    id: int
+    env: Environment
+    tasks: deque[int] = field(default_factory=deque)
+    shape: Shape | None = None
+    holding: Holding | None = None
+    gpu_ids: tuple[str, ...] = ()
+    actor: Actor | None = None
+    streak: int = 0
+    """Tasks run in a row for the current shape."""
+    refill: bool = True
+    """False while the current task is long or blocked; then no more are queued behind it."""
+    retiring: bool = False
 
 
+@dataclass(slots=True, eq=False)
 class Actor:
     """An actor that waits for resources (no holding), waits for a worker, or has a worker."""
 
-    __slots__ = ("holding", "id", "held_shape", "shape", "worker")
-
-    def __init__(self, actor_id: int, shape: Shape, held_shape: Shape) -> None:
-        self.id = actor_id
-        self.shape = shape
-        self.held_shape = held_shape
-        self.holding: Holding | None = None
-        self.worker: Worker | None = None
+    id: int
+    shape: Shape
+    held_shape: Shape
+    holding: Holding | None = None
+    worker: Worker | None = None
 
 
 class SchedulerState:
@@ -211,8 +171,9 @@ class SchedulerState:
         number = self._next_shape
         self._next_shape += 1
         self._shapes[number] = Shape(
-            key, self._environment(environment), pools, demand, without_cpu
-        )
+            key, self._environment(environment), pools, demand, without_cpu,
+            group_id=None if group is None else group[0], spare=spare, zero_cpu=demand.cpu == 0,
+        )  # fmt: skip
         self._shape_ids[key] = number
         return number
 
@@ -244,27 +205,6 @@ class SchedulerState:
             for name, index in self._indices.items()
             if self._total.units(name)
         }
-
-    def demands(self) -> list[PendingDemand]:
-        """Return the demands that wait for resources or a process, for error messages."""
-        counts: dict[tuple[str, Resources], int] = {}
-        for s in self._round_robin:
-            counts[("task", s.key[0])] = counts.get(("task", s.key[0]), 0) + len(s.queue)
-        for actor in self._actors.values():
-            if actor.worker is None:
-                counts[("actor", actor.shape.key[0])] = (
-                    counts.get(("actor", actor.shape.key[0]), 0) + 1
-                )
-        for group in self._groups.values():
-            if not group.ready:
-                together = sum((demand.resources for demand in group.demands), Resources())
-                counts[("placement group", together)] = (
-                    counts.get(("placement group", together), 0) + 1
-                )
-        return [
-            PendingDemand(kind=kind, count=count, resources=asked.amounts())
-            for (kind, asked), count in counts.items()
-        ]
 
     def statistics(self) -> SchedulerStatistics:
         """Return the current counts."""

@@ -17,7 +17,7 @@ from syncline.core import errors, runtime_env, serialization
 from syncline.core.definitions import ActorDefinition, CallDefinition, TaskDefinition
 from syncline.core.embedded.engine import CURRENT, placement_of
 from syncline.core.embedded.messages import inline
-from syncline.core.engine import ActorRecord, AnyGenerator, AnyRef, Args, Kwargs, Submitted
+from syncline.core.engine import ActorRecord, Args, Kwargs, Submitted
 from syncline.core.inline.engine_base import InlineEngineBase
 from syncline.core.inline.generator_streams import AsyncStream, Items, Stream, SyncStream
 from syncline.core.inline.inline_actor import InlineActor
@@ -34,7 +34,14 @@ from syncline.core.inline.inline_call import (
 )
 from syncline.core.inline.inline_objects import load_outcome, pack_value
 from syncline.core.options import MethodOptions, RetryExceptions
-from syncline.core.refs import DynamicObjectRefGenerator, Hold, ObjectRef, ObjectRefGenerator
+from syncline.core.refs import (
+    AnyGenerator,
+    AnyRef,
+    DynamicObjectRefGenerator,
+    Hold,
+    ObjectRef,
+    ObjectRefGenerator,
+)
 from syncline.exceptions import GetTimeoutError, TaskCancelledError
 
 Group = tuple[int, int] | None

@@ -11,7 +11,6 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from syncline import settings
 from syncline.core.config import EngineConfig
@@ -20,12 +19,12 @@ from syncline.core.embedded.group_table import GroupTable
 from syncline.core.embedded.instructions import GroupReady, Instruction, Instructions
 from syncline.core.embedded.resource_pools import Holding, machine_resources
 from syncline.core.embedded.scheduler import Scheduler
-from syncline.core.engine import AnyRef, Engine, Row, RuntimeInfo, Statistics
+from syncline.core.engine import Engine, Row, RuntimeInfo, Statistics
 from syncline.core.inline.generator_streams import Stream
 from syncline.core.inline.inline_actor import InlineActor
 from syncline.core.inline.inline_call import InlineContext
 from syncline.core.inline.inline_objects import InlineObjects
-from syncline.core.refs import ObjectRef
+from syncline.core.refs import AnyRef, ObjectRef
 
 TIMELINE_EVENTS = 100_000
 """Number of events that `timeline` keeps."""
@@ -149,7 +148,7 @@ class InlineEngineBase(Engine):
         with self._lock:
             self._groups.remove(int(group_id))
 
-    def placement_groups(self) -> list[Mapping[str, Any]]:
+    def placement_groups(self) -> list[Row]:
         with self._lock:
             return self._groups.all()
 

@@ -11,9 +11,8 @@ import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
 from typing import Any, Protocol
 
-from syncline.core.engine import AnyRef
 from syncline.core.inline.inline_objects import InlineObjects, pack_value
-from syncline.core.refs import Hold, ObjectRef
+from syncline.core.refs import AnyRef, Hold, ObjectRef
 
 Failure = Callable[[BaseException], BaseException]
 """Wraps an error of user code."""

@@ -16,10 +16,10 @@ from syncline.core import errors, runtime_env, serialization
 from syncline.core.embedded.engine import CURRENT, CurrentTask, TaskContext
 from syncline.core.embedded.invocation import Arguments, load_arguments, split_result
 from syncline.core.embedded.messages import ERROR, Value
-from syncline.core.engine import AnyRef, Submitted
+from syncline.core.engine import Submitted
 from syncline.core.inline.inline_objects import InlineObjects, pack_value
 from syncline.core.options import RetryExceptions
-from syncline.core.refs import Hold, ObjectRef
+from syncline.core.refs import AnyRef, Hold, ObjectRef
 from syncline.core.tracebacks import task_error
 from syncline.exceptions import TaskCancelledError, WorkerCrashedError
 
