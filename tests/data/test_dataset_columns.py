@@ -9,11 +9,11 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
+from syncline.data.columnar.block import add_column
 from syncline.data.columnar.expressions import col, lit, unnest
 from syncline.data.columnar.schemas import UnknownColumnError
 from syncline.data.dataset import Dataset
 from syncline.data.from_memory import from_arrow
-from syncline.data.columnar.block import add_column
 from syncline.data.plan.nodes import MapBatches, Project
 
 

@@ -13,8 +13,8 @@ from syncline.data.columnar.schemas import UnknownColumnError
 from syncline.data.dataset import Dataset
 from syncline.data.from_memory import from_arrow
 from syncline.data.plan.compute import ActorPoolStrategy, ComputeStrategy, TaskPoolStrategy
-from syncline.data.plan.nodes import FilterExpr, FilterRows, FlatMap, MapBatches, MapRows
 from syncline.data.plan.function_options import NotAFunctionError
+from syncline.data.plan.nodes import FilterExpr, FilterRows, FlatMap, MapBatches, MapRows
 
 
 class Doubler:

@@ -179,7 +179,7 @@ def test_tf_batches_are_tensors_by_column(tensorflow: Any) -> None:
 
 def test_to_tf_takes_type_specs_from_the_schema_and_turns_sharding_off(tensorflow: Any) -> None:
     iterator = plane(2)
-    iterator._feed.schema = lambda: (
+    iterator._source.schema = lambda: (
         blocks.from_batch({"x": np.zeros(1, np.float32), "label": np.zeros((1, 3))}).schema
     )  # type: ignore[method-assign]
     dataset = iterator.to_tf("x", ["label"], batch_size=2)

@@ -1,6 +1,4 @@
-"""What programs call: all names of `syncline.data`, which this module loads at once (the package
-itself loads it on first use).
-"""
+"""All names of `syncline.data`; the package loads this module on first use."""
 
 from syncline.data.columnar.aggregate.summary import DatasetSummary
 from syncline.data.columnar.block import Block

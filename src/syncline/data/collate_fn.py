@@ -1,8 +1,7 @@
-"""Collate functions: what a program gives to `iter_torch_batches` to make its own batches of. The
-base class says what the input is.
+"""Base classes of collate functions: the `collate_fn` of `iter_torch_batches`. The base class
+determines the format of the input.
 
-Any callable will do, and takes a dict of ndarrays; these classes are for those that want another
-input. Torch is not needed here.
+Other callables receive a dict of ndarrays. This module does not need torch.
 """
 
 from __future__ import annotations
@@ -24,17 +23,17 @@ __all__ = ["ArrowBatchCollateFn", "CollateFn", "NumpyBatchCollateFn", "PandasBat
 
 
 class CollateFn(abc.ABC, Generic[BatchT]):
-    """Makes a program's batch of a dataset's. Derive from one of the classes below, which say of
-    what.
+    """Converts a batch of the dataset to a batch of the program. Derive from one of the subclasses
+    below, which name the input format.
 
-    It is called on the prefetching thread, one batch at a time. Tensors in what it returns (one,
-    sequences or mappings of them) are pinned and moved to the device; anything else reaches the
-    program as it is.
+    The prefetching thread calls it, one batch at a time. Tensors in the result (single ones,
+    sequences or mappings) are pinned and moved to the device; other objects reach the program
+    unchanged.
     """
 
     @abc.abstractmethod
     def __call__(self, batch: BatchT) -> Any:
-        """The batch as the program wants it."""
+        """Return the batch of the program."""
 
 
 class ArrowBatchCollateFn(CollateFn[pa.Table]):
@@ -50,7 +49,7 @@ class PandasBatchCollateFn(CollateFn[Any]):
 
     @abc.abstractmethod
     def __call__(self, batch: pd.DataFrame) -> Any:
-        """The batch as the program wants it."""
+        """Return the batch of the program."""
 
 
 _FORMATS: tuple[tuple[type, BatchFormat], ...] = (
@@ -61,8 +60,8 @@ _FORMATS: tuple[tuple[type, BatchFormat], ...] = (
 
 
 def batch_format_of(collate_fn: Any) -> BatchFormat:
-    """The format of the batches that a collate function takes, as its class says; None where its
-    class is derived from none of these.
+    """Return the batch format of a collate function's class; None for callables that derive from
+    none of these classes.
     """
     return next(
         (batch_format for kind, batch_format in _FORMATS if isinstance(collate_fn, kind)), None

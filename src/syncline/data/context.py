@@ -317,7 +317,8 @@ def _warn_unknown(name: str) -> None:
         return
     _warned.add(name)
     warnings.warn(
-        f"DataContext has no setting {name!r}{_nearest(name)}: the value is kept, but changes nothing",
+        f"DataContext has no setting {name!r}{_nearest(name)}: the value is kept, but changes "
+        "nothing",
         UserWarning,
         stacklevel=3,
     )

@@ -1,6 +1,4 @@
-"""Errors of datasets, under the name that Ray's programs import them from; they are those of
-`syncline.exceptions`.
-"""
+"""The names of `ray.data.exceptions`; they are defined in `syncline.exceptions`."""
 
 from syncline.exceptions import UserCodeException
 

@@ -1,14 +1,16 @@
-"""Datasets of what the program holds: items, DataFrames, ndarrays, tables, and references to them
-in the object store.
+"""`from_*`: datasets from objects of the program (items, DataFrames, ndarrays, tables), from
+references to them, and from other libraries (PyTorch, Hugging Face, Dask, TensorFlow, Spark, Modin,
+Daft, Mars).
 
-All are materialized at once: rows are Arrow tables when the call returns. Tables stay in the
-program's memory, shared where they were Arrow or NumPy already, until an execution needs them
-elsewhere.
+All are materialized at the call, except PyTorch and Hugging Face datasets, which are read lazily,
+and in parallel if they can be indexed. Tables stay in the memory of the program, shared with Arrow
+or NumPy, until an execution needs them elsewhere. Dask computes its partitions as tasks; the other
+libraries pass their rows through the memory of the program.
 
-How many blocks there are without `override_num_blocks`: of items at least two for each CPU, since a
-list of few items is often a list of work, and as many as their bytes ask for
-(`target_max_block_size`); of DataFrames, ndarrays and tables one for each, or more where one is
-larger than that. `override_num_blocks` holds exactly, but no block is empty.
+The number of blocks without `override_num_blocks`: for items at least two per CPU, since a short
+list is often a list of work, and as many as `target_max_block_size` requires; for DataFrames,
+ndarrays and tables one each, or more for those that are larger. `override_num_blocks` is exact, but
+no block is empty.
 """
 
 from __future__ import annotations
@@ -41,23 +43,24 @@ if TYPE_CHECKING:
 
 _BLOCKS_PER_CPU = 2
 
-Facts = tuple[int, int, pa.Schema, bool]
-"""Rows, bytes and schema of a table, and whether it is the very value that it was made of."""
+Metadata = tuple[int, int, pa.Schema, bool]
+"""Rows, bytes and schema of a table, and whether it is the object that was converted."""
 
 
 def from_items(
     items: Sequence[Any], *, parallelism: int = -1, override_num_blocks: int | None = None
 ) -> MaterializedDataset:
-    """A row for each item: a mapping is a row, anything else the value of the column `item`.
+    """Create a dataset with a row for each item: a mapping is a row, other items are values of the
+    column `item`.
 
     Args:
         items: The items.
-        parallelism: Older name of `override_num_blocks`; -1 is None.
+        parallelism: Older name of `override_num_blocks`; -1 means None.
         override_num_blocks: Number of blocks, at most that of the items.
 
     Raises:
-        TypeError: Values of one column that no type holds; the text names the rows.
-        ValueError: `override_num_blocks` below 1.
+        TypeError: Values of one column do not share a type; the text names the rows.
+        ValueError: `override_num_blocks` is below 1.
     """
     wanted = num_blocks_of(override_num_blocks, parallelism)
     tables = memory.tables_from_items(list(items), 1)
@@ -73,7 +76,7 @@ def from_items(
 def from_pandas(
     dfs: pd.DataFrame | list[pd.DataFrame], override_num_blocks: int | None = None
 ) -> MaterializedDataset:
-    """The rows of one or several DataFrames, without their index.
+    """Create a dataset from the rows of one or several DataFrames, without their index.
 
     Args:
         dfs: The DataFrames.
@@ -83,7 +86,7 @@ def from_pandas(
 
 
 def from_numpy(ndarrays: np.ndarray | list[np.ndarray]) -> MaterializedDataset:
-    """The rows of one or several arrays `(rows, …)`, in the column `data`.
+    """Create a dataset from the rows of one or several arrays `(rows, …)`, in the column `data`.
 
     Args:
         ndarrays: The arrays.
@@ -94,17 +97,17 @@ def from_numpy(ndarrays: np.ndarray | list[np.ndarray]) -> MaterializedDataset:
 def from_arrow(
     tables: pa.Table | bytes | list[pa.Table | bytes], *, override_num_blocks: int | None = None
 ) -> MaterializedDataset:
-    """The rows of one or several tables.
+    """Create a dataset from the rows of one or several tables.
 
     Args:
-        tables: Tables, or bytes that hold one in Arrow's IPC stream format.
+        tables: Tables, or bytes of a table in Arrow's IPC stream format.
         override_num_blocks: Number of blocks.
     """
     return _of_tables(memory.tables_from_arrow(tables), override_num_blocks)
 
 
 def from_blocks(blocks: list[pa.Table | pd.DataFrame]) -> MaterializedDataset:  # the name is Ray's
-    """The rows of tables and DataFrames, each of them one block.
+    """Create a dataset from tables and DataFrames, each of them one block.
 
     Args:
         blocks: The tables and DataFrames.
@@ -115,10 +118,10 @@ def from_blocks(blocks: list[pa.Table | pd.DataFrame]) -> MaterializedDataset:  
 def from_pandas_refs(
     dfs: ObjectRef[pd.DataFrame] | list[ObjectRef[pd.DataFrame]],
 ) -> MaterializedDataset:
-    """The rows of DataFrames in the object store, each of them one block. Waits for them.
+    """Create a dataset from DataFrames in the object store, each of them one block. Wait for them.
 
     Args:
-        dfs: References, for instance what tasks returned.
+        dfs: References, for instance to results of tasks.
     """
     return _of_refs("from_pandas_refs", dfs, blocks.from_batch)
 
@@ -126,8 +129,8 @@ def from_pandas_refs(
 def from_numpy_refs(
     ndarrays: ObjectRef[np.ndarray] | list[ObjectRef[np.ndarray]],
 ) -> MaterializedDataset:
-    """The rows of arrays `(rows, …)` in the object store, in the column `data`, each array one
-    block. Waits for them.
+    """Create a dataset from arrays `(rows, …)` in the object store, in the column `data`, each
+    array one block. Wait for them.
 
     Args:
         ndarrays: References.
@@ -138,22 +141,22 @@ def from_numpy_refs(
 def from_arrow_refs(
     tables: ObjectRef[pa.Table | bytes] | list[ObjectRef[pa.Table | bytes]],
 ) -> MaterializedDataset:
-    """The rows of tables in the object store, each of them one block. Waits for them; tables are
-    used where they lie.
+    """Create a dataset from tables in the object store, each of them one block. Wait for them;
+    tables are not copied.
 
     Args:
-        tables: References to tables, or to bytes that hold one in Arrow's IPC stream format.
+        tables: References to tables, or to bytes of a table in Arrow's IPC stream format.
     """
     return _of_refs("from_arrow_refs", tables, _table_of_arrow)
 
 
 def held(tables: Sequence[pa.Table]) -> MaterializedDataset:
-    """The dataset whose blocks are these tables."""
+    """Return the dataset whose blocks are these tables."""
     return held_blocks([of_table(table) for table in tables])
 
 
 def held_blocks(found: Sequence[HeldBlock]) -> MaterializedDataset:
-    """The dataset of blocks that exist."""
+    """Return the dataset of these blocks."""
     return MaterializedDataset(Held(blocks=tuple(found)))
 
 
@@ -172,7 +175,7 @@ def _of_tables(tables: list[pa.Table], override_num_blocks: int | None) -> Mater
 
 
 def _least_blocks(size_bytes: int) -> int:
-    """Blocks that so many bytes need so that none is larger than the context says."""
+    """Return the number of blocks that keeps each below the maximum block size."""
     return max(
         1, math.ceil(size_bytes / (DataContext.get_current().target_max_block_size or math.inf))
     )
@@ -183,7 +186,8 @@ def _of_refs(caller: str, refs: Any, convert: Callable[[Any], pa.Table]) -> Mate
     for ref in given:
         if not isinstance(ref, ObjectRef):
             raise TypeError(
-                f"{caller} takes references, but got {type(ref).__name__}: use {caller.removesuffix('_refs')} for values"
+                f"{caller} takes references, but got {type(ref).__name__}: use "
+                f"{caller.removesuffix('_refs')} for values"
             )
     return held_blocks(blocks_of_refs(given, convert))
 
@@ -191,29 +195,29 @@ def _of_refs(caller: str, refs: Any, convert: Callable[[Any], pa.Table]) -> Mate
 def blocks_of_refs(
     refs: Sequence[ObjectRef[Any]], convert: Callable[[Any], pa.Table]
 ) -> list[HeldBlock]:
-    """The values behind references as blocks: converted where they lie, a few at once; only their
-    facts come to the program.
+    """Return the values behind references as blocks. Tasks convert them, a few at a time; only
+    metadata reaches the program.
     """
     converter = api.remote(num_returns=2, num_cpus=0)(_converted)
     room = 2 * machine_limits().cpus
-    facts: list[ObjectRef[Facts]] = []
+    facts: list[ObjectRef[Metadata]] = []
     tables: list[ObjectRef[pa.Table]] = []
     for number, ref in enumerate(refs):
         if (
             number >= room
-        ):  # no CPU is asked for, so that workers of a training never stop it; so it bounds itself
+        ):  # tasks reserve no CPU, which training may hold; the window bounds them
             api.wait([facts[number - room]])
         fact, table = converter.remote(ref, convert)
         facts.append(fact)
         tables.append(table)
     return [
-        # A table lies in the object store already, and what was given is the reference to it.
+        # A table is in the object store already, behind the reference that was passed.
         HeldBlock(value=ref if same else table, num_rows=rows, size_bytes=size, schema=schema)
         for ref, table, (rows, size, schema, same) in zip(refs, tables, api.get(facts), strict=True)
     ]
 
 
-def _converted(value: Any, convert: Callable[[Any], pa.Table]) -> tuple[Facts, pa.Table | None]:
+def _converted(value: Any, convert: Callable[[Any], pa.Table]) -> tuple[Metadata, pa.Table | None]:
     table = convert(value)
     same = table is value
     return (table.num_rows, blocks.size_bytes(table), table.schema, same), None if same else table
@@ -231,16 +235,15 @@ def _table_of_arrow(value: pa.Table | bytes) -> pa.Table:
 
 
 def from_torch(dataset: Any, local_read: bool = False) -> Dataset:
-    """The items of a PyTorch dataset, in the column `item`.
+    """Create a lazy dataset from the items of a PyTorch dataset, in the column `item`.
 
     Args:
         dataset: A map-style dataset, which is read in parallel, or an iterable one, which is read
             in one task. Tasks get a copy of it.
-        local_read: Read in one task on the program's own machine, for datasets that refer to files
-            there.
+        local_read: Read in one task on this machine, for datasets that refer to its files.
 
     Raises:
-        TypeError: It is neither map-style nor iterable.
+        TypeError: The dataset is neither map-style nor iterable.
     """
     return read(TorchDatasource(dataset, local_read), {})
 
@@ -251,17 +254,17 @@ def from_huggingface(
     concurrency: int | None = None,
     override_num_blocks: int | None = None,
 ) -> Dataset:
-    """The rows of a Hugging Face dataset.
+    """Create a lazy dataset from the rows of a Hugging Face dataset.
 
     Args:
         dataset: A `datasets.Dataset`, which is read in parallel, or an `IterableDataset`, which is
             read in one task.
-        parallelism: Older name of `override_num_blocks`; -1 is None.
-        concurrency: The most read tasks at once; None for as many as there is room for.
+        parallelism: Older name of `override_num_blocks`; -1 means None.
+        concurrency: Maximum number of concurrent read tasks; None for no limit.
         override_num_blocks: Number of read tasks; None lets the executor choose.
 
     Raises:
-        TypeError: A dictionary of splits, or something else.
+        TypeError: The object is a dictionary of splits, or of another type.
     """
     options = {
         "parallelism": parallelism,
@@ -272,16 +275,16 @@ def from_huggingface(
 
 
 def from_dask(df: Any) -> MaterializedDataset:
-    """The rows of a Dask DataFrame, without its index, each partition one block.
+    """Create a dataset from a Dask DataFrame, without its index, each partition one block.
 
-    Partitions are computed as tasks, in parallel, and become blocks in the same task; none of them
-    comes to the program.
+    Parallel tasks compute the partitions and convert them to blocks; no partition passes through
+    the program.
 
     Args:
         df: The DataFrame.
 
     Raises:
-        TypeError: It is no Dask DataFrame.
+        TypeError: The object is not a Dask DataFrame.
         ImportError: Dask is not installed.
     """
     if not hasattr(df, "to_delayed") or not hasattr(df, "dask"):
@@ -298,7 +301,7 @@ def from_dask(df: Any) -> MaterializedDataset:
 
 
 def _as_block(part: Any) -> pa.Table:
-    """A partition as a table. A Series is one column, of its name."""
+    """Return a partition as a table. A Series becomes one column with its name."""
     return blocks.from_batch(part if is_frame(part) else part.to_frame())
 
 
@@ -307,8 +310,8 @@ def _identity(table: pa.Table) -> pa.Table:
 
 
 def from_tf(dataset: Any) -> MaterializedDataset:
-    """The elements of a `tf.data.Dataset`: dicts are rows, anything else the value of the column
-    `item`. All of them are read at once.
+    """Create a dataset from the elements of a `tf.data.Dataset`, all read at the call: dicts are
+    rows, other elements are values of the column `item`.
 
     Args:
         dataset: The dataset; without ragged tensors.
@@ -319,7 +322,7 @@ def from_tf(dataset: Any) -> MaterializedDataset:
 def from_spark(
     df: Any, *, parallelism: int | None = None, override_num_blocks: int | None = None
 ) -> MaterializedDataset:
-    """The rows of a Spark DataFrame, collected into the program's memory.
+    """Create a dataset from a Spark DataFrame, collected into the memory of the program.
 
     Args:
         df: The DataFrame.
@@ -336,7 +339,8 @@ def from_spark(
 
 
 def from_modin(df: Any) -> MaterializedDataset:
-    """The rows of a Modin DataFrame, without its index, collected into the program's memory.
+    """Create a dataset from a Modin DataFrame, without its index, collected into the memory of the
+    program.
 
     Args:
         df: The DataFrame.
@@ -345,8 +349,8 @@ def from_modin(df: Any) -> MaterializedDataset:
 
 
 def from_mars(df: Any) -> MaterializedDataset:
-    """The rows of a Mars DataFrame, without its index, computed and collected into the program's
-    memory.
+    """Create a dataset from a Mars DataFrame, without its index, computed and collected into the
+    memory of the program.
 
     Args:
         df: The DataFrame.
@@ -355,7 +359,8 @@ def from_mars(df: Any) -> MaterializedDataset:
 
 
 def from_daft(df: Any) -> MaterializedDataset:
-    """The rows of a Daft DataFrame, computed and collected into the program's memory.
+    """Create a dataset from a Daft DataFrame, computed and collected into the memory of the
+    program.
 
     Args:
         df: The DataFrame.
@@ -364,8 +369,8 @@ def from_daft(df: Any) -> MaterializedDataset:
 
 
 def _having(caller: str, value: Any, method: str, wanted: str) -> Any:
-    """The method that makes something else of a value. TypeError where it has none: the value is of
-    another library.
+    """Return the method that converts a value. Raise TypeError if the value has no such method,
+    since it belongs to another library.
     """
     found = getattr(value, method, None)
     if found is None:

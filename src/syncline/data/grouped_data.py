@@ -1,5 +1,5 @@
-"""`GroupedData`: the result of `Dataset.groupby`. Its methods return a dataset with one row for each
-group, or with the results of a function on each group.
+"""`GroupedData`: the result of `Dataset.groupby`. Its methods return a dataset with one row for
+each group, or with the results of a function on each group.
 """
 
 from __future__ import annotations
@@ -39,7 +39,8 @@ class _Dataset(Protocol[DatasetT_co]):
 
 
 class GroupedData(Generic[DatasetT]):
-    """The rows of a dataset in groups of equal keys. Nulls are equal to each other, and so are NaNs.
+    """The rows of a dataset in groups of equal keys. Nulls are equal to each other, and so are
+    NaNs.
 
     Args:
         dataset: The dataset.
@@ -105,8 +106,8 @@ class GroupedData(Generic[DatasetT]):
         batch_format: BatchFormat = "default",
         **options: Unpack[FunctionOptions],
     ) -> DatasetT:
-        """Apply a function to each group, passed as one batch. A group must fit into the memory of a
-        worker.
+        """Apply a function to each group, passed as one batch. A group must fit into the memory of
+        a worker.
 
         Args:
             fn: A function from a batch with all rows of one group to a batch, or to a generator of

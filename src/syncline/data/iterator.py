@@ -1,14 +1,13 @@
-"""`DataIterator`: the rows of a dataset, or one rank's share of them, as a program loops over them.
+"""`DataIterator`: loops over the rows of a dataset, or over one rank's share of them.
 
-Every loop over what an `iter_*` method returns is a pass over the data: an epoch. `state_dict` says
-at any moment how far the program is, and `load_state_dict` lets the next pass continue there. Where
-the rows come from is a `BatchSource`'s matter; batches and cursors are made in `iterate`, tensors in the
-modules with the frameworks' names.
+Every loop over the result of an `iter_*` method is a pass over the data: an epoch. `state_dict`
+returns the position at any moment, and `load_state_dict` resumes there. A `BatchSource` provides
+the rows; batches and cursors are made in `iterate`, tensors in the modules named after the
+frameworks.
 """
 
 from __future__ import annotations
 
-import importlib
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
@@ -20,7 +19,7 @@ from syncline.data.collate_fn import CollateFn
 from syncline.data.columnar import block as blocks
 from syncline.data.columnar.block import BatchFormat, Block
 from syncline.data.context import DataContext
-from syncline.data.iterate.batch_source import BatchSource
+from syncline.data.iterate.batch_source import BatchSource, Materialized
 from syncline.data.iterate.batching import (
     BatchIterable,
     BatchOptions,
@@ -30,24 +29,23 @@ from syncline.data.iterate.batching import (
 )
 from syncline.data.iterate.cursor import VERSION, Cursor, CursorError, CursorTracker
 from syncline.data.options import keywords
+from syncline.optional import load
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-    from syncline.data.dataset import MaterializedDataset
-
 
 class LoopOptions(TypedDict, total=False):
-    """What every loop over batches takes."""
+    """Options of every loop over batches."""
 
     prefetch_batches: int
-    """Batches that a thread makes ahead; 0: each is made when the program asks for it."""
+    """Batches that a thread prepares ahead; 0 prepares each batch on request."""
     drop_last: bool
-    """Leave out a last batch with fewer rows."""
+    """Drop a last batch with fewer rows."""
     local_shuffle_buffer_size: int | None
-    """Rows of windows within which the order is random; None: the order of the dataset."""
+    """Rows of the windows within which rows are shuffled; None keeps the order of the dataset."""
     local_shuffle_seed: int | None
-    """Seed of that order; None: every execution has its own."""
+    """Seed of the shuffle; None draws one for every execution."""
 
 
 LOOP: LoopOptions = {
@@ -55,31 +53,29 @@ LOOP: LoopOptions = {
     for each in fields(BatchOptions)
     if each.name in LoopOptions.__annotations__
 }  # type: ignore[assignment]
-"""Keywords of every loop over batches, with their defaults."""
+"""Defaults of `LoopOptions`."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class IteratorStatistics:
-    """What a `DataIterator` did."""
+    """Statistics of a `DataIterator`."""
 
     passes: int
     """Passes that have begun."""
     items: int
-    """Batches that the program got (of `iter_rows`: pieces of blocks)."""
+    """Batches that the program received (`iter_rows`: slices of blocks)."""
     waited_s: float
-    """How long the program waited for its input, in seconds; other than the rest of its time, input
-    that is made faster saves this.
-    """
+    """Seconds that the program waited for input; faster input saves this time."""
     in_pass: bool
-    """Whether the program is in a loop, which has neither ended nor been left."""
+    """True inside a loop."""
 
 
 class DataIterator:
-    """Rows, batch by batch, pass by pass. It can be pickled, and used in one process at a time.
+    """Rows, batch by batch, pass by pass. Picklable; used in one process at a time.
 
-    The iterable that an `iter_*` method returns may be looped over again and again: each loop is
-    the next epoch. A loop that is left early ends its pass at once; the next loop is a new epoch
-    all the same. One loop at a time moves `state_dict`.
+    The iterable that an `iter_*` method returns can be looped over repeatedly: each loop is the
+    next epoch. A loop that is left early ends its pass, and the next loop is a new epoch. Only one
+    loop at a time updates `state_dict`.
     """
 
     def __init__(self, source: BatchSource) -> None:
@@ -91,13 +87,13 @@ class DataIterator:
     # -- passes
 
     def before_pass(self, call: Callable[[], None]) -> None:
-        """Have `call` called as every pass begins, on the program's own thread, before anything is
-        read. Does not travel along.
+        """Call `call` on the program's thread at the start of every pass, before anything is read.
+        Not pickled.
         """
         self._before_pass = call
 
     def iter_rows(self) -> Iterable[dict[str, Any]]:
-        """The rows, as dicts of plain Python values and ndarrays."""
+        """Iterate over the rows as dicts of plain Python values and ndarrays."""
         options = _options(BatchOptions(batch_size=None))
         return RowIterable(
             begin=partial(self._begin, options),
@@ -113,17 +109,16 @@ class DataIterator:
         batch_format: BatchFormat = "default",
         **options: Unpack[LoopOptions],
     ) -> Iterable[Any]:
-        """Batches of `batch_size` rows (None: as the blocks come): dicts of ndarrays, DataFrames or
-        tables.
+        """Iterate over batches: dicts of ndarrays, DataFrames or tables.
 
         Args:
-            batch_size: Rows of a batch; the last may have fewer.
+            batch_size: Rows of a batch; the last may have fewer. None for blocks as they come.
             batch_format: "default" and "numpy" for dicts of ndarrays, "pandas", "pyarrow", or None
-                for tables. Arrays are read-only views of the dataset's blocks where the layout
-                allows.
+                for tables. Arrays are read-only views of the dataset's blocks if the layout allows.
             **options: `LoopOptions`.
 
-        ValueError and TypeError for impossible arguments, at the call.
+        Raises:
+            ValueError, TypeError: Impossible arguments, at the call.
         """
         batch = BatchOptions(batch_size=batch_size, **options)
         blocks.check_batch_format(batch_format)
@@ -140,21 +135,30 @@ class DataIterator:
         pin_memory: bool = False,
         **options: Unpack[LoopOptions],
     ) -> Iterable[Any]:
-        """Batches as dicts of `torch.Tensor`, `(rows, ...)` each, or as what `collate_fn` makes.
-
-        Args as in `iter_batches`, and:
-            dtypes: A `torch.dtype` for all columns, or a dict by column; None keeps the columns'
-            own. device: Where the tensors go; "auto" is the device of the training worker, or the
-            CPU outside of training. collate_fn: A `CollateFn`, or any callable on a dict of
-            ndarrays; tensors in what it returns are moved to the device. pin_memory: Whether
-            tensors pass through page-locked memory on their way to a GPU.
+        """Iterate over batches as dicts of `torch.Tensor`, `(rows, ...)` each, or as results of
+        `collate_fn`.
 
         Tensors on the CPU may share memory with the dataset's blocks: clone them before changing
-        them in place. ValueError for `collate_fn` with `dtypes`. In the loop: TypeError for columns
-        without numbers, RuntimeError for ragged ones.
+        them in place.
+
+        Args:
+            batch_size: As in `iter_batches`.
+            dtypes: A `torch.dtype` for all columns, or a dict by column; None keeps the columns'
+                types.
+            device: Device of the tensors; "auto" is the device of the training worker, or the CPU
+                outside of training.
+            collate_fn: A `CollateFn`, or a callable on a dict of ndarrays; tensors in its result
+                are moved to the device.
+            pin_memory: Copy tensors to page-locked memory before they go to a GPU.
+            **options: `LoopOptions`.
+
+        Raises:
+            ValueError: `collate_fn` together with `dtypes`.
+            TypeError: In the loop, for columns that are not numbers.
+            RuntimeError: In the loop, for ragged columns.
         """
         batch = BatchOptions(batch_size=batch_size, **options)
-        conversion = _framework("torch").torch_conversion(
+        conversion = _torch("iter_torch_batches").torch_conversion(
             dtypes=dtypes,
             device=device,
             collate_fn=collate_fn,
@@ -167,11 +171,11 @@ class DataIterator:
     def iter_tf_batches(
         self, *, batch_size: int | None = 256, dtypes: Any = None, **options: Unpack[LoopOptions]
     ) -> Iterable[Any]:
-        """Batches as dicts of TensorFlow tensors; `dtypes` is one for all columns, or a dict by
-        column. ImportError without TensorFlow.
+        """Iterate over batches as dicts of TensorFlow tensors; `dtypes` is one for all columns, or
+        a dict by column. Raise ImportError without TensorFlow.
         """
         batch = BatchOptions(batch_size=batch_size, **options)
-        return self._batches(batch, convert=_framework("tensorflow").batch_conversion(dtypes))
+        return self._batches(batch, convert=_tensorflow("iter_tf_batches").batch_conversion(dtypes))
 
     @keywords(LOOP)
     def iter_jax_batches(
@@ -184,21 +188,29 @@ class DataIterator:
         paddings: Any = None,
         **options: Unpack[LoopOptions],
     ) -> Iterable[Any]:
-        """Batches as dicts of JAX arrays, spread over the devices of all processes along the rows.
+        """Iterate over batches as dicts of JAX arrays, sharded by rows over the devices of all
+        processes.
 
-        Args as in `iter_batches`, and:
-            batch_size: Rows for this process; a multiple of its number of devices. dtypes: One for
-            all columns, or a dict by column. collate_fn: A `CollateFn` that makes ndarrays, or
-            dicts of them. synchronize_batches: Whether the processes check before each batch that
-            all of them have one of the same size. paddings: Values, one or by column, with which a
-            last batch is filled up to `batch_size`.
+        Args:
+            batch_size: Rows for this process; a multiple of its number of devices.
+            dtypes: One for all columns, or a dict by column.
+            collate_fn: A `CollateFn` that returns ndarrays, or dicts of them.
+            synchronize_batches: Check before each batch that all processes have a batch of the same
+                size.
+            paddings: Values, one or by column, that fill the last batch up to `batch_size`.
+            **options: `LoopOptions`.
 
-        ImportError without JAX. ValueError for a `batch_size` that does not fit the devices; in the
-        loop, for a last batch that does not and is neither dropped nor padded, and with
-        `synchronize_batches` for batches that differ.
+        Raises:
+            ImportError: JAX is not installed.
+            ValueError: `batch_size` does not fit the devices; in the loop, a last batch that does
+                not fit and is neither dropped nor padded, or with `synchronize_batches` batches
+                that differ.
         """
         batch = BatchOptions(batch_size=batch_size, **options)
-        conversion = _framework("jax").batch_conversion(
+        jax = load(
+            "syncline.data.iterate.jax", purpose="iter_jax_batches", install="jax", library="jax"
+        )
+        conversion = jax.batch_conversion(
             batch_size=batch_size,
             dtypes=dtypes,
             collate_fn=collate_fn,
@@ -223,17 +235,17 @@ class DataIterator:
         unsqueeze_feature_tensors: bool = True,
         **options: Unpack[LoopOptions],
     ) -> Any:
-        """A `torch.utils.data.IterableDataset` of (features, label); for older programs,
-        `iter_torch_batches` does more.
+        """Return a `torch.utils.data.IterableDataset` of (features, label), for older programs;
+        `iter_torch_batches` is more general.
 
-        Columns are put side by side: features `(rows, columns)`. `feature_columns` may be a list
-        (one tensor), a list of lists (a list of tensors) or a dict of lists (a dict of tensors);
-        None is all but the label. `feature_column_dtypes` has the same form, or is one for all. The
-        label is `(rows, 1)`, or `(rows,)` without `unsqueeze_label_tensor`; None without a
-        `label_column`.
+        Columns are concatenated: features `(rows, columns)`. `feature_columns` may be a list (one
+        tensor), a list of lists (a list of tensors) or a dict of lists (a dict of tensors); None
+        means all columns except the label. `feature_column_dtypes` has the same form, or is one
+        dtype for all. The label is `(rows, 1)`, or `(rows,)` without `unsqueeze_label_tensor`; None
+        without a `label_column`.
         """
         batch = BatchOptions(batch_size=batch_size, **options)
-        framework = _framework("torch")
+        framework = _torch("to_torch")
         split = framework.FeaturesAndLabel(
             label=label_column,
             features=feature_columns,
@@ -257,14 +269,17 @@ class DataIterator:
         additional_type_spec: Any = None,
         **options: Unpack[LoopOptions],
     ) -> Any:
-        """A `tf.data.Dataset` of (features, labels), or (features, labels, additional).
+        """Return a `tf.data.Dataset` of (features, labels), or (features, labels, additional).
 
-        One column is a tensor, a list of columns a dict of tensors. Type specs are taken from the
-        schema where they are not given. ImportError without TensorFlow, ValueError for unknown
-        columns.
+        One column is a tensor, a list of columns a dict of tensors. Type specs that are not passed
+        are taken from the schema.
+
+        Raises:
+            ImportError: TensorFlow is not installed.
+            ValueError: A column does not exist.
         """
         batch = BatchOptions(batch_size=batch_size, **options)
-        framework = _framework("tensorflow")
+        framework = _tensorflow("to_tf")
         columns, specs = [feature_columns, label_columns], [feature_type_spec, label_type_spec]
         if additional_columns is not None:
             columns, specs = [*columns, additional_columns], [*specs, additional_type_spec]
@@ -273,15 +288,14 @@ class DataIterator:
             self._batches(batch, convert=framework.group_conversion(columns, specs)), specs
         )
 
-    # -- where the program is
+    # -- position
 
     def state_dict(self) -> dict[str, Any]:
-        """How far the program is, in a form that JSON holds; a few hundred bytes, whatever the
+        """Return the position in a form that JSON can hold: a few hundred bytes, whatever the
         length of the epoch.
 
-        Rows count that the program got; what was prefetched does not. In a loop it is the state
-        after the batch that the program works on. After a loop that was left early it is where that
-        loop was left.
+        Only rows that the program received count, not prefetched rows. In a loop it is the state
+        after the current batch; after a loop that was left early, the state at that point.
         """
         cursor = self._progress.cursor
         if self._loaded or cursor is None:
@@ -289,17 +303,18 @@ class DataIterator:
         return cursor.to_dict()
 
     def load_state_dict(self, state: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> None:
-        """Let the next pass continue where states were taken.
+        """Resume the next pass at saved states.
+
+        With the same ranks, batch size and shuffle, the order is that of an uninterrupted run;
+        otherwise the remaining rows come in their order in the dataset.
 
         Args:
-            state: What `state_dict` of the iterators of *all* ranks gave, as a list; the number of
-            ranks may be another one now. For
-                an iterator over a whole dataset its one state will do; and where as many ranks go
-                on, each may load its own state.
+            state: A list of the results of `state_dict` on *all* ranks; the number of ranks may
+                differ now. The single state suffices for an iterator over a whole dataset, and each
+                rank may load its own state if the number of ranks is the same.
 
-        With the same ranks, batch size and shuffle, the order is that of a run without an
-        interruption; otherwise the rows that remain come in their order in the dataset. CursorError
-        (a ValueError) for states of another dataset, or that do not belong together.
+        Raises:
+            CursorError: A ValueError; the states are of another dataset, or do not belong together.
         """
         cursors: list[Cursor] = []
         for each in _flat(state):
@@ -313,31 +328,36 @@ class DataIterator:
     # -- the dataset
 
     def schema(self) -> Any:
-        """The schema of the dataset; None where it has none."""
+        """Return the schema of the dataset; None for a dataset without columns."""
         return self._source.schema()
 
-    def materialize(self) -> MaterializedDataset:
-        """A dataset that holds the rows of one pass."""
+    def materialize(self) -> Materialized:
+        """Return a dataset that holds the rows of one pass."""
         return self._source.materialize()
 
     def get_context(self) -> DataContext:
-        """The settings of the dataset."""
+        """Return the settings of the dataset."""
         return self._source.context
 
     def world_size(self) -> int:
-        """How many iterators share the dataset: 1, or the `n` of `streaming_split`."""
+        """Return the number of iterators that share the dataset: 1, or the `n` of
+        `streaming_split`.
+        """
         return self._source.world_size
 
     def stats(self) -> str:
-        """Where the time went: of the last execution by operator, and what this program waited for
-        its input.
+        """Return the time of each operator of the last execution, and the time that this program
+        waited for input.
         """
         mine = self.statistics()
-        waited = f"Iterator: {mine.passes} passes, {mine.items} batches, {mine.waited_s:.3f} s waited for input"
+        waited = (
+            f"Iterator: {mine.passes} passes, {mine.items} batches, "
+            f"{mine.waited_s:.3f} s waited for input"
+        )
         return "\n".join(text for text in (self._source.stats(), waited) if text)
 
     def statistics(self) -> IteratorStatistics:
-        """What this iterator did, in numbers."""
+        """Return the statistics of this iterator."""
         meter = self._progress.meter
         return IteratorStatistics(
             passes=self._progress.passes,
@@ -348,14 +368,15 @@ class DataIterator:
 
     def __iter__(self) -> Iterator[Any]:
         raise TypeError(
-            "a DataIterator has several ways to go through its rows: loop over iter_batches(), iter_rows() or another of them"
+            "a DataIterator cannot be iterated directly: loop over iter_batches(), iter_rows() or "
+            "another iter_* method"
         )
 
     def __repr__(self) -> str:
         return f"DataIterator({self._source!r})"
 
     def __getstate__(self) -> dict[str, Any]:
-        # How far this process is, and who wants to know, means nothing in another one.
+        # The position and the callback belong to this process.
         return {**self.__dict__, "_progress": CursorTracker(), "_before_pass": None}
 
     def _batches(
@@ -366,7 +387,7 @@ class DataIterator:
             begin=partial(self._begin, options),
             options=options,
             convert=convert,
-            receive=receive or _as_it_is,
+            receive=receive or _identity,
             progress=self._progress,
         )
 
@@ -380,32 +401,32 @@ class DataIterator:
         return current
 
 
-def _as_it_is(batch: Block) -> Block:
+def _identity(batch: Block) -> Block:
     return batch
 
 
 def _options(options: BatchOptions) -> BatchOptions:
-    """In local mode batches are made on the program's own thread, where breakpoints reach the
-    terminal.
+    """Return the options of a loop. In local mode the program's thread prepares the batches, so
+    that breakpoints reach the terminal.
     """
     return replace(options, prefetch_batches=0) if api.ensure_engine().is_local_mode else options
 
 
-def _framework(name: str) -> Any:
-    """The module of `iterate` that knows a framework, loaded when it is first needed. ImportError
-    where the framework is not installed.
-    """
-    try:
-        return importlib.import_module(f"syncline.data.iterate.{name}")
-    except ModuleNotFoundError as error:
-        if error.name is None or error.name.startswith("syncline"):
-            raise
-        message = f"batches of {error.name} need the library {error.name!r}, which is not installed: pip install {error.name}"
-        raise ImportError(message, name=error.name) from error
+def _torch(purpose: str) -> Any:
+    return load("syncline.data.iterate.torch", purpose=purpose, install="torch", library="torch")
+
+
+def _tensorflow(purpose: str) -> Any:
+    return load(
+        "syncline.data.iterate.tensorflow",
+        purpose=purpose,
+        install="tensorflow",
+        library="tensorflow",
+    )
 
 
 def _flat(state: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
-    """The states of single ranks in what a program saved; each rank once."""
+    """Yield the states of single ranks, each once."""
     if isinstance(state, Mapping):
         if "states" in state:
             yield from _flat(state["states"])
@@ -414,7 +435,8 @@ def _flat(state: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> Iterator[Ma
         return
     if not isinstance(state, list | tuple):
         raise CursorError(
-            f"a state of an iterator is a dict, or a list of those of all ranks, not a {type(state).__name__}"
+            "the state of an iterator is a dict, or a list of the dicts of all ranks, "
+            f"not a {type(state).__name__}"
         )
     for each in state:
         yield from _flat(each)

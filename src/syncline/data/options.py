@@ -13,9 +13,7 @@ import difflib
 import functools
 import inspect
 from collections.abc import Callable, Collection
-from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeAlias, TypedDict, TypeVar
-
-import pyarrow.fs as pyarrow_fs
+from typing import Any, Literal, ParamSpec, TypeAlias, TypedDict, TypeVar
 
 from syncline.core.tracebacks import shorten
 from syncline.data.io.sinks.datasink import SaveMode
@@ -32,15 +30,13 @@ from syncline.data.plan.function_options import (
     checked_resources,
 )
 
-if TYPE_CHECKING:
-    import fsspec
-
 F = TypeVar("F", bound=Callable[..., Any])
 C = TypeVar("C", bound=type)
 P = ParamSpec("P")
 R = TypeVar("R")
 
-FileSystem: TypeAlias = "pyarrow_fs.FileSystem | fsspec.AbstractFileSystem"
+FileSystem: TypeAlias = Any
+"""A pyarrow or fsspec filesystem."""
 
 
 # -- signatures

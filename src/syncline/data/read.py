@@ -1,9 +1,9 @@
 """`read_*` and `range`: lazy datasets over files, numbers, queries, Lance and custom sources.
 
-A call lists the files and checks the arguments, so that a missing path raises at the call; executions
-read the rows. Paths are files and directories; directories are read recursively, in the order of
-their names; globs are not expanded. Readers of files take the keywords of `FileOptions` except those
-that their signature leaves out.
+A call lists the files and checks the arguments, so that a missing path raises at the call;
+executions read the rows. Paths are files and directories; directories are read recursively, in the
+order of their names; globs are not expanded. Readers of files take the keywords of `FileOptions`
+except those that their signature leaves out.
 """
 
 from __future__ import annotations
@@ -29,8 +29,6 @@ from syncline.data.io.sources.sql import Connection, SQLDatasource
 from syncline.data.io.sources.text import TextDatasource
 from syncline.data.io.sources.tfrecords import TFRecordDatasource
 from syncline.data.io.sources.webdataset import Codec, Selection, WebDatasetDatasource
-from syncline.data.plan import checks
-from syncline.data.plan.function_options import Options
 from syncline.data.options import (
     FILES,
     READ,
@@ -42,7 +40,9 @@ from syncline.data.options import (
     read_resources,
     source_arguments,
 )
+from syncline.data.plan import checks
 from syncline.data.plan.compute import ActorPoolStrategy, ComputeStrategy, TaskPoolStrategy
+from syncline.data.plan.function_options import Options
 from syncline.data.plan.nodes import Read
 
 if TYPE_CHECKING:
@@ -56,27 +56,27 @@ Paths: TypeAlias = str | PathLike[str] | Sequence[str | PathLike[str]]
 
 
 class CSVOptions(FileOptions, total=False):
-    """Keywords of `read_csv`."""
+    """Options of `read_csv`."""
 
     read_options: csv.ReadOptions
     """Names of the columns, rows to skip, encoding, …"""
     parse_options: csv.ParseOptions
     """Delimiter, quotes, …"""
     convert_options: csv.ConvertOptions
-    """Types of columns, values that are null, columns to read, …"""
+    """Types of columns, null values, columns to read, …"""
 
 
 class JSONOptions(FileOptions, total=False):
-    """Keywords of `read_json`."""
+    """Options of `read_json`."""
 
     read_options: json.ReadOptions
-    """Kept for programs that pass it: files are parsed in pieces of whole lines."""
+    """Accepted without effect: files are parsed in pieces of whole lines."""
     parse_options: json.ParseOptions
     """Types of columns, …"""
 
 
 class NumpyOptions(FileOptions, total=False):
-    """Keywords of `read_numpy`: the last ones are those of `numpy.load`."""
+    """Options of `read_numpy`: those of `numpy.load`."""
 
     fix_imports: bool
     encoding: str
@@ -84,18 +84,18 @@ class NumpyOptions(FileOptions, total=False):
 
 
 class ParquetOptions(FileOptions, total=False):
-    """Keywords of `read_parquet`: the last ones are those of
+    """Options of `read_parquet`; those without a description are options of
     `pyarrow.dataset.ParquetFragmentScanOptions`.
     """
 
     filter: pc.Expression
     """Rows to read; `Dataset.filter(expr=)` is pushed down as well."""
     schema: pa.Schema
-    """What the files are read as."""
+    """Schema of the files."""
     batch_size: int
-    """Rows that are decoded at once."""
+    """Rows to decode together."""
     use_threads: bool
-    """Whether one read task decodes columns on several threads."""
+    """Decode the columns of one read task on several threads."""
     use_buffered_stream: bool
     buffer_size: int
     pre_buffer: bool
@@ -111,7 +111,7 @@ class ParquetOptions(FileOptions, total=False):
 
 
 def read(source: Datasource, options: Options) -> Dataset:
-    """The dataset of a source, with the keywords of `ReadOptions`; others are not looked at."""
+    """Return the dataset of a source with `ReadOptions`; other options are ignored."""
     concurrency = options.get("concurrency")
     node = Read(
         source=source,
@@ -131,17 +131,17 @@ def read_datasource(
     compute: ComputeStrategy | None = None,
     **options: Unpack[ReadOptions],
 ) -> Dataset:
-    """Rows of a source of the program's own.
+    """Read a custom source.
 
     Args:
         datasource: The source.
-        compute: How many tasks at once: a `TaskPoolStrategy`, or an `ActorPoolStrategy` whose
-            largest size counts; `concurrency` counts more.
-        options: See `ReadOptions`. Further ones go to `datasource.create_reader`, of sources that
-            have one.
+        compute: Limit of concurrent tasks: a `TaskPoolStrategy`, or the maximum size of an
+            `ActorPoolStrategy`; `concurrency` takes precedence.
+        options: `ReadOptions`; further ones are arguments of `datasource.create_reader`, if the
+            source has this method.
 
     Raises:
-        TypeError: No `Datasource`, or a keyword that nobody takes.
+        TypeError: The object is not a `Datasource`, or a keyword is unknown.
     """
     others = further(options, READ)
     create_reader = getattr(datasource, "create_reader", None)
@@ -149,12 +149,14 @@ def read_datasource(
         datasource = create_reader(**others)
     elif others:
         raise TypeError(
-            f"read_datasource got {sorted(others)}, but {type(datasource).__name__} has no create_reader that would take them: "
+            f"read_datasource got {sorted(others)}, but {type(datasource).__name__} has no "
+            "create_reader that would take them: "
             "give them to its constructor"
         )
     if not isinstance(datasource, Datasource):
         raise TypeError(
-            f"read_datasource takes a Datasource, not {type(datasource).__name__}: subclass syncline.data.Datasource"
+            f"read_datasource takes a Datasource, not {type(datasource).__name__}: subclass "
+            "syncline.data.Datasource"
         )
     chosen: dict[str, Any] = dict(options)
     if compute is not None and chosen.get("concurrency") is None:
@@ -168,7 +170,8 @@ def _most_at_once(compute: ComputeStrategy) -> int | None:
     if isinstance(compute, ActorPoolStrategy):
         return compute.max_size
     raise TypeError(
-        f"compute={compute!r} is no way to read: give a TaskPoolStrategy or an ActorPoolStrategy"
+        f"compute={compute!r} is not a compute strategy: "
+        "pass a TaskPoolStrategy or an ActorPoolStrategy"
     )
 
 
@@ -179,12 +182,12 @@ def range(
     concurrency: int | None = None,
     override_num_blocks: int | None = None,
 ) -> Dataset:
-    """The numbers 0 to n-1, in the column `id`.
+    """Create a dataset of the numbers 0 to n-1, in the column `id`.
 
     Args:
         n: Number of rows.
-        parallelism: Older name of `override_num_blocks`; -1 is None.
-        concurrency: The most read tasks at once; None for as many as there is room for.
+        parallelism: Older name of `override_num_blocks`; -1 means None.
+        concurrency: Maximum number of concurrent read tasks; None for no limit.
         override_num_blocks: Number of blocks; None lets the executor choose.
     """
     options = {
@@ -203,7 +206,8 @@ def range_tensor(
     concurrency: int | None = None,
     override_num_blocks: int | None = None,
 ) -> Dataset:
-    """Tensors that are filled with 0 to n-1, in the column `data`. Arguments as those of `range`.
+    """Create a dataset of tensors filled with 0 to n-1, in the column `data`. Other arguments as in
+    `range`.
 
     Args:
         shape: Shape of each tensor.
@@ -226,15 +230,15 @@ def read_sql(
     shard_hash_fn: str = "MD5",
     **options: Unpack[ReadOptions],
 ) -> Dataset:
-    """The rows of a query, through any connection as PEP 249 describes it.
+    """Read the rows of a query through a PEP 249 connection.
 
     Args:
         sql: The query.
         connection_factory: Opens a connection; called by each task.
         sql_params: Parameters of the query, as the database's `execute` takes them.
-        shard_keys: Columns whose hash decides which task reads a row; None for one task.
-        shard_hash_fn: Function of the database that turns the key into a number.
-        options: See `ReadOptions`.
+        shard_keys: Columns whose hash assigns a row to a task; None for one task.
+        shard_hash_fn: Function of the database that converts the key to a number.
+        options: `ReadOptions`.
     """
     return read(
         SQLDatasource(sql, connection_factory, shard_hash_fn, shard_keys, sql_params), options
@@ -252,20 +256,20 @@ def read_lance(
     scanner_options: dict[str, Any] | None = None,
     **options: Unpack[ReadOptions],
 ) -> Dataset:
-    """The rows of Lance datasets.
+    """Read Lance datasets.
 
     Args:
         uri: Path or URI, or several.
-        version: Number or tag of the version; the newest if None.
+        version: Number or tag of the version; None for the newest.
         columns: Names of the columns to read; None for all.
         filter: A condition in SQL.
-        storage_options: For the object store.
-        scanner_options: For Lance's scanner.
-        options: See `ReadOptions`.
+        storage_options: Options of the object store.
+        scanner_options: Options of Lance's scanner.
+        options: `ReadOptions`.
 
     Raises:
         ImportError: Lance is not installed.
-        ValueError: There is no such dataset or version.
+        ValueError: The dataset or version does not exist.
     """
     return read(
         LanceDatasource(uri, version, columns, filter, storage_options, scanner_options), options
@@ -299,26 +303,27 @@ def read_parquet(
     catalog: None = None,
     **options: Unpack[ParquetOptions],
 ) -> Dataset:
-    """Rows of Parquet files; only the columns, row groups and files that the plan needs are read.
+    """Read Parquet files; only the columns, row groups and files that the plan needs are read.
 
     Args:
         paths: Files and directories.
         columns: Names of the columns to read, in this order; None for all.
         tensor_column_schema: Columns of bytes that become tensors: name -> (dtype, shape).
-        skip_paths: Files that are left out, whether they exist or not.
-        include_row_hash: Not offered.
-        catalog: Not offered.
-        options: See `ParquetOptions`. hive partitions (`name=value` directories) become columns.
+        skip_paths: Files to leave out; they need not exist.
+        include_row_hash: Not supported.
+        catalog: Not supported.
+        options: `ParquetOptions`. Hive partitions (`name=value` directories) become columns.
 
     Raises:
         FileNotFoundError: A path does not exist.
-        ValueError: A file is no Parquet, an option that is not offered.
-        UnknownColumnError: A column that the files do not have; the text has the nearest name.
-        SchemaMismatchError: Files whose schemas do not fit together.
+        ValueError: A file is not in Parquet format, or an option is not supported.
+        UnknownColumnError: The files lack a column; the text has the nearest name.
+        SchemaMismatchError: The schemas of the files cannot be promoted to one.
     """
     if include_row_hash:
         raise ValueError(
-            "include_row_hash=True is not offered: number the rows with with_column('id', monotonically_increasing_id()), "
+            "include_row_hash=True is not offered: number the rows with with_column('id', "
+            "monotonically_increasing_id()), "
             "and add their files with include_paths=True"
         )
     if catalog is not None:
@@ -346,12 +351,13 @@ def _skipping(
 
 @keywords(FILES, changed={"partitioning": HIVE}, rest="arrow_csv_args", known=_own(CSVOptions))
 def read_csv(paths: Paths, **options: Unpack[CSVOptions]) -> Dataset:
-    """Rows of CSV files. Types are those of the first megabytes of each file, unless
+    """Read CSV files. Types are inferred from the first megabytes of each file, unless
     `convert_options` names them.
 
     Args:
-        paths: Files and directories; the endings .gz, .bz2, .zst, .lz4 and .br are decompressed.
-        options: See `CSVOptions`. hive partitions (`name=value` directories) become columns.
+        paths: Files and directories; files ending in .gz, .bz2, .zst, .lz4 and .br are
+            decompressed.
+        options: `CSVOptions`. Hive partitions (`name=value` directories) become columns.
 
     Raises:
         FileNotFoundError: A path does not exist.
@@ -369,12 +375,12 @@ def read_csv(paths: Paths, **options: Unpack[CSVOptions]) -> Dataset:
     known=_own(JSONOptions),
 )
 def read_json(paths: Paths, *, lines: bool = False, **options: Unpack[JSONOptions]) -> Dataset:
-    """Rows of JSON files: objects, one a line, or documents that hold a list of objects.
+    """Read JSON files with one object per line, or documents that hold a list of objects.
 
     Args:
         paths: Files and directories.
-        lines: The files hold one object a line. False finds out.
-        options: See `JSONOptions`. hive partitions (`name=value` directories) become columns.
+        lines: The files hold one object per line; False detects it.
+        options: `JSONOptions`. Hive partitions (`name=value` directories) become columns.
 
     Raises:
         FileNotFoundError: A path does not exist.
@@ -395,13 +401,13 @@ def read_text(
     drop_empty_lines: bool = True,
     **options: Unpack[FileOptions],
 ) -> Dataset:
-    """The lines of text files, in the column `text`.
+    """Read the lines of text files, in the column `text`.
 
     Args:
         paths: Files and directories.
-        encoding: Of the files.
-        drop_empty_lines: Leave out lines that hold only white space.
-        options: See `FileOptions`.
+        encoding: Encoding of the files.
+        drop_empty_lines: Leave out lines with whitespace only.
+        options: `FileOptions`.
 
     Raises:
         FileNotFoundError: A path does not exist.
@@ -416,11 +422,11 @@ def read_text(
 
 @keywords(FILES)
 def read_binary_files(paths: Paths, **options: Unpack[FileOptions]) -> Dataset:
-    """A row for each file: its content, in the column `bytes`.
+    """Read each file as one row with its content, in the column `bytes`.
 
     Args:
         paths: Files and directories.
-        options: See `FileOptions`.
+        options: `FileOptions`.
 
     Raises:
         FileNotFoundError: A path does not exist.
@@ -437,12 +443,12 @@ def read_binary_files(paths: Paths, **options: Unpack[FileOptions]) -> Dataset:
 def read_numpy(
     paths: Paths, *, allow_pickle: bool = False, **options: Unpack[NumpyOptions]
 ) -> Dataset:
-    """The rows of arrays `(rows, …)` in `.npy` files, in the column `data`.
+    """Read the rows of arrays `(rows, …)` in `.npy` files, in the column `data`.
 
     Args:
         paths: Files and directories.
-        allow_pickle: Read arrays of objects too, which runs code of whoever wrote the file.
-        options: See `NumpyOptions`.
+        allow_pickle: Read arrays of objects too, which unpickles (and runs) code in the file.
+        options: `NumpyOptions`.
 
     Raises:
         FileNotFoundError: A path does not exist.
@@ -465,16 +471,16 @@ def read_images(
     arrow_open_file_args: dict[str, Any] | None = None,
     **options: Unpack[FileOptions],
 ) -> Dataset:
-    """A row for each image file: an array `(height, width)` or `(height, width, channels)`, in the
-    column `image`.
+    """Read each image file as one row: an array `(height, width)` or `(height, width, channels)`,
+    in the column `image`.
 
     Args:
         paths: Files and directories.
-        size: Height and width that every image is resized to; None leaves them, so that the column
-            may be ragged.
-        mode: Pillow's mode that every image is converted to ("RGB", "L", …); None leaves them.
-        arrow_open_file_args: For `filesystem.open_input_stream`.
-        options: See `FileOptions`.
+        size: Height and width to resize every image to; None keeps the sizes, so the column may be
+            ragged.
+        mode: Pillow mode to convert every image to ("RGB", "L", …); None keeps the modes.
+        arrow_open_file_args: Arguments of `filesystem.open_input_stream`.
+        options: `FileOptions`.
 
     Raises:
         FileNotFoundError: A path does not exist.
@@ -494,15 +500,15 @@ def read_images(
 
 @keywords(FILES, changed={"file_extensions": ORCDatasource._FILE_EXTENSIONS}, without=_STREAM)
 def read_orc(paths: Paths, **options: Unpack[FileOptions]) -> Dataset:
-    """Rows of ORC files; only the columns that the plan needs are read.
+    """Read ORC files; only the columns that the plan needs are read.
 
     Args:
         paths: Files and directories.
-        options: See `FileOptions`.
+        options: `FileOptions`.
 
     Raises:
         FileNotFoundError: A path does not exist.
-        ValueError: The first file is no ORC.
+        ValueError: The first file is not in ORC format.
     """
     return read(ORCDatasource(paths, **source_arguments(options)), options)
 
@@ -511,14 +517,14 @@ def read_orc(paths: Paths, **options: Unpack[FileOptions]) -> Dataset:
 def read_tfrecords(
     paths: Paths, *, tf_schema: Any = None, **options: Unpack[FileOptions]
 ) -> Dataset:
-    """A row for each `tf.train.Example` in TFRecord files, a column for each feature; needs no
-    TensorFlow.
+    """Read each `tf.train.Example` in TFRecord files as one row, with a column for each feature;
+    needs no TensorFlow.
 
     Args:
         paths: Files and directories.
-        tf_schema: A `tensorflow_metadata` Schema: every feature it names is a column of lists of
-            its kind, and there are no others.
-        options: See `FileOptions`.
+        tf_schema: A `tensorflow_metadata` Schema: its features become columns of lists of their
+            kind; other features are left out.
+        options: `FileOptions`.
 
     Raises:
         FileNotFoundError: A path does not exist.
@@ -541,19 +547,19 @@ def read_webdataset(
     expand_json: bool = False,
     **options: Unpack[FileOptions],
 ) -> Dataset:
-    """The rows of WebDataset shards: tar files in which neighbouring files with one name before the
+    """Read WebDataset shards: tar files in which neighbouring files with the same name before the
     first "." are one row.
 
     Args:
         paths: Files and directories.
-        decoder: How bytes become values: True for the rules of the endings, a function on the row,
-            a list of these, or None for bytes.
-        fileselect: Names of files to read: patterns, endings or a function on the name.
+        decoder: How bytes become values: True for the rules of the extensions, a function on the
+            row, a list of these, or None for bytes.
+        fileselect: Names of files to read: patterns, extensions or a function on the name.
         filerename: A function, or a list of functions, from names to names.
-        suffixes: Endings to keep: patterns, endings or a function on the ending.
-        verbose_open: Print when a shard is opened and done.
-        expand_json: The fields of the column `json` become columns.
-        options: See `FileOptions`.
+        suffixes: Extensions to keep: patterns, extensions or a function on the extension.
+        verbose_open: Print when a shard is opened and closed.
+        expand_json: Turn the fields of the column `json` into columns.
+        options: `FileOptions`.
 
     Raises:
         FileNotFoundError: A path does not exist.

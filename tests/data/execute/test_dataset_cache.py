@@ -437,7 +437,7 @@ def test_a_signature_does_not_depend_on_a_cache_being_filled(counting: Counting)
     ds = counting.mapped(source()).cache()
     iterator = ds.iterator()
     values(ds)
-    state = ds._loops().state_dict()
+    state = ds._iterator.state_dict()
     iterator.load_state_dict(state)
 
 

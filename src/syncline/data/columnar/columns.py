@@ -271,7 +271,8 @@ def _pickled(name: str, values: Sequence[Any]) -> pa.ExtensionArray:
     except Exception as error:
         kinds = sorted({type(value).__name__ for value in values if value is not None})
         raise TypeError(
-            f"column {name!r} holds {', '.join(kinds)}, which has no Arrow type and cannot be pickled "
+            f"column {name!r} holds {', '.join(kinds)}, which has no Arrow type and cannot be "
+            "pickled "
             f"({error}): return plain values, arrays or picklable objects"
         ) from error
 

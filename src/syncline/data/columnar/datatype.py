@@ -164,14 +164,15 @@ class DataType:
         return isinstance(self.physical, type)
 
     def to_arrow_dtype(self, values: _List[Any] | None = None) -> pa.DataType:
-        """Return the Arrow type. A Python class needs `values` and raises ValueError without them."""
+        """Return the Arrow type. Raise ValueError for a Python class without `values`."""
         if isinstance(self.physical, pa.DataType):
             return self.physical
         if isinstance(self.physical, np.dtype):
             return pa.from_numpy_dtype(self.physical)
         if not values:
             raise ValueError(
-                f"{self!r} has no Arrow type: use a type such as DataType.int64() or DataType.string()"
+                f"{self!r} has no Arrow type: use a type such as DataType.int64() or "
+                "DataType.string()"
             )
         return columns.from_values("values", values).type
 

@@ -26,7 +26,7 @@ def load_pandas() -> ModuleType:
 
 
 def is_frame(value: Any) -> TypeIs[pd.DataFrame]:
-    """Return True for a DataFrame. Does not import pandas, without which there are no DataFrames."""
+    """Return True for a DataFrame, without importing pandas."""
     pandas = sys.modules.get("pandas")
     return pandas is not None and isinstance(value, pandas.DataFrame)
 

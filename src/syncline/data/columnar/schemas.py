@@ -187,7 +187,8 @@ def _cast(name: str, column: pa.ChunkedArray, type_: pa.DataType) -> pa.ChunkedA
         return pa.chunked_array([_cast_chunk(chunk, type_) for chunk in column.chunks], type_)
     except pa.ArrowInvalid as error:
         raise SchemaMismatchError(
-            f"column {name!r} is {column.type} in one block and must become {type_} to fit the others, "
+            f"column {name!r} is {column.type} in one block and must become {type_} to fit the "
+            "others, "
             f"but a value does not fit ({error}): cast the column before"
         ) from error
 

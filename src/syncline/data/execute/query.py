@@ -18,14 +18,15 @@ from syncline.data.columnar.aggregate import Count
 from syncline.data.context import DataContext
 from syncline.data.execute import block_store, cache
 from syncline.data.execute.execution import Execution, start_execution
+from syncline.data.execute.execution_journal import RecordTarget
 from syncline.data.plan import properties
 from syncline.data.plan.nodes import Aggregate, Held, HeldBlock, Limit, Node
 
 
 @dataclass(kw_only=True)
 class Observations:
-    """Results of earlier executions of a plan. They are not part of its meaning: a copy of the query
-    may start without them.
+    """Results of earlier executions of a plan. They are not part of its meaning: a copy of the
+    query may start without them.
     """
 
     schema: pa.Schema | None = None
@@ -57,10 +58,10 @@ class Query:
     def __reduce__(self) -> tuple[Callable[..., Query], tuple[Node, DataContext, str | None]]:
         return _unpickled, (self.node, self.context, self.name)
 
-    def recorded_in(self, place: object) -> Query:
+    def recorded_in(self, target: RecordTarget) -> Query:
         """Return the same query with executions that are recorded in a run directory."""
         context = self.context.copy()
-        context._record_target = place
+        context._record_target = target
         changed = Query(self.node, context, name=self.name)
         changed.observations = replace(self.observations)
         return changed

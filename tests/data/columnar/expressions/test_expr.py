@@ -157,7 +157,7 @@ def test_what_is_pushed_to_a_scan_gives_the_same_there(
 def test_only_what_means_the_same_is_pushed(expr: Expr, pushed: bool) -> None:
     assert (expr.to_arrow() is not None) == pushed
     if not pushed:
-        with pytest.raises(ValueError, match="cannot be written as a pyarrow expression"):
+        with pytest.raises(ValueError, match="has no pyarrow equivalent"):
             expr.to_pyarrow()
 
 
@@ -185,7 +185,7 @@ def test_conjuncts_can_be_pushed_one_by_one() -> None:
         ),
         (col("a") & col("t"), TypeError, "and does not take int64 and bool"),
         (~col("a"), TypeError, "invert does not take int64"),
-        (col("a").is_in(["x"]), TypeError, "int64 is never among values of type string"),
+        (col("a").is_in(["x"]), TypeError, "int64 cannot be compared with values of type string"),
         (col("a").str.upper(), TypeError, "utf8_upper does not take int64"),
         (col("a") + "x", TypeError, "add does not take int64 and string"),
         (col("a").list.get(0), TypeError, "this takes lists, not int64"),
@@ -235,7 +235,7 @@ def test_membership_is_refused_with_the_remedy() -> None:
         operator.contains(col("a"), 3)
     with pytest.raises(TypeError, match="write \\['abc'\\]"):
         col("a").is_in("abc")
-    with pytest.raises(TypeError, match="not with col\\('b'\\)"):
+    with pytest.raises(TypeError, match="not col\\('b'\\)"):
         col("a").is_in(col("b"))
 
 

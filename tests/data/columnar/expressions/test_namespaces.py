@@ -170,9 +170,9 @@ def test_unknown_fields_and_options_are_refused() -> None:
         col("l").list.sort("up")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="null_placement='middle'"):
         col("l").list.sort(null_placement="middle")  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match="indexed with an integer or a slice"):
+    with pytest.raises(TypeError, match="list index is an integer or a slice"):
         col("l").list["a"]  # type: ignore[index]
-    with pytest.raises(TypeError, match="field's name or place"):
+    with pytest.raises(TypeError, match="field's name or position"):
         col("st").struct[1.5]  # type: ignore[index]
     with pytest.raises(TypeError, match="this takes lists of lists"):
         col("l").list.flatten().evaluate(LISTS)

@@ -125,7 +125,7 @@ def test_any_column_may_be_returned_and_gets_the_declared_type(result: Any) -> N
         (5, TypeError, "returned int"),
         ("abc", TypeError, "returned str"),
         ([1, 2], ValueError, "returned 2 values for 3 rows"),
-        (["a", "b", "c"], TypeError, "returned string, which does not become the declared int64"),
+        (["a", "b", "c"], TypeError, "returned string, which cannot be cast to the declared int64"),
         ([1.5, 2.0, 3.0], TypeError, "returned double"),
     ],
 )

@@ -53,7 +53,8 @@ class AggregateFn:
             )
         if not isinstance(name, str):
             raise TypeError(
-                f"the name of an aggregation is a string, not {name!r} of type {type(name).__name__}"
+                f"the name of an aggregation is a string, not {name!r} of type "
+                f"{type(name).__name__}"
             )
         self.name = name
         self.init = init

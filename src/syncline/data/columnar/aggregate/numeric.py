@@ -87,7 +87,8 @@ class Sum(ColumnarAggregate):
             wrapped = pc.filter(states[1], pc.greater(error, _WRAPPED))
             if len(wrapped):
                 raise OverflowError(
-                    f"{self.name} is about {wrapped[0].as_py():.6g}, which exceeds {states[0].type}: "
+                    f"{self.name} is about {wrapped[0].as_py():.6g}, which exceeds "
+                    f"{states[0].type}: "
                     f"cast column {self._target_col_name!r} to float64 or decimal before"
                 )
         return states[0]

@@ -96,7 +96,7 @@ class Quantile(ColumnarAggregate):
         missing |= counts == 0
         if not len(values):
             return pa.nulls(found.groups, pa.float64())
-        # Position of the quantile among the group's sorted values: between `low` and the next value.
+        # Position of the quantile among the group's sorted values, between `low` and the next.
         at = np.maximum(counts - 1, 0) * self._q
         low = np.floor(at).astype(np.int64)
         first = np.minimum(np.cumsum(counts) - counts, len(values) - 1)
@@ -282,7 +282,8 @@ def values_of_block(column: pa.ChunkedArray, groups: Groups) -> GroupedValues:
 
 
 def values_of_lists(lists: pa.ChunkedArray, groups: Groups | None = None) -> GroupedValues:
-    """Return the elements of lists by the group of each list; without groups every list is a group."""
+    """Return the elements of lists by the group of each list. Without groups every list is a group.
+    """
     ids = np.arange(len(lists)) if groups is None else groups.ids
     lengths = pc.fill_null(pc.list_value_length(lists), 0).to_numpy()
     return GroupedValues(

@@ -1,12 +1,11 @@
-"""Expressions: what to compute from columns, as data that plans can look into.
+"""Expressions: computations on columns as data that plans can inspect.
 
-    ds.with_column("total", col("price") * col("quantity")).filter(col("name").str.starts_with("A")
-    & col("total").is_not_null())
+    ds.with_column("total", col("price") * col("quantity")).filter(col("total") > 10)
 
-Files, from the bottom up: `kernels` (functions on Arrow arrays), `operations` (how operators are
-written and computed), `namespaces` (`.str`, `.list`, `.arr`, `.struct`, `.map`, `.dt`), `expr` (the
-base class and the common nodes), `generated` (random numbers, UUIDs, ids), `functions` (`udf`),
-`download`, `projection` (lists of expressions: tables to tables), `parsing` (predicates as text).
+Files, from the bottom up: `operations` (operators, and functions on Arrow arrays), `namespaces`
+(`.str`, `.list`, `.arr`, `.struct`, `.map`, `.dt`, numbers), `expr` (the base class and the common
+nodes), `generated` (random numbers, UUIDs, ids, downloads), `udf` (user functions), `projection`
+(lists of expressions: tables to tables), `parsing` (predicates as text).
 """
 
 from typing import Any
@@ -81,7 +80,7 @@ __all__ = [
 
 
 def col(name: str) -> ColumnExpr:
-    """The column of this name: `col("price") * 2`."""
+    """Return an expression for the column of this name: `col("price") * 2`."""
     if not isinstance(name, str):
         raise TypeError(
             f"col takes the name of a column, not {name!r}: for a constant write lit({name!r})"
@@ -90,7 +89,7 @@ def col(name: str) -> ColumnExpr:
 
 
 def lit(value: Any) -> LiteralExpr:
-    """One value for all rows: a number, text, date, list, dict or None. Beside an expression a
-    plain value needs no `lit`.
+    """Return an expression for one value in all rows: a number, text, date, list, dict or None.
+    Operators and methods of expressions accept plain values too.
     """
     return LiteralExpr(value)

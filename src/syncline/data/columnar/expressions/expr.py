@@ -1,11 +1,10 @@
-"""Expressions: immutable trees that say what to compute from columns.
+"""Expressions: immutable trees that describe computations on columns.
 
-Covered: the base class with its operators and functions, and the nodes that most trees are made of:
-columns, literals, operators, Arrow functions, new names. Nodes with values of their own making:
-`generated`; user functions: `functions`; several columns: `projection`.
+Covered: the base class with its operators and functions, and the common nodes: columns, literals,
+operators, Arrow functions, casts, aliases. Other nodes are in `generated`, `udf` and `projection`.
 
-A tree knows its columns, can be evaluated on a table, put into other columns' terms, compared,
-typed against a schema, and handed to a file scan where that means the same there.
+A tree knows its columns; it can be evaluated on a table, rewritten for other columns, compared,
+typed against a schema, and converted for a file scan if it has the same meaning there.
 """
 
 from __future__ import annotations
@@ -35,28 +34,25 @@ from syncline.data.columnar.schemas import UnknownColumnError
 
 @dataclass(frozen=True, kw_only=True)
 class EvaluationContext:
-    """Where in the dataset a table lies: what makes random numbers and ids the same whoever
-    computes them, and whenever.
+    """Position of a table in the dataset. Random numbers and ids depend on it, and not on the
+    process or time of the evaluation.
     """
 
     block_index: int = 0
-    """The block's position among the inputs of the operator, from 0."""
+    """Position of the block among the inputs of the operator, from 0."""
     row_offset: int = 0
-    """How many rows of the block lie before the table; 0 unless the table is a part of the
-    block.
-    """
+    """Rows of the block before the table; 0 unless the table is a part of the block."""
     execution_index: int = 0
-    """How often the dataset was executed before: the epoch, for `random(seed)` that draws anew each
-    time.
+    """Number of earlier executions: the epoch, for `random(seed)` that reseeds in each execution.
     """
 
 
 class UndeclaredTypeError(Exception):
-    """The type of a user function's result is not known before it runs."""
+    """Raised if the type of a user function's result is not known before it runs."""
 
 
 def _operator(operation: Operation) -> Callable[[Expr, Any], BinaryExpr]:
-    """The method for `self + other` and its like."""
+    """Return the method for `self + other` and the like."""
 
     def operate(self: Expr, other: Any) -> BinaryExpr:
         return BinaryExpr(operation, self, to_expr(other))
@@ -65,7 +61,7 @@ def _operator(operation: Operation) -> Callable[[Expr, Any], BinaryExpr]:
 
 
 def _reflected(operation: Operation) -> Callable[[Expr, Any], BinaryExpr]:
-    """The method for `other + self` and its like."""
+    """Return the method for `other + self` and the like."""
 
     def operate(self: Expr, other: Any) -> BinaryExpr:
         return BinaryExpr(operation, to_expr(other), self)
@@ -74,67 +70,66 @@ def _reflected(operation: Operation) -> Callable[[Expr, Any], BinaryExpr]:
 
 
 class Expr(ExprMethods, ABC):
-    """What to compute from columns. Made with `col`, `lit`, operators and methods; never changed.
+    """A computation on columns. `col`, `lit`, operators and methods create expressions, which are
+    immutable.
 
-    `==` makes an expression, so expressions compare with `structurally_equals` and hash by
+    `==` creates an expression, so expressions are compared with `structurally_equals` and hashed by
     identity.
     """
 
     __hash__ = object.__hash__
 
-    # What a node is
+    # -- nodes
 
     @property
     def children(self) -> tuple[Expr, ...]:
-        """The expressions that this one is computed from."""
+        """Expressions that this one is computed from."""
         return ()
 
     @property
     def name(self) -> str | None:
-        """The name of the resulting column; None unless this is a column or an alias."""
+        """Name of the resulting column; None unless this is a column or an alias."""
         return None
 
     @property
     def data_type(self) -> DataType:
-        """The type of the result as far as the tree tells without a schema; `DataType(object)`
-        where it does not.
-        """
+        """Type of the result if it is known without a schema; otherwise `DataType(object)`."""
         return DataType(object)
 
     def _own(self) -> tuple[Any, ...]:
-        """What makes this node what it is besides its children; compared with ==."""
+        """Return the parameters of this node besides its children; compared with ==."""
         return ()
 
     def _with_children(self, children: tuple[Expr, ...]) -> Expr:
-        """The same node on other children."""
+        """Return the same node with other children."""
         return self
 
     @abstractmethod
     def _compute(
         self, values: tuple[Value, ...], table: pa.Table, context: EvaluationContext
     ) -> Value:
-        """The node's value for `table` from its children's."""
+        """Compute the node's value for `table` from its children's."""
 
     def _sample(self, empty: pa.Table) -> Value:
-        """A value of the right type for a table without rows."""
+        """Return a value of the right type for a table without rows."""
         return self._compute(
             tuple(child._sample(empty) for child in self.children), empty, EvaluationContext()
         )
 
     def _arrow(self) -> pc.Expression | None:
-        """The node for a file scan; None where it means something else there."""
+        """Return the node for a file scan; None if its meaning differs there."""
         return None
 
     @abstractmethod
     def _text(self) -> tuple[str, int]:
-        """How it is written, and how strongly that binds."""
+        """Return the notation and its strength."""
 
-    # What plans ask
+    # -- questions of plans
 
     def evaluate(
         self, table: pa.Table, context: EvaluationContext | None = None
     ) -> pa.Array | pa.ChunkedArray:
-        """The column, one value per row of `table`.
+        """Compute the column, one value per row of `table`.
 
         UnknownColumnError names the nearest column; TypeError, ValueError and ZeroDivisionError
         name the expression.
@@ -145,15 +140,15 @@ class Expr(ExprMethods, ABC):
         return pa.repeat(value, table.num_rows) if table.num_rows else pa.array([], value.type)
 
     def get_type(self, schema: pa.Schema) -> pa.DataType | None:
-        """The Arrow type of the result on data of this schema; None if only running a user function
-        can tell.
+        """Return the Arrow type of the result on data of this schema; None if it depends on a user
+        function.
 
-        Fails as `evaluate` does where columns are missing or types do not fit.
+        Raise the errors of `evaluate` for missing columns and wrong types.
         """
         indices = [schema.get_field_index(name) for name in self.columns()]
         if all(
             index >= 0 for index in indices
-        ):  # of a wide table only what is read; of a missing column the error names all there are
+        ):  # a smaller schema is faster; the error for a missing column lists all of them
             schema = pa.schema([schema.field(index) for index in indices])
         try:
             return self._sample(block.empty(schema)).type
@@ -161,24 +156,24 @@ class Expr(ExprMethods, ABC):
             return None
 
     def columns(self) -> frozenset[str]:
-        """Names of all columns that are read. For `star()` ask the projection instead."""
+        """Return the names of all columns that are read. `star()` has none; the projection knows
+        its columns.
+        """
         return frozenset(node.name for node in self.walk() if isinstance(node, ColumnExpr))
 
     def walk(self) -> Iterator[Expr]:
-        """This node and all below it."""
+        """Yield this node and all below it."""
         yield self
         for child in self.children:
             yield from child.walk()
 
     def renamed(self, mapping: Mapping[str, str]) -> Expr:
-        """The same expression where columns are read under the names that `mapping` gives for
-        them.
-        """
+        """Return the expression with columns renamed by `mapping`."""
         return self.substituted({old: ColumnExpr(new) for old, new in mapping.items()})
 
     def substituted(self, mapping: Mapping[str, Expr]) -> Expr:
-        """The same expression with an expression for each column that `mapping` names: what a
-        filter means below a projection.
+        """Return the expression with columns replaced by expressions, to move a filter below a
+        projection.
         """
         if not self.children:
             return self
@@ -187,7 +182,7 @@ class Expr(ExprMethods, ABC):
         return self if unchanged else self._with_children(children)
 
     def structurally_equals(self, other: Any) -> bool:
-        """Whether both trees say the same, node by node."""
+        """Return True if both trees are equal node by node."""
         return (
             type(self) is type(other)
             and self._own() == other._own()
@@ -199,22 +194,21 @@ class Expr(ExprMethods, ABC):
         )
 
     def is_idempotent(self) -> bool:
-        """Whether evaluating it elsewhere or twice gives the same: false for random numbers, UUIDs
+        """Return True if another evaluation gives the same result: False for random numbers, UUIDs
         and ids.
         """
         return all(child.is_idempotent() for child in self.children)
 
     def conjuncts(self) -> list[Expr]:
-        """The parts that are joined by `&`, so that each may be pushed down by itself; [self] if
-        there is no `&` on top.
+        """Return the operands of a conjunction by `&`, which can be pushed down separately;
+        otherwise [self].
         """
         return [self]
 
     def to_arrow(self, schema: pa.Schema | None = None) -> pc.Expression | None:
-        """The same expression for `pyarrow.dataset` scans; None where it cannot run there with the
-        same meaning.
+        """Return the expression for `pyarrow.dataset` scans; None if it has another meaning there.
 
-        With the `schema` of what is scanned also None where a scan would refuse the columns' types.
+        With the `schema` of the scanned data also None if a scan would reject the columns' types.
         """
         expression = self._arrow()
         if expression is not None and schema is not None:
@@ -225,12 +219,10 @@ class Expr(ExprMethods, ABC):
         return expression
 
     def to_pyarrow(self) -> pc.Expression:
-        """As `to_arrow`, but a ValueError where that is None."""
+        """Return `to_arrow`. Raise ValueError if it is None."""
         expression = self.to_arrow()
         if expression is None:
-            raise ValueError(
-                f"{self!r} cannot be written as a pyarrow expression: evaluate it on tables instead"
-            )
+            raise ValueError(f"{self!r} has no pyarrow equivalent: evaluate it on tables instead")
         return expression
 
     def _value(self, table: pa.Table, context: EvaluationContext) -> Value:
@@ -241,20 +233,23 @@ class Expr(ExprMethods, ABC):
     def __repr__(self) -> str:
         return self._text()[0]
 
-    # Mistakes
+    # -- mistakes
 
     def __bool__(self) -> NoReturn:
         raise TypeError(
-            f"{self!r} has no truth value, since it stands for a column: write & | ~ with parentheses around comparisons instead of "
-            "and, or, not; (a < b) & (b < c) instead of a < b < c; is_in([...]) instead of in"
+            f"{self!r} has no truth value because it is a column: write & | ~ with parentheses "
+            "around "
+            "comparisons instead of and, or, not; (a < b) & (b < c) instead of a < b < c; "
+            "is_in([...]) instead of in"
         )
 
     def __contains__(self, value: object) -> NoReturn:
         raise TypeError(
-            f"`in` does not work on the column {self!r}: use {self!r}.is_in([...]), or {self!r}.list for the elements of lists"
+            f"`in` does not work on the column {self!r}: use {self!r}.is_in([...]), "
+            f"or {self!r}.list for the elements of lists"
         )
 
-    # Operators
+    # -- operators
 
     __add__, __radd__ = _operator(Operation.ADD), _reflected(Operation.ADD)
     __sub__, __rsub__ = _operator(Operation.SUB), _reflected(Operation.SUB)
@@ -277,37 +272,37 @@ class Expr(ExprMethods, ABC):
     def __neg__(self) -> FunctionExpr:
         return self.negate()
 
-    # Methods for columns of any type
+    # -- methods for columns of any type
 
     def is_null(self) -> UnaryExpr:
-        """Whether the value is null."""
+        """Return True where the value is null."""
         return UnaryExpr(Operation.IS_NULL, self)
 
     def is_not_null(self) -> UnaryExpr:
-        """Whether the value is not null."""
+        """Return True where the value is not null."""
         return UnaryExpr(Operation.IS_NOT_NULL, self)
 
     def is_in(self, values: Sequence[Any] | Expr) -> BinaryExpr:
-        """Whether the value is one of `values`; null is only if None is among them."""
+        """Return True where the value is one of `values`; null only if None is among them."""
         return BinaryExpr(Operation.IN, self, _value_list(values))
 
     def not_in(self, values: Sequence[Any] | Expr) -> BinaryExpr:
-        """Whether the value is none of `values`; null is not among them unless None is."""
+        """Return True where the value is none of `values`; null too unless None is among them."""
         return BinaryExpr(Operation.NOT_IN, self, _value_list(values))
 
     def alias(self, name: str) -> AliasExpr:
-        """The same values in a column of this name."""
+        """Name the resulting column."""
         return AliasExpr(self, name)
 
     def cast(self, target_type: DataType | pa.DataType, *, safe: bool = True) -> CastExpr:
-        """The values as another type; ValueError on values that it does not hold exactly, unless
-        `safe` is off.
+        """Convert the values to another type. Raise ValueError for values that it cannot hold
+        exactly, unless `safe` is off.
         """
         return CastExpr(self, as_arrow(target_type), safe)
 
     def compute(self, function: str, *arguments: Any, **options: Any) -> FunctionExpr:
-        """An Arrow compute function of this value and `arguments`, which may be expressions, with
-        the function's options.
+        """Apply an Arrow compute function with options to this value and `arguments`, which may be
+        expressions.
         """
         return FunctionExpr(function, (self, *map(to_expr, arguments)), options)
 
@@ -317,7 +312,7 @@ class ColumnExpr(Expr):
     """A column of the table."""
 
     column: str
-    """Its name; dots have no meaning."""
+    """Name; dots have no meaning."""
 
     @property
     def name(self) -> str:
@@ -349,7 +344,7 @@ class LiteralExpr(Expr):
     """One value for all rows."""
 
     value: Any
-    """A Python value that Arrow has a type for; TypeError otherwise."""
+    """A Python value with an Arrow type; TypeError otherwise."""
 
     def __post_init__(self) -> None:
         try:
@@ -361,12 +356,12 @@ class LiteralExpr(Expr):
             OverflowError,
         ) as error:
             raise TypeError(
-                f"{self.value!r} cannot be a literal of an expression, since Arrow has no type for it: {error}"
+                f"{self.value!r} cannot be a literal because it has no Arrow type: {error}"
             ) from error
 
     @functools.cached_property
     def scalar(self) -> pa.Scalar:
-        """The value as Arrow has it."""
+        """The value as an Arrow scalar."""
         return pa.scalar(self.value)
 
     @property
@@ -430,7 +425,7 @@ class BinaryExpr(Expr):
             among = left.isin(self.right.scalar.values)
             return ~among if self.op is Operation.NOT_IN else among
         if self.op is Operation.ADD and not any(_is_number(side) for side in self.children):
-            return None  # may be text, which a scan cannot add up
+            return None  # may be text, which a scan cannot concatenate
         build = ARROW_OPERATORS.get(self.op)
         return None if build is None else build(left, right)
 
@@ -495,7 +490,7 @@ class UnaryExpr(Expr):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class FunctionExpr(Expr):
-    """A function of Arrow, or one of `kernels`, on expressions."""
+    """A function of Arrow or of `operations` on expressions."""
 
     function: str
     arguments: tuple[Expr, ...]
@@ -504,7 +499,8 @@ class FunctionExpr(Expr):
     def __post_init__(self) -> None:
         if not operations.is_known(self.function):
             raise ValueError(
-                f"Arrow has no compute function {self.function!r}: see pyarrow.compute.list_functions()"
+                f"Arrow has no compute function {self.function!r}: "
+                "pyarrow.compute.list_functions() lists them"
             )
 
     @property
@@ -537,7 +533,7 @@ class FunctionExpr(Expr):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class CastExpr(Expr):
-    """An expression's values as another type."""
+    """An expression converted to another type."""
 
     operand: Expr
     target: pa.DataType
@@ -572,7 +568,7 @@ class CastExpr(Expr):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class AliasExpr(Expr):
-    """An expression whose column has a name."""
+    """An expression with a name for its column."""
 
     expr: Expr
     alias_name: str
@@ -611,7 +607,7 @@ class AliasExpr(Expr):
 
 
 def to_expr(value: Any) -> Expr:
-    """An expression as it is, any other value as a literal."""
+    """Return an expression unchanged and any other value as a literal."""
     return value if isinstance(value, Expr) else LiteralExpr(value)
 
 
@@ -620,11 +616,13 @@ def _value_list(values: Sequence[Any] | Expr) -> LiteralExpr:
         if isinstance(values, LiteralExpr) and isinstance(values.value, list | tuple):
             return values
         raise TypeError(
-            f"is_in and not_in compare with a list of values, not with {values!r}: a block would see only its own rows of it"
+            f"is_in and not_in take a list of values, not {values!r}: "
+            "a block would compare with its own rows only"
         )
     if isinstance(values, str | bytes):
         raise TypeError(
-            f"is_in and not_in take a list of values, not {values!r}: write [{values!r}], or .str.contains for parts of text"
+            f"is_in and not_in take a list of values, not {values!r}: "
+            f"write [{values!r}], or .str.contains for parts of text"
         )
     return LiteralExpr(
         values.to_pylist() if isinstance(values, pa.Array | pa.ChunkedArray) else list(values)

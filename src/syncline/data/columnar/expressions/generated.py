@@ -1,8 +1,8 @@
-"""Expressions that make values of their own: random numbers, UUIDs and ids.
+"""Expressions that create values: random numbers, UUIDs, ids, and downloaded files.
 
-Random numbers with a seed and ids depend on the position of the row alone (block and row within
-it), never on who computes them or in how many pieces, so that a retry, a resumed pass and any
-parallelism give the same. An execution gives those without a seed one of its own (`seeded`).
+Ids, and random numbers with a seed, depend only on the position of the row (block and row within
+it), so that retries, resumed passes and any parallelism give the same values. An execution assigns
+a seed to expressions without one (`seeded`).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ logger = logging.getLogger(__name__)
 
 # Downloads wait for the network most of the time.
 _THREADS = 16
-# Ids keep the block in the upper bits and the row in these lower ones.
+# Ids store the block in the upper bits and the row in these lower bits.
 ID_ROW_BITS = 33
 
 
@@ -47,7 +47,7 @@ class RandomExpr(Expr):
         return False
 
     def structurally_equals(self, other: Any) -> bool:
-        """Only with a seed: two draws without one differ."""
+        """Return True for equal seeds only: two draws without a seed differ."""
         return self is other or (self.seed is not None and super().structurally_equals(other))
 
     def _own(self) -> tuple[Any, ...]:
@@ -69,7 +69,7 @@ class RandomExpr(Expr):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class UUIDExpr(Expr):
-    """A fresh UUID (version 4) per row, as text."""
+    """A new UUID (version 4) per row, as text."""
 
     seed: int | None = None
 
@@ -81,7 +81,7 @@ class UUIDExpr(Expr):
         return False
 
     def structurally_equals(self, other: Any) -> bool:
-        """Never with another: each makes UUIDs of its own."""
+        """Return False for any other expression: each creates its own UUIDs."""
         return self is other
 
     def _own(self) -> tuple[Any, ...]:
@@ -104,7 +104,8 @@ class UUIDExpr(Expr):
         digits = octets.tobytes().hex()
         starts = range(0, len(digits), 32)
         uuids = (
-            f"{digits[i : i + 8]}-{digits[i + 8 : i + 12]}-{digits[i + 12 : i + 16]}-{digits[i + 16 : i + 20]}-"
+            f"{digits[i : i + 8]}-{digits[i + 8 : i + 12]}-{digits[i + 12 : i + 16]}-"
+            f"{digits[i + 16 : i + 20]}-"
             for i in starts
         )
         return pa.array(
@@ -118,7 +119,7 @@ class UUIDExpr(Expr):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class MonotonicallyIncreasingIdExpr(Expr):
-    """An int64 per row that grows along the dataset and is unique in it, with gaps between
+    """An int64 per row that increases along the dataset and is unique in it, with gaps between
     blocks.
     """
 
@@ -193,52 +194,52 @@ class HashShare(Expr):
 
 
 def random(*, seed: int | None = None, reseed_after_execution: bool = True) -> RandomExpr:
-    """A random float64 in [0, 1) per row.
+    """Return a random float64 in [0, 1) per row.
 
-    With a `seed` the numbers depend on the position of the row alone; each execution of the dataset
-    draws others, unless `reseed_after_execution` is off. Without one they are different every time.
+    With a `seed` the numbers depend only on the position of the row; each execution of the dataset
+    draws other numbers, unless `reseed_after_execution` is off. Without a seed they differ in every
+    execution.
     """
     return RandomExpr(seed, reseed_after_execution)
 
 
 def uuid() -> UUIDExpr:
-    """A fresh UUID (version 4) per row, as text such as "4fa1c0de-...". `uuid().str.replace("-",
-    "")` has only digits.
+    """Return a new UUID (version 4) per row, as text such as "4fa1c0de-...".
+    `uuid().str.replace("-", "")` has only digits.
     """
     return UUIDExpr()
 
 
 def monotonically_increasing_id() -> MonotonicallyIncreasingIdExpr:
-    """An int64 per row that is unique in the dataset and grows along it; consecutive within a block
-    (of up to 2**33 rows).
+    """Return an int64 per row that is unique in the dataset and increases along it; consecutive
+    within a block (of up to 2**33 rows).
     """
     return MonotonicallyIncreasingIdExpr()
 
 
 def seeded(expr: Expr, seed: Sequence[int]) -> Expr:
-    """The same expression whose random numbers and UUIDs are drawn from `seed` where they had none:
-    each occurrence draws others.
+    """Return the expression with seeds derived from `seed` for random numbers and UUIDs without
+    one; each occurrence gets another seed.
     """
     return _seeded(expr, list(seed), itertools.count())
 
 
 def uniform(seed: Sequence[int], first: int, count: int) -> np.ndarray:
-    """Numbers `first` to `first + count` of the sequence of random float64 in [0, 1) that belongs
-    to the seed: `(count,)`.
+    """Return the numbers `first` to `first + count`, `(count,)`, of the seed's sequence of random
+    float64 in [0, 1).
     """
-    # As numpy's Generator makes them: the upper 53 bits.
+    # numpy's Generator uses the upper 53 bits too.
     numbers: np.ndarray = (_words(seed, first, count) >> np.uint64(11)) * 2.0**-53
     return numbers
 
 
 def _words(seed: Sequence[int], first: int, count: int) -> np.ndarray:
-    """Numbers `first` to `first + count` of the sequence of random uint64 that belongs to the seed:
-    `(count,)`.
+    """Return the numbers `first` to `first + count`, `(count,)`, of the seed's sequence of random
+    uint64.
     """
     entropy = [part for number in seed for part in (abs(number), int(number < 0))]
     bits = np.random.Philox(key=np.random.SeedSequence(entropy).generate_state(2, np.uint64))
-    # Philox counts in steps of four numbers, so any of them can be reached without drawing those
-    # before it.
+    # Philox advances in steps of four numbers, so it can skip to any number.
     skipped, within = divmod(first, 4)
     bits.advance(skipped)
     words: np.ndarray = bits.random_raw(within + count)[within:]
@@ -269,7 +270,7 @@ def _seeded(expr: Expr, seed: list[int], numbers: Iterator[int]) -> Expr:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class DownloadExpr(Expr):
-    """The bytes of the files that an expression names; null where it is null or the file cannot be
+    """Bytes of the files that an expression names; null if the name is null or the file cannot be
     read.
     """
 
@@ -282,7 +283,7 @@ class DownloadExpr(Expr):
 
     @property
     def uri_column_name(self) -> str | None:
-        """The column with the URIs."""
+        """Name of the column with the URIs."""
         return self.uri.name
 
     @property
@@ -317,7 +318,7 @@ class DownloadExpr(Expr):
             with found.open_input_stream(path) as stream:
                 content: bytes = stream.read()
         except (OSError, ValueError) as error:
-            logger.warning("%r could not be downloaded and is null: %s", uri, error)
+            logger.warning("Cannot download %r, its value is null: %s", uri, error)
             return None
         return content
 
@@ -326,9 +327,9 @@ class DownloadExpr(Expr):
 
 
 def download(uri_column_name: str, *, filesystem: Any = None) -> DownloadExpr:
-    """The content, as bytes, of the file that each row of a column names by a path or URI.
+    """Return the content, as bytes, of the file that each row of a column names by a path or URI.
 
-    Files that cannot be read are null, with a warning in the log. `filesystem` is a pyarrow or
-    fsspec one; found from each URI if None.
+    Files that cannot be read become null, with a warning in the log. `filesystem` is a pyarrow or
+    fsspec filesystem; None finds it from each URI.
     """
     return DownloadExpr(ColumnExpr(uri_column_name), filesystem)

@@ -1,33 +1,57 @@
-"""What expressions of one kind of type can do: `.str`, `.list`, `.arr`, `.struct`, `.map` and
-`.dt`.
+"""Methods of expressions on one kind of type: the namespaces `.str`, `.list`, `.arr`, `.struct`,
+`.map` and `.dt`, and functions on numbers.
 
-Each class is a table: a method's name, the function that it runs (Arrow's, or one of `kernels`),
-its docstring, and a lambda whose parameters are the method's and whose result are the function's
-options. Methods that need more than that are written out.
+Most methods are a row of a table: the name, the function (Arrow's, or one of `operations`), the
+docstring, and a lambda from the method's arguments to the function's options.
 """
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import Any, Generic, Literal, Protocol, TypeAlias, TypeVar, cast, overload
 
 # The list namespace has a method named `slice`.
 _Slice: TypeAlias = slice
 
-if TYPE_CHECKING:
-    from syncline.data.columnar.expressions.expr import Expr, FunctionExpr
+E = TypeVar("E")
+E_co = TypeVar("E_co", covariant=True)
 
 
-def _method(
-    function: str, doc: str, options: Callable[..., dict[str, Any]] = dict
-) -> Callable[..., FunctionExpr]:
-    """A method that runs `function` on the namespace's expression, with the options that `options`
-    makes of its arguments.
+class Computable(Protocol[E_co]):
+    """The part of `Expr` that functions need."""
+
+    def compute(self, function: str, *arguments: object, **options: object) -> E_co:
+        """Apply a function with options to this value and `arguments`."""
+
+
+class _Method(Protocol):
+    """A method of a namespace as type checkers see it."""
+
+    @overload
+    def __get__(self, instance: None, owner: type) -> Callable[..., object]: ...
+
+    @overload
+    def __get__(self, instance: Namespace[E], owner: type) -> Callable[..., E]: ...
+
+
+class _NumberMethod(Protocol):
+    """A method of `ExprMethods` as type checkers see it."""
+
+    @overload
+    def __get__(self, instance: None, owner: type) -> Callable[..., object]: ...
+
+    @overload
+    def __get__(self, instance: Computable[E], owner: type) -> Callable[[], E]: ...
+
+
+def _method(function: str, doc: str, options: Callable[..., dict[str, Any]] = dict) -> _Method:
+    """Return a method that runs `function` on the namespace's expression, with the options that
+    `options` makes of the arguments.
     """
     arguments = inspect.signature(options) if options is not dict else inspect.Signature()
 
-    def method(self: Namespace, *args: Any, **kwargs: Any) -> FunctionExpr:
+    def method(self: Namespace[E], *args: Any, **kwargs: Any) -> E:
         try:
             bound = arguments.bind(*args, **kwargs)
         except TypeError as error:
@@ -36,17 +60,17 @@ def _method(
 
     itself = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
     parameters = [itself, *arguments.parameters.values()]
-    method.__signature__ = arguments.replace(
+    method.__signature__ = arguments.replace(  # type: ignore[attr-defined]
         parameters=parameters, return_annotation="FunctionExpr"
-    )  # type: ignore[attr-defined]
+    )
     method.__doc__ = doc
-    return method
+    return cast("_Method", method)
 
 
-class Namespace:
-    """The functions for one kind of type, on one expression."""
+class Namespace(Generic[E]):
+    """Functions on one kind of type, for one expression."""
 
-    def __init__(self, expr: Expr) -> None:
+    def __init__(self, expr: Computable[E]) -> None:
         self._expr = expr
 
     def __init_subclass__(cls) -> None:
@@ -63,80 +87,80 @@ def _padding(width: int, padding: str = " ") -> dict[str, Any]:
     return {"width": width, "padding": padding}
 
 
-class StringNamespace(Namespace):
-    """Functions on text: `col("name").str.upper()`. Positions and lengths count letters, not bytes,
-    unless stated.
+class StringNamespace(Namespace[E]):
+    """Functions on text: `col("name").str.upper()`. Positions and lengths count characters, not
+    bytes, unless stated.
     """
 
-    len = _method("utf8_length", "How many letters.")
-    byte_len = _method("binary_length", "How many bytes in UTF-8.")
+    len = _method("utf8_length", "Return the number of characters.")
+    byte_len = _method("binary_length", "Return the number of bytes in UTF-8.")
 
-    upper = _method("utf8_upper", "All letters in upper case.")
-    lower = _method("utf8_lower", "All letters in lower case.")
+    upper = _method("utf8_upper", "Convert to upper case.")
+    lower = _method("utf8_lower", "Convert to lower case.")
     capitalize = _method(
-        "utf8_capitalize", "The first letter in upper case, the others in lower case."
+        "utf8_capitalize", "Convert the first letter to upper case and the others to lower case."
     )
     title = _method(
-        "utf8_title", "The first letter of each word in upper case, the others in lower case."
+        "utf8_title",
+        "Convert the first letter of each word to upper case and the others to lower case.",
     )
-    swapcase = _method("utf8_swapcase", "Upper case to lower case and the other way round.")
+    swapcase = _method("utf8_swapcase", "Swap upper and lower case.")
 
-    is_alpha = _method("utf8_is_alpha", "Whether there are only letters, and at least one.")
-    is_alnum = _method(
-        "utf8_is_alnum", "Whether there are only letters and digits, and at least one."
-    )
-    is_digit = _method("utf8_is_digit", "Whether there are only digits, and at least one.")
-    is_decimal = _method(
-        "utf8_is_decimal", "Whether there are only decimal digits, and at least one."
-    )
+    is_alpha = _method("utf8_is_alpha", "Return True for letters only, at least one.")
+    is_alnum = _method("utf8_is_alnum", "Return True for letters and digits only, at least one.")
+    is_digit = _method("utf8_is_digit", "Return True for digits only, at least one.")
+    is_decimal = _method("utf8_is_decimal", "Return True for decimal digits only, at least one.")
     is_numeric = _method(
-        "utf8_is_numeric",
-        "Whether there are only characters that stand for numbers, and at least one.",
+        "utf8_is_numeric", "Return True for numeric characters only, at least one."
     )
-    is_space = _method("utf8_is_space", "Whether there is only white space, and some.")
-    is_lower = _method("utf8_is_lower", "Whether all letters are in lower case, and there is one.")
-    is_upper = _method("utf8_is_upper", "Whether all letters are in upper case, and there is one.")
+    is_space = _method("utf8_is_space", "Return True for whitespace only, at least one character.")
+    is_lower = _method("utf8_is_lower", "Return True if all letters are lower case, at least one.")
+    is_upper = _method("utf8_is_upper", "Return True if all letters are upper case, at least one.")
     is_title = _method(
-        "utf8_is_title", "Whether each word begins with its only letter in upper case."
+        "utf8_is_title", "Return True if exactly the first letter of each word is upper case."
     )
-    is_printable = _method("utf8_is_printable", "Whether every character can be printed.")
-    is_ascii = _method("string_is_ascii", "Whether every character is ASCII.")
+    is_printable = _method("utf8_is_printable", "Return True if every character is printable.")
+    is_ascii = _method("string_is_ascii", "Return True if every character is ASCII.")
 
-    starts_with = _method("starts_with", "Whether the text begins with `pattern`.", _pattern)
-    ends_with = _method("ends_with", "Whether the text ends with `pattern`.", _pattern)
-    contains = _method("match_substring", "Whether `pattern` is found in the text.", _pattern)
+    starts_with = _method("starts_with", "Return True if the text starts with `pattern`.", _pattern)
+    ends_with = _method("ends_with", "Return True if the text ends with `pattern`.", _pattern)
+    contains = _method("match_substring", "Return True if the text contains `pattern`.", _pattern)
     match = _method(
         "match_like",
-        "Whether the text is like `pattern`, where % stands for any text and _ for any letter.",
+        "Return True if the text matches `pattern`: % matches any text, _ any character.",
         _pattern,
     )
     match_regex = _method(
-        "match_substring_regex", "Whether the regular expression is found in the text.", _pattern
+        "match_substring_regex",
+        "Return True if the text contains a match of the regular expression.",
+        _pattern,
     )
     find = _method(
-        "find_substring", "At which byte `pattern` first begins, -1 if nowhere.", _pattern
+        "find_substring",
+        "Return the byte position of the first `pattern`, -1 without one.",
+        _pattern,
     )
     find_regex = _method(
         "find_substring_regex",
-        "At which byte the regular expression is first found, -1 if nowhere.",
+        "Return the byte position of the first match of the regular expression, -1 without one.",
         _pattern,
     )
-    count = _method("count_substring", "How often `pattern` is found, without overlaps.", _pattern)
+    count = _method("count_substring", "Count `pattern`, without overlaps.", _pattern)
     count_regex = _method(
         "count_substring_regex",
-        "How often the regular expression is found, without overlaps.",
+        "Count the matches of the regular expression, without overlaps.",
         _pattern,
     )
 
-    reverse = _method("utf8_reverse", "The letters from last to first.")
+    reverse = _method("utf8_reverse", "Reverse the characters.")
     slice = _method(
         "utf8_slice_codeunits",
-        "The letters from `start` up to, not including, `stop`; negative positions count from the end.",
+        "Return the characters from `start` up to `stop`; negative positions count from the end.",
         lambda start, stop=None, step=1: {"start": start, "stop": stop, "step": step},
     )
     replace = _method(
         "replace_substring",
-        "The text with `replacement` for each `pattern`, at most `max_replacements` times.",
+        "Replace `pattern` by `replacement`, at most `max_replacements` times.",
         lambda pattern, replacement, *, max_replacements=None: {
             "pattern": pattern,
             "replacement": replacement,
@@ -145,7 +169,7 @@ class StringNamespace(Namespace):
     )
     replace_regex = _method(
         "replace_substring_regex",
-        r"The text with `replacement`, where \1 is the first group, for each match of the regular expression.",
+        r"Replace matches of the regular expression; \1 in `replacement` is the first group.",
         lambda pattern, replacement, *, max_replacements=None: {
             "pattern": pattern,
             "replacement": replacement,
@@ -154,12 +178,12 @@ class StringNamespace(Namespace):
     )
     replace_slice = _method(
         "utf8_replace_slice",
-        "The text with `replacement` for the letters from `start` up to, not including, `stop`.",
+        "Replace the characters from `start` up to `stop`.",
         lambda start, stop, replacement: {"start": start, "stop": stop, "replacement": replacement},
     )
     split = _method(
         "split_pattern",
-        "A list of what stands between each `pattern`; with `reverse` the last `max_splits` count.",
+        "Split at `pattern`, at most `max_splits` times; with `reverse` from the end.",
         lambda pattern, *, max_splits=None, reverse=False: {
             "pattern": pattern,
             "max_splits": max_splits,
@@ -168,7 +192,7 @@ class StringNamespace(Namespace):
     )
     split_regex = _method(
         "split_pattern_regex",
-        "A list of what stands between each match of the regular expression.",
+        "Split at matches of the regular expression.",
         lambda pattern, *, max_splits=None, reverse=False: {
             "pattern": pattern,
             "max_splits": max_splits,
@@ -177,88 +201,88 @@ class StringNamespace(Namespace):
     )
     split_whitespace = _method(
         "utf8_split_whitespace",
-        "A list of what stands between white space.",
+        "Split at whitespace.",
         lambda *, max_splits=None, reverse=False: {"max_splits": max_splits, "reverse": reverse},
     )
     extract = _method(
         "extract_regex",
-        "A struct with one field per named group, `(?P<name>...)`, of the regular expression; null where it is not found.",
+        "Return a struct with a field per named group, `(?P<name>...)`; null without a match.",
         lambda pattern: {"pattern": pattern},
     )
 
     center = _method(
         "utf8_center",
-        "The text in the middle of `width` letters, filled with `padding`; never cut.",
+        "Center the text in `width` characters, filled with `padding`; longer text stays.",
         _padding,
     )
     lpad = _method(
         "utf8_lpad",
-        "The text at the right of `width` letters, filled with `padding`; never cut.",
+        "Align the text right in `width` characters, filled with `padding`; longer text stays.",
         _padding,
     )
     rpad = _method(
         "utf8_rpad",
-        "The text at the left of `width` letters, filled with `padding`; never cut.",
+        "Align the text left in `width` characters, filled with `padding`; longer text stays.",
         _padding,
     )
 
     def pad(
         self, width: int, fillchar: str = " ", side: Literal["left", "right", "both"] = "right"
-    ) -> FunctionExpr:
-        """The text filled with `fillchar` up to `width` letters, on one side or on both; never
-        cut.
+    ) -> E:
+        """Fill the text with `fillchar` up to `width` characters on one side or on both; longer
+        text stays.
         """
         functions = {"right": "utf8_rpad", "left": "utf8_lpad", "both": "utf8_center"}
         if side not in functions:
             raise ValueError(f"side={side!r} is not known: choose 'left', 'right' or 'both'")
         return self._expr.compute(functions[side], width=width, padding=fillchar)
 
-    def strip(self, characters: str | None = None) -> FunctionExpr:
-        """The text without white space, or without any of `characters`, at both ends."""
+    def strip(self, characters: str | None = None) -> E:
+        """Remove whitespace, or any of `characters`, from both ends."""
         return self._trimmed("utf8_trim", characters)
 
-    def lstrip(self, characters: str | None = None) -> FunctionExpr:
-        """The text without white space, or without any of `characters`, at its beginning."""
+    def lstrip(self, characters: str | None = None) -> E:
+        """Remove whitespace, or any of `characters`, from the start."""
         return self._trimmed("utf8_ltrim", characters)
 
-    def rstrip(self, characters: str | None = None) -> FunctionExpr:
-        """The text without white space, or without any of `characters`, at its end."""
+    def rstrip(self, characters: str | None = None) -> E:
+        """Remove whitespace, or any of `characters`, from the end."""
         return self._trimmed("utf8_rtrim", characters)
 
-    def repeat(self, n: int | Expr) -> FunctionExpr:
-        """The text `n` times in a row; `n` may be an expression."""
+    def repeat(self, n: object) -> E:
+        """Repeat the text `n` times; `n` may be an expression."""
         return self._expr.compute("binary_repeat", n)
 
-    def _trimmed(self, function: str, characters: str | None) -> FunctionExpr:
+    def _trimmed(self, function: str, characters: str | None) -> E:
         if characters is None:
             return self._expr.compute(f"{function}_whitespace")
         return self._expr.compute(function, characters=characters)
 
 
-class ListNamespace(Namespace):
+class ListNamespace(Namespace[E]):
     """Functions on lists: `col("items").list.len()`, `col("items").list[0]`,
     `col("items").list[1:3]`.
     """
 
-    len = _method("list_value_length", "How many elements.")
+    len = _method("list_value_length", "Return the number of elements.")
     get = _method(
         "list_get",
-        "The element at `index`, from the end if negative; null where the list is too short.",
+        "Return the element at `index`, from the end if negative; null if the list is too short.",
         lambda index: {"index": index},
     )
     slice = _method(
         "list_slice",
-        "The elements from `start` up to, not including, `stop`, as Python's slices, negative positions and steps included.",
+        "Return a slice as Python does, with negative positions and steps.",
         lambda start=None, stop=None, step=None: {"start": start, "stop": stop, "step": step},
     )
-    flatten = _method("list_flatten", "One list of the elements of the lists inside.")
+    flatten = _method("list_flatten", "Flatten lists of lists by one level.")
 
     def sort(
         self,
         order: Literal["ascending", "descending"] = "ascending",
         null_placement: Literal["at_start", "at_end"] = "at_end",
-    ) -> FunctionExpr:
-        """The elements of each list in order, nulls first or last."""
+    ) -> E:
+        """Sort the elements of each list, nulls first or last."""
         if order not in ("ascending", "descending"):
             raise ValueError(f"order={order!r} is not known: choose 'ascending' or 'descending'")
         if null_placement not in ("at_start", "at_end"):
@@ -267,80 +291,84 @@ class ListNamespace(Namespace):
             )
         return self._expr.compute("list_sort", order=order, null_placement=null_placement)
 
-    def __getitem__(self, key: int | _Slice) -> FunctionExpr:
-        """One element as `get`, or a slice as `slice`."""
+    def __getitem__(self, key: int | _Slice) -> E:
+        """Return one element as `get`, or a slice as `slice`."""
         if isinstance(key, int):
             return self.get(key)
         if not isinstance(key, _Slice):
-            raise TypeError(f"a list is indexed with an integer or a slice, not with {key!r}")
+            raise TypeError(f"a list index is an integer or a slice, not {key!r}")
         return self.slice(key.start, key.stop, key.step)
 
 
-class ArrayNamespace(Namespace):
+class ArrayNamespace(Namespace[E]):
     """Functions on lists of fixed size: `col("embedding").arr.to_list()`."""
 
-    to_list = _method("list_to_variable", "The same lists with a type that allows for any length.")
+    to_list = _method("list_to_variable", "Convert to lists of any length.")
 
 
-class StructNamespace(Namespace):
-    """Fields of records: `col("user").struct["age"]`, or `struct[0]` for the first."""
+class StructNamespace(Namespace[E]):
+    """Fields of structs: `col("user").struct["age"]`, or `struct[0]` for the first."""
 
     field = _method(
-        "struct_field", "The field of this name.", lambda field_name: {"indices": [field_name]}
+        "struct_field",
+        "Return the field of this name.",
+        lambda field_name: {"indices": [field_name]},
     )
     field_by_index = _method(
-        "struct_field", "The field at this place, from 0.", lambda index: {"indices": [index]}
+        "struct_field",
+        "Return the field at this position, from 0.",
+        lambda index: {"indices": [index]},
     )
 
-    def __getitem__(self, key: str | int) -> FunctionExpr:
-        """The field of a name or at a place."""
+    def __getitem__(self, key: str | int) -> E:
+        """Return the field of a name or position."""
         if isinstance(key, str | int):
             return self._expr.compute("struct_field", indices=[key])
-        raise TypeError(f"a struct is indexed with a field's name or place, not with {key!r}")
+        raise TypeError(f"a struct index is a field's name or position, not {key!r}")
 
 
-class MapNamespace(Namespace):
-    """Functions on mappings: `col("headers").map.keys()`."""
+class MapNamespace(Namespace[E]):
+    """Functions on maps: `col("headers").map.keys()`."""
 
-    keys = _method("map_keys", "A list of the keys.")
-    values = _method("map_values", "A list of the values, in the order of the keys.")
+    keys = _method("map_keys", "Return a list of the keys.")
+    values = _method("map_values", "Return a list of the values, in the order of the keys.")
 
 
-class DatetimeNamespace(Namespace):
-    """Functions on dates and points in time: `col("at").dt.year()`."""
+class DatetimeNamespace(Namespace[E]):
+    """Functions on dates and timestamps: `col("at").dt.year()`."""
 
-    year = _method("year", "The year.")
-    month = _method("month", "The month, from 1.")
-    day = _method("day", "The day of the month, from 1.")
-    hour = _method("hour", "The hour, from 0.")
-    minute = _method("minute", "The minute, from 0.")
-    second = _method("second", "The second, from 0, without its fraction.")
+    year = _method("year", "Return the year.")
+    month = _method("month", "Return the month, from 1.")
+    day = _method("day", "Return the day of the month, from 1.")
+    hour = _method("hour", "Return the hour, from 0.")
+    minute = _method("minute", "Return the minute, from 0.")
+    second = _method("second", "Return the second, from 0, without its fraction.")
     strftime = _method(
-        "strftime", "Text after a pattern such as %Y-%m-%d.", lambda fmt: {"format": fmt}
+        "strftime", "Format as text with a pattern such as %Y-%m-%d.", lambda fmt: {"format": fmt}
     )
     ceil = _method(
         "ceil_temporal",
-        "Up to the next whole `unit`, such as 'hour' or 'day'.",
+        "Round up to a `unit` such as 'hour' or 'day'.",
         lambda unit: {"multiple": 1, "unit": unit},
     )
     floor = _method(
         "floor_temporal",
-        "Down to the last whole `unit`, such as 'hour' or 'day'.",
+        "Round down to a `unit` such as 'hour' or 'day'.",
         lambda unit: {"multiple": 1, "unit": unit},
     )
     round = _method(
         "round_temporal",
-        "To the nearest whole `unit`, such as 'hour' or 'day'.",
+        "Round to the nearest `unit` such as 'hour' or 'day'.",
         lambda unit: {"multiple": 1, "unit": unit},
     )
 
 
-def _function(function: str, doc: str) -> Callable[[Expr], FunctionExpr]:
-    def method(self: Expr) -> FunctionExpr:
+def _function(function: str, doc: str) -> _NumberMethod:
+    def method(self: Computable[E]) -> E:
         return self.compute(function)
 
     method.__doc__ = doc
-    return method
+    return cast("_NumberMethod", method)
 
 
 class ExprMethods:
@@ -366,36 +394,36 @@ class ExprMethods:
     acos = _function("acos", "Return the arccosine in radians.")
     atan = _function("atan", "Return the arctangent in radians.")
 
-    def power(self: Expr, exponent: object) -> FunctionExpr:  # type: ignore[misc]
+    def power(self: Computable[E], exponent: object) -> E:
         """Return the value to the power of `exponent`, a number or an expression."""
         return self.compute("power", exponent)
 
     @property
-    def str(self: Expr) -> StringNamespace:  # type: ignore[misc]
+    def str(self: Computable[E]) -> StringNamespace[E]:
         """Functions on text."""
         return StringNamespace(self)
 
     @property
-    def list(self: Expr) -> ListNamespace:  # type: ignore[misc]
+    def list(self: Computable[E]) -> ListNamespace[E]:
         """Functions on lists."""
         return ListNamespace(self)
 
     @property
-    def arr(self: Expr) -> ArrayNamespace:  # type: ignore[misc]
+    def arr(self: Computable[E]) -> ArrayNamespace[E]:
         """Functions on lists of fixed size."""
         return ArrayNamespace(self)
 
     @property
-    def struct(self: Expr) -> StructNamespace:  # type: ignore[misc]
+    def struct(self: Computable[E]) -> StructNamespace[E]:
         """Fields of structs."""
         return StructNamespace(self)
 
     @property
-    def map(self: Expr) -> MapNamespace:  # type: ignore[misc]
+    def map(self: Computable[E]) -> MapNamespace[E]:
         """Functions on maps."""
         return MapNamespace(self)
 
     @property
-    def dt(self: Expr) -> DatetimeNamespace:  # type: ignore[misc]
+    def dt(self: Computable[E]) -> DatetimeNamespace[E]:
         """Functions on dates and timestamps."""
         return DatetimeNamespace(self)

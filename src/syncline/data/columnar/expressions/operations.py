@@ -1,4 +1,10 @@
-""" """
+"""Operators of expressions, and the functions on Arrow arrays and scalars that compute them.
+
+Covered: how each operator is written, Python's operators with Python's meaning (`/` is true
+division, `//` and `%` round down, strings concatenate), membership, and functions on lists and maps
+that Arrow does not have. Other functions are Arrow's: `run` finds both. Nulls stay null, and `&`
+and `|` follow three-valued logic.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +25,7 @@ Value: TypeAlias = pa.Array | pa.ChunkedArray | pa.Scalar
 
 
 class Operation(str, Enum):
-    """The operators of `BinaryExpr` and `UnaryExpr`."""
+    """Operators of `BinaryExpr` and `UnaryExpr`."""
 
     ADD = "add"
     SUB = "sub"
@@ -44,21 +50,19 @@ class Operation(str, Enum):
 
 @dataclass(frozen=True, kw_only=True)
 class Operator:
-    """How one operation is written and computed."""
+    """Notation and function of one operation."""
 
     symbol: str
-    """As Python writes it, or the name of the method."""
+    """Python operator, or name of the method."""
     function: str
-    """The kernel."""
+    """Function of `run`."""
     strength: int = 0
-    """What binds stronger has the higher number, as in Python; operands of less strength get
-    parentheses.
-    """
+    """Precedence as in Python, higher binds stronger; weaker operands get parentheses."""
     boolean: bool = False
-    """Whether the result is true or false."""
+    """True if the result is boolean."""
 
 
-# What binds as strongly as a name or a call.
+# Strength of a name or a call.
 ATOM = 8
 
 OPERATORS = {
@@ -85,8 +89,7 @@ OPERATORS = {
     Operation.NOT_IN: Operator(symbol="not_in", function="not_in", strength=7, boolean=True),
 }
 
-# Those operators that mean the same to a file scan. Division does not: integers would be rounded
-# towards zero there.
+# Operators with the same meaning in a file scan, unlike division: scans round integers towards 0.
 ARROW_OPERATORS: dict[Operation, Callable[[Any, Any], pc.Expression]] = {
     Operation.ADD: pc.add,
     Operation.SUB: pc.subtract,
@@ -106,10 +109,12 @@ ARROW_OPERATORS: dict[Operation, Callable[[Any, Any], pc.Expression]] = {
 
 
 def run(function: str, values: tuple[Value, ...], options: dict[str, Any]) -> Value:
-    """The result of a function, one of this file's or of Arrow's, on columns and scalars.
+    """Apply a function of this file or of Arrow to columns and scalars.
 
-    TypeError where the function takes no such types, ValueError where it takes no such values,
-    ZeroDivisionError for integers by 0.
+    Raises:
+        TypeError: The function does not accept the types.
+        ValueError: The function does not accept the values.
+        ZeroDivisionError: An integer is divided by 0.
     """
     values = tuple(_decoded(value) for value in values)
     kernel = OWN.get(function) or getattr(pc, function)
@@ -117,18 +122,20 @@ def run(function: str, values: tuple[Value, ...], options: dict[str, Any]) -> Va
         return kernel(*values, **options)
     except (pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
         raise TypeError(
-            f"{function} does not take {_types(values)}: cast the columns before, or look at their types in the schema"
+            f"{function} does not take {_types(values)}: cast the columns before; "
+            "the schema shows their types"
         ) from error
     except pa.ArrowInvalid as error:
         if "divide by zero" in str(error):
             raise ZeroDivisionError(
-                f"{function} divides an integer by 0: make the divisor null or cast it to float before"
+                f"{function} divides an integer by 0: make the divisor null or cast it to float "
+                "before"
             ) from error
         raise ValueError(f"{function} of {_types(values)}: {error}") from error
 
 
 def is_known(function: str) -> bool:
-    """Whether `run` finds the function."""
+    """Return True if `run` finds the function."""
     return function in OWN or function in _arrow_functions()
 
 
@@ -138,12 +145,12 @@ def _arrow_functions() -> frozenset[str]:
 
 
 def is_arrow(function: str) -> bool:
-    """Whether the function is Arrow's own, so that a file scan can run it too."""
+    """Return True for an Arrow function, which a file scan can run too."""
     return function not in OWN
 
 
 def is_list(type_: pa.DataType) -> bool:
-    """Whether values are lists, of fixed size or not."""
+    """Return True for list types, of fixed size or not."""
     return bool(
         pa.types.is_list(type_)
         or pa.types.is_large_list(type_)
@@ -152,7 +159,7 @@ def is_list(type_: pa.DataType) -> bool:
 
 
 def one_chunk(value: pa.Array | pa.ChunkedArray) -> pa.Array:
-    """The same column as one array."""
+    """Return the column as one array."""
     if not isinstance(value, pa.ChunkedArray):
         return value
     return value.chunk(0) if value.num_chunks == 1 else value.combine_chunks()
@@ -198,7 +205,7 @@ def _modulo(left: Value, right: Value) -> Value:
 
 
 def _wrong_side(remainder: Value, divisor: Value) -> Value:
-    """Where a remainder is not 0 and has another sign than its divisor."""
+    """Return True where a remainder is not 0 and its sign differs from the divisor's."""
     return pc.and_(
         pc.not_equal(remainder, 0), pc.not_equal(pc.less(remainder, 0), pc.less(divisor, 0))
     )
@@ -212,7 +219,7 @@ def _logical(kernel: Callable[[Value, Value], Value]) -> Callable[[Value, Value]
 
 
 def _as_truth(value: Value) -> Value:
-    """A column of nulls has no type of its own."""
+    """Cast a column of nulls to booleans."""
     return value.cast(pa.bool_()) if pa.types.is_null(value.type) else value
 
 
@@ -221,7 +228,8 @@ def _is_in(value: Value, allowed: pa.ListScalar) -> Value:
     common = schemas.joined_type(value.type, found.type)
     if common is None:
         raise TypeError(
-            f"{value.type} is never among values of type {found.type}: cast the column, or compare with values of its type"
+            f"{value.type} cannot be compared with values of type {found.type}: "
+            "cast the column, or pass values of its type"
         )
     return pc.is_in(value.cast(common), value_set=found.cast(common))
 
@@ -236,7 +244,7 @@ def _is_text(type_: pa.DataType) -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class _Lists:
-    """A list column taken apart: list i is `elements[starts[i]:ends[i]]`; null lists are empty."""
+    """Parts of a list column: list i is `elements[starts[i]:ends[i]]`; null lists are empty."""
 
     elements: pa.Array
     starts: np.ndarray
@@ -250,8 +258,8 @@ class _Lists:
         return lengths
 
     def gathered(self) -> pa.Array:
-        """The elements of all lists one after the other, without those that lie between lists or
-        under null ones.
+        """Return the elements of all lists in order, without those outside of lists or under null
+        lists.
         """
         lengths = self.lengths
         return self.elements.take(
@@ -279,8 +287,8 @@ def _lists(value: Value) -> _Lists:
 def _rebuilt(
     elements: pa.Array, lengths: np.ndarray, missing: np.ndarray | None, *, large: bool = False
 ) -> pa.Array:
-    """A list column from the elements of all lists in order, their lengths and which of them are
-    null.
+    """Build a list column from the elements of all lists in order, their lengths, and the mask of
+    null lists.
     """
     bounds = np.concatenate([[0], np.cumsum(lengths)])
     mask = None if missing is None else pa.array(missing)
@@ -317,7 +325,7 @@ def _list_slice(value: Value, *, start: int | None, stop: int | None, step: int 
 def _list_sort(value: Value, *, order: str, null_placement: str) -> Value:
     lists = _lists(value)
     elements, lengths = lists.gathered(), lists.lengths
-    # The nulls' place is a key of its own, since Arrow's versions differ in how they are told.
+    # The position of nulls is a separate key, since its argument differs between Arrow versions.
     table = pa.table(
         {
             "row": np.repeat(np.arange(len(lengths)), lengths),
@@ -371,7 +379,7 @@ def _map_part(value: Value, part: Callable[[pa.MapArray], pa.Array]) -> Value:
     return _rebuilt(entries.gathered(), entries.lengths, entries.missing)
 
 
-# Functions that are this library's own, under names that Arrow's functions may share.
+# Functions of this library; some names are those of Arrow functions.
 OWN: dict[str, Callable[..., Value]] = {
     "add": _add,
     "divide": _divide,

@@ -1,9 +1,8 @@
-"""Predicates written as text: `parse("age > 18 and name in ['a', 'b']")`, for
-`Dataset.filter(expr=...)`.
+"""Predicates as text: `parse("age > 18 and name in ['a', 'b']")`, for `Dataset.filter(expr=...)`.
 
 Covered: names (dots belong to the name), constants, lists, arithmetic, comparisons and chains of
 them, `and`, `or`, `not`, `in`, `not in`, `is None`, and the functions `is_null`, `is_not_null`,
-`is_in`, `not_in`. Nothing is executed: the text is only taken apart.
+`is_in`, `not_in`. The text is parsed, never executed.
 """
 
 from __future__ import annotations
@@ -38,11 +37,11 @@ _METHODS = ("is_null", "is_not_null", "is_in", "not_in")
 
 
 def parse(text: str) -> Expr:
-    """The expression that the text says. ValueError quotes the part that it cannot say."""
+    """Parse a predicate. Raise ValueError with the part that is not supported."""
     try:
         tree = ast.parse(text.strip(), mode="eval")
     except SyntaxError as error:
-        raise ValueError(f"{text!r} is no expression: {error}") from error
+        raise ValueError(f"{text!r} is not an expression: {error}") from error
     return _visit(tree.body)
 
 
@@ -77,8 +76,9 @@ def _visit(node: ast.expr) -> Expr:
             result: Expr = getattr(_visit(node.args[0]), name)(*map(_visit, node.args[1:]))
             return result
     raise ValueError(
-        f"{ast.unparse(node)!r} is not understood: use column names, constants, comparisons, and, or, not, in, "
-        f"{', '.join(_METHODS)}; or write the expression with col(...)"
+        f"{ast.unparse(node)!r} is not supported: use column names, constants, comparisons, "
+        "and, or, "
+        f"not, in, {', '.join(_METHODS)}; or write the expression with col(...)"
     )
 
 
@@ -108,5 +108,5 @@ def _constant(node: ast.expr) -> Any:
         return ast.literal_eval(node)
     except ValueError as error:
         raise ValueError(
-            f"{ast.unparse(node)!r} is not a constant, as the elements of a list must be"
+            f"{ast.unparse(node)!r} is not a constant: list elements must be constants"
         ) from error

@@ -1,8 +1,8 @@
-"""Lists of expressions: the columns of a new table, the rows that a predicate keeps, and the schema
-that results.
+"""Lists of expressions: the columns of a new table, the rows that a predicate keeps, and the
+resulting schema.
 
-`star()` stands for all columns of the input and `unnest(expr)` for the fields of a struct; they
-have a meaning only here.
+`star()` means all columns of the input and `unnest(expr)` the fields of a struct; both are valid
+only in projections.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class StarExpr(Expr):
         self, values: tuple[Value, ...], table: pa.Table, context: EvaluationContext
     ) -> NoReturn:
         raise TypeError(
-            "star() stands for all columns, so it can only be one of the expressions of a projection"
+            "star() means all columns, so it can only be one of the expressions of a projection"
         )
 
     def _text(self) -> tuple[str, int]:
@@ -45,7 +45,8 @@ class UnnestExpr(Expr):
 
     def alias(self, name: str) -> NoReturn:
         raise TypeError(
-            f"{self!r} stands for several columns, which cannot all be named {name!r}: alias the columns in a second step"
+            f"{self!r} means several columns, which cannot all be named {name!r}: "
+            "alias the columns in a second step"
         )
 
     def _with_children(self, children: tuple[Expr, ...]) -> Expr:
@@ -55,7 +56,8 @@ class UnnestExpr(Expr):
         self, values: tuple[Value, ...], table: pa.Table, context: EvaluationContext
     ) -> NoReturn:
         raise TypeError(
-            f"{self!r} stands for several columns, so it can only be one of the expressions of a projection"
+            f"{self!r} means several columns, so it can only be one of the expressions of a "
+            "projection"
         )
 
     def _text(self) -> tuple[str, int]:
@@ -63,30 +65,29 @@ class UnnestExpr(Expr):
 
 
 def star() -> StarExpr:
-    """All columns of the input, in a list of expressions that make the columns of the output."""
+    """Return an expression for all columns of the input, for use in a projection."""
     return StarExpr()
 
 
 def unnest(expr: Expr) -> UnnestExpr:
-    """A column for each field of a struct, named like the field. TypeError if `expr` is no
-    expression, or several columns already.
+    """Return an expression for the fields of a struct as columns. Raise TypeError if `expr` is not
+    an expression for one column.
     """
     if not isinstance(expr, Expr):
         raise TypeError(f"unnest takes an expression such as col('user'), not {expr!r}")
     if isinstance(expr, UnnestExpr | StarExpr):
-        raise TypeError(
-            f"unnest takes an expression for one column, but {expr!r} stands for several"
-        )
+        raise TypeError(f"unnest takes an expression for one column, but {expr!r} means several")
     return UnnestExpr(expr)
 
 
 def project(
     table: pa.Table, expressions: Iterable[Expr], context: EvaluationContext | None = None
 ) -> pa.Table:
-    """The table that the expressions make, in their order; of two columns with one name the later
-    takes the place of the earlier.
+    """Compute a table from expressions, in their order; of two columns with one name the later
+    replaces the earlier.
 
-    ValueError for an expression without a name: give it one with `alias`.
+    Raises:
+        ValueError: An expression has no name: add `alias`.
     """
     found: dict[str, Any] = {}
     for expr in expressions:
@@ -100,10 +101,10 @@ def project(
 
 
 def projected_schema(schema: pa.Schema, expressions: Iterable[Expr]) -> pa.Schema | None:
-    """The schema of `project` on data of `schema`, without computing anything; None if only running
-    a user function can tell.
+    """Return the schema of `project` on data of `schema`, without computing anything; None if it
+    depends on a user function.
 
-    Fails as evaluating would: unknown columns, types that do not fit.
+    Raise the errors of the evaluation: unknown columns, wrong types.
     """
     types: dict[str, pa.DataType] = {}
     for expr in expressions:
@@ -123,21 +124,22 @@ def projected_schema(schema: pa.Schema, expressions: Iterable[Expr]) -> pa.Schem
 def filter_rows(
     table: pa.Table, predicate: Expr, context: EvaluationContext | None = None
 ) -> pa.Table:
-    """The rows for which the predicate is true; where it is null the row is dropped. TypeError if
-    it is not boolean.
+    """Return the rows for which the predicate is true, not null. Raise TypeError if it is not
+    boolean.
     """
     mask = predicate.evaluate(table, context)
     if pa.types.is_null(mask.type):
         return table.slice(0, 0)
     if not pa.types.is_boolean(mask.type):
         raise TypeError(
-            f"a filter needs an expression that is true or false, but {predicate!r} is {mask.type}: compare it with something"
+            f"a filter needs a boolean expression, but {predicate!r} is {mask.type}: "
+            "compare it with a value"
         )
     return table.filter(mask)
 
 
 def column_name(expr: Expr) -> str:
-    """The name of the column that an expression makes. ValueError if it has none."""
+    """Return the name of an expression's column. Raise ValueError if it has none."""
     if expr.name is None:
         raise ValueError(f"{expr!r} has no name for its column: add .alias('name')")
     return expr.name
@@ -145,7 +147,7 @@ def column_name(expr: Expr) -> str:
 
 def _fields(expr: UnnestExpr, column: pa.Array | pa.ChunkedArray) -> dict[str, pa.Array]:
     fields = _struct(expr, column.type)
-    # `flatten` hands down nulls of the struct itself, as `field` would not.
+    # Unlike `field`, `flatten` applies the nulls of the struct to its fields.
     return dict(zip((field.name for field in fields), one_chunk(column).flatten(), strict=True))
 
 

@@ -1,8 +1,8 @@
-"""User functions in expressions: `udf` and `pyarrow_udf`, on functions and on classes.
+"""User functions in expressions: `udf` and `pyarrow_udf`, for functions and classes.
 
-A function gets one Arrow array per column (literals as the plain value) and returns a column of as
-many rows: an Arrow array, an ndarray, a list or a Series. A class is constructed once per process,
-where it is first used.
+A function receives one Arrow array per column (literals as plain values) and returns a column of
+equally many rows: an Arrow array, an ndarray, a list or a Series. A class is constructed once per
+process, on first use.
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ from syncline.data.columnar.expressions.expr import (
 )
 from syncline.data.columnar.expressions.operations import ATOM, Value
 
-# The instances of user classes in this process, by the key of the call that describes them.
+# Instances of user classes in this process, by `ClassFunction.key`.
 _instances: dict[str, Any] = {}
 
 
 @dataclass(frozen=True, eq=False)
 class ClassFunction:
-    """A class with the arguments to construct it with: a function that makes its instance when
-    first called in a process.
+    """A class with its constructor arguments: a function that constructs the instance on the first
+    call in a process.
     """
 
     cls: type
     args: tuple[Any, ...]
     kwargs: Mapping[str, Any]
     key: str
-    """Tells it apart from all others, in whatever process it is unpickled."""
+    """Identifies the instance in every process."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if self.key not in _instances:
@@ -62,7 +62,7 @@ class ClassFunction:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class UDFExpr(Expr):
-    """A user function of expressions."""
+    """A user function on expressions."""
 
     fn: Callable[..., Any]
     args: tuple[Expr, ...]
@@ -79,7 +79,7 @@ class UDFExpr(Expr):
 
     @property
     def is_class(self) -> bool:
-        """Whether the function is a class's instance, which plans run in processes that stay."""
+        """True if the function is an instance of a class, which plans run in actors."""
         return isinstance(self.fn, ClassFunction)
 
     def _own(self) -> tuple[Any, ...]:
@@ -110,23 +110,24 @@ class UDFExpr(Expr):
         count = len(self.args)
         result = self.fn(*given[:count], **dict(zip(self.kwargs, given[count:], strict=True)))
         if inspect.isawaitable(result):
-            import asyncio  # half of what importing this package would cost, for a rare case
+            import asyncio  # slow to import, and rarely needed
 
             result = asyncio.run(_awaited(result))
         column = self._column(result)
         if len(column) != table.num_rows:
             raise ValueError(
-                f"{self!r} returned {len(column)} values for {table.num_rows} rows: a user function returns one value per row"
+                f"{self!r} returned {len(column)} values for {table.num_rows} rows: "
+                "return one value per row"
             )
         return column
 
     def _column(self, result: Any) -> pa.Array | pa.ChunkedArray:
-        """What the function returned as a column of the declared type."""
+        """Convert the result of the function to a column of the declared type."""
         try:
             column = block.to_column(self.fn.__name__, result)
         except ValueError as error:
             raise TypeError(
-                f"{self!r} returned {type(result).__name__}: a user function returns an array with one value per row"
+                f"{self!r} returned {type(result).__name__}: return an array with one value per row"
             ) from error
         if self.return_dtype.is_python_type() or column.type == as_arrow(self.return_dtype):
             return column
@@ -134,7 +135,8 @@ class UDFExpr(Expr):
             return column.cast(as_arrow(self.return_dtype))
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
             raise TypeError(
-                f"{self!r} returned {column.type}, which does not become the declared {as_arrow(self.return_dtype)}: {error}"
+                f"{self!r} returned {column.type}, which cannot be cast to the declared "
+                f"{as_arrow(self.return_dtype)}: {error}"
             ) from error
 
     def _text(self) -> tuple[str, int]:
@@ -143,7 +145,8 @@ class UDFExpr(Expr):
 
 
 def udf(return_dtype: DataType | pa.DataType) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Decorator that makes expressions of a function on columns, or of a class with `__call__`.
+    """Return a decorator that makes a function on columns, or a class with `__call__`, usable in
+    expressions.
 
         @udf(return_dtype=DataType.int64())
         def plus_one(x: pa.Array) -> pa.Array:
@@ -151,8 +154,8 @@ def udf(return_dtype: DataType | pa.DataType) -> Callable[[Callable[..., Any]], 
 
         ds.with_column("y", plus_one(col("x")))
 
-    A class is given its constructor's arguments first: `Scale(3)(col("x"))`; it is constructed once
-    per process, and may be async.
+    A class takes its constructor arguments first: `Scale(3)(col("x"))`; it is constructed once per
+    process, and its `__call__` may be async.
     """
     declared = return_dtype if isinstance(return_dtype, DataType) else DataType(return_dtype)
 
@@ -161,7 +164,7 @@ def udf(return_dtype: DataType | pa.DataType) -> Callable[[Callable[..., Any]], 
             return _expression_maker(function, declared)
         if not issubclass(function, Callable):  # type: ignore[arg-type]
             raise TypeError(
-                f"the class {function.__name__} has no __call__, which a user function needs"
+                f"the class {function.__name__} has no __call__: add one that takes columns"
             )
 
         @functools.wraps(function, updated=())
@@ -178,7 +181,7 @@ def udf(return_dtype: DataType | pa.DataType) -> Callable[[Callable[..., Any]], 
 def pyarrow_udf(
     return_dtype: DataType | pa.DataType,
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """As `udf`: all columns are Arrow arrays here."""
+    """Return `udf`; all columns are Arrow arrays here."""
     return udf(return_dtype)
 
 

@@ -1,7 +1,6 @@
-"""Operations on whole tables: pure functions, without an engine, threads or state.
+"""Kernels: operations on whole tables as pure functions, without an engine, threads or state.
 
-Files: `keys` (columns as keys: what may be one, and in which form), `hashing` (one number per row
-that is the same in every process), `partition` (rows to partitions, by hash, range or chance),
-`sort` (sorting, boundaries, merging), `group` (rows of equal keys), `join`, `combine` (zip,
-permutation, distinct).
+Files: `keys` (key columns: checks, comparable form, row hashes), `sort` (sorting, boundaries,
+merging), `partition` (rows to partitions by hash, range or chance; shuffles), `group` (rows of
+equal keys, distinct rows), `join` (joins; zip).
 """

@@ -1,7 +1,8 @@
-"""Rows of equal keys. Nulls are equal to each other here, and so are NaNs.
+"""Groups of rows with equal keys; distinct rows. Nulls are equal to each other here, and so are
+NaNs.
 
-Arrow's group_by numbers groups in an order of its own, which differs between machines; `groups`
-therefore puts them in order of first rows, and whoever uses `measure` has to order what matters.
+Arrow's group_by numbers groups in an order that differs between machines. `groups` therefore orders
+them by their first rows; callers of `measure` must order the groups if the order matters.
 """
 
 from __future__ import annotations
@@ -23,12 +24,12 @@ Measure = tuple[pa.ChunkedArray | None, str, Any]
 
 @dataclass(frozen=True)
 class Groups:
-    """Which rows have equal keys."""
+    """Rows with equal keys."""
 
     keys: pa.Table
-    """The key columns, one row per group; without columns for the one group that no keys make."""
+    """Key columns, one row per group; no columns for the one group without keys."""
     order: np.ndarray
-    """int64 `(rows,)`: the numbers of the rows group by group, in their own order within each."""
+    """int64 `(rows,)`: row numbers group by group, in their original order within each."""
     offsets: np.ndarray
     """int64 `(groups + 1,)`: group `i` is `order[offsets[i]:offsets[i + 1]]`."""
 
@@ -37,29 +38,30 @@ class Groups:
 
     @cached_property
     def ids(self) -> np.ndarray:
-        """The group of each row: int64 `(rows,)`."""
+        """Group of each row: int64 `(rows,)`."""
         ids = np.empty(len(self.order), np.int64)
         ids[self.order] = np.repeat(np.arange(len(self)), np.diff(self.offsets))
         return ids
 
     def arrange(self, table: pa.Table) -> pa.Table:
-        """The table's rows group by group; the table itself where they lie so already, as after a
-        sort by the keys.
+        """Return the table's rows group by group; the table itself if they are in this order, as
+        after a sort by the keys.
         """
         in_order = bool((self.order[1:] > self.order[:-1]).all())
         return table if in_order else blocks.take(table, self.order)
 
     def slices(self, table: pa.Table) -> Iterator[pa.Table]:
-        """The rows of each group, as slices of one table."""
+        """Yield the rows of each group, as slices of one table."""
         arranged = self.arrange(table)
         for start, end in zip(self.offsets[:-1].tolist(), self.offsets[1:].tolist(), strict=True):
             yield arranged.slice(start, end - start)
 
 
 def groups(table: pa.Table, keys: str | Sequence[str]) -> Groups:
-    """The groups of the table in order of their first rows; without keys all rows are one.
+    """Return the groups of a table in order of their first rows; without keys all rows are one
+    group.
 
-    UnknownColumnError and TypeError for what cannot be a key.
+    Raise UnknownColumnError and TypeError for columns that cannot be keys.
     """
     found, _ = measure(table, key_columns.names_of(keys), [], with_rows=True)
     firsts = found.order[found.offsets[:-1]]
@@ -68,7 +70,7 @@ def groups(table: pa.Table, keys: str | Sequence[str]) -> Groups:
     by_first = np.argsort(firsts)
     lengths = np.diff(found.offsets)[by_first]
     offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
-    # Row `j` of the new order is as far from its group's start as it was before.
+    # Row `j` of the new order keeps its distance from the start of its group.
     moved = np.repeat(found.offsets[:-1][by_first] - offsets[:-1], lengths) + np.arange(
         len(found.order)
     )
@@ -93,11 +95,11 @@ def last_of_each(table: pa.Table, column: str, share: float) -> np.ndarray:
 def measure(
     table: pa.Table, names: Sequence[str], measures: Sequence[Measure], *, with_rows: bool
 ) -> tuple[Groups, list[pa.ChunkedArray]]:
-    """Groups in any order, and one column per measure with a value for each of them, in a single
+    """Return groups in any order, and one column per measure with a value per group, in a single
     pass that hashes the keys once.
 
     A measure is (values `(rows,)` or None, a function of Arrow's group_by, its options). Groups
-    know their rows only `with_rows`.
+    know their rows only if `with_rows`.
     """
     columns = key_columns.key_table(table, names, "group by")
     keys = {
@@ -105,7 +107,7 @@ def measure(
         for index, column in enumerate(columns.columns)
     }
     if not keys:
-        # Arrow's group_by without keys lacks most functions, so that all rows share a key instead.
+        # Arrow's group_by without keys lacks most functions, so all rows share one key.
         keys = {"key0": pa.chunked_array([pa.array(np.zeros(table.num_rows, np.int8))])}
     inputs: dict[str, Any] = {}
     wanted: list[tuple[str | list[str], str, Any]] = []
@@ -125,8 +127,7 @@ def measure(
     result = (
         pa.table({**keys, **inputs}).group_by(list(keys), use_threads=False).aggregate(distinct)
     )
-    # Of its columns Arrow names the keys first or last, depending on its version; the others are in
-    # the order asked for.
+    # Keys are the first or last columns, depending on the Arrow version; the others are in order.
     measured = [
         column
         for name, column in zip(result.column_names, result.columns, strict=True)
@@ -151,7 +152,7 @@ def _with_order(keys: pa.Table, rows: pa.ChunkedArray | None) -> Groups:
 def _without_repeats(
     wanted: list[tuple[str | list[str], str, Any]],
 ) -> list[tuple[str | list[str], str, Any]]:
-    """Each measure once, since Arrow would compute it again: the sum serves Sum and Mean alike."""
+    """Drop repeated measures, since Arrow would compute them again: one sum serves Sum and Mean."""
     distinct: list[tuple[str | list[str], str, Any]] = []
     for wish in wanted:
         if wish not in distinct:
@@ -160,8 +161,8 @@ def _without_repeats(
 
 
 def distinct(table: pa.Table, keys: str | Sequence[str] | None = None) -> pa.Table:
-    """The first row of each combination of the keys' values, in the order of the rows; all columns
-    are keys if None.
+    """Return the first row of each combination of the keys' values, in the order of the rows; None
+    makes all columns keys.
     """
     names = table.column_names if keys is None else key_columns.names_of(keys)
     if not names:

@@ -1,8 +1,8 @@
-"""Joining two tables on keys: inner, outer, semi and anti joins. Null keys match nothing.
+"""Joins of two tables on keys: inner, outer, semi and anti joins; and zip. Null keys match nothing.
 
-Arrow joins the keys and row numbers alone; the other columns are taken by row number, so that
-tensors, objects and lists, which Arrow's join refuses, come along in their own types. The rows are
-in order of the left table's rows, then of the right's.
+Arrow joins only the keys and row numbers; the other columns are taken by row number, so that
+tensors, objects and lists, which Arrow's join rejects, keep their types. The result is in order of
+the left table's rows, then of the right's.
 """
 
 from __future__ import annotations
@@ -40,19 +40,21 @@ def join(
     left_suffix: str | None = None,
     right_suffix: str | None = None,
 ) -> pa.Table:
-    """The rows of both whose keys are equal, and for outer joins those that find no partner, with
-    nulls.
+    """Join the rows of both tables whose keys are equal; outer joins keep rows without a match,
+    with nulls.
 
-    The keys appear once, under the left names; semi and anti joins give one side's columns alone.
-    Columns that both sides have get the suffixes; ValueError where they would still be named alike,
-    or where `join_type` is not known.
+    The keys appear once, under the left names; semi and anti joins return one side's columns only.
+    Columns that both sides have get the suffixes.
+
+    Raises:
+        ValueError: Columns have equal names despite the suffixes, or `join_type` is not known.
     """
     check_type(join_type)
     left_names = key_columns.names_of(left_on)
     right_names = left_names if right_on is None else key_columns.names_of(right_on)
     if len(left_names) != len(right_names) or not left_names:
         raise ValueError(
-            f"a join needs as many keys on the left as on the right, but has {left_names} and {right_names}"
+            f"a join needs equally many keys on both sides, but has {left_names} and {right_names}"
         )
     left_rows, right_rows = _matches(*_key_pair(left, right, left_names, right_names), join_type)
     side, _, kind = join_type.partition("_")
@@ -70,17 +72,18 @@ def join(
 
 
 def check_type(join_type: str) -> None:
-    """ValueError for what is none of the types of joins."""
+    """Raise ValueError for an unknown join type."""
     if join_type not in get_args(JoinType):
         raise ValueError(
-            f"join_type={join_type!r} is not known: choose {', '.join(map(repr, get_args(JoinType)))}"
+            f"join_type={join_type!r} is not known: "
+            f"choose {', '.join(map(repr, get_args(JoinType)))}"
         )
 
 
 def _key_pair(
     left: pa.Table, right: pa.Table, left_names: list[str], right_names: list[str]
 ) -> tuple[pa.Table, pa.Table]:
-    """The keys of both sides in types that can be compared, and the numbers of the rows."""
+    """Return the keys of both sides in comparable types, and the row numbers."""
     left_keys = key_columns.key_table(left, left_names, "join on")
     right_keys = key_columns.key_table(right, right_names, "join on")
     pairs: tuple[dict[str, Any], dict[str, Any]] = ({}, {})
@@ -89,10 +92,11 @@ def _key_pair(
         joined = schemas.joined_type(columns[0].type, columns[1].type)
         if joined is None:
             raise TypeError(
-                f"cannot join column {left_name!r} of type {columns[0].type} to column {right_name!r} of type {columns[1].type}: "
-                "cast one of them so that their values can be equal"
+                f"cannot join column {left_name!r} of type {columns[0].type} to column "
+                f"{right_name!r} "
+                f"of type {columns[1].type}: cast one of them to a type of the other's kind"
             )
-        # Keys of nulls alone match nothing, in whatever type.
+        # Keys with nulls only match nothing, whatever their type.
         target = pa.schema([(str(index), pa.int8() if pa.types.is_null(joined) else joined)])
         for pair, column in zip(pairs, columns, strict=True):
             pair[str(index)] = key_columns.same_floats(
@@ -104,13 +108,13 @@ def _key_pair(
 
 
 def _matches(left: pa.Table, right: pa.Table, join_type: JoinType) -> tuple[pa.Array, pa.Array]:
-    """The row numbers of both sides in the rows of the result, null for no partner."""
+    """Return the row numbers of both sides in the rows of the result, null for no match."""
     keys = [name for name in left.column_names if name != _LEFT]
     matched = left.join(right, keys, join_type=join_type.replace("_", " "), use_threads=False)
     sides = [side for side in (_LEFT, _RIGHT) if side in matched.column_names]
     rows = {side: matched.column(side).combine_chunks() for side in sides}
-    # One number per row puts them in order of the left's rows, then of the right's; a row without a
-    # partner comes after those with one.
+    # One number per row sorts them by the left's rows, then by the right's, rows without a match
+    # last.
     places = np.zeros(matched.num_rows, np.int64)
     for side, table in ((_LEFT, left), (_RIGHT, right)):
         if side in rows:
@@ -131,7 +135,8 @@ def _assembled(
     right_names: list[str],
     renames: tuple[dict[str, str], dict[str, str]],
 ) -> pa.Table:
-    """The columns of both sides: keys first from the side that has them, at the left's places."""
+    """Return the columns of both sides: keys from the side that has them, in the left's positions.
+    """
     from_left = blocks.take(left, left_rows)
     from_right = blocks.take(right, right_rows)
     columns: dict[str, Any] = {}
@@ -151,7 +156,7 @@ def _assembled(
 def _filled(
     name: str, left: pa.ChunkedArray, right: pa.ChunkedArray, left_rows: pa.Array
 ) -> pa.ChunkedArray:
-    """A key column: the left's value, and the right's in rows that have no left."""
+    """Return a key column: the left's value, and the right's in rows without a left row."""
     if not left_rows.null_count:
         return left
     both = blocks.concat([pa.table({name: left}), pa.table({name: right})])
@@ -168,7 +173,7 @@ def _renames(
     left_suffix: str | None,
     right_suffix: str | None,
 ) -> tuple[dict[str, str], dict[str, str]]:
-    """New names for the columns of both sides that would meet."""
+    """Return new names for the columns of both sides that have equal names."""
     right_columns = [name for name in right.column_names if name not in right_names]
     shared = [name for name in right_columns if name in left.column_names]
     renames = (
@@ -181,21 +186,24 @@ def _renames(
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         raise ValueError(
-            f"both sides of the join have {', '.join(map(repr, twice))}: tell them apart with left_suffix and right_suffix "
+            f"both sides of the join have {', '.join(map(repr, twice))}: set left_suffix or "
+            "right_suffix "
             f"(now {left_suffix!r} and {right_suffix!r}), or rename a column before"
         )
     return renames
 
 
 def zip_tables(left: pa.Table, right: pa.Table) -> pa.Table:
-    """The columns of both; a column of the right whose name is taken gets `_1`, or the next number
-    that is free.
+    """Return the columns of both tables; a right column whose name exists gets `_1`, or the next
+    free number.
 
-    ValueError where they have different numbers of rows.
+    Raises:
+        ValueError: The tables have different numbers of rows.
     """
     if left.num_rows != right.num_rows:
         raise ValueError(
-            f"zip puts tables of equally many rows side by side, but these have {left.num_rows} and {right.num_rows} rows"
+            f"zip needs equally many rows on both sides, but these tables have {left.num_rows} and "
+            f"{right.num_rows} rows"
         )
     columns = dict(zip(left.column_names, left.columns, strict=True))
     for name, column in zip(right.column_names, right.columns, strict=True):
@@ -204,7 +212,7 @@ def zip_tables(left: pa.Table, right: pa.Table) -> pa.Table:
 
 
 def free_name(name: str, taken: Sequence[str] | dict[str, pa.ChunkedArray], first: int = 1) -> str:
-    """The name, or with the first suffix `_1`, `_2`, … that makes it one that is not taken."""
+    """Return the name, or the name with the first free suffix `_1`, `_2`, …."""
     number, free = first, name
     while free in taken:
         free = f"{name}_{number}"

@@ -1,8 +1,13 @@
-"""Key columns: the check that a column can be compared, and the plain Arrow form in which kernels
-compare it.
+"""Key columns: the check that a column can be compared, the plain Arrow form in which kernels
+compare it, and row hashes.
 
-Not covered: lists, structs, tensors and objects, which have no order and no hash in Arrow; they end
-in a TypeError with the type.
+A row hash has 64 bits. It is the same in every process, and equal for equal values of different
+types: blocks of one dataset may hold a column as int32, int64 or float, strings small or large,
+times in various units, and rows of equal keys must go to one partition. Integers are mixed with the
+finalizer of SplitMix64 (Steele, Lea, Flood 2014), strings eight bytes at a time. Not for secrets.
+
+Not covered: lists, structs, tensors and objects, which have no order and no hash in Arrow; they
+raise TypeError.
 """
 
 from __future__ import annotations
@@ -36,18 +41,18 @@ _PLAIN = (
     pa.types.is_timestamp,
     pa.types.is_duration,
 )
-# By name, since older versions of Arrow have no such types.
+# By name, since older versions of Arrow lack these types.
 _VIEWS = {"string_view": pa.large_string(), "binary_view": pa.large_binary()}
 
 
 def names_of(keys: str | Sequence[str]) -> list[str]:
-    """Key names as a list."""
+    """Return key names as a list."""
     return [keys] if isinstance(keys, str) else list(keys)
 
 
 def plain_type(type_: pa.DataType) -> pa.DataType | None:
-    """The type in which values are compared: its own for numbers, strings and times; the values'
-    for dictionaries; None for the rest.
+    """Return the type in which values are compared: their own for numbers, strings and times, the
+    values' type for dictionaries, None for others.
     """
     if pa.types.is_dictionary(type_):
         return plain_type(type_.value_type)
@@ -57,27 +62,27 @@ def plain_type(type_: pa.DataType) -> pa.DataType | None:
 
 
 def key_table(table: pa.Table, names: Sequence[str], purpose: Purpose) -> pa.Table:
-    """The key columns alone, in the form in which they are compared. TypeError for a column that
-    cannot be a key.
+    """Return the key columns in comparable form. Raise TypeError for columns that cannot be keys.
     """
     schemas.require_columns(names, table.column_names)
     return pa.table({name: plain(name, table.column(name), purpose) for name in names})
 
 
 def plain(name: str, column: pa.ChunkedArray, purpose: Purpose) -> pa.ChunkedArray:
-    """One column in the form in which it is compared."""
+    """Return one column in comparable form."""
     type_ = plain_type(column.type)
     if type_ is None:
         raise TypeError(
-            f"cannot {purpose} column {name!r} of type {column.type}: keys are numbers, booleans, strings, bytes, dates and times; "
-            "add a column that holds such a value and use that one"
+            f"cannot {purpose} column {name!r} of type {column.type}: keys are numbers, "
+            "booleans, strings, "
+            "bytes, dates and times; add a column with such values and use it"
         )
     return column if column.type == type_ else column.cast(type_)
 
 
 def same_floats(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Floats with one zero and one NaN, so that what is equal has equal bits; other columns as they
-    are.
+    """Return floats with one zero and one NaN, so that equal values have equal bits; other columns
+    unchanged.
     """
     if not (pa.types.is_float32(column.type) or pa.types.is_float64(column.type)):
         return column
@@ -96,14 +101,14 @@ _NULL_HASH = np.uint64(0x9E3779B97F4A7C15)
 _COMBINE = np.uint64(0x9FB21C651E98DF25)
 _FIRST, _SECOND = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
 _WORD = 8
-# Longer strings are hashed one by one: their words would make for many passes over few rows.
+# Longer strings are hashed one by one: word by word they would need many passes over few rows.
 _LONGEST_IN_WORDS = 128
 _MICROSECONDS = {"s": (1_000_000, 1), "ms": (1000, 1), "us": (1, 1), "ns": (1, 1000)}
 
 
 def row_hashes(table: pa.Table, names: list[str]) -> np.ndarray:
-    """Hashes of the rows by the named columns: uint64 `(rows,)`. TypeError for a column that cannot
-    be a key.
+    """Return hashes of the rows by the named columns: uint64 `(rows,)`. Raise TypeError for a
+    column that cannot be a key.
     """
     columns = key_table(table, names, "partition by")
     hashes = np.zeros(table.num_rows, np.uint64)
@@ -122,7 +127,7 @@ def _column_hashes(array: pa.Array) -> np.ndarray:
 
 
 def _value_hashes(array: pa.Array) -> np.ndarray:
-    """Hashes of values; those of nulls are undefined."""
+    """Return hashes of values; those of nulls are undefined."""
     type_ = array.type
     if pa.types.is_boolean(type_):
         return _mixed(array.fill_null(False).to_numpy(zero_copy_only=False).astype(np.uint64))
@@ -144,7 +149,7 @@ def _numbers(array: pa.Array, filler: Any) -> np.ndarray:
 
 
 def _float_hashes(values: np.ndarray) -> np.ndarray:
-    """Whole floats hash as the integers that they equal."""
+    """Hash floats; whole floats like the integers that they equal."""
     whole = (np.abs(values) < 2.0**63) & (np.floor(values) == values)
     bits = np.where(np.isnan(values), np.nan, values).view(np.uint64)
     integers = np.where(whole, values, 0.0).astype(np.int64).view(np.uint64)
@@ -152,8 +157,8 @@ def _float_hashes(values: np.ndarray) -> np.ndarray:
 
 
 def _decimal_hashes(array: pa.Array) -> np.ndarray:
-    """Decimals hash as the integer or float that they equal, whatever their scale; each distinct
-    value is looked at once.
+    """Hash decimals like the integer or float that they equal, whatever their scale; each distinct
+    value once.
     """
     encoded = array.dictionary_encode()
     values = [
@@ -174,7 +179,7 @@ def _decimal_hash(value: decimal.Decimal) -> int:
 
 
 def _microseconds(array: pa.Array) -> np.ndarray:
-    """Dates, times and durations on one scale: equal points in time have equal numbers."""
+    """Return dates, times and durations on one scale."""
     if pa.types.is_date(array.type):
         array = array.cast(pa.timestamp("ms"))
     factor, divisor = _MICROSECONDS[array.type.unit]
@@ -185,7 +190,7 @@ def _microseconds(array: pa.Array) -> np.ndarray:
 
 
 def _bytes_hashes(array: pa.LargeBinaryArray) -> np.ndarray:
-    """Hashes of byte strings, eight bytes of every row at a time."""
+    """Hash byte strings, eight bytes of every row at a time."""
     offsets = (
         np.frombuffer(array.buffers()[1], np.int64)[array.offset : array.offset + len(array) + 1]
         if len(array)
@@ -198,7 +203,7 @@ def _bytes_hashes(array: pa.LargeBinaryArray) -> np.ndarray:
     content = np.frombuffer(array.buffers()[2], np.uint8)[offsets[0] : offsets[-1]]
     starts = starts - offsets[0]
     padded = np.concatenate([content, np.zeros(_WORD, np.uint8)])
-    # A word begins at every byte, so that a row's words are one indexing away wherever it starts.
+    # A word starts at every byte, so that indexing finds a row's words wherever the row starts.
     words: np.ndarray = np.ndarray((len(content) + 1,), "<u8", padded, strides=(1,))
     rows = np.flatnonzero((lengths > 0) & (lengths <= _LONGEST_IN_WORDS))
     done = 0
@@ -218,7 +223,7 @@ def _bytes_hashes(array: pa.LargeBinaryArray) -> np.ndarray:
 
 
 def _mixed(values: np.ndarray) -> np.ndarray:
-    """SplitMix64's finaliser: every bit of the input changes about half of the output's."""
+    """Apply the finalizer of SplitMix64: each input bit changes about half of the output bits."""
     values = values + _NULL_HASH
     values ^= values >> np.uint64(30)
     values *= _FIRST

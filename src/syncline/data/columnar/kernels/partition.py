@@ -1,7 +1,7 @@
-"""Rows to partitions: by a hash of keys, by range, or by chance. The result is one table in the
-order of partitions, with offsets.
+"""Rows to partitions: by a hash of keys, by range, or at random; and random permutations. The
+result is one table in the order of partitions, with offsets.
 
-A reader maps the table and slices its partition out of it: nothing is copied.
+A reader maps the table and slices its partition without a copy.
 """
 
 from __future__ import annotations
@@ -24,28 +24,24 @@ class Partitioned:
     """A table whose rows are sorted by partition."""
 
     table: pa.Table
-    """The rows, partition after partition; within one, in the order of the input (by range:
-    sorted).
-    """
+    """Rows, partition after partition; within one, in the order of the input (by range: sorted)."""
     offsets: np.ndarray
-    """int64 `(partitions + 1,)`: partition `i` is the rows from `offsets[i]` up to `offsets[i +
-    1]`.
-    """
+    """int64 `(partitions + 1,)`: partition `i` is the rows `offsets[i]:offsets[i + 1]`."""
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
 
     def part(self, index: int) -> pa.Table:
-        """One partition, a slice of the table."""
+        """Return one partition, a slice of the table."""
         start, end = self.offsets[index : index + 2].tolist()
         return self.table.slice(start, end - start)
 
 
 def by_hash(table: pa.Table, keys: str | Sequence[str], parts: int) -> Partitioned:
-    """Rows with equal keys meet in one partition, in every process and whatever types of numbers,
-    strings or times hold them.
+    """Assign rows with equal keys to one partition, in every process and for all types of numbers,
+    strings or times.
 
-    UnknownColumnError for an unknown key, TypeError for a column that cannot be one.
+    Raise UnknownColumnError for an unknown key, TypeError for a column that cannot be a key.
     """
     _check_parts(parts)
     names = key_columns.names_of(keys)
@@ -56,8 +52,8 @@ def by_hash(table: pa.Table, keys: str | Sequence[str], parts: int) -> Partition
 
 
 def at_random(table: pa.Table, parts: int, seed: int | Sequence[int]) -> Partitioned:
-    """Every row in a partition drawn for it; the same seed (several numbers: say, of the job and
-    the block) draws the same.
+    """Assign every row to a random partition; the same seed (or several numbers, such as those of
+    the job and the block) draws the same.
     """
     _check_parts(parts)
     return by_number(table, random_state(seed).randint(parts, size=table.num_rows), parts)
@@ -69,15 +65,15 @@ def by_range(
     boundaries: pa.Table,
     descending: bool | Sequence[bool] = False,
 ) -> Partitioned:
-    """The sorted rows, cut where boundaries lie: partition `i` begins with the rows that equal
+    """Sort the rows and cut them at boundaries: partition `i` starts with the rows that equal
     boundary `i - 1`.
 
     `boundaries` has the key columns and one row per cut, sorted as the keys are; `sort.boundaries`
-    makes it.
+    creates it.
     """
     names = key_columns.names_of(keys)
     cuts = boundaries.num_rows
-    # A stable sort of the boundaries and the rows together shows where each boundary falls, for any
+    # A stable sort of boundaries and rows together finds the position of each boundary, for all
     # types and directions.
     order = sort.order(
         blocks.concat([boundaries.select(names), sort.checked(table, names)]), names, descending
@@ -88,16 +84,16 @@ def by_range(
 
 
 def by_number(table: pa.Table, numbers: np.ndarray, parts: int) -> Partitioned:
-    """Rows by the number of their partition, `(rows,)` of integers from 0 to `parts - 1`."""
+    """Assign rows to the partitions `(rows,)`, integers from 0 to `parts - 1`."""
     _check_parts(parts)
     if parts == 1:
         return _whole(table)
-    # numpy sorts integers of 8 and 16 bits by counting, in linear time.
+    # numpy sorts integers of 8 and 16 bits in linear time.
     small = numbers.astype(
         np.uint8 if parts <= 2**8 else np.uint16 if parts <= 2**16 else np.uint32
     )
     offsets = np.concatenate([[0], np.cumsum(np.bincount(small, minlength=parts))]).astype(np.int64)
-    # Rows without columns are all alike.
+    # Rows without columns are equal.
     return Partitioned(
         blocks.take(table, np.argsort(small, kind="stable")) if table.num_columns else table,
         offsets,
@@ -105,7 +101,7 @@ def by_number(table: pa.Table, numbers: np.ndarray, parts: int) -> Partitioned:
 
 
 def permute(table: pa.Table, seed: int | Sequence[int]) -> pa.Table:
-    """The rows in random order, the same for the same seed in every process and version."""
+    """Shuffle the rows, in the same order for the same seed in every process and version."""
     if not table.num_columns:
         return table
     return blocks.take(
@@ -114,8 +110,8 @@ def permute(table: pa.Table, seed: int | Sequence[int]) -> pa.Table:
 
 
 def random_state(seed: int | Sequence[int]) -> np.random.RandomState:
-    """A generator that draws the same numbers in every version of numpy, which only RandomState
-    promises.
+    """Return a generator with the same numbers in every version of numpy, which only RandomState
+    guarantees.
     """
     numbers = [seed] if isinstance(seed, int) else list(seed)
     return np.random.RandomState(np.random.PCG64([number & _SEED_BITS for number in numbers]))
@@ -127,4 +123,4 @@ def _whole(table: pa.Table) -> Partitioned:
 
 def _check_parts(parts: int) -> None:
     if parts < 1:
-        raise ValueError(f"rows go to at least one partition, not {parts}")
+        raise ValueError(f"parts={parts} is too small: pass at least 1 partition")

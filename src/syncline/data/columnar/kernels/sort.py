@@ -1,8 +1,8 @@
-"""Sorting: by several keys, each in its own direction; stable, nulls last (NaN just before them) in
+"""Sorting by several keys, each in its own direction; stable, nulls last (NaN just before them) in
 both directions.
 
 A distributed sort samples keys (`sample`), chooses `boundaries`, cuts every block with
-`partition.by_range` and merges what meets.
+`partition.by_range` and merges the pieces.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from syncline.data.columnar.kernels import keys as key_columns
 def sort(
     table: pa.Table, keys: str | Sequence[str], descending: bool | Sequence[bool] = False
 ) -> pa.Table:
-    """The rows in order of the keys. UnknownColumnError for an unknown key, TypeError for a column
-    without an order.
+    """Sort the rows by the keys. Raise UnknownColumnError for an unknown key, TypeError for a
+    column without an order.
     """
     return blocks.take(table, order(table, keys, descending)) if table.num_columns else table
 
@@ -29,13 +29,13 @@ def sort(
 def order(
     table: pa.Table, keys: str | Sequence[str], descending: bool | Sequence[bool] = False
 ) -> np.ndarray:
-    """The numbers of the rows in order of the keys: int64 `(rows,)`."""
+    """Return the row numbers in order of the keys: int64 `(rows,)`."""
     names = key_columns.names_of(keys)
     directions = _directions(names, descending)
     columns = [
         _sortable(column) for column in key_columns.key_table(table, names, "sort by").columns
     ]
-    # Numbered names, so that a key given twice is no trouble.
+    # Numbered names allow a repeated key.
     numbered = pa.table(
         {str(index): column for index, column in enumerate(columns)}
     ).combine_chunks()
@@ -47,7 +47,7 @@ def order(
 
 
 def checked(table: pa.Table, names: Sequence[str]) -> pa.Table:
-    """The key columns, after the checks that `sort` makes."""
+    """Return the key columns, after the checks of `sort`."""
     key_columns.key_table(table, names, "sort by")
     return table.select(list(names))
 
@@ -55,15 +55,14 @@ def checked(table: pa.Table, names: Sequence[str]) -> pa.Table:
 def merge(
     tables: Sequence[pa.Table], keys: str | Sequence[str], descending: bool | Sequence[bool] = False
 ) -> pa.Table:
-    """Sorted tables as one sorted table; of equal rows those of earlier tables come first."""
+    """Merge sorted tables; of equal rows those of earlier tables come first."""
     full = [table for table in tables if table.num_rows] or list(tables[:1])
-    # Arrow's sort finds the runs that are sorted already, several times faster than on rows in
-    # disorder.
+    # Arrow's sort detects sorted runs, which makes it several times faster than on unsorted rows.
     return full[0] if len(full) == 1 else sort(blocks.concat(full), keys, descending)
 
 
 def sample(table: pa.Table, keys: str | Sequence[str], rows: int, seed: int) -> pa.Table:
-    """The keys of about `rows` rows, evenly spread from a start that the seed draws."""
+    """Return the keys of about `rows` rows, evenly spaced from a random start."""
     names = key_columns.names_of(keys)
     columns = checked(table, names)
     if table.num_rows <= rows:
@@ -81,11 +80,10 @@ def boundaries(
     parts: int,
     descending: bool | Sequence[bool] = False,
 ) -> pa.Table:
-    """The keys that cut the data into `parts` about equal parts: a table of at most `parts - 1`
-    rows.
+    """Return the keys that cut the data into `parts` about equal parts: a table of at most `parts -
+    1` rows.
 
-    Fewer where keys repeat so often that a part would be empty, and none where there are no
-    samples.
+    Fewer rows if keys repeat so often that a part would be empty, and none without samples.
     """
     names = key_columns.names_of(keys)
     known = [samples_.select(names) for samples_ in samples if samples_.num_columns]
@@ -119,6 +117,7 @@ def _directions(names: list[str], descending: bool | Sequence[bool]) -> list[str
     flags = [descending] * len(names) if isinstance(descending, bool) else list(descending)
     if len(flags) != len(names):
         raise ValueError(
-            f"{len(names)} keys ({', '.join(names)}) need {len(names)} values of `descending`, or one for all, not {len(flags)}"
+            f"{len(names)} keys ({', '.join(names)}) need {len(names)} values of `descending`, "
+            f"or one for all, not {len(flags)}"
         )
     return ["descending" if flag else "ascending" for flag in flags]
