@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from syncline.train.config import CheckpointConfig
-from syncline.train.storage import StorageContext
+from syncline.train.storage.context import StorageContext
 from syncline.tune.execution.placement_groups import PlacementGroupFactory
 from syncline.tune.experiment.trial import Trial
 
 sys.path.insert(
-    0, str(Path(__file__).resolve().parents[1] / "train")
+    0, str(Path(__file__).resolve().parents[1] / "train" / "storage")
 )  # remote_filesystems is there
 
 MakeTrial = Callable[..., Trial]
@@ -57,7 +57,7 @@ def make_trial(tmp_path: Path) -> MakeTrial:
                 "config": values,
             }
             results.append({**own, "loss": loss, **metrics})
-            trial.take_result(results[-1])
+            trial.record_result(results[-1])
         if write:
             directory = Path(trial.path)
             directory.mkdir(parents=True, exist_ok=True)

@@ -48,11 +48,11 @@ def test_an_unknown_name_is_answered_with_the_nearest() -> None:
 
 
 def test_what_is_no_trainable_is_refused() -> None:
-    with pytest.raises(TypeError, match=r"not derived from `tune\.Trainable`"):
+    with pytest.raises(TypeError, match=r"no subclass of `tune\.Trainable`"):
         registry.register_trainable("x", dict)
     with pytest.raises(TypeError, match="cannot be trained"):
         registry.register_trainable("x", 3)  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match="give a function that makes the environment"):
+    with pytest.raises(TypeError, match="pass a function that creates the environment"):
         registry.register_env("x", 3)  # type: ignore[arg-type]
 
 
@@ -130,5 +130,5 @@ def test_much_data_in_a_closure_is_warned_of_and_parameters_are_the_remedy(
         registry.check_picklable(wrap_function(with_parameters(given, data=data)), "given")
         assert not caplog.records
         registry.check_picklable(wrap_function(carrying), "carrying")
-    assert "`carrying` carries 3 MiB" in caplog.text
+    assert "`carrying` contains 3 MiB" in caplog.text
     assert "tune.with_parameters(carrying, name=value)" in caplog.text

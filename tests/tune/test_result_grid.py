@@ -161,7 +161,7 @@ def test_every_report_as_a_table(make_trial) -> None:
 def test_kept_checkpoints(make_trial, tmp_path) -> None:
     trial = make_trial(0, losses=[1.0])
     for at, loss in enumerate([2.0, 1.0, 3.0]):
-        trial.take_checkpoint(Checkpoint(tmp_path / f"checkpoint_{at:06d}"), {"loss": loss})
+        trial.record_checkpoint(Checkpoint(tmp_path / f"checkpoint_{at:06d}"), {"loss": loss})
     result = Result.from_trial(trial)
     assert result.checkpoint == Checkpoint(tmp_path / "checkpoint_000002")
     assert result.get_best_checkpoint("loss", "min") == Checkpoint(tmp_path / "checkpoint_000001")

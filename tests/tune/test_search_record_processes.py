@@ -164,12 +164,12 @@ def asked(path: Path) -> dict[str, Any]:
     eventually(lambda: control.find(subject) is not None, what="a search that answers")
     program = control.find(subject)
     assert program is not None
-    eventually(lambda: bool(control.ask(program, subject, "workers")), what="a trial that runs")
-    (worker,) = control.ask(program, subject, "workers")
+    eventually(lambda: bool(control.request(program, subject, "workers")), what="a trial that runs")
+    (worker,) = control.request(program, subject, "workers")
 
     def stack() -> str:
         return str(
-            control.ask(program, subject, "stacks", {"ranks": [worker["rank"]]})[worker["rank"]]
+            control.request(program, subject, "stacks", {"ranks": [worker["rank"]]})[worker["rank"]]
         )
 
     eventually(lambda: "work_until_told" in stack(), what="the stack of the trial's function")
@@ -179,7 +179,7 @@ def asked(path: Path) -> dict[str, Any]:
         "memory": {"rank": worker["rank"], "kind": "memory"},
     }.items():
         with pytest.raises(control.ActionFailed) as refused:
-            control.ask(program, subject, "profile", arguments)
+            control.request(program, subject, "profile", arguments)
         answers[name] = str(refused.value)
     return answers
 

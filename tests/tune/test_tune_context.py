@@ -11,11 +11,11 @@ from syncline.train.torch import TorchTrainer
 from syncline.tune import context, track
 from syncline.tune.execution.placement_groups import PlacementGroupFactory
 from syncline.tune.trainable import wrap_function
-from syncline.tune.trainable.facts import TrialFacts
+from syncline.tune.trainable.trainable_state import TrialInfo
 
 
-def first_result(function: Any, facts: TrialFacts | None = None) -> dict[str, Any]:
-    trainable = wrap_function(function)({}, facts=facts)
+def first_result(function: Any, facts: TrialInfo | None = None) -> dict[str, Any]:
+    trainable = wrap_function(function)({}, info=facts)
     try:
         return trainable.train()
     finally:
@@ -24,7 +24,7 @@ def first_result(function: Any, facts: TrialFacts | None = None) -> dict[str, An
 
 def test_a_trial_knows_its_facts() -> None:
     resources = PlacementGroupFactory([{"CPU": 2}])
-    facts = TrialFacts(
+    facts = TrialInfo(
         trial_id="a1",
         trial_name="f_a1",
         trial_dir="/trials/a1",
@@ -77,7 +77,7 @@ def test_outside_a_trial_a_warning_and_nothing_else() -> None:
 def test_a_context_made_before_the_trial_is_good_in_it() -> None:
     here = context.get_context()
     assert (
-        first_result(lambda config: {"id": here.get_trial_id()}, TrialFacts(trial_id="a1"))["id"]
+        first_result(lambda config: {"id": here.get_trial_id()}, TrialInfo(trial_id="a1"))["id"]
         == "a1"
     )
 

@@ -15,7 +15,7 @@ import syncline
 from syncline import train, tune
 from syncline.testing.waiting import eventually
 from syncline.train.session import current_session
-from syncline.train.workers.placement import is_hosted
+from syncline.train.workers.reservation import is_hosted
 from syncline.tune.integration.ray_train import TuneReportCallback
 from syncline.tune.schedulers import ASHAScheduler, PopulationBasedTraining
 

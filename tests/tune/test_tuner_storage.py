@@ -16,7 +16,7 @@ from remote_filesystems import BUCKET, connect, in_memory, s3_server
 
 import syncline
 from syncline import train, tune
-from syncline.tune.controller.restore import load_trials
+from syncline.tune.controller.search_store import load_trials
 
 
 @pytest.fixture(autouse=True)

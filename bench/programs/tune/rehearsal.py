@@ -12,11 +12,11 @@ from typing import Any, Protocol
 
 from bench.programs.tune.searches import METRIC, MODE
 from syncline.core.error_frames import pack_error
-from syncline.train.storage import StorageContext, checkpoint_dir_name
+from syncline.train.storage.context import StorageContext, checkpoint_dir_name
 from syncline.tune.config import CheckpointConfig
 from syncline.tune.controller import events
-from syncline.tune.controller.events import Event, Instruction
-from syncline.tune.controller.state import SearchRules, TuneMachine
+from syncline.tune.controller.events import Event, Instruction, SearchRules
+from syncline.tune.controller.state import TuneMachine
 from syncline.tune.execution.placement_groups import PlacementGroupFactory
 from syncline.tune.experiment.trial import Trial
 from syncline.tune.schedulers.trial_scheduler import TrialScheduler
@@ -87,7 +87,7 @@ class Rehearsal:
 
     def run(self) -> list[Trial]:
         """To the end; all trials."""
-        self._tell(events.Begin(total_resources={"CPU": self._cpus}))
+        self._tell(events.SearchStarted(total_resources={"CPU": self._cpus}))
         while not self._ended:
             place = self._random.randrange(len(self._running))
             self._running[place], self._running[-1] = self._running[-1], self._running[place]
@@ -99,21 +99,22 @@ class Rehearsal:
         at_once = [event]
         while at_once:
             self.events += 1
-            for instruction in self.machine.handle(at_once.pop()):
+            happened = self.machine.with_stopper_verdict(at_once.pop())
+            for instruction in self.machine.handle(happened):
                 if isinstance(instruction, events.AskSearcher):
                     at_once.append(self._suggest(instruction.trial_id))
                 elif (answer := self._carry_out(instruction)) is not None:
                     self._running.append(answer)
             if self._reserving is not None and len(self._held) < self._cpus:
                 self._held.add(self._reserving)
-                at_once.append(events.PlaceHeld(trial_id=self._reserving))
+                at_once.append(events.ResourcesReserved(trial_id=self._reserving))
                 self._reserving = None
 
     def _suggest(self, trial_id: str) -> Event:
         suggestion = None if self._search.is_finished() else self._search.next_trial(trial_id)
         if suggestion is None:
-            return events.NothingSuggested(finished=self._search.is_finished())
-        return events.Suggested(
+            return events.NoSuggestion(finished=self._search.is_finished())
+        return events.TrialSuggested(
             trial_id=trial_id,
             config=suggestion.config,
             evaluated_params=suggestion.evaluated_params,
@@ -126,9 +127,9 @@ class Rehearsal:
     def _carry_out(self, do: Instruction) -> Event | None:
         """What comes of an instruction, if anything."""
         match do:
-            case events.Reserve():
+            case events.ReserveResources():
                 self._reserving = do.trial_id
-            case events.GiveBack() | events.StopTrial():
+            case events.ReleaseResources() | events.StopTrial():
                 self._held.discard(do.trial_id)
                 self._reserving = None if self._reserving == do.trial_id else self._reserving
             case events.StartTrial():
@@ -144,13 +145,13 @@ class Rehearsal:
                     checkpoint_dir_name(do.checkpoint_index)
                 )
                 return events.TrialSaved(trial_id=do.trial_id, attempt=do.attempt, checkpoint=saved)
-            case events.TellResult():
+            case events.ReportResult():
                 self._search.on_trial_result(do.trial_id, dict(do.result))
-            case events.TellComplete():
+            case events.ReportCompletion():
                 self._search.on_trial_complete(
                     do.trial_id, dict(do.result) if do.result is not None else None, do.error
                 )
-            case events.End():
+            case events.EndSearch():
                 self._ended = True
         return None
 

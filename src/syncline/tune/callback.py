@@ -1,20 +1,20 @@
-"""`Callback`: what a program overrides to watch a search; `CallbackList`: how the controller calls
-several.
+"""`Callback`: hooks for programs to watch a search; `CallbackList`: calls the hooks of several
+callbacks.
 
-The order of the calls, all from the thread in which the search runs:
+All calls come from the thread of the search, in this order:
 
-    setup                                   once, before anything starts; also after a restore
-    on_step_begin … on_step_end             around each step of the controller, in which any of the following may come
-      on_trial_start                        a trial begins, or begins again after a pause, a failure or a restore
-      on_trial_restore                      … and goes on from a checkpoint
-      on_trial_result                       it has reported
-      on_checkpoint, on_trial_save          a checkpoint of it has been kept
-      on_trial_recover                      it has failed, and will be started again
-      on_trial_complete | on_trial_error    it has ended, well or not
+    setup                                   once, before the first trial; also after a restore
+    on_step_begin … on_step_end             around each step of the controller, which may call:
+      on_trial_start                        a trial starts, also after a pause, failure or restore
+      on_trial_restore                      … from a checkpoint
+      on_trial_result                       a trial reported
+      on_checkpoint, on_trial_save          a checkpoint was registered
+      on_trial_recover                      a trial failed and will restart
+      on_trial_complete | on_trial_error    a trial terminated or failed
     on_experiment_end                       once, however the search ends
 
-Search algorithm and scheduler have seen a result, or an end, before the callbacks do. Callbacks
-observe: an exception in one is logged and the search goes on; only `setup` may refuse to start it.
+Searcher and scheduler see a result, or an end, before the callbacks. Callbacks observe: an
+exception in a hook is logged and the search continues; only `setup` may abort it.
 """
 
 from __future__ import annotations
@@ -24,22 +24,24 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
     from syncline.train.checkpoint import Checkpoint
     from syncline.tune.experiment.trial import Trial
     from syncline.tune.stopper import Stopper
 
+_T = TypeVar("_T")
+
 logger = logging.getLogger("syncline")
 
 
 class Callback:
-    """Override what is of interest; every method does nothing by default.
+    """Base class with empty hooks.
 
-    Common arguments: `iteration` is the number of the controller's step, `trials` the list of all
-    trials, which is the controller's own and must not be changed. More keyword arguments may come
-    in a later version, so overriding methods take `**info`. A slow method delays the search.
+    `iteration` is the number of the controller's step. `trials` is the controller's own list of all
+    trials; do not modify it. Later versions may pass more keyword arguments, so overriding methods
+    take `**info`. A slow hook delays the search.
     """
 
     def setup(
@@ -47,90 +49,98 @@ class Callback:
         stop: Stopper | None = None,
         num_samples: int | None = None,
         total_num_samples: int | None = None,
-        **info: Any,
+        **info: object,
     ) -> None:
         """Called once, before the first trial.
 
         Args:
-            stop: When trials end; a time budget is part of it.
-            num_samples: How often the search space is sampled; -1 for no limit.
-            total_num_samples: How many trials that makes, with the points of grids counted.
-            info: What later versions add.
+            stop: The stopper of trials and search.
+            num_samples: Number of samples of the search space; -1 for no limit.
+            total_num_samples: Number of trials, including the points of grids.
+            info: Arguments of later versions.
         """
 
-    def on_step_begin(self, iteration: int, trials: list[Trial], **info: Any) -> None:
-        """The controller begins a step."""
+    def on_step_begin(self, iteration: int, trials: list[Trial], **info: object) -> None:
+        """Called before a step of the controller."""
 
-    def on_step_end(self, iteration: int, trials: list[Trial], **info: Any) -> None:
-        """The controller has finished a step; `iteration` counts it already."""
+    def on_step_end(self, iteration: int, trials: list[Trial], **info: object) -> None:
+        """Called after a step of the controller; `iteration` includes it."""
 
     def on_trial_start(
-        self, iteration: int, trials: list[Trial], trial: Trial, **info: Any
+        self, iteration: int, trials: list[Trial], trial: Trial, **info: object
     ) -> None:
-        """A trial runs now; `trial.restored_iteration` says from which iteration it goes on."""
+        """Called when a trial starts, from iteration `trial.restored_iteration`."""
 
     def on_trial_restore(
-        self, iteration: int, trials: list[Trial], trial: Trial, **info: Any
+        self, iteration: int, trials: list[Trial], trial: Trial, **info: object
     ) -> None:
-        """A trial has got its checkpoint back."""
+        """Called when a trial starts from a checkpoint."""
 
-    def on_trial_save(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
-        """A checkpoint of a trial has been kept; it is `trial.checkpoint`."""
+    def on_trial_save(
+        self, iteration: int, trials: list[Trial], trial: Trial, **info: object
+    ) -> None:
+        """Called after a checkpoint was registered as `trial.checkpoint`."""
 
     def on_trial_result(
-        self, iteration: int, trials: list[Trial], trial: Trial, result: dict[str, Any], **info: Any
+        self,
+        iteration: int,
+        trials: list[Trial],
+        trial: Trial,
+        result: dict[str, Any],
+        **info: object,
     ) -> None:
-        """A trial has reported `result`, which must not be changed."""
+        """Called after a trial reported. Do not modify `result`."""
 
     def on_trial_complete(
-        self, iteration: int, trials: list[Trial], trial: Trial, **info: Any
+        self, iteration: int, trials: list[Trial], trial: Trial, **info: object
     ) -> None:
-        """A trial has ended without failure."""
+        """Called after a trial terminated."""
 
     def on_trial_recover(
-        self, iteration: int, trials: list[Trial], trial: Trial, **info: Any
+        self, iteration: int, trials: list[Trial], trial: Trial, **info: object
     ) -> None:
-        """A trial has failed and will be started again. Search algorithm and scheduler do not learn
-        of it.
-        """
+        """Called after a trial failed and before it restarts. Searcher and scheduler are not told."""
 
     def on_trial_error(
-        self, iteration: int, trials: list[Trial], trial: Trial, **info: Any
+        self, iteration: int, trials: list[Trial], trial: Trial, **info: object
     ) -> None:
-        """A trial has failed for good."""
+        """Called after the final failure of a trial."""
 
     def on_checkpoint(
-        self, iteration: int, trials: list[Trial], trial: Trial, checkpoint: Checkpoint, **info: Any
+        self,
+        iteration: int,
+        trials: list[Trial],
+        trial: Trial,
+        checkpoint: Checkpoint,
+        **info: object,
     ) -> None:
-        """A checkpoint of a trial has been kept."""
+        """Called after a checkpoint of a trial was registered."""
 
-    def on_experiment_end(self, trials: list[Trial], **info: Any) -> None:
-        """The search is over."""
+    def on_experiment_end(self, trials: list[Trial], **info: object) -> None:
+        """Called at the end of the search."""
 
     def get_state(self) -> dict[str, Any] | None:
-        """What the callback needs to know when the search is restored, picklable; None if
-        nothing.
-        """
+        """Return picklable state for a restore of the search; None if there is none."""
         return None
 
     def set_state(self, state: dict[str, Any]) -> None:
-        """Take back what `get_state` returned; called when the search is restored."""
+        """Restore the value of `get_state`; called when the search is restored."""
 
 
 _HOOKS = tuple(name for name in vars(Callback) if name.startswith("on_"))
 
 
 class CallbackList:
-    """Calls the hooks of several callbacks, in their order. Hooks take keyword arguments only.
+    """Calls the hooks of several callbacks in order. Hooks take keyword arguments only.
 
-    A hook that raises is logged with its traceback the first time; the search goes on, and the hook
-    is called again next time.
+    The first exception of each hook is logged with its traceback. The search continues, and later
+    calls call the hook again.
 
     Args:
-        callbacks: Which ones.
+        callbacks: The callbacks.
 
     Raises:
-        TypeError: One of them is no callback: its class, for example.
+        TypeError: One of them is no callback, for example a class.
     """
 
     def __init__(self, callbacks: Sequence[Callback]) -> None:
@@ -145,59 +155,30 @@ class CallbackList:
             for hook in _HOOKS
         }
 
-    def setup(self, **info: Any) -> None:
-        """Set up all; what one raises goes to the caller."""
+    def setup(self, **info: object) -> None:
+        """Set up all callbacks. Exceptions propagate."""
         for callback in self._callbacks:
             # Older callbacks have a `setup` without parameters.
-            callback.setup(**(info if inspect.signature(callback.setup).parameters else {}))
+            parameters = inspect.signature(callback.setup).parameters
+            callback.setup(**(info if parameters else {}))  # type: ignore[arg-type]
 
-    def on_step_begin(self, **info: Any) -> None:
-        """As the method of `Callback`, for all of them; likewise the following."""
-        self._call("on_step_begin", info)
+    def call(self, hook: str, **info: object) -> None:
+        """Call a hook of all callbacks that override it."""
+        for position, callback in self._overriding[hook]:
+            try:
+                getattr(callback, hook)(**info)
+            except Exception:
+                self._log_failure(position, hook)
 
-    def on_step_end(self, **info: Any) -> None:
-        """See `on_step_begin`."""
-        self._call("on_step_end", info)
-
-    def on_trial_start(self, **info: Any) -> None:
-        """See `on_step_begin`."""
-        self._call("on_trial_start", info)
-
-    def on_trial_restore(self, **info: Any) -> None:
-        """See `on_step_begin`."""
-        self._call("on_trial_restore", info)
-
-    def on_trial_save(self, **info: Any) -> None:
-        """See `on_step_begin`."""
-        self._call("on_trial_save", info)
-
-    def on_trial_result(self, **info: Any) -> None:
-        """See `on_step_begin`."""
-        self._call("on_trial_result", info)
-
-    def on_trial_complete(self, **info: Any) -> None:
-        """See `on_step_begin`."""
-        self._call("on_trial_complete", info)
-
-    def on_trial_recover(self, **info: Any) -> None:
-        """See `on_step_begin`."""
-        self._call("on_trial_recover", info)
-
-    def on_trial_error(self, **info: Any) -> None:
-        """See `on_step_begin`."""
-        self._call("on_trial_error", info)
-
-    def on_checkpoint(self, **info: Any) -> None:
-        """See `on_step_begin`."""
-        self._call("on_checkpoint", info)
-
-    def on_experiment_end(self, **info: Any) -> None:
-        """See `on_step_begin`."""
-        self._call("on_experiment_end", info)
+    def __getattr__(self, hook: str) -> Callable[..., None]:
+        """Return a function that calls a hook: `callbacks.on_step_end(…)`."""
+        if hook not in _HOOKS:
+            raise AttributeError(f"{type(self).__name__!r} has no attribute {hook!r}")
+        return partial(self.call, hook)
 
     def get_state(self) -> dict[str, Any] | None:
-        """The states of those that have one, by class and number among its equals, so that a
-        changed list still finds its own; None if there are none.
+        """Return the states of the callbacks, None without any. The key is the class and the position
+        among callbacks of that class, so that the list may change before a restore.
         """
         states: dict[str, Any] = {}
         for position, (name, callback) in enumerate(self._named()):
@@ -207,7 +188,7 @@ class CallbackList:
         return states or None
 
     def set_state(self, state: dict[str, Any]) -> None:
-        """Give back what `get_state` returned; callbacks that are not in it keep what they have."""
+        """Restore the value of `get_state`. Callbacks without an entry keep their state."""
         for position, (name, callback) in enumerate(self._named()):
             if name in state:
                 self._attempt(position, "set_state", partial(callback.set_state, state[name]))
@@ -228,28 +209,21 @@ class CallbackList:
             yield f"{kind}-{seen[kind]}", callback
             seen[kind] += 1
 
-    def _call(self, hook: str, info: dict[str, Any]) -> None:
-        for position, callback in self._overriding[hook]:
-            try:
-                getattr(callback, hook)(**info)
-            except Exception:
-                self._tell(position, hook)
-
-    def _attempt(self, position: int, method: str, call: Callable[[], Any]) -> Any:
+    def _attempt(self, position: int, method: str, call: Callable[[], _T]) -> _T | None:
         try:
             return call()
         except Exception:
-            self._tell(position, method)
+            self._log_failure(position, method)
             return None
 
-    def _tell(self, position: int, method: str) -> None:
-        """Log the exception that is being handled, if it is the first of this method."""
+    def _log_failure(self, position: int, method: str) -> None:
+        """Log the current exception if it is the first one of this method."""
         if (position, method) in self._failed:
             return
         self._failed.add((position, method))
         name = f"{type(self._callbacks[position]).__name__}.{method}"
         logger.exception(
-            "The callback %s failed; the search goes on without what it would have done. Further failures of it are not shown.",
+            "The callback %s failed. The search continues; further failures of it are not logged.",
             name,
         )
 
@@ -258,6 +232,6 @@ def _overrides(callback: Callback, hook: str) -> bool:
     return getattr(type(callback), hook) is not getattr(Callback, hook) or hook in vars(callback)
 
 
-def _not_a_callback(given: Any) -> str:
+def _not_a_callback(given: object) -> str:
     kind = "a class, not an instance" if isinstance(given, type) else f"a {type(given).__name__}"
-    return f"callbacks=[…, {given!r}] has {kind}, so the search could not call it: give instances of syncline.tune.Callback."
+    return f"callbacks=[…, {given!r}] contains {kind}: pass instances of syncline.tune.Callback."

@@ -1,9 +1,9 @@
-"""What a program tells a search before it starts.
+"""Configuration of a search.
 
-`TuneConfig` and `ResumeConfig` are tune's own; `RunConfig`, `FailureConfig` and `CheckpointConfig`
-are those of `syncline.train` with what trials need besides, so that one object serves a trainer and
-a search. All are checked as they are made; all but `TuneConfig`, which older programs change
-afterwards, are frozen.
+`TuneConfig` and `ResumeConfig` are for searches only. `RunConfig`, `FailureConfig` and
+`CheckpointConfig` extend those of `syncline.train` with options for trials, so that one object
+serves a trainer and a search. All check their values; all but `TuneConfig`, which older programs
+modify, are frozen.
 """
 
 from __future__ import annotations
@@ -29,42 +29,42 @@ Mode = Literal["min", "max"]
 
 @dataclass
 class TuneConfig:
-    """How a search goes about it."""
+    """Metric, searcher, scheduler and size of a search."""
 
     mode: Mode | Sequence[Mode] | None = None
-    """Whether a low or a high metric is good; a list for a searcher with several metrics."""
+    """Minimize or maximize the metric; a list for a searcher with several metrics."""
 
     metric: str | Sequence[str] | None = None
-    """The name of what is to get better (`a/b` for a nested one)."""
+    """Metric to optimize (`a/b` if nested)."""
 
     search_alg: Any = None
-    """Who proposes configurations: a searcher, its name, or None for random search and grids."""
+    """A searcher or its name; None for random search and grids."""
 
     scheduler: TrialScheduler | None = None
-    """Who stops, pauses and changes trials early; None lets all run to their end."""
+    """Stops, pauses and changes trials early; None to run all trials to their end."""
 
     num_samples: int = 1
-    """So many draws from the search space, each with every combination of its grids; -1 for no
-    end.
+    """Number of draws from the search space, each with all combinations of the grids; -1 for no
+    limit.
     """
 
     max_concurrent_trials: int | None = None
-    """So many trials run at a time; None or 0 for as many as there is room for."""
+    """Maximum number of running trials; None or 0 for no limit but the resources."""
 
     time_budget_s: float | datetime.timedelta | None = None
-    """The search ends after so many seconds."""
+    """Seconds after which the search ends."""
 
     reuse_actors: bool = False
-    """Whether a trial may run in the process of one that has ended, through `reset_config`."""
+    """Run several trials in one process, one after the other, with `reset_config`."""
 
     trial_name_creator: Callable[[Trial], str] | None = None
-    """Gives a trial's name."""
+    """Returns the display name of a trial."""
 
     trial_dirname_creator: Callable[[Trial], str] | None = None
-    """Gives the name of a trial's directory."""
+    """Returns the directory name of a trial."""
 
     chdir_to_trial_dir: bool | None = None
-    """Deprecated and ignored: the working directory stays what it is."""
+    """Deprecated and ignored: the working directory does not change."""
 
     def __post_init__(self) -> None:
         modes = [self.mode] if isinstance(self.mode, str) else list(self.mode or ())
@@ -72,7 +72,8 @@ class TuneConfig:
             raise ValueError(f'`mode={self.mode!r}` must be "min" or "max".')
         if isinstance(self.metric, (list, tuple)) and len(modes) != len(self.metric):
             raise ValueError(
-                f"`metric={self.metric!r}` names {len(self.metric)} metrics but `mode={self.mode!r}` has {len(modes)}: give one each."
+                f"`metric={self.metric!r}` has {len(self.metric)} metrics, but `mode={self.mode!r}` "
+                f"has {len(modes)} modes: pass one mode per metric."
             )
         if (
             isinstance(self.num_samples, bool)
@@ -81,14 +82,15 @@ class TuneConfig:
             or self.num_samples == 0
         ):
             raise ValueError(
-                f"`num_samples={self.num_samples!r}` must be a whole number above 0, or -1 for no end."
+                f"`num_samples={self.num_samples!r}` must be an integer above 0, or -1 for no limit."
             )
         limit = self.max_concurrent_trials
         if limit is not None and (
             isinstance(limit, bool) or not isinstance(limit, int) or limit < 0
         ):
             raise ValueError(
-                f"`max_concurrent_trials={limit!r}` must be a whole number above 0, or None for no limit."
+                f"`max_concurrent_trials={limit!r}` must be an integer from 0 up, or None; 0 and None "
+                "mean no limit."
             )
         budget = self.budget_s
         if budget is not None and not budget > 0:
@@ -108,32 +110,30 @@ class TuneConfig:
 
 
 class ResumeType:
-    """What a restored search does with a trial."""
+    """Treatment of a trial in a restored search."""
 
     RESUME: Literal["RESUME"] = "RESUME"
-    """Keep it, and go on from its checkpoint."""
+    """Continue from its checkpoint."""
     RESTART: Literal["RESTART"] = "RESTART"
-    """Reset it, and begin anew."""
+    """Reset it and start from scratch."""
     SKIP: Literal["SKIP"] = "SKIP"
-    """Leave it ended, or end it."""
+    """End it."""
 
 
 @dataclass(frozen=True)
 class ResumeConfig:
-    """What a restored search does with trials that had ended well, had not ended, and had
-    failed.
-    """
+    """Treatment of the trials of a restored search."""
 
     ResumeType = ResumeType
 
     finished: Literal["RESUME", "RESTART", "SKIP"] = "SKIP"
-    """Those that had ended."""
+    """Terminated trials."""
 
     unfinished: Literal["RESUME", "RESTART", "SKIP"] = "RESUME"
-    """Those that ran, waited or were paused."""
+    """Running, pending and paused trials."""
 
     errored: Literal["RESUME", "RESTART", "SKIP"] = "SKIP"
-    """Those that had failed."""
+    """Failed trials."""
 
     def __post_init__(self) -> None:
         for name in ("finished", "unfinished", "errored"):
@@ -145,38 +145,38 @@ class ResumeConfig:
 
 @dataclass(frozen=True)
 class FailureConfig(train_config.FailureConfig):
-    """How often a trial starts again after a failure, and whether one ends the search."""
+    """Restarts after failures, and the end of the search at the first failure."""
 
     fail_fast: bool | str | None = None
-    """True: the first failure ends the search; "raise": and is raised as it is."""
+    """True: the first failure ends the search; "raise": its exception is also raised."""
 
     def __post_init__(self) -> None:
         if self.fail_fast not in (None, True, False, "raise"):
             raise ValueError(f'`fail_fast={self.fail_fast!r}` must be True, False or "raise".')
         if self.fail_fast and self.max_failures != 0:
             raise ValueError(
-                f"`fail_fast={self.fail_fast!r}` ends the search at the first failure, but `max_failures={self.max_failures}` would start "
-                "the trial again: set one of them."
+                f"`fail_fast={self.fail_fast!r}` ends the search at the first failure, but "
+                f"`max_failures={self.max_failures}` would restart the trial: set one of them."
             )
         _check_without(super(), self, "fail_fast")
 
 
 @dataclass(frozen=True)
 class CheckpointConfig(train_config.CheckpointConfig):
-    """Which checkpoints are made and kept."""
+    """Frequency and retention of checkpoints."""
 
     checkpoint_frequency: int = 0
-    """A class trainable is saved after every so many iterations; 0: never."""
+    """Iterations between two checkpoints of a class trainable; 0 for none."""
 
     checkpoint_at_end: bool | None = None
-    """Whether a class trainable is saved at its end; None: it is."""
+    """Save a class trainable at its end; None for True if it can save."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         frequency = self.checkpoint_frequency
         if isinstance(frequency, bool) or not isinstance(frequency, int) or frequency < 0:
             raise ValueError(
-                f"`checkpoint_frequency={frequency!r}` must be a whole number from 0 up."
+                f"`checkpoint_frequency={frequency!r}` must be an integer from 0 up."
             )
         if self.checkpoint_at_end not in (None, True, False):
             raise ValueError(
@@ -186,26 +186,24 @@ class CheckpointConfig(train_config.CheckpointConfig):
 
 @dataclass(frozen=True)
 class RunConfig(train_config.RunConfig):
-    """Where a search keeps its record, when trials stop, who watches. Trainers take it, too."""
+    """Storage, stop criteria, callbacks and display of a search. Trainers accept it, too."""
 
     callbacks: Sequence[Any] | None = None
-    """Who is told of what happens in the search (`Callback`); where a trainer gets this
-    configuration, in its run (`UserCallback`).
-    """
+    """Callbacks of the search (`Callback`), or of a trainer's run (`UserCallback`)."""
 
     verbose: int | None = None
-    """0: silent, 1: the table, 2: and results, 3: and details; None: 1."""
+    """0: silent, 1: table, 2: results, 3: details; None for 1."""
 
     stop: Any = None
-    """When a trial stops: `{"loss": 0.1, "training_iteration": 8}` (at or above), a function of id
-    and result, or a `Stopper`.
+    """Stop criterion of trials: `{"loss": 0.1, "training_iteration": 8}` (at or above), a function
+    of id and result, or a `Stopper`.
     """
 
     progress_reporter: ProgressReporter | None = None
-    """Who shows the search; the live table if not given."""
+    """Display of the search; None for the default."""
 
     log_to_file: bool | str | tuple[str, str] | None = None
-    """Keep what trials print in files of their directories: True for `stdout` and `stderr`, a name
+    """Write output of trials to files in their directories: True for `stdout` and `stderr`, one name
     for both, or two names.
     """
 
@@ -218,7 +216,8 @@ class RunConfig(train_config.RunConfig):
         )
         if not (log is None or isinstance(log, (bool, str)) or is_pair):
             raise ValueError(
-                f"`log_to_file={log!r}` must be True, a file name, or two: for output and for errors."
+                f"`log_to_file={log!r}` must be True, a file name, or two names: for output and "
+                "errors."
             )
         if self.name is None:
             object.__setattr__(
@@ -231,12 +230,12 @@ class RunConfig(train_config.RunConfig):
     def _check_callbacks(self) -> None:
         for callback in self.callbacks or ():
             if not isinstance(callback, (UserCallback, Callback)):
-                hint = ": give an instance, not the class" if isinstance(callback, type) else ""
+                hint = ": pass an instance, not the class" if isinstance(callback, type) else ""
                 raise ValueError(f"`callbacks` contains {callback!r}, which is no Callback{hint}.")
 
     @property
     def log_files(self) -> tuple[str, str] | None:
-        """Names of the files for what trials print."""
+        """Names of the files for output and errors of trials."""
         log = self.log_to_file
         if isinstance(log, str):
             return log, log
@@ -245,8 +244,8 @@ class RunConfig(train_config.RunConfig):
         return ("stdout", "stderr") if log else None
 
 
-def _check_without(parent: Any, config: Any, *names: str) -> None:
-    """The parent's checks, in which what means something only here is not deprecated."""
+def _check_without(parent: Any, config: object, *names: str) -> None:
+    """Run the checks of `parent` without `names`: trainers deprecate these options."""
     values = {name: getattr(config, name) for name in names}
     for name in names:
         object.__setattr__(config, name, None)

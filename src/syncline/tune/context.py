@@ -1,8 +1,8 @@
-"""What a function that is a trial may call: `report`, `get_checkpoint`, `get_context`, and their
-older forms.
+"""Functions for the function of a trial: `report`, `get_checkpoint`, `get_context`, and their older
+forms.
 
-Outside a trial the program goes on with a warning, so that a trial's function can also be called by
-hand; inside a worker of a trainer, these are the functions of `syncline.train`.
+Outside a trial they warn and do nothing, so that the function of a trial can be called directly.
+Inside a worker of a trainer they are the functions of `syncline.train`.
 """
 
 from __future__ import annotations
@@ -15,66 +15,66 @@ from typing import Any, cast
 from syncline.train import session as train_session
 from syncline.train.checkpoint import Checkpoint
 from syncline.train.session import current_session
-from syncline.train.storage import StorageContext
+from syncline.train.storage.context import StorageContext
 from syncline.tune.execution.placement_groups import PlacementGroupFactory
 from syncline.tune.result import DEFAULT_METRIC
 from syncline.tune.trainable.session import TrialSession
 
 
 class TuneContext:
-    """Facts about the trial; made by `get_context()`. Outside a trial there are none: a warning,
-    and None.
+    """Information about the trial; returned by `get_context()`. Outside a trial each method warns
+    and returns None.
 
-    Ranks and sizes are those of a run with one worker; in a worker of a trainer, its own.
+    A trial has one worker; in a worker of a trainer, ranks and sizes are the worker's.
     """
 
     def get_experiment_name(self) -> str | None:
-        """The search's name; in a worker of a trainer, that of the run."""
+        """Return the name of the search; in a worker of a trainer, that of the run."""
         return cast("str | None", _of_session("experiment_name"))
 
     def get_trial_id(self) -> str | None:
-        """The trial's id."""
+        """Return the id of the trial."""
         return cast("str | None", _of_trial("trial_id"))
 
     def get_trial_name(self) -> str | None:
-        """What people call the trial."""
+        """Return the display name of the trial."""
         return cast("str | None", _of_trial("trial_name"))
 
     def get_trial_dir(self) -> str | None:
-        """The trial's directory on this machine."""
+        """Return the directory of the trial on this machine."""
         return cast("str | None", _of_trial("trial_dir"))
 
     def get_trial_resources(self) -> PlacementGroupFactory | None:
-        """What the trial holds."""
+        """Return the reserved resources of the trial."""
         return cast("PlacementGroupFactory | None", _of_trial("resources"))
 
     def get_storage(self) -> StorageContext | None:
-        """Where the trial keeps its files."""
+        """Return the directory of the trial on the storage."""
         return cast("StorageContext | None", _of_session("storage"))
 
     def get_world_size(self) -> int | None:
-        """How many workers train together: 1."""
+        """Return the number of workers: 1."""
         return cast("int | None", _of_session("world_size"))
 
     def get_world_rank(self) -> int | None:
-        """The worker's number: 0."""
+        """Return the rank of the worker: 0."""
         return cast("int | None", _of_session("world_rank"))
 
     def get_local_rank(self) -> int | None:
-        """The worker's number on its node: 0."""
+        """Return the rank of the worker on its node: 0."""
         return cast("int | None", _of_session("local_rank"))
 
     def get_local_world_size(self) -> int | None:
-        """How many workers are on the node: 1."""
+        """Return the number of workers on the node: 1."""
         return cast("int | None", _of_session("local_world_size"))
 
     def get_node_rank(self) -> int | None:
-        """The number of the node: 0."""
+        """Return the rank of the node: 0."""
         return cast("int | None", _of_session("node_rank"))
 
 
 def get_context() -> TuneContext:
-    """The facts about this trial: its name, id, directory and resources, and the search's name."""
+    """Return name, id, directory and resources of this trial, and the name of the search."""
     return TuneContext()
 
 
@@ -82,26 +82,24 @@ def report(
     metrics: Mapping[str, Any] | float | None = None,
     *,
     checkpoint: Checkpoint | None = None,
-    **older: Any,
+    **older: object,
 ) -> None:
-    """Hand a result, and with it perhaps a checkpoint, to the search. Returns when the search wants
-    the next one, or never.
+    """Report a result, and optionally a checkpoint, to the search. Return when the search wants the
+    next one; do not return if it stops the trial.
 
-    Each call is one iteration. Metrics may also be given by keyword, and a single number without a
-    name, as older programs do.
+    Each call is one iteration. Older programs pass metrics by keyword, or a single number.
 
     Args:
-        metrics: numbers, strings, and lists and dicts of these; NumPy scalars are converted.
-        `done=True` among them ends the trial. checkpoint: a directory with files to keep; it may be
-        deleted after the call.
+        metrics: Numbers, strings, and lists and dicts of these; NumPy scalars are converted.
+            `done=True` ends the trial.
+        checkpoint: Directory with files to keep; it may be deleted after the call.
 
     Raises:
-        ValueError: a tensor among the metrics.
-        TypeError: metrics, or a checkpoint, of another kind.
+        ValueError: A tensor among the metrics.
+        TypeError: Metrics, or a checkpoint, of another type.
     """
-    named: Any = (
-        {DEFAULT_METRIC: metrics} if isinstance(metrics, Number) else metrics
-    )  # what is no mapping is refused further on
+    # `train_session.report` refuses metrics that are no mapping.
+    named: Any = {DEFAULT_METRIC: metrics} if isinstance(metrics, Number) else metrics
     values = named if not older else {**(named or {}), **older}
     if current_session() is None:
         _warn("report")
@@ -110,8 +108,8 @@ def report(
 
 
 def get_checkpoint() -> Checkpoint | None:
-    """What to go on from: the last checkpoint that this trial reported, in an earlier start too, or
-    was given; None at the start.
+    """Return the checkpoint to continue from: the last one that this trial reported, also in an
+    earlier start, or was given; None without one.
     """
     if current_session() is None:
         _warn("get_checkpoint")
@@ -120,45 +118,45 @@ def get_checkpoint() -> Checkpoint | None:
 
 
 def get_trial_id() -> str | None:
-    """As `get_context().get_trial_id()`."""
+    """Same as `get_context().get_trial_id()`."""
     return get_context().get_trial_id()
 
 
 def get_trial_name() -> str | None:
-    """As `get_context().get_trial_name()`."""
+    """Same as `get_context().get_trial_name()`."""
     return get_context().get_trial_name()
 
 
 def get_trial_dir() -> str | None:
-    """As `get_context().get_trial_dir()`."""
+    """Same as `get_context().get_trial_dir()`."""
     return get_context().get_trial_dir()
 
 
 def get_trial_resources() -> PlacementGroupFactory | None:
-    """As `get_context().get_trial_resources()`."""
+    """Same as `get_context().get_trial_resources()`."""
     return get_context().get_trial_resources()
 
 
 def is_session_enabled() -> bool:
-    """Whether this is a trial whose function may report."""
+    """Return True inside the function of a trial."""
     return isinstance(current_session(), TrialSession)
 
 
-def _of_session(fact: str) -> Any:
+def _of_session(attribute: str) -> object:
     session = current_session()
-    return getattr(session, fact) if session is not None else _warn("get_context")
+    return getattr(session, attribute) if session is not None else _warn("get_context")
 
 
-def _of_trial(fact: str) -> Any:
+def _of_trial(attribute: str) -> object:
     session = current_session()
-    return (
-        getattr(session.facts, fact) if isinstance(session, TrialSession) else _warn("get_context")
-    )
+    if isinstance(session, TrialSession):
+        return getattr(session.info, attribute)
+    return _warn("get_context")
 
 
 def _warn(function: str) -> None:
     warnings.warn(
-        f"`tune.{function}()` was called outside a trial, so it does nothing and returns None: it has a meaning in the function that is "
-        "given to `Tuner` or `tune.run`.",
+        f"`tune.{function}()` was called outside a trial, so it does nothing and returns None: "
+        "call it in the function that is passed to `Tuner` or `tune.run`.",
         stacklevel=3,
     )

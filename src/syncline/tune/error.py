@@ -4,4 +4,4 @@ from __future__ import annotations
 
 
 class TuneError(Exception):
-    """A search, or a trial of it, cannot go on; the message says why and what to do."""
+    """A search, or a trial of it, cannot continue; the message has the reason and the remedy."""

@@ -1,7 +1,5 @@
-"""From what a program states to a search that runs: what `Tuner` and `tune.run` have in common.
-
-`SearchPlan` is what they state; `run_search` begins a search, or goes on with one that was kept,
-and returns its trials.
+"""Common part of `Tuner` and `tune.run`: `SearchPlan` is the definition of a search; `run_search`
+starts or resumes it and returns its trials.
 """
 
 from __future__ import annotations
@@ -13,7 +11,6 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from math import isfinite
-from typing import Any
 
 import cloudpickle
 from pyarrow import fs as pyarrow_fs
@@ -26,9 +23,9 @@ from syncline.exceptions import WorkerTraceback
 from syncline.runs import RunDirectory
 from syncline.train import config as train_config
 from syncline.train.checkpoint import Checkpoint
-from syncline.train.storage import StorageContext
+from syncline.train.storage.context import StorageContext
 from syncline.train.trainer import DataParallelTrainer
-from syncline.train.workers.shipped import ship
+from syncline.train.workers.spec import serialize
 from syncline.tune.callback import Callback, CallbackList
 from syncline.tune.config import (
     CheckpointConfig,
@@ -38,14 +35,19 @@ from syncline.tune.config import (
     TuneConfig,
 )
 from syncline.tune.controller import events
-from syncline.tune.controller.driver import SearchEnd, SearchWays, TuneController
-from syncline.tune.controller.journal import SearchStore
-from syncline.tune.controller.live import watched
-from syncline.tune.controller.record import SearchRecord, earlier_lines
-from syncline.tune.controller.restore import move, restore, snapshot, storage_at
-from syncline.tune.controller.running import RunningTrials
-from syncline.tune.controller.state import SearchRules, TuneMachine
-from syncline.tune.controller.upkeep import tidy
+from syncline.tune.controller.driver import SearchEnd, TrialSettings, TuneController
+from syncline.tune.controller.events import SearchRules
+from syncline.tune.controller.experiment_files import clean_up
+from syncline.tune.controller.live_search import watched
+from syncline.tune.controller.search_record import RunningTrials, SearchRecord, read_trial_lines
+from syncline.tune.controller.search_store import (
+    SearchStore,
+    relocate,
+    restore,
+    snapshot,
+    storage_at,
+)
+from syncline.tune.controller.state import TuneMachine
 from syncline.tune.execution.placement_groups import (
     PlacementGroupFactory,
     resource_dict_to_pg_factory,
@@ -54,111 +56,111 @@ from syncline.tune.experiment.trial import Trial
 from syncline.tune.logger import default_callbacks
 from syncline.tune.progress_reporter import default_reporter
 from syncline.tune.registry import as_trainable_class, check_picklable, is_function_trainable
+from syncline.tune.result import Config
 from syncline.tune.schedulers import create_scheduler
 from syncline.tune.schedulers.trial_scheduler import FIFOScheduler, TrialScheduler
 from syncline.tune.search import BasicVariantGenerator, create_searcher
 from syncline.tune.search.search_algorithm import SearchAlgorithm
 from syncline.tune.search.search_generator import SearchGenerator
 from syncline.tune.stopper import make_stopper
-from syncline.tune.trainable.function_trainable import requested
+from syncline.tune.trainable.function_trainable import Resources, requested_resources
 from syncline.tune.trainable.trainable import Trainable
 from syncline.tune.trainable.trainer_trainable import check_keys, trainer_trainable
 
 logger = logging.getLogger("syncline")
 
 PLAN_FILE = "tuner.pkl"
-"""What the program stated, in the experiment directory."""
+"""File in the experiment directory with the definition of the search."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SearchPlan:
-    """A search as a program states it."""
+    """Definition of a search."""
 
-    trainable: Any
+    trainable: object
     """A function, a class, a registered name, or a trainer."""
-    param_space: Mapping[str, Any] = field(default_factory=dict)
-    """What each trial gets, with domains where it differs."""
+    param_space: Mapping[str, object] = field(default_factory=dict)
+    """Configuration of the trials, with domains and grids."""
     tune_config: TuneConfig = field(default_factory=TuneConfig)
-    """How the search goes about it."""
+    """Metric, searcher, scheduler and number of samples."""
     run_config: RunConfig = field(default_factory=RunConfig)
-    """Where it is kept, when trials stop, who watches."""
-    resources_per_trial: Any = None
-    """What a trial holds, if the trainable does not say."""
+    """Storage, stop criteria, callbacks and retries."""
+    resources_per_trial: Resources = None
+    """Resources of a trial; None to ask the trainable."""
     in_trial_directory: bool = False
-    """Whether the working directory of a trial is its own."""
+    """Make the trial's directory the working directory of its process."""
     first_checkpoint: str | None = None
-    """Where every trial begins, if it has no checkpoint of its own."""
+    """Checkpoint from which a trial without one of its own starts."""
 
     @property
     def storage(self) -> StorageContext:
-        """The experiment directory."""
+        """Experiment directory."""
         return StorageContext.from_run_config(self.run_config)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Finished:
-    """A search that is over."""
+class FinishedSearch:
+    """A search that ended."""
 
     trials: list[Trial]
-    """All its trials."""
+    """All trials."""
     storage: StorageContext
-    """Where it is kept."""
+    """Experiment directory."""
     end: SearchEnd | None = None
-    """How it ended; None for one that was read."""
+    """End of the search; None if it was only loaded."""
 
 
 def run_search(
     plan: SearchPlan, resume: ResumeConfig | None = None, further_samples: int = 0
-) -> Finished:
+) -> FinishedSearch:
     """Run a search to its end.
 
     Args:
-        plan: What the program states. resume: What to do with the trials of the search that is kept
-        in the plan's directory; None begins a new one. further_samples: So many more samples than
-        the search was to have.
+        plan: Definition of the search.
+        resume: Treatment of the existing trials; None to start a new search.
+        further_samples: Number of samples to add to a resumed search.
 
     Raises:
-        TuneError: The search cannot go on.
-        ValueError, TypeError: The plan cannot be meant.
+        TuneError: The search cannot continue.
+        ValueError, TypeError: The plan is invalid.
     """
     engine = ensure_engine()
     kind = as_search_trainable(plan)
     check_picklable(kind, kind.__name__)
-    as_stated = (
-        packed_plan(plan) if resume is None else b""
-    )  # before the searcher learns what to search
+    # Before `search_algorithm` configures the searcher in it.
+    plan_bytes = packed_plan(plan) if resume is None else b""
     search = search_algorithm(plan)
     storage = plan.storage
     storage.prepare()
     if plan.run_config.log_files is not None and not storage.local:
         logger.warning(
-            "`log_to_file` keeps what trials print in directories of this machine only: %s lies elsewhere.",
+            "`log_to_file` writes to directories of this machine only, but %s is remote storage.",
             storage.experiment_fs_path,
         )
     store = SearchStore(storage.files)
     callbacks = CallbackList(default_callbacks(callbacks_of(plan)))
     resources = api.cluster_resources()
-    first: events.Event = events.Begin(total_resources=resources)
+    first: events.Event = events.SearchStarted(total_resources=resources)
     if resume is None:
         machine = _new_machine(plan, kind, search, storage)
-        storage.files.write(PLAN_FILE, as_stated)
+        storage.files.write(PLAN_FILE, plan_bytes)
     else:
         machine, last = restore(store, search, callbacks)
-        move(machine, storage)
+        relocate(machine, storage)
         if further_samples:
             search.add_samples(further_samples)
-        tidy(machine, last)
-        first = events.Resumed(
+        clean_up(machine, last)
+        first = events.SearchResumed(
             total_resources=resources,
             finished=resume.finished,
             unfinished=resume.unfinished,
             errored=resume.errored,
         )
-    machine.limit(1 if engine.is_local_mode else float("inf"))
+    machine.set_capacity(1 if engine.is_local_mode else float("inf"))
     store.snapshot(snapshot(machine, search, callbacks))
     metric, mode = _objective(plan, search, machine.scheduler)
     record = RunDirectory(storage.files, staging=engine.session_directory)
-    earlier = earlier_lines(storage.files) if resume is not None else []
+    earlier = read_trial_lines(storage.files) if resume is not None else []
     record.write_run(
         storage.experiment_dir_name,
         _description(plan, kind, machine, search, (metric, mode)),
@@ -194,9 +196,9 @@ def run_search(
     controller = TuneController(
         machine=machine,
         search=search,
-        ways=SearchWays(
+        settings=TrialSettings(
             experiment_name=storage.experiment_dir_name,
-            trainable=api.put(ship(kind, f"the trainable `{kind.__name__}`")),
+            trainable=api.put(serialize(kind, f"the trainable `{kind.__name__}`")),
             resources=_resources(plan, kind),
             name_of=plan.tune_config.trial_name_creator,
             directory_of=plan.tune_config.trial_dirname_creator,
@@ -230,15 +232,15 @@ def run_search(
         )
     if end.problem is not None:
         logger.warning(
-            "The search has ended early: %s. `Tuner.restore(%r, …)` goes on with it.",
+            "The search ended early: %s. Continue it with `Tuner.restore(%r, …)`.",
             end.problem,
             storage.experiment_fs_path,
         )
-    return Finished(trials=list(machine.trials), storage=storage, end=end)
+    return FinishedSearch(trials=list(machine.trials), storage=storage, end=end)
 
 
 def as_search_trainable(plan: SearchPlan) -> type[Trainable]:
-    """The class whose trials a search runs."""
+    """Return the trainable class of a search."""
     if isinstance(plan.trainable, DataParallelTrainer):
         check_keys(plan.param_space)
         return trainer_trainable(plan.trainable)
@@ -246,11 +248,11 @@ def as_search_trainable(plan: SearchPlan) -> type[Trainable]:
 
 
 def callbacks_of(plan: SearchPlan) -> list[Callback]:
-    """Those of the search's configuration that are for searches, and those of a trainer's that are,
-    because its trials leave them out: a tracker gets a run per trial, and everything once. Where
-    both have one of the same class, the search's alone is called.
+    """Return the callbacks of the search: its own, and those of a trainer that are also for
+    searches. Trials of the trainer leave the latter out, so that a tracker gets one run per trial.
+    A callback of the search replaces the trainer's of the same class.
     """
-    # A configuration may serve a trainer, too, and have callbacks for it.
+    # The configuration may also have callbacks for a trainer.
     callbacks = [one for one in plan.run_config.callbacks or () if isinstance(one, Callback)]
     kinds = {type(one) for one in callbacks}
     trainers = (
@@ -265,7 +267,11 @@ def callbacks_of(plan: SearchPlan) -> list[Callback]:
 
 
 def search_algorithm(plan: SearchPlan) -> SearchAlgorithm:
-    """Who proposes configurations, told what of. ValueError where it cannot search that."""
+    """Return the configured searcher.
+
+    Raises:
+        ValueError: It does not support the search space.
+    """
     given = plan.tune_config.search_alg
     if isinstance(given, str):
         given = create_searcher(given, metric=plan.tune_config.metric, mode=plan.tune_config.mode)
@@ -283,15 +289,15 @@ def search_algorithm(plan: SearchPlan) -> SearchAlgorithm:
     return search
 
 
-def as_run_config(given: Any) -> RunConfig:
-    """A search's run configuration, also where a program gave a trainer's."""
+def as_run_config(given: object) -> RunConfig:
+    """Return a run configuration for a search; converts one for a trainer."""
     if given is None:
         return RunConfig()
     if isinstance(given, RunConfig):
         return given
     if not isinstance(given, train_config.RunConfig):
         raise ValueError(
-            f"`run_config` is a {type(given).__name__} ({given!r:.80}), but must be a RunConfig or None."
+            f"`run_config` is a {type(given).__name__} ({given!r:.80}): pass a RunConfig or None."
         )
     return RunConfig(
         **{
@@ -302,9 +308,7 @@ def as_run_config(given: Any) -> RunConfig:
 
 
 def packed_plan(plan: SearchPlan) -> bytes:
-    """What `read_plan` reads; the trainable is left out, because a program that restores gives
-    it.
-    """
+    """Serialize a plan for `read_plan`, with the trainable's name instead of the trainable."""
     run_config = dataclasses.replace(plan.run_config, progress_reporter=None)
     kept = dataclasses.replace(
         plan, trainable=as_search_trainable(plan).__name__, run_config=run_config
@@ -318,29 +322,28 @@ def packed_plan(plan: SearchPlan) -> bytes:
                     )
                 )
             )
-        except (
-            Exception
-        ) as error:  # trackers hold connections; without them the search can still be restored
+        except Exception as error:  # for example a tracker with a connection: try without callbacks
             problem = error
     raise TypeError(
-        f"the search cannot be kept, because its space or its searcher cannot be pickled ({problem}): put functions and classes at the top "
-        "of a module, and large objects into `tune.with_parameters`."
+        "the search cannot be saved, because its search space or its searcher cannot be pickled "
+        f"({problem}): define functions and classes at the top level of a module, and pass large "
+        "objects with `tune.with_parameters`."
     ) from problem
 
 
 def read_plan(path: str, filesystem: pyarrow_fs.FileSystem | None) -> SearchPlan:
-    """What was stated for the search in a directory, which may have been moved since; `trainable`
-    is its name.
+    """Return the plan of the search in a directory, which may have been moved. `trainable` is the
+    name.
 
     Raises:
-        ValueError: There is no search.
+        ValueError: The directory holds no search.
     """
     storage = storage_at(path, filesystem)
     data = storage.files.read(PLAN_FILE)
     if data is None:
         raise ValueError(
-            f"{path!r} holds no {PLAN_FILE}, so there is no search to restore: give the experiment directory itself, that is "
-            "`storage_path`/`name` of its RunConfig, or `results.experiment_path`."
+            f"{path!r} has no {PLAN_FILE}, so there is no search to restore: pass the experiment "
+            "directory itself, `storage_path`/`name` of its RunConfig or `results.experiment_path`."
         )
     plan: SearchPlan = cloudpickle.loads(data)
     run_config = dataclasses.replace(
@@ -357,7 +360,8 @@ def _new_machine(
 ) -> TuneMachine:
     if SearchStore(storage.files).exists():
         logger.warning(
-            "%s holds a search already, which can be restored no more: a new one begins there. To go on with it, use `Tuner.restore`.",
+            "%s already holds a search. The new one replaces it; to continue the old one, use "
+            "`Tuner.restore`.",
             storage.experiment_fs_path,
         )
     config = plan.tune_config
@@ -366,9 +370,10 @@ def _new_machine(
         scheduler = create_scheduler(scheduler)
     if not isinstance(scheduler, TrialScheduler):
         raise ValueError(
-            f"`scheduler` is a {type(scheduler).__name__} ({scheduler!r:.80}), but must be a TrialScheduler, its name, or None."
+            f"`scheduler` is a {type(scheduler).__name__} ({scheduler!r:.80}): pass a "
+            "TrialScheduler, its name, or None."
         )
-    _tell_objective(scheduler, config)
+    _set_objective(scheduler, config)
     is_function = is_function_trainable(kind)
     failure = plan.run_config.failure_config
     max_failures = failure.max_failures if failure is not None else 0
@@ -404,8 +409,9 @@ def _checkpoint_config(
         if config.checkpoint_frequency or config.checkpoint_at_end:
             name = "checkpoint_frequency" if config.checkpoint_frequency else "checkpoint_at_end"
             raise ValueError(
-                f"`{name}={getattr(config, name)!r}` has no meaning for the function `{kind.__name__}`, which says itself when it saves: "
-                "report checkpoints with `tune.report(metrics, checkpoint=…)`, and leave it out."
+                f"`{name}={getattr(config, name)!r}` has no effect on the function "
+                f"`{kind.__name__}`: remove it, and report checkpoints with "
+                "`tune.report(metrics, checkpoint=…)`."
             )
         return dataclasses.replace(config, checkpoint_at_end=False)
     can_save = kind.save_checkpoint is not Trainable.save_checkpoint
@@ -413,20 +419,21 @@ def _checkpoint_config(
     return dataclasses.replace(config, checkpoint_at_end=at_end)
 
 
-def _tell_objective(scheduler: TrialScheduler, config: TuneConfig) -> None:
+def _set_objective(scheduler: TrialScheduler, config: TuneConfig) -> None:
     metric = config.metric if isinstance(config.metric, str) else None
     mode = config.mode if isinstance(config.mode, str) else None
     if not scheduler.set_search_properties(metric, mode):
         raise ValueError(
-            f"`metric={config.metric!r}` and `mode={config.mode!r}` were given to the search, but the scheduler {type(scheduler).__name__} "
-            f"has {scheduler.metric!r} of its own: give them in one place."
+            f"the search has `metric={config.metric!r}` and `mode={config.mode!r}`, but the scheduler "
+            f"{type(scheduler).__name__} has its own metric {scheduler.metric!r}: set them in one "
+            "place."
         )
 
 
 def _objective(
     plan: SearchPlan, search: SearchAlgorithm, scheduler: TrialScheduler
 ) -> tuple[str | None, str | None]:
-    """What is to get better, from whoever says so."""
+    """Return metric and mode of the search, the searcher, or the scheduler."""
     for metric, mode in (
         (plan.tune_config.metric, plan.tune_config.mode),
         (search.metric, search.mode),
@@ -439,24 +446,22 @@ def _objective(
 
 def _resources(
     plan: SearchPlan, kind: type[Trainable]
-) -> Callable[[dict[str, Any]], PlacementGroupFactory]:
-    def resources(config: dict[str, Any]) -> PlacementGroupFactory:
-        asked = requested(plan.resources_per_trial, config)
+) -> Callable[[Config], PlacementGroupFactory]:
+    def resources(config: Config) -> PlacementGroupFactory:
+        asked = requested_resources(plan.resources_per_trial, config)
         own = kind.default_resource_request(config)
         return asked or own or resource_dict_to_pg_factory(None)
 
     return resources
 
 
-def _record_outcome(record: RunDirectory, status: str, problem: str | None, **fields: Any) -> None:
-    """How the search ended, for who looks at its directory. Where that cannot be written, the
-    search has ended all the same.
-    """
+def _record_outcome(record: RunDirectory, status: str, problem: str | None, **fields: object) -> None:
+    """Record the end of the search; a failure to write is only logged."""
     try:
         record.write_outcome(status, problem, **fields)
         record.close()
     except OSError as error:
-        logger.warning("how the search ended cannot be recorded: %s", error)
+        logger.warning("The end of the search cannot be recorded: %s", error)
 
 
 def _description(
@@ -465,7 +470,7 @@ def _description(
     machine: TuneMachine,
     search: SearchAlgorithm,
     objective: tuple[str | None, str | None],
-) -> Mapping[str, Any]:
+) -> Mapping[str, object]:
     metric, mode = objective
     return {
         "trainable": kind.__name__,
@@ -481,6 +486,6 @@ def _expected(search: SearchAlgorithm) -> int | None:
     return int(search.total_samples) if isfinite(search.total_samples) else None
 
 
-def _fail_fast(plan: SearchPlan) -> Any:
+def _fail_fast(plan: SearchPlan) -> bool | str | None:
     failure = plan.run_config.failure_config
     return failure.fail_fast if isinstance(failure, FailureConfig) else False

@@ -1,9 +1,8 @@
-"""Reporters that programs give to a search, and the one that it uses by itself.
+"""Displays for programs to pass to a search, and its default display.
 
-`CLIReporter` prints the table as plain text again and again, `JupyterNotebookReporter` keeps one in
-the output of a cell up to date; both choose and name their columns, rows and sorting as the program
-says. `default_reporter` draws a live table in terminals, keeps one up to date in notebooks and
-writes a few plain lines elsewhere.
+`CLIReporter` prints tables as plain text, `JupyterNotebookReporter` updates a table in the output
+of a cell; both have options for columns, rows and sorting. `default_reporter` returns a live table
+for terminals, an updated table for notebooks, and plain lines otherwise.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from typing import Any
 
 from rich import box
 
-from syncline.core.terminals import is_watched
+from syncline.core.host import is_interactive
 from syncline.train.console.values import duration, located, moment
 from syncline.tune.console.lines import LinesReporter
 from syncline.tune.console.live import LiveReporter
@@ -39,25 +38,28 @@ __all__ = [
 ]
 
 Columns = Sequence[str] | Mapping[str, str]
-"""Keys, or keys with headings."""
+"""Keys, or headings by key."""
 
 
 class TuneReporterBase(ProgressReporter):
-    """What the reporters have in common: which columns and rows there are, and how often.
+    """Common options: columns, rows and frequency.
 
     Args:
-        metric_columns: Keys of results (`a/b` if nested) that get a column, or `{key: heading}`. If
-        not given, well-known ones, up to
-            `infer_limit` numbers that trials report, iterations and time.
-        parameter_columns: Keys of the configuration that get a column, or `{key: heading}`;
-        everything that was searched if not given. total_samples: How many trials there will be.
-        max_progress_rows: So many trials are shown at most while the search runs. At its end all
-        are. max_error_rows: So many errors, likewise. max_column_length: Characters of a heading or
-        a value. max_report_frequency: Seconds between two reports. infer_limit: So many metrics are
-        found by themselves. print_intermediate_tables: Whether the tables are shown before the end,
-        too. metric: What decides which trial is best, if the search does not say it. mode: "min" or
-        "max". sort_by_metric: Of the trials that have ended, show the best ones, best first; needs
-        a metric and a mode. clock: Seconds since the epoch.
+        metric_columns: Keys of results (`a/b` if nested), or `{key: heading}`. By default
+            well-known metrics, up to `infer_limit` other numbers, iterations and time.
+        parameter_columns: Keys of the configuration, or `{key: heading}`; all searched parameters
+            by default.
+        total_samples: Expected number of trials.
+        max_progress_rows: Maximum number of trials while the search runs. At the end all are shown.
+        max_error_rows: Maximum number of errors while the search runs.
+        max_column_length: Maximum characters of a heading or value.
+        max_report_frequency: Seconds between two reports.
+        infer_limit: Maximum number of metrics to find automatically.
+        print_intermediate_tables: Show tables also before the end.
+        metric: Metric of the best trial, unless the search has one.
+        mode: "min" or "max".
+        sort_by_metric: Show the best of the ended trials, best first. Needs metric and mode.
+        clock: Returns seconds since the epoch.
 
     Raises:
         ValueError: `mode` is neither "min" nor "max".
@@ -83,7 +85,7 @@ class TuneReporterBase(ProgressReporter):
         clock: Callable[[], float] = time.time,
     ) -> None:
         if mode is not None and mode not in ("min", "max"):
-            raise ValueError(f'{type(self).__name__}(mode={mode!r}): give "min" or "max".')
+            raise ValueError(f'{type(self).__name__}(mode={mode!r}): pass "min" or "max".')
         self._metric_columns = (
             metric_columns if metric_columns is None else _columns(metric_columns)
         )
@@ -118,26 +120,28 @@ class TuneReporterBase(ProgressReporter):
         total_samples: int | float | None = None,
         metric: str | None = None,
         mode: str | None = None,
-        **kwargs: Any,
+        **kwargs: object,
     ) -> None:
-        """See `ProgressReporter`. ValueError where the search and this reporter both name a metric
-        or a mode.
+        """See `ProgressReporter`.
+
+        Raises:
+            ValueError: Search and reporter both have a metric or a mode.
         """
         self.set_start_time(start_time)
         self.set_total_samples(total_samples)
         self.set_search_properties(metric, mode)
 
     def set_search_properties(self, metric: str | None, mode: str | None) -> bool:
-        """Take what the search optimises; True, for older programs.
+        """Set metric and mode of the search; return True, for older programs.
 
         Raises:
-            ValueError: This reporter was made with a metric or a mode of its own.
+            ValueError: The reporter has its own metric or mode.
         """
         view = self._view
         if (view.metric and metric) or (view.mode and mode):
             raise ValueError(
-                f"{type(self).__name__} was made with metric={view.metric!r} and mode={view.mode!r}, and the search has metric={metric!r} "
-                f"and mode={mode!r}: give them in one place only, best in TuneConfig."
+                f"{type(self).__name__} has metric={view.metric!r} and mode={view.mode!r}, and the "
+                f"search has metric={metric!r} and mode={mode!r}: set them only in TuneConfig."
             )
         view.metric, view.mode = metric or view.metric, mode or view.mode
         if view.mode and view.metric is None:
@@ -145,15 +149,15 @@ class TuneReporterBase(ProgressReporter):
         return True
 
     def set_total_samples(self, total_samples: int | float | None) -> None:
-        """So many trials will be made; None leaves it as it is."""
+        """Set the expected number of trials; None has no effect."""
         self._total_samples = self._total_samples if total_samples is None else total_samples
 
     def set_start_time(self, timestamp: float | None = None) -> None:
-        """When the search began, in seconds since the epoch; now if not given."""
+        """Set the start of the search in seconds since the epoch; now by default."""
         self._start_time = self._clock() if timestamp is None else timestamp
 
     def should_report(self, trials: Sequence[Trial], done: bool = False) -> bool:
-        """Every `max_report_frequency` seconds, and at the end."""
+        """Return True every `max_report_frequency` seconds and at the end."""
         now = self._clock()
         if now - self._last_report_time < self._max_report_frequency:
             return done
@@ -161,15 +165,14 @@ class TuneReporterBase(ProgressReporter):
         return True
 
     def add_metric_column(self, metric: str, representation: str | None = None) -> None:
-        """Show a further metric. With it, none is found by itself any more.
+        """Add a column for a metric. Metrics are then no longer found automatically.
 
         Args:
-            metric: Its key in results.
-            representation: Its heading, if that is not the key.
+            metric: Key in results.
+            representation: Heading; the key by default.
 
         Raises:
-            ValueError: It has a column already, or this reporter was made with a list, which has no
-            headings.
+            ValueError: The metric has a column, or the columns are a list, which has no headings.
         """
         if self._metric_columns is None:
             self._view.metrics = self._metric_columns = dict(self.DEFAULT_COLUMNS)
@@ -182,7 +185,7 @@ class TuneReporterBase(ProgressReporter):
         )
 
     def add_parameter_column(self, parameter: str, representation: str | None = None) -> None:
-        """Show a further parameter; see `add_metric_column`."""
+        """Add a column for a parameter; see `add_metric_column`."""
         _add_column(
             self._parameter_columns,
             parameter,
@@ -201,7 +204,7 @@ class TuneReporterBase(ProgressReporter):
     def _lines(
         self, snapshot: Snapshot, trials: Sequence[Trial], sys_info: Sequence[str]
     ) -> list[str]:
-        """What stands above the tables."""
+        """Return the lines above the tables."""
         now = self._clock()
         lines = [
             f"Current time: {moment(now)} (running for {duration(now - self._start_time)})",
@@ -230,12 +233,12 @@ class TuneReporterBase(ProgressReporter):
 
 
 class CLIReporter(TuneReporterBase):
-    """Prints the state of the search to standard output, every few seconds and at the end. For its
-    arguments see `TuneReporterBase`.
+    """Prints the state of the search every few seconds and at the end. Arguments: see
+    `TuneReporterBase`.
     """
 
     def report(self, trials: Sequence[Trial], done: bool, *sys_info: str) -> None:
-        """Print everything."""
+        """Print lines and tables."""
         print(self._progress_str(trials, done, *sys_info), flush=True)
 
     def _progress_str(self, trials: Sequence[Trial], done: bool, *sys_info: str) -> str:
@@ -253,26 +256,26 @@ class CLIReporter(TuneReporterBase):
 
 
 class JupyterNotebookReporter(TuneReporterBase):
-    """Keeps the state of the search up to date in the output of a notebook's cell.
+    """Updates the state of the search in the output of a notebook cell.
 
     Args:
-        overwrite: Whether it takes the place of what the cell has shown so far.
+        overwrite: Replace earlier output of the cell.
         options: See `TuneReporterBase`.
     """
 
     def __init__(self, *, overwrite: bool = True, **options: Any) -> None:
         super().__init__(**options)
-        if not is_watched(None):
+        if not is_interactive(None):
             warnings.warn(
-                "JupyterNotebookReporter shows nothing readable here, because this program does not run in a notebook: "
-                "leave `progress_reporter` out, or give a CLIReporter.",
+                "JupyterNotebookReporter has no readable output outside of a notebook: omit "
+                "`progress_reporter`, or pass a CLIReporter.",
                 stacklevel=2,
             )
         self._overwrite = overwrite
         self._handle: Any = None
 
     def report(self, trials: Sequence[Trial], done: bool, *sys_info: str) -> None:
-        """Show everything anew."""
+        """Show lines and tables."""
         snapshot = self._snapshot(trials, done)
         lines = [
             *self._lines(snapshot, trials, sys_info),
@@ -281,7 +284,7 @@ class JupyterNotebookReporter(TuneReporterBase):
         self.display(page(snapshot, lines))
 
     def display(self, string: str) -> None:
-        """Show HTML in the place of what this reporter showed before."""
+        """Show HTML instead of the previous output of this reporter."""
         shown = importlib.import_module("IPython.display")
         if self._handle is not None:
             self._handle.update(shown.HTML(string))
@@ -294,24 +297,23 @@ class JupyterNotebookReporter(TuneReporterBase):
 def default_reporter(
     verbose: int | None = None, *, experiment_path: str = "", clock: Callable[[], float] = time.time
 ) -> ProgressReporter | None:
-    """The reporter of a search whose program gives none.
+    """Return the default display of a search; None for no display.
 
     Args:
-        verbose: 0 shows nothing: there is no reporter. 1, the default, shows the table of trials
-        where a person watches, elsewhere a few
-            lines. 2 also names trials that have ended, a line every few seconds; 3 names each of
-            them.
-        experiment_path: Where the results lie, for people.
-        clock: Seconds since the epoch.
+        verbose: 0 for no display. 1, the default, for the table of trials in terminals and
+            notebooks, and a few lines otherwise. 2 also lists ended trials, one line every few
+            seconds; 3 has a line for each of them.
+        experiment_path: Displayed location of the results.
+        clock: Returns seconds since the epoch.
     """
     level = 1 if verbose is None else int(verbose)
     if level <= 0:
         return None
-    if is_watched(None):
+    if is_interactive(None):
         return JupyterNotebookReporter(
             overwrite=False, max_report_frequency=1, infer_limit=4, sort_by_metric=True, clock=clock
         )
-    if is_watched(sys.stderr):
+    if is_interactive(sys.stderr):
         return LiveReporter(verbose=level, experiment_path=experiment_path, clock=clock)
     return LinesReporter(verbose=level, experiment_path=experiment_path, clock=clock)
 
@@ -324,9 +326,10 @@ def _add_column(
     columns: dict[str, str], key: str, heading: str | None, *, names_only: bool, argument: str
 ) -> None:
     if key in columns:
-        raise ValueError(f"{key!r} has a column already: the columns are {list(columns)}.")
+        raise ValueError(f"{key!r} already has a column: the columns are {list(columns)}.")
     if names_only and heading not in (None, key):
         raise ValueError(
-            f"{key!r} cannot be shown as {heading!r}, because the reporter was made with a list: give `{argument}` as a dictionary."
+            f"{key!r} cannot get the heading {heading!r}, because `{argument}` is a list: pass a "
+            "dictionary."
         )
     columns[key] = heading or key

@@ -1,4 +1,13 @@
-"""Names in results and in experiment directories, as programs and plotting tools expect them."""
+"""Keys of results and names of files in experiment directories; programs and plotting tools rely
+on them.
+"""
+
+from typing import Any, TypeAlias
+
+Metrics: TypeAlias = dict[str, Any]
+"""A result: values by key, which may be nested."""
+Config: TypeAlias = dict[str, Any]
+"""Configuration of a trial: values by parameter, which may be nested."""
 
 TRAINING_ITERATION = "training_iteration"
 TIME_TOTAL_S = "time_total_s"
@@ -22,7 +31,7 @@ EPISODES_THIS_ITER = "episodes_this_iter"
 CHECKPOINT_DIR_NAME = "checkpoint_dir_name"
 
 DEFAULT_METRIC = "_metric"
-"""The name of a number that a function returns or yields without naming it."""
+"""Key of a number that a function returns or yields without a key."""
 
 AUTO_RESULT_KEYS = (
     TRAINING_ITERATION,
@@ -46,7 +55,7 @@ AUTO_RESULT_KEYS = (
     EPISODES_THIS_ITER,
     CHECKPOINT_DIR_NAME,
 )
-"""What every result has without the trainable's doing."""
+"""Keys that the library fills in."""
 
 EXPR_PARAM_FILE = "params.json"
 EXPR_PARAM_PICKLE_FILE = "params.pkl"

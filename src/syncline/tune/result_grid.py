@@ -1,4 +1,4 @@
-"""`ResultGrid`: what a search gives back, a `Result` for each trial."""
+"""`ResultGrid`: the results of a search, one `Result` per trial."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ if TYPE_CHECKING:
 __all__ = ["Result", "ResultGrid"]
 
 _SHOWN = 10
-"""So many results are printed."""
+"""Number of results in the representation."""
 
 
 class ResultGrid(Sequence[Result]):
-    """The results of a search in the order in which its trials were made, also of those that failed
-    or have not ended.
+    """Results of all trials of a search, also of failed and unfinished ones, in the order of their
+    creation.
 
     Args:
-        experiment_analysis: The search.
+        experiment_analysis: Analysis of the search.
     """
 
     def __init__(self, experiment_analysis: ExperimentAnalysis) -> None:
@@ -38,27 +38,27 @@ class ResultGrid(Sequence[Result]):
 
     @property
     def experiment_path(self) -> str:
-        """The directory of the search, a path on `filesystem`."""
+        """Experiment directory, a path on `filesystem`."""
         return self._analysis.experiment_path
 
     @property
     def filesystem(self) -> pyarrow_fs.FileSystem:
-        """Where it lies."""
+        """Filesystem of the experiment directory."""
         return self._analysis.filesystem
 
     @property
     def errors(self) -> list[Exception]:
-        """What trials have failed with."""
+        """Exceptions of failed trials."""
         return [result.error for result in self._results if result.error is not None]
 
     @property
     def num_errors(self) -> int:
-        """How many trials have failed."""
+        """Number of failed trials."""
         return sum(trial.status == Trial.ERROR for trial in self._analysis.trials)
 
     @property
     def num_terminated(self) -> int:
-        """How many trials have ended well."""
+        """Number of terminated trials."""
         return sum(trial.status == Trial.TERMINATED for trial in self._analysis.trials)
 
     def get_best_result(
@@ -68,18 +68,19 @@ class ResultGrid(Sequence[Result]):
         scope: str = "last",
         filter_nan_and_inf: bool = True,
     ) -> Result:
-        """The result of the best trial. A single trial is the best one without a metric, too.
+        """Return the result of the best trial. A single trial needs no metric.
 
         Args:
-            metric: What is compared, `a/b` if nested; that of TuneConfig if not given. mode: "min"
-            or "max"; that of TuneConfig if not given. scope: Which values count: "last", "avg",
-            "all" (the best there ever was), "last-5-avg" or "last-10-avg". filter_nan_and_inf:
-            Leave trials out whose value is infinite or not a number.
+            metric: Metric to compare, `a/b` if nested; that of TuneConfig by default.
+            mode: "min" or "max"; that of TuneConfig by default.
+            scope: Values to compare: "last", "avg", "all" (the best value), "last-5-avg" or
+                "last-10-avg".
+            filter_nan_and_inf: Ignore trials with an infinite value or NaN.
 
         Raises:
-            ValueError: Neither the call nor TuneConfig names a metric and a mode, or one of the
-            arguments is unknown. RuntimeError: No trial has a value of that metric; the message
-            names the metric that may be meant.
+            ValueError: Neither the call nor TuneConfig has a metric and a mode, or an argument is
+                unknown.
+            RuntimeError: No trial has a value of the metric; the message has the closest name.
         """
         trials = self._analysis.trials
         check_mode(mode, "get_best_result")
@@ -88,11 +89,13 @@ class ResultGrid(Sequence[Result]):
         wanted, order = metric or self._analysis.default_metric, mode or self._analysis.default_mode
         if not wanted:
             raise ValueError(
-                "get_best_result() does not know what to compare: give `metric`, here or in the TuneConfig of the search."
+                "get_best_result() needs a metric: pass `metric`, or set it in the TuneConfig of the "
+                "search."
             )
         if not order and len(trials) > 1:
             raise ValueError(
-                'get_best_result() does not know what is better: give `mode="min"` or "max", here or in TuneConfig.'
+                'get_best_result() needs a mode: pass `mode="min"` or "max", or set it in the '
+                "TuneConfig of the search."
             )
         best = best_trial(
             trials, wanted, order or "max", scope, filter_nan_and_inf=filter_nan_and_inf
@@ -104,15 +107,15 @@ class ResultGrid(Sequence[Result]):
     def get_dataframe(
         self, filter_metric: str | None = None, filter_mode: str | None = None
     ) -> pandas.DataFrame:
-        """A pandas table with a row for each trial that has reported: its latest result, its
+        """Return a pandas table with one row per trial that reported: its latest result, and its
         configuration in columns `config/…`.
 
         Args:
-            filter_metric: Take the result with the best value of this instead of the latest.
-            filter_mode: "min" or "max": what is best.
+            filter_metric: Use the result with the best value of this metric instead of the latest.
+            filter_mode: "min" or "max".
 
         Raises:
-            ValueError: No trial has reported that metric, or `filter_mode` is neither.
+            ValueError: No trial reported the metric, or `filter_mode` is invalid.
         """
         return self._analysis.dataframe(filter_metric, filter_mode)
 
@@ -125,7 +128,7 @@ class ResultGrid(Sequence[Result]):
         mode: str | None = None,
         **options: Any,
     ) -> plotly.graph_objects.Figure:
-        """A picture of the search; see `ExperimentAnalysis.plot`."""
+        """Return a figure of the search; see `ExperimentAnalysis.plot`."""
         return self._analysis.plot(kind, path=path, metric=metric, mode=mode, **options)
 
     def __len__(self) -> int:
@@ -138,7 +141,7 @@ class ResultGrid(Sequence[Result]):
     def __getitem__(self, position: slice) -> Sequence[Result]: ...
 
     def __getitem__(self, position: int | slice) -> Result | Sequence[Result]:
-        """The result of the trial of that number."""
+        """Return the result of a trial by its number."""
         return self._results[position]
 
     def __repr__(self) -> str:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from syncline.tune.context import report
 
 
-def log(**metrics: Any) -> None:
+def log(**metrics: object) -> None:
     """Report metrics by keyword."""
     report(metrics)

@@ -14,7 +14,7 @@ from typing import Any
 
 from pyarrow import fs as pyarrow_fs
 
-from syncline.core.tracebacks import forget_engine, says_all
+from syncline.core.tracebacks import forget_engine, is_self_explanatory
 from syncline.tune.analysis import ExperimentAnalysis
 from syncline.tune.config import (
     CheckpointConfig,
@@ -24,7 +24,7 @@ from syncline.tune.config import (
     TuneConfig,
 )
 from syncline.tune.console.reporter import ProgressReporter
-from syncline.tune.controller.journal import SearchStore
+from syncline.tune.controller.search_store import SearchStore
 from syncline.tune.error import TuneError
 from syncline.tune.experiment.experiment import Experiment
 from syncline.tune.experiment.trial import Trial
@@ -87,23 +87,30 @@ def run(
 
     Args:
         run_or_experiment: What to train: a function of a configuration, a class, a registered name,
-        or an `Experiment`. name: The experiment directory's name. metric: What is to get better;
-        `mode` says whether that is "min" or "max". stop: When a trial stops:
-        `{"training_iteration": 8}`, a function of id and result, or a `Stopper`. time_budget_s: The
-        search ends after so many seconds. config: What each trial gets, with domains where it
-        differs. resources_per_trial: What a trial holds: `{"cpu": 1, "gpu": 0.5}`, or a
-        `PlacementGroupFactory`. num_samples: So many draws of `config`, each with every combination
-        of its grids; -1 for no end. storage_path, local_dir: Where experiment directories lie; the
-        second is its older name. search_alg, scheduler: Who proposes configurations, and who stops
-        trials early: objects, or their names. checkpoint_config: Which checkpoints are made and
-        kept; before it, `checkpoint_freq`, `checkpoint_at_end`,
-            `keep_checkpoints_num` and `checkpoint_score_attr` (with "min-" before a score that is
-            to be low).
-        verbose, progress_reporter: What is shown. log_to_file: Keep what trials print.
-        max_failures: How often a trial starts again; -1 without end. `fail_fast`: the first failure
-        ends the search ("raise": is raised). restore: A checkpoint from which every trial begins.
-        resume: Go on with the search of this `name`: True, "AUTO" (if there is one), and then what
-        failed: "AUTO+ERRORED",
+            or an `Experiment`.
+        name: The experiment directory's name.
+        metric: What is to get better; `mode` says whether that is "min" or "max".
+        stop: When a trial stops: `{"training_iteration": 8}`, a function of id and result, or a
+            `Stopper`.
+        time_budget_s: The search ends after so many seconds.
+        config: What each trial gets, with domains where it differs.
+        resources_per_trial: What a trial holds: `{"cpu": 1, "gpu": 0.5}`, or a
+            `PlacementGroupFactory`.
+        num_samples: So many draws of `config`, each with every combination of its grids; -1 for no
+            end.
+        storage_path, local_dir: Where experiment directories lie; the second is its older name.
+        search_alg, scheduler: Who proposes configurations, and who stops trials early: objects, or
+            their names.
+        checkpoint_config: Which checkpoints are made and kept; before it, `checkpoint_freq`,
+            `checkpoint_at_end`, `keep_checkpoints_num` and `checkpoint_score_attr` (with "min-"
+            before a score that is to be low).
+        verbose, progress_reporter: What is shown.
+        log_to_file: Keep what trials print.
+        max_failures: How often a trial starts again; -1 without end.
+        `fail_fast`: the first failure ends the search ("raise": is raised).
+        restore: A checkpoint from which every trial begins.
+        resume: Go on with the search of this
+        `name`: True, "AUTO" (if there is one), and then what failed: "AUTO+ERRORED",
             "AUTO+RESTART_ERRORED". `resume_config` says more.
         reuse_actors: Whether trials may share a process, one after the other.
         raise_on_failed_trial: Whether a failed trial is an error of this call.
@@ -204,9 +211,10 @@ def run_experiments(
 
     Args:
         experiments: An `Experiment`, several, or `{name: {"run": trainable, "config": …, "stop":
-        …}}`. concurrent: Has no effect: each search uses all there is. scheduler, verbose,
-        progress_reporter, resume, resume_config, reuse_actors, raise_on_failed_trial, callbacks: As
-        in `run`.
+            …}}`.
+        concurrent: Has no effect: each search uses all there is.
+        scheduler, verbose, progress_reporter, resume, resume_config, reuse_actors,
+            raise_on_failed_trial, callbacks: As in `run`.
     """
     del concurrent
     trials: list[Trial] = []
@@ -304,7 +312,7 @@ def _analysis(
         if failed and raise_on_failed_trial and not interrupted:
             raise TuneError(_failures(failed))
     except Exception as error:
-        if says_all(error):
+        if is_self_explanatory(error):
             forget_engine(error)
         raise
     config = plan.tune_config

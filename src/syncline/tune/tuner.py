@@ -1,24 +1,25 @@
-"""`Tuner`: what a program holds of a search."""
+"""`Tuner`: defines, runs and restores a search."""
 
 from __future__ import annotations
 
 import dataclasses
 import os
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TypeAlias
 
 from pyarrow import fs as pyarrow_fs
 
-from syncline.core.tracebacks import forget_engine, says_all, shorten
-from syncline.train import filesystem as files
+from syncline.core.tracebacks import forget_engine, is_self_explanatory, shorten
+from syncline.storage import filesystem as files
+from syncline.train import config as train_config
+from syncline.train.trainer import DataParallelTrainer
 from syncline.tune.analysis import ExperimentAnalysis
 from syncline.tune.config import ResumeConfig, TuneConfig
-from syncline.tune.controller.journal import SearchStore
-from syncline.tune.controller.restore import load_trials, storage_at
+from syncline.tune.controller.search_store import SearchStore, load_trials, storage_at
 from syncline.tune.error import TuneError
 from syncline.tune.launch import (
     PLAN_FILE,
-    Finished,
+    FinishedSearch,
     SearchPlan,
     as_run_config,
     as_search_trainable,
@@ -28,28 +29,33 @@ from syncline.tune.launch import (
 from syncline.tune.result_grid import ResultGrid
 from syncline.tune.trainable.trainable import Trainable
 
+AnyTrainable: TypeAlias = (
+    str | Callable[..., object] | type[Trainable] | DataParallelTrainer
+)
+
 
 class Tuner:
-    """Runs a trainable with many configurations, and compares what comes of them.
+    """Runs a trainable with many configurations and compares the results.
 
     Args:
-        trainable: A function of a configuration, a class derived from `Trainable`, the name of a
-        registered one, or a trainer. param_space: What each trial gets: constants, domains
-        (`tune.uniform(0, 1)`), grids (`tune.grid_search([1, 2])`), nested as wanted. tune_config:
-        Metric, searcher, scheduler, number of samples. run_config: Name, storage, stopping,
-        callbacks, retries.
+        trainable: A function of a configuration, a subclass of `Trainable`, the name of a
+            registered one, or a trainer.
+        param_space: Configuration of the trials: constants, domains (`tune.uniform(0, 1)`) and
+            grids (`tune.grid_search([1, 2])`), which may be nested.
+        tune_config: Metric, searcher, scheduler, number of samples.
+        run_config: Name, storage, stop criteria, callbacks, retries.
 
     Raises:
-        ValueError, TypeError: Arguments that cannot be meant.
+        ValueError, TypeError: Invalid arguments.
     """
 
     def __init__(
         self,
-        trainable: str | Callable[..., Any] | type[Trainable] | Any | None = None,
+        trainable: AnyTrainable | None = None,
         *,
-        param_space: Mapping[str, Any] | None = None,
+        param_space: Mapping[str, object] | None = None,
         tune_config: TuneConfig | None = None,
-        run_config: Any = None,
+        run_config: train_config.RunConfig | None = None,
         _plan: SearchPlan | None = None,
         _resume: ResumeConfig | None = None,
         _further_samples: int = 0,
@@ -63,26 +69,28 @@ class Tuner:
         self._plan = _plan
         self._resume = _resume
         self._further_samples = _further_samples
-        self._finished: Finished | None = None
+        self._finished: FinishedSearch | None = None
 
     def fit(self) -> ResultGrid:
-        """Run the search, or go on with the restored one; returns what came of every trial. Errors
-        of trials are in their results.
+        """Run or resume the search and return the results of all trials. Errors of trials are in
+        their results.
 
-        Ctrl-C ends it early: what there is by then is returned, and `Tuner.restore` goes on.
+        After Ctrl-C the results so far are returned, and `Tuner.restore` continues the search.
 
         Raises:
-            TuneError: The search cannot go on: a metric that was asked for is never reported, …
-            Exception: What a trial has failed with, where `fail_fast="raise"`.
-            ValueError, TypeError: What was given cannot be meant, or cannot be pickled.
+            TuneError: The search cannot continue, for example because a metric is not reported.
+            Exception: The exception of a trial, with `fail_fast="raise"`.
+            ValueError, TypeError: Invalid or unpicklable arguments.
         """
         try:
             self._finished = run_search(self._plan, self._resume, self._further_samples)
         except Exception as error:
-            if says_all(error):  # and is not of a scheduler or a function that the program gave
+            if is_self_explanatory(
+                error
+            ):  # raised by this library, not by code of the program
                 forget_engine(error)
             raise
-        # Called again, it goes on, with a searcher that knows nothing yet.
+        # Another call continues the search, with an unconfigured searcher.
         storage = self._finished.storage
         self._plan = dataclasses.replace(
             read_plan(storage.experiment_fs_path, storage.storage_filesystem),
@@ -92,20 +100,20 @@ class Tuner:
         return self._grid(self._finished)
 
     def get_results(self) -> ResultGrid:
-        """What came of a search that has been run, also in another process, without running
-        anything.
+        """Return the results of a search that ran, possibly in another process.
 
         Raises:
-            RuntimeError: It was not run yet.
+            RuntimeError: The search has not run.
         """
         if self._finished is None:
             if self._resume is None:
                 raise RuntimeError(
-                    "Tuner.get_results() before fit(): there are no results yet. Call `fit()`, or `Tuner.restore(path, …)`."
+                    "Tuner.get_results() was called before fit(), so there are no results: call "
+                    "`fit()`, or `Tuner.restore(path, …)`."
                 )
             storage = self._plan.storage
             return self._grid(
-                Finished(
+                FinishedSearch(
                     trials=load_trials(storage.experiment_fs_path, storage.storage_filesystem),
                     storage=storage,
                 )
@@ -116,34 +124,36 @@ class Tuner:
     def restore(
         cls,
         path: str | os.PathLike[str],
-        trainable: str | Callable[..., Any] | type[Trainable] | Any,
+        trainable: AnyTrainable,
         resume_unfinished: bool = True,
         resume_errored: bool = False,
         restart_errored: bool = False,
-        param_space: Mapping[str, Any] | None = None,
+        param_space: Mapping[str, object] | None = None,
         storage_filesystem: pyarrow_fs.FileSystem | None = None,
         _resume_config: ResumeConfig | None = None,
         *,
         further_samples: int = 0,
     ) -> Tuner:
-        """A search that ended, was interrupted or was killed; `fit()` goes on with it.
+        """Return a tuner for a search that ended, was interrupted or was killed; `fit()` continues
+        it.
 
         Args:
-            path: The experiment directory, which may have been moved, or its URI. trainable: What
-            it trains; it must have the same name. resume_unfinished: Whether trials that had not
-            ended go on. resume_errored: Whether trials that had failed go on from their
-            checkpoints. restart_errored: Whether they begin anew. param_space: The space, if
-            objects in it have to be given again; the same keys. storage_filesystem: The filesystem
-            that `path` is a path on; found from it if not given. further_samples: So many samples
-            more than the search was to have; also of one that has finished.
+            path: The experiment directory, possibly moved, or its URI.
+            trainable: The trainable, under the same name.
+            resume_unfinished: Continue trials that had not ended.
+            resume_errored: Continue failed trials from their checkpoints.
+            restart_errored: Restart failed trials from scratch.
+            param_space: The search space with the same keys, to replace objects in it.
+            storage_filesystem: Filesystem of `path`; found from `path` by default.
+            further_samples: Number of samples to add, also to a finished search.
 
         Raises:
-            ValueError: There is no search in that directory; another trainable, or another space,
-            than it has.
+            ValueError: The directory holds no search, or one with another trainable or space.
         """
         if resume_errored and restart_errored:
             raise ValueError(
-                "`resume_errored=True` and `restart_errored=True` exclude each other: failed trials go on, or begin anew."
+                "`resume_errored=True` and `restart_errored=True` exclude each other: failed trials "
+                "either continue or restart."
             )
         filesystem, directory = files.resolve(path, storage_filesystem)
         plan = read_plan(directory, filesystem)
@@ -163,12 +173,12 @@ class Tuner:
     def can_restore(
         cls, path: str | os.PathLike[str], storage_filesystem: pyarrow_fs.FileSystem | None = None
     ) -> bool:
-        """Whether there is a search in that directory."""
+        """Return True if the directory holds a search."""
         filesystem, directory = files.resolve(path, storage_filesystem)
         storage = storage_at(directory, filesystem)
         return SearchStore(storage.files).exists() and storage.files.read(PLAN_FILE) is not None
 
-    def _grid(self, finished: Finished) -> ResultGrid:
+    def _grid(self, finished: FinishedSearch) -> ResultGrid:
         config = self._plan.tune_config
         analysis = ExperimentAnalysis(
             finished.storage.experiment_fs_path,
@@ -180,19 +190,23 @@ class Tuner:
         return ResultGrid(analysis)
 
 
-def _plan_of(trainable: Any, param_space: Any, tune_config: Any, run_config: Any) -> SearchPlan:
-    """What the program has stated. ValueError, TypeError where that cannot be meant."""
+def _plan_of(
+    trainable: object, param_space: object, tune_config: object, run_config: object
+) -> SearchPlan:
     if trainable is None:
         raise TypeError(
-            "Tuner() was given nothing to train: pass a function of a configuration, a Trainable class, or a trainer."
+            "Tuner() needs a trainable: pass a function of a configuration, a Trainable class, or a "
+            "trainer."
         )
     if tune_config is not None and not isinstance(tune_config, TuneConfig):
         raise ValueError(
-            f"`tune_config` is a {type(tune_config).__name__} ({tune_config!r:.80}), but must be a TuneConfig or None."
+            f"`tune_config` is a {type(tune_config).__name__} ({tune_config!r:.80}): pass a "
+            "TuneConfig or None."
         )
     if param_space is not None and not isinstance(param_space, Mapping):
         raise ValueError(
-            f"`param_space` is a {type(param_space).__name__} ({param_space!r:.80}), but must be a dictionary or None."
+            f"`param_space` is a {type(param_space).__name__} ({param_space!r:.80}): pass a "
+            "dictionary or None."
         )
     plan = SearchPlan(
         trainable=trainable,
@@ -204,18 +218,24 @@ def _plan_of(trainable: Any, param_space: Any, tune_config: Any, run_config: Any
     return plan
 
 
-def _check_same(plan: SearchPlan, trainable: Any, param_space: Mapping[str, Any] | None) -> None:
-    """ValueError unless the trainable and the space are those of the search."""
+def _check_same(plan: SearchPlan, trainable: object, param_space: Mapping[str, object] | None) -> None:
+    """Check that trainable and search space belong to the search.
+
+    Raises:
+        ValueError: They do not.
+    """
     name = as_search_trainable(
         dataclasses.replace(plan, trainable=trainable, param_space={})
     ).__name__
     if name != plan.trainable:
         raise ValueError(
-            f"the search trains `{plan.trainable}`, but `trainable` is `{name}`: give the one that the search was begun with, by its name."
+            f"the search trains `{plan.trainable}`, but `trainable` is `{name}`: pass the trainable "
+            "that the search was started with, under the same name."
         )
     if param_space is not None and set(param_space) != set(plan.param_space):
         changed = sorted(set(param_space) ^ set(plan.param_space))
         raise ValueError(
-            f"`param_space` has the keys {sorted(param_space)} but the search has {sorted(plan.param_space)}: {changed} differ. A restored "
-            "search keeps its space; leave `param_space` out, or give the same keys."
+            f"`param_space` has the keys {sorted(param_space)}, but the search has "
+            f"{sorted(plan.param_space)}: {changed} differ. A restored search keeps its space: omit "
+            "`param_space`, or pass the same keys."
         )

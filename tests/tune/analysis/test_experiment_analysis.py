@@ -80,7 +80,7 @@ def test_file_type_decides_where_there_are_both(analysis, trials) -> None:
 
 def test_checkpoints(analysis, trials, tmp_path) -> None:
     for at, loss in enumerate([2.0, 1.0, 3.0]):
-        trials[1].take_checkpoint(
+        trials[1].record_checkpoint(
             Checkpoint(tmp_path / f"checkpoint_{at:06d}"), {"loss": loss, "training_iteration": at}
         )
     assert analysis.best_checkpoint == Checkpoint(tmp_path / "checkpoint_000001")

@@ -22,7 +22,7 @@ import psutil
 import pytest
 
 from syncline.testing.waiting import eventually
-from syncline.tune.controller.restore import load_trials
+from syncline.tune.controller.search_store import load_trials
 
 # What fails here by chance is what this suite is for: `make chaos` does not try again.
 pytestmark = [

@@ -87,7 +87,7 @@ def test_columns_that_the_program_names(make_trial) -> None:
 
 def test_best_trial_with_its_parameters_and_checkpoint(make_trial, tmp_path) -> None:
     trials = [make_trial(at, losses=[loss]) for at, loss in enumerate([3.0, 1.0, 2.0])]
-    trials[1].take_checkpoint(Checkpoint(tmp_path / "checkpoint_000000"), {})
+    trials[1].record_checkpoint(Checkpoint(tmp_path / "checkpoint_000000"), {})
     best = View(metric="loss", mode="min").take(trials, rows=1).best
     assert best is not None
     assert (

@@ -11,11 +11,11 @@ from typing import Any
 
 from syncline.core.error_frames import pack_error
 from syncline.train.checkpoint import Checkpoint
-from syncline.train.storage import StorageContext, checkpoint_dir_name
+from syncline.train.storage.context import StorageContext, checkpoint_dir_name
 from syncline.tune.config import CheckpointConfig
 from syncline.tune.controller import events
-from syncline.tune.controller.events import Event, Instruction
-from syncline.tune.controller.state import SearchRules, TuneMachine
+from syncline.tune.controller.events import Event, Instruction, SearchRules
+from syncline.tune.controller.state import TuneMachine
 from syncline.tune.execution.placement_groups import PlacementGroupFactory
 from syncline.tune.experiment.trial import Trial
 from syncline.tune.schedulers.trial_scheduler import FIFOScheduler, TrialScheduler
@@ -66,15 +66,15 @@ class Simulation:
         self.done: list[Instruction] = []
         self.iterations: dict[str, int] = {}
         self.held: dict[str, PlacementGroupFactory] = {}
-        self.reserving: events.Reserve | None = None
+        self.reserving: events.ReserveResources | None = None
         self.suggested = 0
         self.most_at_once = 0
         self.steps: list[tuple[str, int]] = []
         """(trial, iteration) of every step that was trained."""
-        self.ended: events.End | None = None
+        self.ended: events.EndSearch | None = None
 
     def begin(self) -> None:
-        self.take(events.Begin(total_resources={"CPU": self.cpus}))
+        self.take(events.SearchStarted(total_resources={"CPU": self.cpus}))
 
     def run(self, choose: random.Random | None = None, limit: int = 100_000) -> None:
         """To the end; events in the order in which they happened, or in one that `choose` makes
@@ -103,11 +103,12 @@ class Simulation:
         now = [event]
         while now:
             happened = now.pop(0)
+            happened = self.machine.with_stopper_verdict(happened)
             self.journal.append(happened)
             for instruction in self.machine.handle(happened):
                 self.done.append(instruction)
                 answer = self.carry_out(instruction)
-                if isinstance(answer, (events.Suggested, events.NothingSuggested)):
+                if isinstance(answer, (events.TrialSuggested, events.NoSuggestion)):
                     now.append(answer)
                 elif answer is not None:
                     self.waiting.append(answer)
@@ -117,9 +118,9 @@ class Simulation:
         """What comes of an instruction, if anything."""
         if isinstance(do, events.AskSearcher):
             return self.suggest(do.trial_id)
-        if isinstance(do, events.Reserve):
+        if isinstance(do, events.ReserveResources):
             self.reserving = do
-        elif isinstance(do, (events.GiveBack, events.Lend)):
+        elif isinstance(do, (events.ReleaseResources, events.LendResources)):
             self.held.pop(do.trial_id, None)
             if self.reserving is not None and self.reserving.trial_id == do.trial_id:
                 self.reserving = None
@@ -140,21 +141,21 @@ class Simulation:
             )
         elif isinstance(do, events.StopTrial):
             self.held.pop(do.trial_id, None)
-        elif isinstance(do, events.Donate):
-            return events.Donated(
+        elif isinstance(do, events.CopyCheckpoint):
+            return events.CheckpointCopied(
                 trial_id=do.trial_id, checkpoint=self.checkpoint(do.trial_id, do.checkpoint_index)
             )
-        elif isinstance(do, events.End):
+        elif isinstance(do, events.EndSearch):
             self.ended = do
         return None
 
     def suggest(self, trial_id: str) -> Event:
         if self.suggested >= self.samples:
-            return events.NothingSuggested(finished=True)
+            return events.NoSuggestion(finished=True)
         if len(self.machine.get_live_trials()) >= self.concurrency_of_searcher:
-            return events.NothingSuggested(finished=False)
+            return events.NoSuggestion(finished=False)
         self.suggested += 1
-        return events.Suggested(
+        return events.TrialSuggested(
             trial_id=trial_id,
             config={"x": self.suggested},
             evaluated_params={"x": self.suggested},
@@ -205,7 +206,7 @@ class Simulation:
         """The program was killed, and goes on."""
         self.waiting, self.held, self.reserving, self.ended = [], {}, None, None
         how = {"finished": "SKIP", "unfinished": "RESUME", "errored": "SKIP"} | resume
-        self.take(events.Resumed(total_resources={"CPU": self.cpus}, **how))
+        self.take(events.SearchResumed(total_resources={"CPU": self.cpus}, **how))
 
     def _grant(self) -> None:
         used = sum(factory.required_resources.get("CPU", 0) for factory in self.held.values())
@@ -216,7 +217,7 @@ class Simulation:
             return
         self.held[self.reserving.trial_id] = self.reserving.factory
         self.most_at_once = max(self.most_at_once, len(self.held))
-        self.waiting.append(events.PlaceHeld(trial_id=self.reserving.trial_id))
+        self.waiting.append(events.ResourcesReserved(trial_id=self.reserving.trial_id))
         self.reserving = None
 
     def kinds(self) -> list[str]:

@@ -15,12 +15,17 @@ from pyarrow.fs import LocalFileSystem
 from simulation import Simulation, rules
 
 from syncline import tune
-from syncline.train.storage import ArrowFiles, StorageContext
+from syncline.train.storage.context import ArrowFiles, StorageContext
 from syncline.tune.callback import Callback, CallbackList
 from syncline.tune.controller import events
 from syncline.tune.controller.events import Event, Instruction
-from syncline.tune.controller.journal import SearchStore
-from syncline.tune.controller.restore import load_trials, move, restore, snapshot
+from syncline.tune.controller.search_store import (
+    SearchStore,
+    load_trials,
+    relocate,
+    restore,
+    snapshot,
+)
 from syncline.tune.experiment.trial import Trial
 from syncline.tune.schedulers import AsyncHyperBandScheduler
 from syncline.tune.search import BasicVariantGenerator, Searcher
@@ -96,9 +101,9 @@ class Searching(Simulation):
         self.states += [self.state()] * (len(self.journal) - len(self.states))
 
     def carry_out(self, do: Instruction) -> Event | None:
-        if isinstance(do, events.TellResult):
+        if isinstance(do, events.ReportResult):
             self.search.on_trial_result(do.trial_id, dict(do.result))
-        elif isinstance(do, events.TellComplete):
+        elif isinstance(do, events.ReportCompletion):
             self.search.on_trial_complete(
                 do.trial_id, dict(do.result) if do.result else None, do.error
             )
@@ -107,10 +112,10 @@ class Searching(Simulation):
     def suggest(self, trial_id: str) -> Event:
         suggestion = None if self.search.is_finished() else self.search.next_trial(trial_id)
         if suggestion is None:
-            return events.NothingSuggested(finished=self.search.is_finished())
+            return events.NoSuggestion(finished=self.search.is_finished())
         given = super().suggest(trial_id)
-        assert isinstance(given, events.Suggested)
-        return events.Suggested(
+        assert isinstance(given, events.TrialSuggested)
+        return events.TrialSuggested(
             **{
                 **vars(given),
                 "config": suggestion.config,
@@ -225,14 +230,14 @@ def test_trials_are_read_from_wherever_the_directory_lies_now(tmp_path: Path) ->
 def test_a_checkpoint_that_lies_outside_stays_where_it_is(tmp_path: Path) -> None:
     simulation = kept_search(tmp_path)
     trial = simulation.machine.trials[0]
-    trial.take_checkpoint(tune.Checkpoint("/elsewhere/checkpoint"), {})
-    move(simulation.machine, StorageContext(tmp_path, "renamed"))
+    trial.record_checkpoint(tune.Checkpoint("/elsewhere/checkpoint"), {})
+    relocate(simulation.machine, StorageContext(tmp_path, "renamed"))
     assert trial.checkpoint.path == "/elsewhere/checkpoint"
     assert trial.path == str(tmp_path / "renamed" / trial.relative_logdir)
 
 
 def test_a_directory_without_a_search_is_named(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match=f"{tmp_path}.*holds no search.json"):
+    with pytest.raises(FileNotFoundError, match=f"{tmp_path}.*has no search.json"):
         load_trials(str(tmp_path))
 
 

@@ -7,7 +7,7 @@ from simulation import Simulation, rules
 
 from syncline.tune.config import CheckpointConfig
 from syncline.tune.controller import events
-from syncline.tune.controller.view import ControllerView
+from syncline.tune.controller.controller_view import ControllerView
 from syncline.tune.experiment.trial import Trial
 from syncline.tune.schedulers import (
     FIFOScheduler,
@@ -69,7 +69,7 @@ def test_callbacks_hear_of_a_result_before_what_follows_from_it(scheduler: Trial
         step=lambda trial, iteration: {"score": 1.0, "saves": True},
     )
     search.run(limit=1000)
-    told = [do for do in search.done if isinstance(do, events.Notify)]
+    told = [do for do in search.done if isinstance(do, events.NotifyCallbacks)]
     assert [do.hook for do in told] == [
         "start",
         "result",
@@ -83,7 +83,7 @@ def test_callbacks_hear_of_a_result_before_what_follows_from_it(scheduler: Trial
 
 def test_an_engine_with_room_for_one_lets_others_wait_and_says_so_anew_each_time() -> None:
     search = Simulation(samples=3, cpus=2)
-    search.machine.limit(1)
+    search.machine.set_capacity(1)
     search.begin()
     for _ in range(4):
         search.go_on()
@@ -91,7 +91,7 @@ def test_an_engine_with_room_for_one_lets_others_wait_and_says_so_anew_each_time
     assert [trial.status for trial in search.machine.trials] == [Trial.RUNNING, Trial.PENDING], (
         "a scheduler sees that one waits"
     )
-    search.machine.limit(float("inf"))
+    search.machine.set_capacity(float("inf"))
     search.run()
     assert search.most_at_once == 2
 
@@ -113,7 +113,7 @@ def test_a_checkpoint_is_not_deleted_while_it_is_copied() -> None:
         search.go_on()
     assert not deleted(search, source)
     search.take(
-        events.Donated(
+        events.CheckpointCopied(
             trial_id=trial.trial_id,
             checkpoint=search.checkpoint(trial.trial_id, trial.next_checkpoint_index),
         )
@@ -122,4 +122,7 @@ def test_a_checkpoint_is_not_deleted_while_it_is_copied() -> None:
 
 
 def deleted(search: Simulation, checkpoint: Any) -> bool:
-    return any(isinstance(do, events.Delete) and do.checkpoint == checkpoint for do in search.done)
+    return any(
+        isinstance(do, events.DeleteCheckpoint) and do.checkpoint == checkpoint
+        for do in search.done
+    )

@@ -12,14 +12,14 @@ import pytest
 
 from syncline.runs import LocalFiles, RunDirectory
 from syncline.train.checkpoint import Checkpoint
-from syncline.tune.controller.record import (
+from syncline.tune.controller.search_record import (
     ERROR_CHARACTERS,
+    RunningTrials,
     SearchRecord,
-    earlier_lines,
     numbers,
+    read_trial_lines,
     recorded_config,
 )
-from syncline.tune.controller.running import RunningTrials
 from syncline.tune.experiment.trial import Trial
 
 
@@ -29,7 +29,7 @@ class Recorded:
     def __init__(self, path: Path, clock: Any, *, restored: bool = False, **options: Any) -> None:
         self.path = path
         self.running = RunningTrials()
-        earlier = earlier_lines(LocalFiles(path)) if restored else []
+        earlier = read_trial_lines(LocalFiles(path)) if restored else []
         path.mkdir(exist_ok=True)
         self.directory = RunDirectory(LocalFiles(path), clock)
         self.record = SearchRecord(
@@ -52,7 +52,7 @@ def change(recorded: Recorded, trial: Trial, **values: Any) -> list[dict[str, An
     before = len(recorded.lines())
     for name, value in values.items():
         setattr(trial, name, value)
-    recorded.record.changes([trial])
+    recorded.record.update([trial])
     return recorded.lines()[before:]
 
 
@@ -87,7 +87,7 @@ def test_the_first_line_of_a_trial_has_its_configuration_and_later_ones_what_is_
         "started",
     }
     assert (running["hostname"], running["pid"], running["started"]) == ("10.0.0.9", 77, 5.0)
-    trial.take_result({"loss": 0.25, "training_iteration": 3, "note": "x", "done": True})
+    trial.record_result({"loss": 0.25, "training_iteration": 3, "note": "x", "done": True})
     (ended,) = change(recorded, trial, status=Trial.TERMINATED, stopped_by="scheduler")
     assert ended["iteration"] == 3
     assert ended["metrics"] == {"loss": 0.25}
@@ -106,10 +106,10 @@ def test_changes_in_quick_succession_are_one_line(
     tmp_path: Path, make_trial: Any, clock: Any
 ) -> None:
     recorded, trial = Recorded(tmp_path / "run", clock), make_trial(1, status=Trial.PENDING)
-    recorded.record.changes([make_trial(0)])  # is written at once: nothing was for a while
-    recorded.record.changes([trial])
+    recorded.record.update([make_trial(0)])  # is written at once: nothing was for a while
+    recorded.record.update([trial])
     trial.status = Trial.RUNNING
-    recorded.record.changes([trial])
+    recorded.record.update([trial])
     lines = [line for line in recorded.lines() if line["trial"] == trial.trial_id]
     assert [line["status"] for line in lines] == ["RUNNING"]
     assert lines[0]["config"] == trial.config
@@ -141,7 +141,7 @@ def test_the_path_of_the_latest_checkpoint_is_told(
     tmp_path: Path, make_trial: Any, clock: Any
 ) -> None:
     recorded, trial = Recorded(tmp_path / "run", clock), make_trial(0, losses=[0.5])
-    trial.take_checkpoint(Checkpoint("/somewhere/checkpoint_000000"), trial.last_result)
+    trial.record_checkpoint(Checkpoint("/somewhere/checkpoint_000000"), trial.last_result)
     (line,) = change(recorded, trial)
     assert line["checkpoint"] == "/somewhere/checkpoint_000000"
 
@@ -154,12 +154,12 @@ def test_a_restored_search_adds_only_what_the_file_does_not_say(
         make_trial(1, losses=[0.5], status=Trial.RUNNING),
     )
     before = Recorded(tmp_path / "run", clock)
-    before.record.changes([finished, cut_off])
+    before.record.update([finished, cut_off])
     assert len(before.lines()) == 2
     after = Recorded(tmp_path / "run", clock, restored=True)
     cut_off.status = Trial.PENDING
     unheard_of = make_trial(2, losses=[0.1])
-    after.record.changes([finished, cut_off, unheard_of])
+    after.record.update([finished, cut_off, unheard_of])
     assert [(line["trial"][-1], line["status"]) for line in after.lines()[2:]] == [
         ("1", "PENDING"),
         ("2", "TERMINATED"),
@@ -176,7 +176,7 @@ def test_damaged_lines_do_not_keep_a_search_from_going_on(tmp_path: Path) -> Non
         '{"torn',
     ]
     (tmp_path / "trials.jsonl").write_text("\n".join(lines))
-    found = earlier_lines(LocalFiles(tmp_path))
+    found = read_trial_lines(LocalFiles(tmp_path))
     assert [line["trial"] for line in found] == ["b"]
     record = SearchRecord(
         RunDirectory(LocalFiles(tmp_path)),
@@ -252,7 +252,7 @@ def test_how_far_a_search_is_tells_the_best_trial(
         make_trial(1, losses=[0.2, 0.3]),
         make_trial(2, status=Trial.RUNNING),
     ]
-    recorded.record.changes(trials)
+    recorded.record.update(trials)
     for trial in trials[:2]:
         recorded.record.result(trial, {"other": 1.0, **trial.last_result})
     recorded.record.result(trials[2], {"training_iteration": 1, "loss": float("nan")})
@@ -271,12 +271,12 @@ def test_those_that_run_are_known_until_they_do_not(
     recorded, trial = Recorded(tmp_path / "run", clock), make_trial(0)
     change(recorded, trial, status=Trial.RUNNING, location="10.0.0.1:77")
     (runs,) = recorded.running.all()
-    assert (runs.trial_id, runs.pid, runs.attempt, runs.is_here) == (trial.trial_id, 77, 1, True)
+    assert (runs.trial_id, runs.pid, runs.attempt, runs.is_local) == (trial.trial_id, 77, 1, True)
     change(recorded, trial, status=Trial.PAUSED, location="")
     assert recorded.running.all() == []
     change(recorded, trial, status=Trial.RUNNING, location="10.0.0.2:78")
     (runs,) = recorded.running.all()
-    assert (runs.attempt, runs.is_here, runs.host) == (2, False, "10.0.0.2")
+    assert (runs.attempt, runs.is_local, runs.host) == (2, False, "10.0.0.2")
 
 
 def test_a_record_that_cannot_be_written_is_said_once_and_the_search_goes_on(
@@ -291,6 +291,6 @@ def test_a_record_that_cannot_be_written_is_said_once_and_the_search_goes_on(
     )
     with caplog.at_level(logging.WARNING, logger="syncline"):
         for index in range(3):
-            record.changes([make_trial(index)])
+            record.update([make_trial(index)])
             record.flush()
-    assert len([text for text in caplog.messages if "cannot be recorded" in text]) == 1
+    assert len([text for text in caplog.messages if "cannot be written" in text]) == 1

@@ -12,7 +12,8 @@ from tests.tune.controller.simulation import ONE_CPU, Simulation, rules
 from syncline.core.error_frames import pack_error
 from syncline.tune.config import CheckpointConfig
 from syncline.tune.controller import events
-from syncline.tune.controller.view import ControllerView
+from syncline.tune.controller.controller_view import ControllerView
+from syncline.tune.controller.trial_table import Phase
 from syncline.tune.error import TuneError
 from syncline.tune.execution.placement_groups import PlacementGroupFactory
 from syncline.tune.experiment.trial import Trial
@@ -27,11 +28,11 @@ def statuses(search: Simulation) -> list[str]:
 def test_the_first_events_of_a_search() -> None:
     search = Simulation(samples=1)
     search.begin()
-    assert search.kinds() == ["AskSearcher", "Reserve"]
+    assert search.kinds() == ["AskSearcher", "ReserveResources"]
     search.go_on()
     assert search.kinds()[2:] == ["StartTrial", "AskSearcher"]
     search.go_on()
-    assert [type(do).__name__ for do in search.done[4:]] == ["Notify", "StepTrial"]
+    assert [type(do).__name__ for do in search.done[4:]] == ["NotifyCallbacks", "StepTrial"]
 
 
 def test_every_trial_runs_to_its_end_on_what_there_is() -> None:
@@ -41,7 +42,7 @@ def test_every_trial_runs_to_its_end_on_what_there_is() -> None:
     assert search.most_at_once == 2
     assert search.steps.count(("t_00003", 5)) == 1
     assert len(search.steps) == 35
-    assert search.ended == events.End()
+    assert search.ended == events.EndSearch()
     assert search.held == {}
 
 
@@ -81,7 +82,7 @@ def test_a_function_that_has_returned_ends_its_trial_without_a_further_result() 
     told = [
         do.subject["training_iteration"]
         for do in search.done
-        if isinstance(do, events.Notify) and do.hook == "result"
+        if isinstance(do, events.NotifyCallbacks) and do.hook == "result"
     ]
     assert told == [1, 2, 3]
     assert search.machine.trials[0].last_result["training_iteration"] == 3
@@ -98,7 +99,7 @@ def test_a_function_that_never_reports_has_one_result() -> None:
     told = [
         do.subject["training_iteration"]
         for do in search.done
-        if isinstance(do, events.Notify) and do.hook == "result"
+        if isinstance(do, events.NotifyCallbacks) and do.hook == "result"
     ]
     assert told == [1]
     assert statuses(search) == [Trial.TERMINATED]
@@ -107,9 +108,11 @@ def test_a_function_that_never_reports_has_one_result() -> None:
 def test_the_searcher_hears_of_results_and_of_ends() -> None:
     search = Simulation(samples=1, stopper=make_stopper({"training_iteration": 2}))
     search.run()
-    told = [do for do in search.done if isinstance(do, (events.TellResult, events.TellComplete))]
-    assert [type(do).__name__ for do in told] == ["TellResult", "TellComplete"]
-    assert isinstance(told[1], events.TellComplete)
+    told = [
+        do for do in search.done if isinstance(do, (events.ReportResult, events.ReportCompletion))
+    ]
+    assert [type(do).__name__ for do in told] == ["ReportResult", "ReportCompletion"]
+    assert isinstance(told[1], events.ReportCompletion)
     assert told[1].result is not None
     assert told[1].result["score"] == 2.0
     assert not told[1].error
@@ -122,7 +125,7 @@ def test_callbacks_hear_in_order() -> None:
         rules=rules(checkpoint_config=CheckpointConfig(checkpoint_at_end=True)),
     )
     search.run()
-    assert [do.hook for do in search.done if isinstance(do, events.Notify)] == [
+    assert [do.hook for do in search.done if isinstance(do, events.NotifyCallbacks)] == [
         "start",
         "result",
         "checkpoint",
@@ -177,7 +180,7 @@ def test_class_trainables_are_saved_as_often_as_asked_and_at_the_end() -> None:
     search.run()
     saved = [do.checkpoint_index for do in search.done if isinstance(do, events.SaveTrial)]
     assert saved == [0, 1, 2]
-    deleted = [do.checkpoint.path for do in search.done if isinstance(do, events.Delete)]
+    deleted = [do.checkpoint.path for do in search.done if isinstance(do, events.DeleteCheckpoint)]
     assert deleted == ["/nowhere/search/t_00000/checkpoint_000000"]
     assert search.machine.trials[0].checkpoint_iteration == 5
 
@@ -214,7 +217,9 @@ def test_a_failed_trial_ends_and_the_others_go_on() -> None:
     assert isinstance(failed.exception, RuntimeError)
     assert failed.error_text == "RuntimeError: no more memory"
     told = [
-        do for do in search.done if isinstance(do, events.TellComplete) and do.trial_id == "t_00000"
+        do
+        for do in search.done
+        if isinstance(do, events.ReportCompletion) and do.trial_id == "t_00000"
     ]
     assert [do.error for do in told] == [True]
 
@@ -230,7 +235,7 @@ def test_a_failed_trial_starts_again_from_its_checkpoint() -> None:
     assert [
         do.hook
         for do in search.done
-        if isinstance(do, events.Notify) and do.hook in ("recover", "restore")
+        if isinstance(do, events.NotifyCallbacks) and do.hook in ("recover", "restore")
     ] == ["recover", "restore"] * 2
     assert search.machine.trials[0].restored_iteration == 2
 
@@ -265,9 +270,9 @@ def test_a_trial_that_can_never_be_placed_fails_at_once() -> None:
     search = Simulation(samples=1)
     search.begin()
     search.waiting.clear()
-    search.machine._reserving = "t_00000"
+    search.machine._table.reserving = "t_00000"
     search.take(
-        events.PlaceRefused(
+        events.ReservationRefused(
             trial_id="t_00000",
             error=pack_error(ValueError("8 CPU but there are 2")),
             text="ValueError: 8 CPU",
@@ -282,8 +287,8 @@ def test_the_time_budget_ends_everything() -> None:
     search.begin()
     for _ in range(10):
         search.go_on()
-    search.take(events.TimeUp())
-    assert search.ended == events.End(problem="its time budget is used up")
+    search.take(events.TimeBudgetExhausted())
+    assert search.ended == events.EndSearch(problem="its time budget is used up")
     assert set(statuses(search)) == {Trial.TERMINATED}
     assert search.held == {}
 
@@ -372,7 +377,7 @@ def test_a_trial_goes_on_from_the_weights_of_another() -> None:
         stopper=make_stopper({"training_iteration": 9}),
     )
     search.run()
-    donation = next(do for do in search.done if isinstance(do, events.Donate))
+    donation = next(do for do in search.done if isinstance(do, events.CopyCheckpoint))
     assert donation.source.path.startswith("/nowhere/search/t_00001/")
     trial = search.machine.trials[0]
     assert trial.config == {"x": "exploited"}
@@ -399,8 +404,8 @@ def test_a_checkpoint_that_cannot_be_copied_leaves_the_trial_as_it_was() -> None
     original = search.carry_out
 
     def carry_out(do: Any) -> Any:
-        if isinstance(do, events.Donate):
-            return events.Donated(
+        if isinstance(do, events.CopyCheckpoint):
+            return events.CheckpointCopied(
                 trial_id=do.trial_id, checkpoint=None, problem="the disk is failing"
             )
         return original(do)
@@ -428,7 +433,7 @@ def test_a_trial_with_other_resources_is_saved_and_starts_again_next() -> None:
     reserved = [
         (do.trial_id, do.factory.required_resources["CPU"])
         for do in search.done
-        if isinstance(do, events.Reserve)
+        if isinstance(do, events.ReserveResources)
     ]
     assert reserved.count(("t_00000", 2)) == 1
     assert search.steps.count(("t_00000", 3)) == 1
@@ -442,19 +447,19 @@ def test_a_trainer_inside_a_trial_gets_its_place_and_no_other_trial_starts_meanw
     search.begin()
     search.go_on()
     search.go_on()
-    search.take(events.PlaceWanted(trial_id="t_00000", attempt=1))
+    search.take(events.WorkersRequested(trial_id="t_00000", attempt=1))
     assert "t_00000" not in search.held
-    assert isinstance(search.done[-1], events.Lend)
-    before = search.kinds().count("Reserve")
+    assert isinstance(search.done[-1], events.LendResources)
+    before = search.kinds().count("ReserveResources")
     search.waiting = [
         event for event in search.waiting if getattr(event, "trial_id", "") != "t_00000"
     ]  # it waits
     while search.waiting:
         search.go_on()
-    assert search.kinds().count("Reserve") == before
-    search.take(events.PlaceFound(trial_id="t_00000", attempt=1))
-    assert "LetGoOn" in search.kinds()
-    assert search.kinds().count("Reserve") == before + 1
+    assert search.kinds().count("ReserveResources") == before
+    search.take(events.WorkersReserved(trial_id="t_00000", attempt=1))
+    assert "ResumeTrial" in search.kinds()
+    assert search.kinds().count("ReserveResources") == before + 1
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -476,7 +481,7 @@ def test_in_whatever_order_things_happen_every_trial_ends_and_nothing_is_trained
     assert statuses(search) == [Trial.TERMINATED] * 12
     assert len(set(search.steps)) == len(search.steps)
     assert search.held == {}
-    assert not search.machine._running
+    assert not search.machine._table.count(Phase.RUNNING, Phase.LENDING)
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -532,7 +537,7 @@ def test_restarted_trials_begin_anew_and_lose_their_checkpoints() -> None:
     search.restart(errored="RESTART")
     search.run()
     assert [iteration for _, iteration in search.steps[trained:]] == [1, 2, 3, 4, 5]
-    assert any(isinstance(do, events.Delete) for do in search.done)
+    assert any(isinstance(do, events.DeleteCheckpoint) for do in search.done)
 
 
 def test_skipped_trials_end() -> None:
@@ -560,7 +565,7 @@ def test_the_cost_of_an_event_does_not_grow_with_the_number_of_trials() -> None:
 
     search.machine.trials = Counting(search.machine.trials)
     search.samples += 50
-    search.ended, search.machine.ended, search.machine._searcher_finished = None, False, False
+    search.ended, search.machine.ended, search.machine._searcher = None, False, "ready"
     search.take(events.Tick())
     search.run()
     assert len(search.machine.trials) == 350
@@ -577,7 +582,7 @@ def test_results_are_collected_only_where_nobody_decides() -> None:
         search.begin()
         while not (steps := [do for do in search.done if isinstance(do, events.StepTrial)]):
             search.go_on()
-        return steps[0].collect_s > 0
+        return steps[0].batch_s > 0
 
     assert collects()
     assert not collects(stopper=make_stopper({"training_iteration": 3}))
@@ -608,9 +613,9 @@ def test_collected_results_are_told_one_by_one() -> None:
     notified = [
         do.subject["score"]
         for do in search.done
-        if isinstance(do, events.Notify) and do.hook == "result"
+        if isinstance(do, events.NotifyCallbacks) and do.hook == "result"
     ]
-    told = [do.result["score"] for do in search.done if isinstance(do, events.TellResult)]
+    told = [do.result["score"] for do in search.done if isinstance(do, events.ReportResult)]
     assert notified == told == [1.0, 2.0, 3.0]
     assert search.machine.trials[0].last_result["score"] == 3.0
     assert search.machine.iteration == 3
@@ -645,7 +650,7 @@ def test_a_function_that_is_paused_without_a_checkpoint_is_warned_of_once() -> N
         rules=rules(is_function=True),
     )
     search.run()
-    warnings = [do.text for do in search.done if isinstance(do, events.Warn)]
+    warnings = [do.text for do in search.done if isinstance(do, events.LogWarning)]
     assert len(warnings) == 1
-    assert "here 0 of 2 iterations" in warnings[0]
+    assert "at 0 of 2 iterations" in warnings[0]
     assert statuses(search) == [Trial.TERMINATED] * 2

@@ -103,7 +103,7 @@ class TestTrainers:
         eventually(lambda: current_session() is None)
 
     def test_outside_a_trial_it_is_refused(self) -> None:
-        with pytest.raises(RuntimeError, match=r"TuneReportCallback\(\) was made outside a trial"):
+        with pytest.raises(RuntimeError, match=r"TuneReportCallback\(\) was created outside a trial"):
             TuneReportCallback()
 
 
@@ -260,5 +260,5 @@ class TestLightning:
         assert "Metrics val_loss are not reported" in caplog.text
 
     def test_a_hook_that_does_not_exist_is_refused(self, callbacks: Any) -> None:
-        with pytest.raises(ValueError, match="epoch_over is no hook of Lightning"):
+        with pytest.raises(ValueError, match="Lightning has no hook epoch_over"):
             callbacks.TuneReportCallback(on="epoch_over")

@@ -8,7 +8,7 @@ from typing import Any
 from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
 
 from syncline.train.config import CheckpointConfig
-from syncline.train.storage import StorageContext
+from syncline.train.storage.context import StorageContext
 from syncline.tune.callback import CallbackList
 from syncline.tune.execution.placement_groups import PlacementGroupFactory
 from syncline.tune.experiment.trial import Trial
@@ -41,7 +41,7 @@ class Search:
         self.steps = 0
 
     def start(self, trial: Trial, iteration: int = 0) -> None:
-        trial.begin_at(iteration)
+        trial.restored_iteration = iteration
         self.callbacks.on_trial_start(iteration=self.steps, trials=[trial], trial=trial)
 
     def report(self, trial: Trial, iterations: Any, **metrics: Any) -> None:

@@ -298,7 +298,7 @@ def test_files_elsewhere_go_on_where_a_restored_trial_does(tmp_path):
 def test_a_failing_upload_is_told_once_and_ends_nothing(tmp_path, monkeypatch, caplog):
     trial, search = make_trial(tmp_path, elsewhere=True), Search(CSVLoggerCallback())
     monkeypatch.setattr(
-        "syncline.train.storage.ArrowFiles.write",
+        "syncline.train.storage.context.ArrowFiles.write",
         lambda *arguments: (_ for _ in ()).throw(OSError("no route to host")),
     )
     search.start(trial)

@@ -68,7 +68,7 @@ def checkpointed(trial):
     for name in ("a", "sub/b"):
         with open(os.path.join(directory, name), "w") as file:
             file.write(name)
-    trial.take_checkpoint(Checkpoint(directory), {"training_iteration": 1})
+    trial.record_checkpoint(Checkpoint(directory), {"training_iteration": 1})
     return directory
 
 

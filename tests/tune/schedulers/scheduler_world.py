@@ -7,7 +7,7 @@ import random
 from collections.abc import Callable
 
 from syncline.train.checkpoint import Checkpoint
-from syncline.train.storage import StorageContext
+from syncline.train.storage.context import StorageContext
 from syncline.tune.config import CheckpointConfig
 from syncline.tune.execution.placement_groups import PlacementGroupFactory
 from syncline.tune.experiment.trial import Trial
@@ -159,7 +159,7 @@ class World:
         assert trial.status == Trial.RUNNING, f"{trial} reported while {trial.status}"
         self.times[trial.trial_id] = time
         result = {"training_iteration": time, "time_total_s": float(time), "score": score, **more}
-        trial.take_result(result)
+        trial.record_result(result)
         decision = self.scheduler.on_trial_result(self, trial, result)
         self._drain()
         self.decided.append((trial.trial_id, time, decision))
@@ -172,7 +172,7 @@ class World:
     def finish(self, trial: Trial, time: int, score: float) -> None:
         """A running trial reports its last result."""
         self.times[trial.trial_id] = time
-        trial.take_result(
+        trial.record_result(
             {"training_iteration": time, "time_total_s": float(time), "score": score, "done": True}
         )
         self.scheduler.on_trial_complete(self, trial, trial.last_result)
@@ -190,7 +190,7 @@ class World:
         for trial, checkpoint, metrics, config in self._donating:
             # Iterations never go back.
             iteration = max(self.times[trial.trial_id], metrics["training_iteration"])
-            trial.take_checkpoint(checkpoint, {**metrics, "training_iteration": iteration})
+            trial.record_checkpoint(checkpoint, {**metrics, "training_iteration": iteration})
             trial.config = config
             self._move(trial, Trial.PENDING)
         self._donating.clear()
@@ -270,7 +270,7 @@ class World:
 
     def _save(self, trial: Trial) -> None:
         if self.saves and trial.last_result:
-            trial.take_checkpoint(
+            trial.record_checkpoint(
                 Checkpoint(f"/nowhere/{trial.trial_id}/{self.times[trial.trial_id]}"),
                 trial.last_result,
             )

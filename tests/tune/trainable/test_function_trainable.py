@@ -25,8 +25,8 @@ from syncline.train.torch import TorchTrainer
 from syncline.tune import context
 from syncline.tune.execution.placement_groups import PlacementGroupFactory
 from syncline.tune.trainable import FunctionTrainable, wrap_function
-from syncline.tune.trainable.facts import TrialFacts
 from syncline.tune.trainable.trainable import TrainingResult
+from syncline.tune.trainable.trainable_state import TrialInfo
 
 
 def results(
@@ -74,7 +74,7 @@ def test_one_report_is_one_iteration_and_the_function_waits_at_it() -> None:
     last = trainable.train()
     assert trainable.ended
     assert (last["step"], last["training_iteration"], last["done"]) == (20, 3, True)
-    with pytest.raises(RuntimeError, match="has returned already"):
+    with pytest.raises(RuntimeError, match="has already returned"):
         trainable.train()
 
 
@@ -172,7 +172,7 @@ def test_stop_before_the_start_is_allowed() -> None:
 @pytest.mark.parametrize(
     ("function", "remedy"),
     [
-        (lambda: None, "give it one parameter"),
+        (lambda: None, "add a parameter"),
         (lambda config, reporter: None, r"call `tune\.report\(metrics\)`"),
         (lambda config, checkpoint_dir: None, r"call `tune\.get_checkpoint\(\)`"),
         (lambda config, data: None, "with_parameters"),
@@ -193,7 +193,7 @@ def test_what_cannot_be_called_is_refused() -> None:
 def test_a_checkpoint_directory_that_nobody_fills_is_warned_of() -> None:
     def function(config: dict[str, Any], checkpoint_dir: str | None = None) -> None: ...
 
-    with pytest.warns(UserWarning, match="`checkpoint_dir` is not passed any more"):
+    with pytest.warns(UserWarning, match="`checkpoint_dir` is no longer passed"):
         wrap_function(function)
 
 
@@ -248,9 +248,9 @@ def test_the_function_goes_on_from_what_it_is_given(tmp_path: Path) -> None:
 
 def test_saving_a_function_that_has_no_checkpoint_says_why(tmp_path: Path) -> None:
     trainable = wrap_function(lambda config: None)({})
-    with pytest.raises(RuntimeError, match="has no checkpoint"):
+    with pytest.raises(RuntimeError, match="has reported no checkpoint"):
         trainable.save()
-    with pytest.raises(ValueError, match="a function saves itself"):
+    with pytest.raises(ValueError, match="a function saves when"):
         trainable.save(tmp_path)
 
 
@@ -259,9 +259,9 @@ def test_a_function_becomes_another_trial_where_the_first_call_has_ended() -> No
         while True:
             context.report({"x": config["x"], "id": context.get_trial_id()})
 
-    trainable = wrap_function(function)({"x": 1}, facts=TrialFacts(trial_id="a"))
+    trainable = wrap_function(function)({"x": 1}, info=TrialInfo(trial_id="a"))
     trainable.train()
-    assert trainable.reset({"x": 2}, facts=TrialFacts(trial_id="b"))
+    assert trainable.reset({"x": 2}, info=TrialInfo(trial_id="b"))
     result = trainable.train()
     assert (result["x"], result["id"], result["training_iteration"]) == (2, "b", 1)
     trainable.stop()
@@ -315,9 +315,9 @@ def test_metrics_that_cannot_be_kept_are_refused_at_the_report() -> None:
 
     with pytest.raises(ValueError, match=r"Report `loss\.item\(\)` instead"):
         results(function)
-    with pytest.raises(TypeError, match="a Checkpoint is needed, not a str"):
+    with pytest.raises(TypeError, match="a str is no Checkpoint"):
         results(lambda config: context.report({"x": 1}, checkpoint="/models"))  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match="metrics are a dictionary, not a list"):
+    with pytest.raises(TypeError, match="metrics must be a dictionary, not a list"):
         results(lambda config: context.report([1]))  # type: ignore[arg-type]
 
 
@@ -345,7 +345,7 @@ def test_the_functions_of_train_work_in_a_trial(tmp_path: Path) -> None:
             checkpoint_upload_mode=CheckpointUploadMode.NO_UPLOAD,
         )
 
-    trainable = wrap_function(function)({}, facts=TrialFacts(experiment_name="search"))
+    trainable = wrap_function(function)({}, info=TrialInfo(experiment_name="search"))
     first = trainable.train()
     assert (first["name"], first["size"], first["rank"]) == ("search", 1, 0)
     trainable.train()
@@ -390,7 +390,7 @@ def test_trials_that_take_turns_in_one_process_keep_their_sessions() -> None:
             context.report({"id": context.get_trial_id()})
 
     kind = wrap_function(function)
-    trainables = [kind({}, facts=TrialFacts(trial_id=trial_id)) for trial_id in "abc"]
+    trainables = [kind({}, info=TrialInfo(trial_id=trial_id)) for trial_id in "abc"]
     for _ in range(3):
         assert [trainable.train()["id"] for trainable in trainables] == ["a", "b", "c"]
     for trainable in trainables:
@@ -426,7 +426,7 @@ def test_a_process_that_the_trial_has_forked_cannot_report() -> None:
     done = subprocess.run(
         [sys.executable, "-c", FORKING], capture_output=True, text=True, timeout=60, check=True
     )
-    assert "a process that the trial has forked" in done.stdout
+    assert "a process forked by the trial" in done.stdout
 
 
 def test_the_thread_ends_with_the_trial() -> None:
@@ -450,7 +450,7 @@ def test_resources_of_the_function_are_the_class_s_request() -> None:
         [{"CPU": 3}]
     )
     function._resources = 3  # type: ignore[attr-defined]
-    with pytest.raises(TypeError, match="resources 3 are of an unknown kind"):
+    with pytest.raises(TypeError, match="resources 3 have an unknown type"):
         wrap_function(function).default_resource_request({})
 
 

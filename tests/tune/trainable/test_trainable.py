@@ -16,9 +16,9 @@ import torch
 from syncline.train.checkpoint import Checkpoint
 from syncline.tune.execution.placement_groups import PlacementGroupFactory
 from syncline.tune.trainable import Trainable
-from syncline.tune.trainable.facts import Clock, TrialFacts
-from syncline.tune.trainable.saved import METADATA_FILE
+from syncline.tune.trainable.trainable_state import METADATA_FILE
 from syncline.tune.trainable.trainable import TrainingResult
+from syncline.tune.trainable.trainable_state import Clock, TrialInfo
 
 AUTOMATIC = {
     "training_iteration",
@@ -126,14 +126,14 @@ def test_time_comes_from_the_given_clock() -> None:
 
 def test_facts_of_the_trial_come_from_outside() -> None:
     resources = PlacementGroupFactory([{"CPU": 2}])
-    facts = TrialFacts(
+    facts = TrialInfo(
         trial_id="a1",
         trial_name="Counter_a1",
         trial_dir="/trials/a1",
         experiment_name="search",
         resources=resources,
     )
-    trainable = Counter(facts=facts)
+    trainable = Counter(info=facts)
     assert (trainable.trial_id, trainable.trial_name, trainable.logdir) == (
         "a1",
         "Counter_a1",
@@ -196,7 +196,7 @@ def test_a_step_that_returns_no_dictionary_is_told_so() -> None:
             return 3
 
     with pytest.raises(
-        TypeError, match=r"Number\.step\(\) returned 3, and a result is a dictionary"
+        TypeError, match=r"Number\.step\(\) returned 3, which is no dictionary"
     ):
         Number().train()
 
@@ -269,7 +269,7 @@ def test_counters_of_a_foreign_checkpoint_come_with_the_result(tmp_path: Path) -
 
 @pytest.mark.parametrize(
     ("form", "error", "message"),
-    [("outside", ValueError, "lies outside"), ("number", TypeError, "returned a int")],
+    [("outside", ValueError, "is outside"), ("number", TypeError, "returned a int")],
 )
 def test_what_is_no_checkpoint_is_refused(
     form: str, error: type[Exception], message: str, tmp_path: Path
@@ -279,14 +279,14 @@ def test_what_is_no_checkpoint_is_refused(
 
 
 def test_restoring_from_nowhere_says_so(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="Counter cannot go on from .*missing"):
+    with pytest.raises(ValueError, match="Counter cannot be restored from .*missing"):
         Counter().restore(tmp_path / "missing")
 
 
 def test_reset_makes_another_trial_of_it() -> None:
-    trainable = Counter({"start": 1}, facts=TrialFacts(trial_id="a"))
+    trainable = Counter({"start": 1}, info=TrialInfo(trial_id="a"))
     trainable.train()
-    assert trainable.reset({"start": 10}, facts=TrialFacts(trial_id="b"))
+    assert trainable.reset({"start": 10}, info=TrialInfo(trial_id="b"))
     result = trainable.train()
     assert (
         result["value"],

@@ -176,5 +176,5 @@ def test_both_wrappers_in_either_order() -> None:
 
 
 def test_resources_of_another_kind_are_refused() -> None:
-    with pytest.raises(TypeError, match="resources 2 are of an unknown kind"):
+    with pytest.raises(TypeError, match="resources 2 have an unknown type"):
         with_resources(size, 2)  # type: ignore[arg-type]

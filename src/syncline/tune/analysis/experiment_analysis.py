@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 from pyarrow import fs as pyarrow_fs
 
-from syncline.train import filesystem as directories
-from syncline.train import metrics as metric_values
+from syncline.storage import filesystem as directories
+from syncline.train import metric_values
 from syncline.train.checkpoint import Checkpoint
 from syncline.tune.analysis import tables
 from syncline.tune.console.scan import scan
-from syncline.tune.controller.restore import load_trials
+from syncline.tune.controller.search_store import load_trials
 from syncline.tune.experiment.trial import Trial
 from syncline.tune.outcomes.choosing import best_trial, check_mode, nothing_best
 from syncline.tune.outcomes.history import FileType, read_history
@@ -113,7 +113,8 @@ class ExperimentAnalysis:
 
         Args:
             metric: Which result it is: the one with the best value of this. If not given, the
-            latest. mode: "min" or "max": what is best.
+                latest.
+            mode: "min" or "max": what is best.
 
         Raises:
             ValueError: Only one of the two is given, or `mode` is none, or no trial has reported
@@ -179,10 +180,11 @@ class ExperimentAnalysis:
         trial is the best in any case.
 
         Args:
-            metric: What is compared, `a/b` if nested; `default_metric` if not given. mode: "min" or
-            "max"; `default_mode` if not given. scope: Which values count: "last", "avg", "all" (the
-            best there ever was), "last-5-avg" or "last-10-avg". filter_nan_and_inf: Leave trials
-            out whose value is infinite or not a number.
+            metric: What is compared, `a/b` if nested; `default_metric` if not given.
+            mode: "min" or "max"; `default_mode` if not given.
+            scope: Which values count: "last", "avg", "all" (the best there ever was), "last-5-avg"
+                or "last-10-avg".
+            filter_nan_and_inf: Leave trials out whose value is infinite or not a number.
 
         Raises:
             ValueError: Neither the call nor the search names a metric and a mode, or one of the
@@ -275,9 +277,10 @@ class ExperimentAnalysis:
         if there is none.
 
         Args:
-            trial: A trial, its id or its directory. metric: What is compared; `default_metric` if
-            not given, and the iteration if there is none. mode: "min" or "max"; `default_mode` if
-            not given.
+            trial: A trial, its id or its directory.
+            metric: What is compared; `default_metric` if not given, and the iteration if there is
+                none.
+            mode: "min" or "max"; `default_mode` if not given.
 
         Raises:
             ValueError: There is no mode, or no such trial.

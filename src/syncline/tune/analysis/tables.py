@@ -10,7 +10,7 @@ import importlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from syncline.train import metrics as metric_values
+from syncline.train import metric_values
 from syncline.tune.experiment.trial import Trial
 from syncline.tune.result import CONFIG, TRIAL_ID
 

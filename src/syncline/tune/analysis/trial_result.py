@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pyarrow import fs as pyarrow_fs
 
-from syncline.train import filesystem as directories
+from syncline.storage import filesystem as directories
 from syncline.train import result as train_result
 from syncline.train.checkpoint import Checkpoint
 from syncline.tune.analysis import tables

@@ -31,8 +31,10 @@ class LinesReporter(ProgressReporter):
 
     Args:
         verbose: 2 also says which trial has ended, and how, every few seconds; 3 says it of every
-        trial. experiment_path: Where results lie, for people. write: Shows a line; prints it to
-        standard error by default. clock: Seconds since the epoch.
+            trial.
+        experiment_path: Where results lie, for people.
+        write: Shows a line; prints it to standard error by default.
+        clock: Seconds since the epoch.
     """
 
     def __init__(

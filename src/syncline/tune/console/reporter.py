@@ -29,10 +29,12 @@ class ProgressReporter:
         """Called once, before anything else. By default nothing happens.
 
         Args:
-            start_time: When the search began, in seconds since the epoch. total_samples: So many
-            trials will be made; `math.inf` without end, None if that is not known. metric: What the
-            search optimises. mode: "min" or "max". kwargs: `trials`, those that the search begins
-            with; and what later versions may tell.
+            start_time: When the search began, in seconds since the epoch.
+            total_samples: So many trials will be made; `math.inf` without end, None if that is not
+                known.
+            metric: What the search optimises.
+            mode: "min" or "max".
+            kwargs: `trials`, those that the search begins with; and what later versions may tell.
         """
 
     def should_report(self, trials: Sequence[Trial], done: bool = False) -> bool:

@@ -10,7 +10,7 @@ import heapq
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from syncline.train import metrics as metric_values
+from syncline.train import metric_values
 from syncline.tune.experiment.trial import Trial
 
 ORDER = (Trial.RUNNING, Trial.PAUSED, Trial.PENDING, Trial.TERMINATED, Trial.ERROR)
@@ -80,8 +80,10 @@ def choose(found: Scan, limit: int | None, *, best_first: bool) -> list[Trial]:
     other state.
 
     Args:
-        found: The walk. limit: Rows; None for all trials. best_first: Take the best of the
-        TERMINATED trials, sorted, instead of the latest. Needs a ranking.
+        found: The walk.
+        limit: Rows; None for all trials.
+        best_first: Take the best of the TERMINATED trials, sorted, instead of the latest. Needs a
+            ranking.
     """
     sizes = found.counts
     rows = _shares(sizes, sum(sizes.values()) if limit is None else limit)

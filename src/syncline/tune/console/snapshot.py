@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from syncline.train import filesystem as directories
-from syncline.train import metrics as metric_values
+from syncline.storage import filesystem as directories
+from syncline.train import metric_values
 from syncline.train.console.values import is_number, located, shortened, text_of
 from syncline.tune.console import values
 from syncline.tune.console.scan import Scan, choose, scan

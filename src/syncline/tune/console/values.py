@@ -10,7 +10,7 @@ import traceback
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from syncline.train import filesystem as directories
+from syncline.storage import filesystem as directories
 from syncline.train.checkpoint import Checkpoint
 from syncline.train.console.values import is_number, located, shortened, text_of
 

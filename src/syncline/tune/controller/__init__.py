@@ -1,6 +1,6 @@
-"""What a search decides, does and keeps: `events` (what happens, and what is to be done), `state`
-(decides; pure), `needed_metrics` (what it asks of results), `view` (what schedulers may ask and
-do), `driver` (does it), `upkeep` (of files), `journal` and `restore` (what a kill does not take
-away), `record` (what people see of it), `running` (who runs, and what that uses), `live` (answers
-while it runs).
+"""The controller of a search: `events` (rules, events, instructions), `controller_view` (the
+scheduler's view), `trial_table` (record of each trial), `result_checks` (required metrics,
+stopper), `state` (decisions, pure), `driver` (carries them out), `experiment_files` (checkpoints
+and logs in the experiment directory), `search_store` (journal, snapshot, restore), `search_record`
+(record for the dashboard), `live_search` (answers while the search runs).
 """

@@ -1,8 +1,8 @@
-"""`TuneController`: carries out what `TuneMachine` says, and tells it what happened.
+"""`TuneController`: carries out the instructions of `TuneMachine` and feeds it events.
 
-One thread, that of `fit()`, runs the loop; engine threads only put into its queue. For each event,
-in this order: the machine decides; callbacks are told (so that what they write down is there); the
-event goes to the journal; the rest is done.
+The thread of `fit()` runs the loop; engine threads only put into its queue. For each event, in this
+order: the machine decides; callbacks are called, so that their files are complete; the event is
+written to the journal; the other instructions are carried out.
 """
 
 from __future__ import annotations
@@ -15,121 +15,122 @@ import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias, cast
 
 from syncline import faults
 from syncline.core import api
 from syncline.core.error_frames import pack_error
 from syncline.core.lifecycle import ensure_engine
 from syncline.core.placement import PlacementGroup
+from syncline.core.remote import ActorHandle
 from syncline.train.checkpoint import Checkpoint
 from syncline.tune.callback import CallbackList
 from syncline.tune.console.reporter import ProgressReporter
-from syncline.tune.controller import events, upkeep
+from syncline.tune.controller import events, experiment_files
 from syncline.tune.controller.events import Event, Instruction
-from syncline.tune.controller.journal import SearchStore
-from syncline.tune.controller.record import SearchRecord
-from syncline.tune.controller.restore import snapshot
+from syncline.tune.controller.search_record import SearchRecord
+from syncline.tune.controller.search_store import SearchStore, snapshot
 from syncline.tune.controller.state import TuneMachine
 from syncline.tune.error import TuneError
 from syncline.tune.execution.placement_groups import PlacementGroupFactory
 from syncline.tune.experiment.trial import Trial
-from syncline.tune.result import EXPR_ERROR_FILE
+from syncline.tune.result import EXPR_ERROR_FILE, Config, Metrics
 from syncline.tune.search.search_algorithm import SearchAlgorithm
 from syncline.tune.workers import messages
 from syncline.tune.workers.messages import Outcome, TrialSpec
-from syncline.tune.workers.places import Places
-from syncline.tune.workers.pool import CLEAN_UP_S, ProcessPool, TrialProcess
+from syncline.tune.workers.pool import CLEAN_UP_S, ProcessPool, SerializedTrainable, TrialProcess
+from syncline.tune.workers.reservations import TrialReservations
 
 logger = logging.getLogger("syncline")
 
-LOOK_S = 0.5
-"""How often the loop looks up when nothing happens: for the display, the time budget, and lines to
-send.
-"""
+POLL_S = 0.5
+"""Seconds between two looks at the display, the time budget and unsent lines without events."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class SearchWays:
-    """How a search treats its trials; what the machine need not know."""
+class TrialSettings:
+    """Settings of trials that no decision of the machine depends on."""
 
     experiment_name: str
-    """The search's name."""
-    trainable: Any
-    """The class, shipped, or a reference to that."""
-    resources: Callable[[dict[str, Any]], PlacementGroupFactory]
-    """What a trial with a configuration holds."""
+    """Name of the search."""
+    trainable: SerializedTrainable
+    """The serialized trainable class."""
+    resources: Callable[[Config], PlacementGroupFactory]
+    """Returns the resources of a trial with a configuration."""
     name_of: Callable[[Trial], str] | None = None
-    """Gives trials their names."""
+    """Returns the display name of a trial."""
     directory_of: Callable[[Trial], str] | None = None
-    """Gives trials the names of their directories."""
+    """Returns the directory name of a trial."""
     reuse: bool = False
-    """Whether processes serve several trials."""
+    """Run several trials in one process, one after the other."""
     in_trial_directory: bool = False
-    """Whether a trial's working directory is its own."""
+    """Make the trial's directory the working directory of its process."""
     log_files: tuple[str, str] | None = None
-    """Where what trials print is kept."""
+    """Files in the trial's directory for its output and its errors."""
     budget_s: float | None = None
-    """How long the search may take."""
+    """Time budget of the search in seconds."""
     first_checkpoint: Checkpoint | None = None
-    """Where a trial begins that has no checkpoint of its own."""
+    """Checkpoint from which a trial without one of its own starts."""
 
 
 @dataclass(frozen=True)
-class _Stopped:
-    """A process has cleaned up, or had time enough to; `attempt` says whose start it was."""
+class _ProcessStopped:
+    """The process of an attempt cleaned up, or its time for that is over."""
 
     trial_id: str
     attempt: int
 
 
 @dataclass(frozen=True)
-class _Held:
-    """A place is reserved, unless it has been given back meanwhile."""
+class _GroupReady:
+    """A placement group is ready. It may have been removed meanwhile."""
 
     trial_id: str
-    place: PlacementGroup | None
+    group: PlacementGroup | None
 
 
 @dataclass(frozen=True)
-class _Asked:
-    """A trainer inside a trial has asked for resources."""
+class _GroupRequested:
+    """A trainer inside a trial asked the engine for a placement group."""
 
     trial_id: str
     attempt: int
-    place: PlacementGroup
+    group: PlacementGroup
+
+
+_Message: TypeAlias = Event | _ProcessStopped | _GroupReady | _GroupRequested
 
 
 @dataclass
-class _Leaving:
-    """A process that cleans up, and still holds its trial's place."""
+class _Stopping:
+    """A process that cleans up and still holds its trial's resources."""
 
     process: TrialProcess
-    place_id: str
+    reservation: str
     deadline: float
 
 
 @dataclass(frozen=True, kw_only=True)
 class SearchEnd:
-    """How a search ended."""
+    """End of a search."""
 
     problem: str | None
-    """Why early, if it was; None at its end."""
+    """Reason for an early end; None for a regular one."""
     error: bytes | None
-    """What `fail_fast` is to raise."""
+    """Packed exception for `fail_fast="raise"`."""
     interrupted: bool = False
-    """Somebody pressed Ctrl-C."""
+    """True after Ctrl-C."""
 
 
 class TuneController:
-    """Runs one search to its end. Used once, from one thread."""
+    """Runs one search to its end. Use it once, from one thread."""
 
     def __init__(
         self,
         *,
         machine: TuneMachine,
         search: SearchAlgorithm,
-        ways: SearchWays,
+        settings: TrialSettings,
         callbacks: CallbackList,
         reporter: ProgressReporter | None,
         store: SearchStore,
@@ -139,7 +140,7 @@ class TuneController:
     ) -> None:
         self._machine = machine
         self._search = search
-        self._ways = ways
+        self._settings = settings
         self._callbacks = callbacks
         self._reporter = reporter
         self._store = store
@@ -147,209 +148,227 @@ class TuneController:
         self._clock = clock
         self._wall = wall
         machine.search_alg = search
-        engine = ensure_engine()
-        on_one_machine = (
-            len([node for node in api.nodes() if node["Alive"]]) == 1 and not engine.may_grow
+        is_one_machine = (
+            len([node for node in api.nodes() if node["Alive"]]) == 1
+            and not ensure_engine().may_grow
         )
-        self._queue: queue.SimpleQueue[Event | _Stopped | _Held | _Asked] = queue.SimpleQueue()
-        self._next_events: deque[Event | _Stopped | _Held | _Asked] = deque()
-        self._places = Places(held=lambda trial_id, place: self._queue.put(_Held(trial_id, place)))
-        self._pool = ProcessPool(ways.trainable, reuse=ways.reuse, on_one_machine=on_one_machine)
+        self._queue: queue.SimpleQueue[_Message] = queue.SimpleQueue()
+        self._next_messages: deque[_Message] = deque()  # before those of the queue
+        self._reservations = TrialReservations(
+            on_ready=lambda trial_id, group: self._queue.put(_GroupReady(trial_id, group))
+        )
+        self._pool = ProcessPool(
+            settings.trainable, reuse=settings.reuse, is_one_machine=is_one_machine
+        )
         self._processes: dict[str, TrialProcess] = {}
-        self._leaving: dict[tuple[str, int], _Leaving] = {}
-        self._untidy: set[str] = (
-            set()
-        )  # trials whose process was ended while it may have been saving
-        self._heard = ""  # the trial that the event at hand is about
-        self._in_event = False  # if an error or an interrupt ends that early, what was written down counts, not what is in memory
+        self._stopping: dict[tuple[str, int], _Stopping] = {}
+        self._interrupted_saves: set[str] = set()  # trials that may have an unfinished checkpoint
+        self._subject = ""  # trial of the event being handled
+        self._in_event = False  # after an error in an event, the journal counts, not the memory
         self._directories = {trial.relative_logdir for trial in machine.trials}
         self._end: SearchEnd | None = None
-        self._deadline = clock() + ways.budget_s if ways.budget_s is not None else None
-        self._look_at = 0.0
-        self._do: dict[type, Callable[[Any], None]] = {
+        self._deadline = clock() + settings.budget_s if settings.budget_s is not None else None
+        self._next_report = 0.0
+        self._execute: dict[type, Callable[[Any], None]] = {
             events.AskSearcher: self._ask_searcher,
-            events.TellResult: lambda do: self._search.on_trial_result(
-                do.trial_id, dict(do.result)
-            ),
-            events.TellComplete: self._tell_complete,
-            events.Reserve: self._reserve,
-            events.GiveBack: lambda do: self._places.give_back(do.trial_id),
+            events.ReportResult: lambda do: search.on_trial_result(do.trial_id, dict(do.result)),
+            events.ReportCompletion: self._report_completion,
+            events.ReserveResources: self._reserve,
+            events.ReleaseResources: lambda do: self._reservations.release(do.trial_id),
             events.StartTrial: self._start,
             events.StepTrial: lambda do: self._command(
-                do, messages.Step(checkpoint_index=do.checkpoint_index, collect_s=do.collect_s)
+                do, messages.Step(checkpoint_index=do.checkpoint_index, batch_s=do.batch_s)
             ),
             events.SaveTrial: lambda do: self._command(
                 do, messages.Save(checkpoint_index=do.checkpoint_index)
             ),
             events.StopTrial: self._stop,
-            events.Lend: self._lend,
-            events.LetGoOn: lambda do: self._command(do, messages.GoOn()),
-            events.Donate: self._donate,
-            events.Confirm: self._confirm,
-            events.Delete: lambda do: upkeep.delete(self._trial(do.trial_id), do.checkpoint),
-            events.WriteLines: lambda do: upkeep.write_lines(self._machine.rules.storage, do.lines),
-            events.Warn: lambda do: logger.warning("%s", do.text),
-            events.LookAgain: lambda do: (
-                None
-            ),  # `_next` looks again when nothing has happened for a while
-            events.End: self._finish,
+            events.LendResources: self._lend,
+            events.ResumeTrial: lambda do: self._command(do, messages.Resume()),
+            events.CopyCheckpoint: self._copy_checkpoint,
+            events.ConfirmCheckpoint: self._confirm,
+            events.DeleteCheckpoint: lambda do: experiment_files.delete(
+                self._trial(do.trial_id), do.checkpoint
+            ),
+            events.AppendLines: lambda do: experiment_files.append_lines(
+                machine.rules.storage, do.lines
+            ),
+            events.LogWarning: lambda do: logger.warning("%s", do.text),
+            events.PollSearcher: lambda do: None,  # `_next` returns a Tick after POLL_S
+            events.EndSearch: self._finish,
         }
 
     def run(self, first: Event) -> SearchEnd:
-        """Search until the end, the time budget, an error, or an interrupt. `first`: Begin, or
-        Resumed.
+        """Run until the end, the time budget, an error, or an interrupt. `first` is SearchStarted
+        or SearchResumed.
 
         Raises:
-            TuneError: The search cannot go on, or cannot be kept.
+            TuneError: The search cannot continue, or its state cannot be written.
         """
         try:
-            self._take(first)
-            self._record.changes(self._machine.trials)
+            self._handle(first)
+            self._record.update(self._machine.trials)
             while self._end is None:
-                self._take(self._next())
-            self._await_leaving()
+                self._handle(self._next())
+            self._await_stopping()
             return self._end
         except KeyboardInterrupt:
             return SearchEnd(problem="it was interrupted", error=None, interrupted=True)
         finally:
             self._close()
 
-    def actor_of(self, trial_id: str) -> Any:
-        """The actor in which a trial runs; None if it does not. From any thread."""
+    def actor_of(self, trial_id: str) -> ActorHandle | None:
+        """Return the actor that hosts a trial; None if the trial does not run. Thread-safe."""
         process = self._processes.get(trial_id)
         return process.actor if process is not None else None
 
     # -- the loop
 
-    def _next(self) -> Event | _Stopped | _Held | _Asked:
-        """What has happened; while nothing does, the display is kept up to date."""
+    def _next(self) -> _Message:
+        """Wait for the next message and keep the display up to date."""
         while True:
-            self._look()
-            if self._next_events:
-                return self._next_events.popleft()
+            self._report_progress()
+            if self._next_messages:
+                return self._next_messages.popleft()
             if self._deadline is not None and self._clock() >= self._deadline:
                 self._deadline = None
-                return events.TimeUp()
+                return events.TimeBudgetExhausted()
             try:
-                return self._queue.get(timeout=LOOK_S)
+                return self._queue.get(timeout=POLL_S)
             except queue.Empty:
                 self._store.flush()
                 if self._machine.waits_for_searcher:
                     return events.Tick()
 
-    def _look(self, done: bool = False) -> None:
-        """Show how things are, and end those that take too long to clean up."""
+    def _report_progress(self, done: bool = False) -> None:
+        """Update the display, and end processes that take too long to clean up."""
         now = self._clock()
-        if now >= self._look_at or done:
-            self._look_at = now + LOOK_S / 5
-            if self._reporter is not None and self._reporter.should_report(
-                self._machine.trials, done
-            ):
-                self._reporter.report(self._machine.trials, done, self._usage())
-            for key, leaving in list(self._leaving.items()):
-                if now >= leaving.deadline:
-                    self._next_events.append(_Stopped(*key))
+        if now < self._next_report and not done:
+            return
+        self._next_report = now + POLL_S / 5
+        trials = self._machine.trials
+        if self._reporter is not None and self._reporter.should_report(trials, done):
+            usage = self._reservations.usage(self._machine.total_resources)
+            self._reporter.report(trials, done, usage)
+        for key, stopping in self._stopping.items():
+            if now >= stopping.deadline:
+                self._next_messages.append(_ProcessStopped(*key))
 
-    def _take(self, happened: Event | _Stopped | _Held | _Asked) -> None:
-        if isinstance(happened, _Stopped):
-            self._stopped(happened)
-            return
-        if isinstance(happened, _Asked):
-            self._asked(happened)
-            return
-        if isinstance(happened, _Held):
-            if happened.place != self._places.of(happened.trial_id):
-                return
-            self._places.has_come(happened.trial_id)
-            happened = events.PlaceHeld(trial_id=happened.trial_id)
-        self._heard = getattr(happened, "trial_id", "")
+    def _handle(self, message: _Message) -> None:
+        if isinstance(message, _ProcessStopped):
+            self._process_stopped(message)
+        elif isinstance(message, _GroupRequested):
+            self._group_requested(message)
+        elif isinstance(message, _GroupReady):
+            if message.group == self._reservations.group_of(message.trial_id):
+                self._reservations.count_ready(message.trial_id)
+                self._handle_event(events.ResourcesReserved(trial_id=message.trial_id))
+        else:
+            self._handle_event(message)
+
+    def _handle_event(self, event: Event) -> None:
+        self._subject = getattr(event, "trial_id", "")
         self._in_event = True
-        instructions = self._machine.handle(happened)
+        event = self._machine.with_stopper_verdict(event)
         rest: list[Instruction] = []
-        for instruction in instructions:
-            if isinstance(instruction, events.Notify):
+        for instruction in self._machine.handle(event):
+            if isinstance(instruction, events.NotifyCallbacks):
                 self._notify(instruction)
             else:
                 rest.append(instruction)
         faults.reach("tune.before_journal")
-        self._keep(lambda: self._store.append(happened))
-        self._record.changes(self._machine.drain_changed())
+        self._persist(lambda: self._store.append(event))
+        self._record.update(self._machine.drain_changed())
         faults.reach("tune.after_journal")
         for instruction in rest:
-            self._do[type(instruction)](instruction)
+            self._execute[type(instruction)](instruction)
             faults.reach("tune.after_instruction")
         self._in_event = False
         if self._store.wants_snapshot:
             self._snapshot()
 
     def _snapshot(self) -> None:
-        self._keep(
+        self._persist(
             lambda: self._store.snapshot(snapshot(self._machine, self._search, self._callbacks))
         )
 
-    def _keep(self, write: Callable[[], None]) -> None:
-        """TuneError where the state of the search cannot be written down: without it, a restored
-        search would train again.
+    def _persist(self, write: Callable[[], None]) -> None:
+        """Write state of the search.
+
+        Raises:
+            TuneError: Writing failed. To continue would mean to train again after a restore.
         """
         try:
             write()
         except OSError as error:
             path = self._machine.rules.storage.experiment_fs_path
             raise TuneError(
-                f"the state of the search cannot be written to {path!r} ({error.strerror or error}), so the search has ended; what was "
-                f"written before is kept. Free some room, or see to what else is wrong there, and go on with `Tuner.restore({path!r}, …)`."
+                f"the state of the search cannot be written to {path!r} "
+                f"({error.strerror or error}), so the search has ended; everything written before "
+                "is kept. Free disk space or fix the storage, and continue with "
+                f"`Tuner.restore({path!r}, …)`."
             ) from error
 
     def _close(self) -> None:
-        """Whatever runs is ended, nothing is held any more, what is collected is written."""
-        for process in (
-            *self._processes.values(),
-            *(leaving.process for leaving in self._leaving.values()),
-        ):
+        """End all processes, release all resources, and write everything that is buffered."""
+        stopping = (each.process for each in self._stopping.values())
+        for process in (*self._processes.values(), *stopping):
             self._pool.end(process)
         self._processes.clear()
-        self._leaving.clear()
+        self._stopping.clear()
         while not self._queue.empty():
-            happened = self._queue.get()
-            if isinstance(happened, _Asked):
-                self._asked(happened)
-        self._places.close()
+            message = self._queue.get()
+            if isinstance(message, _GroupRequested):
+                self._group_requested(message)
+        self._reservations.close()
         self._pool.close()
-        for trial_id in sorted(self._untidy):
-            self._tidy(self._trial(trial_id))
-        self._look(done=True)
+        for trial_id in sorted(self._interrupted_saves):
+            self._discard_unfinished(self._trial(trial_id))
+        self._report_progress(done=True)
         self._callbacks.on_experiment_end(trials=self._machine.trials)
         if self._reporter is not None:
             self._reporter.close()
         if not self._in_event:
             self._snapshot()
-        self._keep(self._store.close)
+        self._persist(self._store.close)
 
-    def _await_leaving(self) -> None:
-        """Trainables that clean up have time to."""
-        while self._leaving:
+    def _await_stopping(self) -> None:
+        """Wait for trainables that clean up."""
+        while self._stopping:
+            message: _Message | None = None
             try:
-                happened = self._queue.get(timeout=LOOK_S)
+                message = self._queue.get(timeout=POLL_S)
             except queue.Empty:
-                self._look()
-                happened = self._next_events.popleft() if self._next_events else None  # type: ignore[assignment]
-            if isinstance(happened, _Stopped):
-                self._stopped(happened)
-            elif isinstance(happened, _Asked):
-                self._asked(happened)
+                self._report_progress()
+                if self._next_messages:
+                    message = self._next_messages.popleft()
+            if isinstance(message, (_ProcessStopped, _GroupRequested)):
+                self._handle(message)
 
     # -- instructions
 
     def _ask_searcher(self, do: events.AskSearcher) -> None:
         suggestion = None if self._search.is_finished() else self._search.next_trial(do.trial_id)
         if suggestion is None:
-            self._next_events.append(events.NothingSuggested(finished=self._search.is_finished()))
+            self._next_messages.append(events.NoSuggestion(finished=self._search.is_finished()))
             return
-        draft = self._draft(
-            do.trial_id, suggestion.config, suggestion.evaluated_params, suggestion.tag
+        rules = self._machine.rules
+        # The functions of the program that name trials get this draft.
+        draft = Trial(
+            trial_id=do.trial_id,
+            index=len(self._machine.trials),
+            trainable_name=rules.trainable_name,
+            config=suggestion.config,
+            evaluated_params=suggestion.evaluated_params,
+            experiment_tag=suggestion.tag,
+            placement_group_factory=self._settings.resources(suggestion.config),
+            storage=rules.storage,
+            checkpoint_config=rules.checkpoint_config,
         )
-        self._next_events.append(
-            events.Suggested(
+        if self._settings.name_of is not None:
+            draft.custom_trial_name = str(self._settings.name_of(draft))
+        self._next_messages.append(
+            events.TrialSuggested(
                 trial_id=do.trial_id,
                 config=suggestion.config,
                 evaluated_params=suggestion.evaluated_params,
@@ -361,49 +380,25 @@ class TuneController:
         )
         self._pool.prepare_for(draft.placement_group_factory)
 
-    def _draft(
-        self, trial_id: str, config: dict[str, Any], params: dict[str, Any], tag: str
-    ) -> Trial:
-        """The trial as the functions that name trials get to see it."""
-        rules = self._machine.rules
-        draft = Trial(
-            trial_id=trial_id,
-            index=len(self._machine.trials),
-            trainable_name=rules.trainable_name,
-            config=config,
-            evaluated_params=params,
-            experiment_tag=tag,
-            placement_group_factory=self._ways.resources(config),
-            storage=rules.storage,
-            checkpoint_config=rules.checkpoint_config,
-        )
-        if self._ways.name_of is not None:
-            draft.custom_trial_name = str(self._ways.name_of(draft))
-        return draft
-
     def _directory_of(self, draft: Trial) -> str:
-        wanted = (
-            str(self._ways.directory_of(draft))
-            if self._ways.directory_of is not None
-            else draft.name
-        )
+        name_of = self._settings.directory_of
+        wanted = str(name_of(draft)) if name_of is not None else draft.name
         directory = wanted.replace("/", "_").strip() or draft.trial_id
-        if directory in self._directories:  # a program may give several trials one name
+        if directory in self._directories:  # a program may give several trials the same name
             directory = f"{directory}_{draft.trial_id}"
         self._directories.add(directory)
         return directory
 
-    def _tell_complete(self, do: events.TellComplete) -> None:
-        self._search.on_trial_complete(
-            do.trial_id, dict(do.result) if do.result is not None else None, do.error
-        )
+    def _report_completion(self, do: events.ReportCompletion) -> None:
+        result = dict(do.result) if do.result is not None else None
+        self._search.on_trial_complete(do.trial_id, result, do.error)
 
-    def _reserve(self, do: events.Reserve) -> None:
+    def _reserve(self, do: events.ReserveResources) -> None:
         try:
-            self._places.reserve(do.trial_id, do.factory)
+            self._reservations.reserve(do.trial_id, do.factory)
         except ValueError as error:
-            self._next_events.append(
-                events.PlaceRefused(
+            self._next_messages.append(
+                events.ReservationRefused(
                     trial_id=do.trial_id, error=pack_error(error), text=f"ValueError: {error}"
                 )
             )
@@ -412,210 +407,187 @@ class TuneController:
         trial = self._trial(do.trial_id)
         if trial.local_path is not None:
             os.makedirs(trial.local_path, exist_ok=True)
-        self._tidy(trial)
+        self._discard_unfinished(trial)
         spec = TrialSpec(
             trial_id=trial.trial_id,
             trial_name=trial.name,
-            experiment_name=self._ways.experiment_name,
+            experiment_name=self._settings.experiment_name,
             experiment_tag=trial.experiment_tag,
             config=trial.config,
             storage=trial.storage,
             resources=trial.placement_group_factory,
-            checkpoint=do.checkpoint or self._ways.first_checkpoint,
+            checkpoint=do.checkpoint or self._settings.first_checkpoint,
             progress=do.progress,
-            in_trial_directory=self._ways.in_trial_directory,
-            log_files=self._ways.log_files,
+            in_trial_directory=self._settings.in_trial_directory,
+            log_files=self._settings.log_files,
         )
-        place = self._places.of(trial.trial_id)
+        on_outcome = self._on_outcome(trial.trial_id, do.attempt)
         try:
-            process = self._pool.take(trial.placement_group_factory, place)
+            process = self._pool.take(
+                trial.placement_group_factory, self._reservations.group_of(trial.trial_id)
+            )
             process.attempt = do.attempt
             self._processes[trial.trial_id] = process
-            self._pool.start(process, spec, self._hear(trial.trial_id, do.attempt))
+            self._pool.start(process, spec, on_outcome)
         except (TypeError, ValueError) as error:  # the configuration cannot be pickled
-            self._queue.put(
-                events.TrialFailed(
-                    trial_id=trial.trial_id,
-                    attempt=do.attempt,
-                    error=pack_error(error),
-                    text=f"{type(error).__name__}: {error}",
-                )
-            )
+            on_outcome(None, error)
 
-    def _tidy(self, trial: Trial) -> None:
-        if trial.trial_id in self._untidy:
-            self._untidy.discard(trial.trial_id)
-            upkeep.discard_unknown(trial)
+    def _discard_unfinished(self, trial: Trial) -> None:
+        if trial.trial_id in self._interrupted_saves:
+            self._interrupted_saves.discard(trial.trial_id)
+            experiment_files.discard_unknown(trial)
 
     def _command(
-        self, do: events.StepTrial | events.SaveTrial | events.LetGoOn, command: messages.Command
+        self,
+        do: events.StepTrial | events.SaveTrial | events.ResumeTrial | events.LendResources,
+        command: messages.Command,
     ) -> None:
         process = self._processes.get(do.trial_id)
         if process is not None:
-            self._pool.run(process, command, self._hear(do.trial_id, do.attempt))
+            self._pool.run(process, command, self._on_outcome(do.trial_id, do.attempt))
 
-    def _hear(
+    def _on_outcome(
         self, trial_id: str, attempt: int
     ) -> Callable[[Outcome | None, BaseException | None], None]:
-        """What turns an outcome into an event."""
+        """Return a callback that queues the outcome of a command as an event."""
 
-        def hear(outcome: Outcome | None, error: BaseException | None) -> None:
-            self._queue.put(self._event_of(trial_id, attempt, outcome, error))
+        def on_outcome(outcome: Outcome | None, error: BaseException | None) -> None:
+            self._queue.put(self._message_of(trial_id, attempt, outcome, error))
 
-        return hear
+        return on_outcome
 
-    def _event_of(
+    def _message_of(
         self, trial_id: str, attempt: int, outcome: Outcome | None, error: BaseException | None
-    ) -> Event | _Asked:
-        who: dict[str, Any] = {"trial_id": trial_id, "attempt": attempt}
+    ) -> _Message:
+        ids: dict[str, Any] = {"trial_id": trial_id, "attempt": attempt}
         if error is not None:
-            return events.TrialFailed(
-                **who, error=pack_error(error), text=f"{type(error).__name__}: {error}"
-            )
-        if isinstance(outcome, messages.Started):
-            return events.TrialStarted(**who, location=outcome.location, now=self._wall())
+            text = f"{type(error).__name__}: {error}"
+            return events.TrialFailed(**ids, error=pack_error(error), text=text)
         if isinstance(outcome, messages.Stepped):
             return events.TrialStepped(
-                **who,
+                **ids,
                 result=outcome.result,
                 checkpoint=outcome.checkpoint,
                 ended=outcome.ended,
                 earlier=outcome.earlier,
             )
+        if isinstance(outcome, messages.Started):
+            return events.TrialStarted(**ids, location=outcome.location, now=self._wall())
         if isinstance(outcome, messages.Saved):
-            return events.TrialSaved(**who, checkpoint=outcome.checkpoint)
-        if isinstance(outcome, messages.WantsPlace):
-            return events.PlaceWanted(**who)
-        if isinstance(outcome, messages.AskedForPlace):
-            return _Asked(trial_id, attempt, outcome.place)
-        if isinstance(outcome, messages.HasPlace):
-            return events.PlaceFound(**who)
-        if isinstance(outcome, messages.NotReset):
+            return events.TrialSaved(**ids, checkpoint=outcome.checkpoint)
+        if isinstance(outcome, messages.ReservationStarting):
+            return events.WorkersRequested(**ids)
+        if isinstance(outcome, messages.ReservationMade):
+            return _GroupRequested(**ids, group=outcome.group)
+        if isinstance(outcome, messages.ReservationReady):
+            return events.WorkersReserved(**ids)
+        if isinstance(outcome, messages.ResetRefused):
             self._pool.stop_reusing()
-            return events.NotReset(**who)
+            return events.ResetRefused(**ids)
         assert isinstance(outcome, messages.Failed), outcome
-        return events.TrialFailed(**who, error=outcome.error, text=outcome.text)
+        return events.TrialFailed(**ids, error=outcome.error, text=outcome.text)
 
     def _stop(self, do: events.StopTrial) -> None:
-        """A function's process ends at once; a class may clean up first, or be used again."""
+        """End a function's process immediately; let a class clean up, for reuse if configured."""
         process = self._processes.pop(do.trial_id, None)
         if process is None:  # the engine refused to start one
-            self._places.give_back(do.trial_id)
+            self._reservations.release(do.trial_id)
             return
-        if do.failed or do.trial_id != self._heard:
-            self._untidy.add(do.trial_id)
-        if do.failed or (self._machine.rules.is_function and not self._ways.reuse):
+        if do.failed or do.trial_id != self._subject:
+            self._interrupted_saves.add(do.trial_id)
+        if do.failed or (self._machine.rules.is_function and not self._settings.reuse):
             self._pool.end(process)
-            self._places.give_back(do.trial_id)
+            self._reservations.release(do.trial_id)
             return
-        key, place_id = (do.trial_id, do.attempt), f"{do.trial_id} {do.attempt}"
-        self._places.set_apart(do.trial_id, place_id)
-        self._leaving[key] = _Leaving(process, place_id, self._clock() + CLEAN_UP_S)
+        key, reservation = (do.trial_id, do.attempt), f"{do.trial_id} {do.attempt}"
+        self._reservations.rename(do.trial_id, reservation)
+        self._stopping[key] = _Stopping(process, reservation, self._clock() + CLEAN_UP_S)
         self._pool.run(
-            process, messages.Stop(), lambda outcome, error: self._queue.put(_Stopped(*key))
+            process, messages.Stop(), lambda outcome, error: self._queue.put(_ProcessStopped(*key))
         )
 
-    def _stopped(self, event: _Stopped) -> None:
-        leaving = self._leaving.pop((event.trial_id, event.attempt), None)
-        if leaving is None:
+    def _process_stopped(self, message: _ProcessStopped) -> None:
+        stopping = self._stopping.pop((message.trial_id, message.attempt), None)
+        if stopping is None:
             return
-        if self._clock() >= leaving.deadline or not self._pool.keep(leaving.process):
-            self._pool.end(leaving.process)
-        self._places.give_back(leaving.place_id)
+        if self._clock() >= stopping.deadline or not self._pool.keep(stopping.process):
+            self._pool.end(stopping.process)
+        self._reservations.release(stopping.reservation)
 
-    def _asked(self, event: _Asked) -> None:
-        """What a trainer inside a trial reserves ends with the trial, which does not get to give it
-        back.
-        """
-        process = self._processes.get(event.trial_id)
-        if process is None or process.attempt != event.attempt:
-            ensure_engine().remove_placement_group(event.place.id)
+    def _group_requested(self, message: _GroupRequested) -> None:
+        """Release the group with the trial: a trial that is ended cannot release it itself."""
+        process = self._processes.get(message.trial_id)
+        if process is None or process.attempt != message.attempt:
+            ensure_engine().remove_placement_group(message.group.id)
             return
-        self._places.adopt(event.trial_id, event.place)
-        self._pool.run(process, messages.GoOn(), self._hear(event.trial_id, event.attempt))
+        self._reservations.adopt(message.trial_id, message.group)
+        self._pool.run(
+            process, messages.Resume(), self._on_outcome(message.trial_id, message.attempt)
+        )
 
-    def _lend(self, do: events.Lend) -> None:
-        self._places.lend(do.trial_id)
-        process = self._processes[do.trial_id]
-        self._pool.run(process, messages.GoOn(), self._hear(do.trial_id, do.attempt))
+    def _lend(self, do: events.LendResources) -> None:
+        self._reservations.lend(do.trial_id)
+        self._command(do, messages.Resume())
 
-    def _donate(self, do: events.Donate) -> None:
+    def _copy_checkpoint(self, do: events.CopyCheckpoint) -> None:
         trial = self._trial(do.trial_id)
 
         def copy() -> None:
+            checkpoint, problem = None, ""
             try:
-                checkpoint = upkeep.copy_verified(trial, do.source, do.checkpoint_index)
-                self._queue.put(events.Donated(trial_id=do.trial_id, checkpoint=checkpoint))
+                checkpoint = experiment_files.copy_verified(trial, do.source, do.checkpoint_index)
             except OSError as error:
                 logger.warning(
-                    "%s keeps its own weights: the checkpoint %s cannot be copied: %s",
+                    "The trial %s keeps its own weights: the checkpoint %s cannot be copied: %s",
                     trial,
                     do.source.path,
                     error,
                 )
-                self._queue.put(
-                    events.Donated(trial_id=do.trial_id, checkpoint=None, problem=str(error))
+                problem = str(error)
+            self._queue.put(
+                events.CheckpointCopied(
+                    trial_id=do.trial_id, checkpoint=checkpoint, problem=problem
                 )
+            )
 
-        threading.Thread(target=copy, name="syncline-donate", daemon=True).start()
+        threading.Thread(target=copy, name="syncline-checkpoint-copy", daemon=True).start()
 
-    def _confirm(self, do: events.Confirm) -> None:
+    def _confirm(self, do: events.ConfirmCheckpoint) -> None:
         trial = self._trial(do.trial_id)
-        if upkeep.is_own(trial, do.checkpoint):
+        if experiment_files.is_own(trial, do.checkpoint):
             trial.storage.confirm(do.checkpoint)
 
-    def _finish(self, do: events.End) -> None:
+    def _finish(self, do: events.EndSearch) -> None:
         self._end = SearchEnd(problem=do.problem, error=do.error)
 
-    # -- telling
+    # -- callbacks, record and display
 
-    def _notify(self, do: events.Notify) -> None:
+    def _notify(self, do: events.NotifyCallbacks) -> None:
         trial = self._trial(do.trial_id)
-        where: dict[str, Any] = {
+        info: dict[str, Any] = {
             "iteration": self._machine.iteration,
             "trials": self._machine.trials,
             "trial": trial,
         }
         if do.hook == "result":
-            self._record.result(trial, do.subject)
-            self._callbacks.on_trial_result(**where, result=do.subject)
+            self._record.result(trial, cast("Metrics", do.subject))
+            self._callbacks.call("on_trial_result", **info, result=do.subject)
         elif do.hook == "checkpoint":
-            self._callbacks.on_checkpoint(**where, checkpoint=do.subject)
-            self._callbacks.on_trial_save(**where)
+            self._callbacks.call("on_checkpoint", **info, checkpoint=do.subject)
+            self._callbacks.call("on_trial_save", **info)
         elif do.hook == "start":
-            self._callbacks.on_trial_start(**where)
+            self._callbacks.call("on_trial_start", **info)
         elif do.hook == "restore":
-            self._callbacks.on_trial_start(**where)
-            self._callbacks.on_trial_restore(**where)
+            self._callbacks.call("on_trial_start", **info)
+            self._callbacks.call("on_trial_restore", **info)
         elif do.hook == "complete":
-            if trial.num_failures:  # it went on, and has ended well
+            if trial.num_failures:  # it recovered
                 trial.storage.files.delete(EXPR_ERROR_FILE)
-            self._callbacks.on_trial_complete(**where)
-        elif do.hook == "recover":
-            self._write_error(trial)
-            self._record.failure(trial, goes_on=True)
-            self._callbacks.on_trial_recover(**where)
+            self._callbacks.call("on_trial_complete", **info)
         else:
-            self._write_error(trial)
-            self._record.failure(trial, goes_on=False)
-            self._callbacks.on_trial_error(**where)
-
-    def _write_error(self, trial: Trial) -> None:
-        text = f"Failure # {max(trial.num_failures, 1)} (occurred at {time.strftime('%Y-%m-%d_%H-%M-%S')})\n{trial.error_text}\n\n"
-        trial_files = trial.storage.files
-        trial_files.write(
-            EXPR_ERROR_FILE, (trial_files.read(EXPR_ERROR_FILE) or b"") + text.encode()
-        )
-
-    def _usage(self) -> str:
-        """A line about the machines."""
-        total, used = self._machine.total_resources, self._places.in_use
-        parts = [
-            f"{used.get(name, 0.0):g}/{amount:g} {name}s"
-            for name, amount in total.items()
-            if name in ("CPU", "GPU")
-        ]
-        return f"Logical resource usage: {', '.join(parts)}"
+            experiment_files.append_error(trial)
+            self._record.failure(trial, restarts=do.hook == "recover")
+            self._callbacks.call(f"on_trial_{do.hook}", **info)
 
     def _trial(self, trial_id: str) -> Trial:
         trial = self._machine.get_trial(trial_id)

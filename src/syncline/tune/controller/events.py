@@ -1,53 +1,80 @@
-"""What happens to a search, and what is to be done about it: the two vocabularies of
-`state.TuneMachine`.
+"""Rules, events and instructions of a search: the inputs and outputs of `state.TuneMachine`.
 
-Events are written to the journal in the order in which they were handled; handling them again gives
-the same search.
+The journal holds events in the order in which they were handled. Handling them again in that order
+rebuilds the same search.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal, TypeAlias
 
 from syncline.train.checkpoint import Checkpoint
+from syncline.train.storage.context import StorageContext
+from syncline.tune.config import CheckpointConfig
 from syncline.tune.execution.placement_groups import PlacementGroupFactory
+from syncline.tune.result import Config, Metrics
 
-Resumption = Literal["RESUME", "RESTART", "SKIP"]
-"""What a restored search does with a trial: keep it and go on from its checkpoint, reset it, or
-leave it ended.
-"""
+Resumption: TypeAlias = Literal["RESUME", "RESTART", "SKIP"]
+"""Treatment of a trial in a restored search: continue from its checkpoint, reset it, or end it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SearchRules:
+    """Settings of a search that its decisions depend on."""
+
+    trainable_name: str
+    """Name of the trainable."""
+    is_function: bool
+    """True if the trainable is a function, which decides itself when to save."""
+    storage: StorageContext
+    """Experiment directory."""
+    trial_prefix: str
+    """Prefix of trial ids."""
+    metric: str | None
+    """Metric to optimize; None if unset."""
+    strict_metrics: bool
+    """Treat a result without that metric, or without the scheduler's, as an error."""
+    max_concurrent: float
+    """Maximum number of running trials."""
+    max_failures: float
+    """Number of restarts of a failing trial."""
+    fail_fast: bool
+    """End the search at the first failure."""
+    checkpoint_config: CheckpointConfig
+    """Frequency and retention of checkpoints."""
+
 
 # -- events
 
 
 @dataclass(frozen=True, kw_only=True)
-class Begin:
-    """The search starts."""
+class SearchStarted:
+    """A new search starts."""
 
     total_resources: Mapping[str, float]
-    """Everything that the machines have."""
+    """Resources of all nodes together."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Resumed:
-    """The process that ran the search is gone, and this one goes on."""
+class SearchResumed:
+    """A search continues in a new process. No trial process of the old one is left."""
 
     total_resources: Mapping[str, float]
-    """Everything that the machines have."""
+    """Resources of all nodes together."""
     finished: Resumption
     unfinished: Resumption
     errored: Resumption
 
 
 @dataclass(frozen=True, kw_only=True)
-class Suggested:
-    """The searcher gave a trial."""
+class TrialSuggested:
+    """The searcher suggested a trial."""
 
     trial_id: str
-    config: dict[str, Any]
-    evaluated_params: dict[str, Any]
+    config: Config
+    evaluated_params: Config
     tag: str
     factory: PlacementGroupFactory
     name: str | None
@@ -55,23 +82,23 @@ class Suggested:
 
 
 @dataclass(frozen=True, kw_only=True)
-class NothingSuggested:
-    """The searcher gave none."""
+class NoSuggestion:
+    """The searcher suggested nothing."""
 
     finished: bool
-    """It will not give any more; else it waits for a result."""
+    """True if it will never suggest again; False if it waits for results."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class PlaceHeld:
-    """What a trial needs is reserved."""
+class ResourcesReserved:
+    """The placement group of a trial is ready."""
 
     trial_id: str
 
 
 @dataclass(frozen=True, kw_only=True)
-class PlaceRefused:
-    """What a trial needs can never be had."""
+class ReservationRefused:
+    """The cluster can never hold the placement group of a trial."""
 
     trial_id: str
     error: bytes
@@ -80,7 +107,7 @@ class PlaceRefused:
 
 @dataclass(frozen=True, kw_only=True)
 class TrialStarted:
-    """A trainable was made."""
+    """The trainable exists and is restored."""
 
     trial_id: str
     attempt: int
@@ -90,20 +117,25 @@ class TrialStarted:
 
 @dataclass(frozen=True, kw_only=True)
 class TrialStepped:
-    """A result came."""
+    """A trial reported."""
 
     trial_id: str
     attempt: int
-    result: dict[str, Any]
+    result: Metrics
     checkpoint: Checkpoint | None
     ended: bool
-    earlier: tuple[dict[str, Any], ...] = ()
-    """Results that came shortly before, about which nobody decides."""
+    """True if the function returned: `result` repeats the last report."""
+    earlier: tuple[Metrics, ...] = ()
+    """Reports of the same batch that came before `result`; no decision depends on them."""
+    stop_trial: bool = False
+    """Verdict of the stopper on this trial; see `state.with_stopper_verdict`."""
+    stop_all: bool = False
+    """Verdict of the stopper on the whole search."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrialSaved:
-    """A checkpoint that was asked for is there, or None: the trainable is a function."""
+    """A requested checkpoint is committed. It is None for a function."""
 
     trial_id: str
     attempt: int
@@ -112,7 +144,7 @@ class TrialSaved:
 
 @dataclass(frozen=True, kw_only=True)
 class TrialFailed:
-    """The trainable has raised, or its process has died."""
+    """The trainable raised, or its process died."""
 
     trial_id: str
     attempt: int
@@ -121,32 +153,32 @@ class TrialFailed:
 
 
 @dataclass(frozen=True, kw_only=True)
-class NotReset:
-    """The trainable in the process that was to serve again cannot become another trial's."""
+class ResetRefused:
+    """The trainable in a reused process cannot run another trial."""
 
     trial_id: str
     attempt: int
 
 
 @dataclass(frozen=True, kw_only=True)
-class PlaceWanted:
-    """A trainer inside a trial is about to reserve its workers."""
+class WorkersRequested:
+    """A trainer inside a trial is about to reserve resources for its workers."""
 
     trial_id: str
     attempt: int
 
 
 @dataclass(frozen=True, kw_only=True)
-class PlaceFound:
-    """It has what it needs."""
+class WorkersReserved:
+    """The trainer inside a trial has the resources for its workers."""
 
     trial_id: str
     attempt: int
 
 
 @dataclass(frozen=True, kw_only=True)
-class Donated:
-    """A donor's checkpoint is a trial's own now; None where it could not be copied."""
+class CheckpointCopied:
+    """A donor's checkpoint was copied into the trial's directory. None if the copy failed."""
 
     trial_id: str
     checkpoint: Checkpoint | None
@@ -155,106 +187,108 @@ class Donated:
 
 @dataclass(frozen=True)
 class Tick:
-    """A second has passed in which nothing happened."""
+    """No event came for `driver.POLL_S` while the searcher had nothing to suggest."""
 
 
 @dataclass(frozen=True)
-class TimeUp:
+class TimeBudgetExhausted:
     """The time budget is used up."""
 
 
-Event = (
-    Begin
-    | Resumed
-    | Suggested
-    | NothingSuggested
-    | PlaceHeld
-    | PlaceRefused
+Event: TypeAlias = (
+    SearchStarted
+    | SearchResumed
+    | TrialSuggested
+    | NoSuggestion
+    | ResourcesReserved
+    | ReservationRefused
     | TrialStarted
     | TrialStepped
     | TrialSaved
     | TrialFailed
-    | NotReset
-    | PlaceWanted
-    | PlaceFound
-    | Donated
+    | ResetRefused
+    | WorkersRequested
+    | WorkersReserved
+    | CheckpointCopied
     | Tick
-    | TimeUp
+    | TimeBudgetExhausted
 )
 
-OF_A_START = (
-    TrialStarted,
-    TrialStepped,
-    TrialSaved,
-    TrialFailed,
-    NotReset,
-    PlaceWanted,
-    PlaceFound,
+AttemptEvent: TypeAlias = (
+    TrialStarted
+    | TrialStepped
+    | TrialSaved
+    | TrialFailed
+    | ResetRefused
+    | WorkersRequested
+    | WorkersReserved
 )
-"""Those that mean one start of a trial, and nothing when that is over."""
+"""Events of one attempt of a trial; ignored after that attempt ended."""
 
 # -- instructions
 
-Hook = Literal["start", "restore", "result", "save", "checkpoint", "complete", "error", "recover"]
+Hook: TypeAlias = Literal[
+    "start", "restore", "result", "save", "checkpoint", "complete", "error", "recover"
+]
 
 
 @dataclass(frozen=True, kw_only=True)
 class AskSearcher:
-    """Have the searcher suggest a configuration for this id. -> Suggested, NothingSuggested."""
+    """Ask the searcher for a configuration. -> TrialSuggested, NoSuggestion."""
 
     trial_id: str
 
 
 @dataclass(frozen=True, kw_only=True)
-class TellResult:
-    """Tell the searcher of a result."""
+class ReportResult:
+    """Pass a result to the searcher."""
 
     trial_id: str
-    result: Mapping[str, Any]
+    result: Metrics
 
 
 @dataclass(frozen=True, kw_only=True)
-class TellComplete:
-    """Tell the searcher that a trial has ended."""
+class ReportCompletion:
+    """Tell the searcher that a trial ended."""
 
     trial_id: str
-    result: Mapping[str, Any] | None
+    result: Metrics | None
     error: bool
 
 
 @dataclass(frozen=True, kw_only=True)
-class Notify:
-    """Tell the callbacks."""
+class NotifyCallbacks:
+    """Call a hook of the callbacks."""
 
     hook: Hook
     trial_id: str
-    subject: Any = None
-    """The result of `result`, the checkpoint of `checkpoint`."""
+    subject: Metrics | Checkpoint | None = None
+    """The result for `result`, the checkpoint for `checkpoint`."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Reserve:
-    """Reserve what a trial needs. -> PlaceHeld, PlaceRefused."""
+class ReserveResources:
+    """Reserve a trial's placement group. -> ResourcesReserved, ReservationRefused."""
 
     trial_id: str
     factory: PlacementGroupFactory
 
 
 @dataclass(frozen=True, kw_only=True)
-class GiveBack:
-    """Give back what is reserved, or about to be, for a trial that has no process."""
+class ReleaseResources:
+    """Remove the placement group, reserved or pending, of a trial without a process."""
 
     trial_id: str
 
 
 @dataclass(frozen=True, kw_only=True)
 class StartTrial:
-    """Make the trainable where the trial's place is. -> TrialStarted, TrialFailed."""
+    """Create the trainable in the trial's placement group. -> TrialStarted, TrialFailed."""
 
     trial_id: str
     attempt: int
     checkpoint: Checkpoint | None
-    progress: Mapping[str, Any] = field(default_factory=dict)
+    progress: Metrics = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -264,8 +298,8 @@ class StepTrial:
     trial_id: str
     attempt: int
     checkpoint_index: int
-    collect_s: float = 0.0
-    """Results that come within so many seconds may be told together."""
+    batch_s: float = 0.0
+    """Seconds for which results may be collected and sent together."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -279,34 +313,34 @@ class SaveTrial:
 
 @dataclass(frozen=True, kw_only=True)
 class StopTrial:
-    """End the trial's process, or keep it for another trial, and give back what it holds."""
+    """End the trial's process, or keep it for another trial, and release the trial's resources."""
 
     trial_id: str
     attempt: int
     failed: bool = False
-    """Its trainable cannot be used any more."""
+    """True if the trainable is unusable."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Lend:
-    """Give back what a trial holds, so that the trainer inside it can have it, and let it go on."""
+class LendResources:
+    """Remove the trial's placement group for the trainer inside it, and resume the trial."""
 
     trial_id: str
     attempt: int
 
 
 @dataclass(frozen=True, kw_only=True)
-class LetGoOn:
-    """Let the trainer inside a trial go on."""
+class ResumeTrial:
+    """Resume a trial whose trainer waits after reserving its workers."""
 
     trial_id: str
     attempt: int
 
 
 @dataclass(frozen=True, kw_only=True)
-class Donate:
-    """Copy a checkpoint of one trial into the directory of another, and compare the two by hash. ->
-    Donated.
+class CopyCheckpoint:
+    """Copy another trial's checkpoint into the trial's directory and compare the hashes.
+    -> CheckpointCopied.
     """
 
     trial_id: str
@@ -315,69 +349,69 @@ class Donate:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Confirm:
-    """The search knows of a checkpoint: it is finished."""
+class ConfirmCheckpoint:
+    """Mark a checkpoint as registered, which makes it final."""
 
     trial_id: str
     checkpoint: Checkpoint
 
 
 @dataclass(frozen=True, kw_only=True)
-class Delete:
-    """A checkpoint need not be kept any more."""
+class DeleteCheckpoint:
+    """Delete a checkpoint that retention does not keep."""
 
     trial_id: str
     checkpoint: Checkpoint
 
 
 @dataclass(frozen=True, kw_only=True)
-class WriteLines:
-    """Add lines to files of the experiment directory."""
+class AppendLines:
+    """Append lines to files of the experiment directory."""
 
     lines: tuple[tuple[str, str], ...]
-    """(name of the file, line)."""
+    """(file name, line)."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Warn:
-    """Tell the person who runs the search something that is probably not meant."""
+class LogWarning:
+    """Log a warning about a probable mistake."""
 
     text: str
 
 
 @dataclass(frozen=True, kw_only=True)
-class LookAgain:
-    """Nothing can go on, but the searcher may have something later. -> Tick."""
+class PollSearcher:
+    """Wait and ask the searcher again: nothing runs, but it may suggest later. -> Tick."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class End:
+class EndSearch:
     """The search is over."""
 
     problem: str | None = None
-    """Why it ends early; None where it has come to its end."""
+    """Reason for an early end; None for a regular one."""
     error: bytes | None = None
-    """What `fail_fast` is to raise."""
+    """Packed exception for `fail_fast="raise"`."""
 
 
-Instruction = (
+Instruction: TypeAlias = (
     AskSearcher
-    | TellResult
-    | TellComplete
-    | Notify
-    | Reserve
-    | GiveBack
+    | ReportResult
+    | ReportCompletion
+    | NotifyCallbacks
+    | ReserveResources
+    | ReleaseResources
     | StartTrial
     | StepTrial
     | SaveTrial
     | StopTrial
-    | Lend
-    | LetGoOn
-    | Donate
-    | Confirm
-    | Delete
-    | WriteLines
-    | Warn
-    | LookAgain
-    | End
+    | LendResources
+    | ResumeTrial
+    | CopyCheckpoint
+    | ConfirmCheckpoint
+    | DeleteCheckpoint
+    | AppendLines
+    | LogWarning
+    | PollSearcher
+    | EndSearch
 )

@@ -1,380 +1,284 @@
-"""`TuneMachine`: everything that a search decides. Pure: no clock, no files, no threads, no
-processes; `handle(event) -> [instructions]`.
+"""`TuneMachine`: all decisions of a search. Pure: no clock, files, threads or processes;
+`handle(event) -> [instructions]`.
 
-The searcher is asked and told through instructions; the scheduler and the stopper are called here,
-because what they say decides. A trial's life, with what makes it move:
+The scheduler is called from here, because its answers are decisions. The searcher gets
+instructions. The stopper may read a clock, so `with_stopper_verdict` asks it before the event is
+written to the journal. Life of a trial:
 
-    PENDING  --Reserve, PlaceHeld-->  RUNNING (starting, stepping, saving)  --result, error-->  TERMINATED, ERROR
-       ^---------- recovered, exploited, other resources ----------/    \\-- scheduler pauses --> PAUSED --scheduler chooses--> RUNNING
+    PENDING  --ResourcesReserved-->  RUNNING  --result, error-->  TERMINATED, ERROR
+       ^-- failed, exploited, resized --/ \\-- scheduler --> PAUSED --scheduler--> RUNNING
 
-Only one trial at a time waits for its place, the one that the scheduler chose last: what is free
-goes to trials in that order.
+Only one trial at a time waits for its resources: the one that the scheduler chose last. Free
+resources go to trials in that order.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Literal, TypeVar
 
-from syncline.core.error_frames import unpack_error
-from syncline.train.checkpoint import Checkpoint
-from syncline.train.storage import StorageContext
-from syncline.tune.config import CheckpointConfig
+from syncline.train.storage.context import StorageContext
 from syncline.tune.controller import events
-from syncline.tune.controller.events import Event, Instruction
-from syncline.tune.controller.needed_metrics import check_result
+from syncline.tune.controller.events import Event, Instruction, SearchRules
+from syncline.tune.controller.result_checks import check_result, full_result, stopper_verdict
+from syncline.tune.controller.trial_table import Attempt, Exploit, Phase, TrialRecord, TrialTable
 from syncline.tune.error import TuneError
 from syncline.tune.execution.placement_groups import PlacementGroupFactory
 from syncline.tune.experiment.trial import Trial
-from syncline.tune.result import (
-    AUTO_RESULT_KEYS,
-    CHECKPOINT_DIR_NAME,
-    DONE,
-    EXPERIMENT_TAG,
-    SHOULD_CHECKPOINT,
-)
+from syncline.tune.result import DONE, EXPERIMENT_TAG, SHOULD_CHECKPOINT, Metrics
 from syncline.tune.schedulers.trial_scheduler import FIFOScheduler, TrialScheduler
+from syncline.tune.search.search_algorithm import SearchAlgorithm
 from syncline.tune.stopper import NoopStopper, Stopper
 
 _Answer = TypeVar("_Answer")
 
-COLLECT_S = 0.02
-"""Results of one trial that come within this time are told together, where nobody decides about
-them one by one.
-"""
+BATCH_S = 0.02
+"""Seconds for which the results of a trial are collected if no decision depends on them."""
 
-LOOKS = 60
-"""So often, once a second, a searcher is asked again that gives nothing though nothing runs."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class SearchRules:
-    """What a search goes by."""
-
-    trainable_name: str
-    """Name of the trainable."""
-    is_function: bool
-    """Whether the trainable is a function, which saves when it wants to."""
-    storage: StorageContext
-    """The experiment directory."""
-    trial_prefix: str
-    """Ids of trials begin with it."""
-    metric: str | None
-    """What is to get better, if anybody said so."""
-    strict_metrics: bool
-    """Whether a result without that metric, or one that the scheduler needs, is an error."""
-    max_concurrent: float
-    """So many trials run at a time."""
-    max_failures: float
-    """How often a trial starts again after failing."""
-    fail_fast: bool
-    """Whether the first failure ends the search."""
-    checkpoint_config: CheckpointConfig
-    """Which checkpoints are made and kept."""
-
-
-@dataclass
-class _Run:
-    """One start of a trial."""
-
-    attempt: int
-    pause_wanted: bool = False
-    """Somebody wants it to leave its process after what it does now."""
-    save_wanted: bool = False
-    """Somebody wants it to be saved after what it does now."""
-    then: Literal["go on", "requeue", "finish"] = "go on"
-    """What follows: it goes on, or stays paused; it starts again at once; it ends."""
-
-
-@dataclass
-class _Exploit:
-    """A trial that is to go on from another one's checkpoint."""
-
-    source: Checkpoint
-    donor_metrics: dict[str, Any]
-    config: dict[str, Any]
-    tag: str
+SEARCHER_POLL_LIMIT = 60
+"""Number of polls, one a second, of a searcher that suggests nothing while no trial runs."""
 
 
 class TuneMachine:
-    """The search. It is a `ControllerView` to its scheduler, and can be pickled whole. Not safe for
-    use from several threads.
+    """State machine of a search, and the `ControllerView` of its scheduler. Picklable as a whole.
+    Not thread-safe.
     """
 
     def __init__(self, rules: SearchRules, scheduler: TrialScheduler, stopper: Stopper) -> None:
         self.rules = rules
         self.scheduler = scheduler
         self.stopper = stopper
-        self.search_alg: Any = None
-        """The searcher, set by the driver; not part of the machine's state."""
+        """Part of the state, but called by `with_stopper_verdict` only."""
+        self.search_alg: SearchAlgorithm | None = None
+        """The searcher, set by the driver; not part of the state."""
         self.total_resources: Mapping[str, float] = {}
         self.trials: list[Trial] = []
         self.iteration = 0
-        """Results so far."""
+        """Number of results."""
         self.ended = False
-        self._by_id: dict[str, Trial] = {}
-        self._live: dict[str, Trial] = {}
-        self._pending: dict[str, Trial] = {}
-        self._paused: dict[str, Trial] = {}
-        self._unstarted: set[str] = set()  # trials that wait for their first start
-        self._running: dict[str, _Run] = {}
-        self._attempts: dict[str, int] = {}
-        self._donating: dict[str, _Exploit] = {}
-        self._outdated: list[
-            tuple[str, Checkpoint]
-        ] = []  # of donors, deleted when they have been copied
-        self._moving: dict[
-            str, None
-        ] = {}  # in order, trials that are to have other resources, in front of the others
-        self._reserving: str | None = None
-        self._lending: set[str] = set()
-        self._asking = False
-        self._searcher_finished = False
-        self._searcher_waits = False
-        self._room = float("inf")
-        nobody_decides = type(scheduler) is FIFOScheduler and type(stopper) is NoopStopper
-        self._collect_s = (
-            COLLECT_S
-            if nobody_decides and not rules.checkpoint_config.checkpoint_frequency
-            else 0.0
+        self._table = TrialTable()
+        self._searcher: Literal["ready", "asked", "waiting", "finished"] = "ready"
+        self._polls = 0  # of a searcher that suggests nothing while no trial runs
+        self._capacity = float("inf")
+        no_decisions = type(scheduler) is FIFOScheduler and type(stopper) is NoopStopper
+        self._batch_s = (
+            BATCH_S if no_decisions and not rules.checkpoint_config.checkpoint_frequency else 0.0
         )
-        self._looks = 0  # at a searcher that gives nothing though nothing runs
         self._warned = False
         self._stopping = False  # no more trials start
-        self._end: events.End | None = None
-        self._out: list[Instruction] = []
-        self._changed: dict[str, Trial] = {}
+        self._end: events.EndSearch | None = None
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "search_alg": None, "_out": [], "_changed": {}}
+    def __getstate__(self) -> dict[str, object]:
+        return {**self.__dict__, "search_alg": None}
 
     def handle(self, event: Event) -> list[Instruction]:
-        """Take an event in; what is to be done now, in order.
+        """Handle an event and return the instructions that follow, in order.
 
         Raises:
-            TuneError: The search cannot go on: a metric is missing.
+            TuneError: The search cannot continue, for example because a metric is missing.
         """
-        self._out = []
-        if not self._is_outdated(event):
+        self._table.drain_instructions()  # of an event that raised
+        if self.is_current(event):
             _HANDLERS[type(event)](self, event)
         self._advance()
-        out, self._out = self._out, []
-        return out
+        return self._table.drain_instructions()
+
+    def is_current(self, event: Event) -> bool:
+        """Return False for an event of an attempt that has ended."""
+        if not isinstance(event, events.AttemptEvent):
+            return True
+        record = self._table.get(event.trial_id)
+        attempt = record.attempt if record is not None else None
+        return attempt is not None and attempt.number == event.attempt
+
+    def with_stopper_verdict(self, event: Event) -> Event:
+        """Return `event` with the stopper's verdict if it is a result.
+
+        The driver calls this before `handle`, which must not call a stopper: it may read a clock.
+        A restore calls it for every event of the journal, to bring the stopper up to date, and
+        ignores the new verdict.
+        """
+        if (
+            type(self.stopper) is NoopStopper
+            or not isinstance(event, events.TrialStepped)
+            or not self.is_current(event)
+        ):
+            return event
+        return stopper_verdict(event, self._table[event.trial_id].trial, self.stopper)
 
     def drain_changed(self) -> list[Trial]:
-        """The trials that are new, have been started, or whose status was set, since this was asked
-        last.
-        """
-        changed, self._changed = list(self._changed.values()), {}
-        return changed
+        """Return the trials whose status or location was set since the last call."""
+        return self._table.drain_changed()
 
-    def limit(self, trials: float) -> None:
-        """The engine at hand has room for so many trials at a time, whatever they hold."""
-        self._room = trials
+    def set_capacity(self, trials: float) -> None:
+        """Limit the number of running trials to what the engine can run, whatever they reserve."""
+        self._capacity = trials
 
-    def move_to(self, storage: StorageContext) -> None:
-        """The experiment directory lies there now."""
+    def set_storage(self, storage: StorageContext) -> None:
+        """Set the experiment directory after it was moved."""
         self.rules = replace(self.rules, storage=storage)
 
     @property
     def waits_for_searcher(self) -> bool:
-        """Whether the searcher gave nothing, and is to be asked again."""
-        return self._searcher_waits
+        """True if the searcher suggested nothing and will be asked again."""
+        return self._searcher == "waiting"
 
     @property
     def searcher_finished(self) -> bool:
-        """Whether no further trials come."""
-        return self._searcher_finished
+        """True if the searcher will suggest no further trials."""
+        return self._searcher == "finished"
 
-    # -- what schedulers may ask and do
+    # -- ControllerView
 
     def get_trials(self) -> Sequence[Trial]:
         return self.trials
 
     def get_live_trials(self) -> Collection[Trial]:
-        return self._live.values()
+        return self._table.live
 
     def pending_trials(self) -> Iterable[Trial]:
-        return self._pending.values()
+        return self._table.pending()
 
     def paused_trials(self) -> Iterable[Trial]:
-        return self._paused.values()
+        return self._table.paused()
 
     def get_trial(self, trial_id: str) -> Trial | None:
-        return self._by_id.get(trial_id)
+        record = self._table.get(trial_id)
+        return record.trial if record is not None else None
 
     def stop_trial(self, trial: Trial) -> None:
-        if trial.trial_id not in self._live:
+        record = self._table.get(trial.trial_id)
+        if record is None or record.phase is Phase.ENDED:
             return
-        if trial.trial_id in self._running:
-            self._leave(trial)
+        if record.attempt is not None:
+            self._table.leave(record)
         trial.stopped_by = "scheduler"
-        self._complete(trial, tell_scheduler=False)
+        self._complete(record, tell_scheduler=False)
 
     def pause_trial(self, trial: Trial, should_checkpoint: bool = True) -> None:
-        run = self._running.get(trial.trial_id)
-        if run is not None:
-            run.pause_wanted = True
-            run.save_wanted = should_checkpoint
-        elif trial.status == Trial.PENDING and trial.trial_id in self._live:
-            self._drop_reservation(trial)
-            self._set(trial, Trial.PAUSED)
+        record = self._table.get(trial.trial_id)
+        if record is None:
+            return
+        if record.attempt is not None:
+            record.attempt.pause_requested = True
+            record.attempt.save_requested = should_checkpoint
+        elif record.is_waiting:
+            self._table.drop_reservation(record)
+            self._table.set_phase(record, Phase.PAUSED)
 
     def save_trial(self, trial: Trial) -> None:
-        run = self._running.get(trial.trial_id)
-        if run is not None:
-            run.save_wanted = True
+        record = self._table.get(trial.trial_id)
+        if record is not None and record.attempt is not None:
+            record.attempt.save_requested = True
 
     def exploit(
         self, trial: Trial, donor: Trial, *, config: Mapping[str, Any], tag: str = ""
     ) -> None:
         latest = donor.checkpoints.latest
-        if latest is None or trial.is_finished():
+        record = self._table[trial.trial_id]
+        if latest is None or record.phase is Phase.ENDED:
             return
-        if trial.trial_id in self._running:
-            self._leave(trial)
+        if record.attempt is not None:
+            self._table.leave(record)
         else:
-            self._drop_reservation(trial)
-        self._set(trial, Trial.PAUSED)
-        self._paused.pop(trial.trial_id, None)  # it waits for its checkpoint, nobody can choose it
-        self._donating[trial.trial_id] = _Exploit(
-            latest.checkpoint, dict(latest.metrics), dict(config), tag
+            self._table.drop_reservation(record)
+        exploit = Exploit(
+            source=latest.checkpoint,
+            donor_metrics=dict(latest.metrics),
+            config=dict(config),
+            tag=tag,
         )
-        self._out.append(
-            events.Donate(
-                trial_id=trial.trial_id,
-                source=latest.checkpoint,
-                checkpoint_index=trial.next_checkpoint_index,
-            )
-        )
+        self._table.begin_copy(record, exploit)
 
     def update_resources(self, trial: Trial, factory: PlacementGroupFactory) -> None:
         if trial.placement_group_factory == factory:
             return
         trial.placement_group_factory = factory
-        run = self._running.get(trial.trial_id)
-        if run is not None:
-            run.pause_wanted = run.save_wanted = True
-            run.then = "requeue"
+        record = self._table[trial.trial_id]
+        if record.attempt is not None:
+            record.attempt.pause_requested = record.attempt.save_requested = True
+            record.attempt.then = "requeue"
         else:
-            self._drop_reservation(trial)
+            self._table.drop_reservation(record)
 
     # -- events
 
-    def _begin(self, event: events.Begin) -> None:
+    def _search_started(self, event: events.SearchStarted) -> None:
         self.total_resources = dict(event.total_resources)
 
-    def _resumed(self, event: events.Resumed) -> None:
-        """Whatever ran is not there any more; what may go on does."""
+    def _search_resumed(self, event: events.SearchResumed) -> None:
         self.total_resources = dict(event.total_resources)
-        self.ended = self._stopping = self._asking = self._searcher_waits = False
-        self._end = self._reserving = None
-        self._running.clear()
-        for trial_id in list(self._donating):
-            self._end_donation(trial_id)
-        self._lending.clear()
-        self._searcher_finished = False  # it may have been given more samples
+        self.ended = self._stopping = False
+        self._end = self._table.reserving = None
+        self._searcher = "ready"  # also if it had finished: it may have been given more samples
+        for phase in (Phase.RUNNING, Phase.LENDING, Phase.COPYING):
+            for record in list(self._table.of(phase)):
+                record.attempt = None
+                self._table.end_copy(record)
+                self._table.set_phase(record, Phase.INTERRUPTED)
         for trial in self.trials:
+            record = self._table[trial.trial_id]
             if trial.status == Trial.TERMINATED:
-                self._take_up(trial, event.finished)
+                self._revive(record, event.finished)
             elif trial.status == Trial.ERROR:
-                self._take_up(trial, event.errored)
+                self._revive(record, event.errored)
             elif event.unfinished == "SKIP":
-                self._complete(trial, tell_scheduler=True)
+                self._complete(record, tell_scheduler=True)
             elif event.unfinished == "RESTART":
-                self._reset(trial)
-            elif trial.status == Trial.RUNNING or (
-                trial.status == Trial.PAUSED and trial.trial_id not in self._paused
-            ):
-                self._requeue(trial)
+                self._table.reset(record, self.rules.checkpoint_config)
+            elif record.phase is Phase.INTERRUPTED:
+                self._table.requeue(record)
 
-    def _suggested(self, event: events.Suggested) -> None:
-        self._asking = False
-        self._looks = 0
-        config = self.rules.checkpoint_config
-        trial = Trial(
-            trial_id=event.trial_id,
-            index=len(self.trials),
-            trainable_name=self.rules.trainable_name,
-            config=event.config,
-            evaluated_params=event.evaluated_params,
-            experiment_tag=event.tag,
-            placement_group_factory=event.factory,
-            storage=self._place_of(event.directory),
-            checkpoint_config=config,
-            name=event.name,
-        )
+    def _trial_suggested(self, event: events.TrialSuggested) -> None:
+        self._searcher = "ready"
+        self._polls = 0
+        trial = self._table.add(event, self.rules, index=len(self.trials))
         self.trials.append(trial)
-        self._changed[trial.trial_id] = trial
-        self._by_id[trial.trial_id] = self._live[trial.trial_id] = self._pending[trial.trial_id] = (
-            trial
-        )
-        self._unstarted.add(trial.trial_id)
         self.scheduler.on_trial_add(self, trial)
 
-    def _nothing_suggested(self, event: events.NothingSuggested) -> None:
-        self._asking = False
-        self._searcher_finished = event.finished
-        self._searcher_waits = not event.finished
+    def _no_suggestion(self, event: events.NoSuggestion) -> None:
+        self._searcher = "finished" if event.finished else "waiting"
 
-    def _place_held(self, event: events.PlaceHeld) -> None:
-        if self._reserving != event.trial_id:
+    def _resources_reserved(self, event: events.ResourcesReserved) -> None:
+        if self._table.reserving != event.trial_id:
             return
-        self._reserving = None
-        trial = self._by_id[event.trial_id]
-        attempt = self._attempts[trial.trial_id] = self._attempts.get(trial.trial_id, 0) + 1
-        self._moving.pop(trial.trial_id, None)
-        self._set(trial, Trial.RUNNING)
-        self._running[trial.trial_id] = _Run(attempt)
-        latest = trial.checkpoints.latest
-        progress = (
-            {key: value for key, value in latest.metrics.items() if key in AUTO_RESULT_KEYS}
-            if latest is not None
-            else {}
-        )
-        self._out.append(
-            events.StartTrial(
-                trial_id=trial.trial_id,
-                attempt=attempt,
-                checkpoint=latest.checkpoint if latest is not None else None,
-                progress=progress,
-            )
-        )
+        self._table.reserving = None
+        self._table.start(self._table[event.trial_id])
 
-    def _place_refused(self, event: events.PlaceRefused) -> None:
-        if self._reserving == event.trial_id:
-            self._reserving = None
-            self._give_up(self._by_id[event.trial_id], event.error, event.text)
+    def _reservation_refused(self, event: events.ReservationRefused) -> None:
+        if self._table.reserving == event.trial_id:
+            self._table.reserving = None
+            self._fail(self._table[event.trial_id], event.error, event.text)
 
-    def _started(self, event: events.TrialStarted) -> None:
-        trial, run = self._by_id[event.trial_id], self._running[event.trial_id]
+    def _trial_started(self, event: events.TrialStarted) -> None:
+        record, attempt = self._active(event)
+        trial = record.trial
         trial.location = event.location
-        self._changed[trial.trial_id] = trial
+        self._table.changed[trial.trial_id] = trial
         trial.start_time = trial.start_time or event.now
-        self._notify("restore" if trial.checkpoints.latest is not None else "start", trial)
-        self._next_step(trial, run)
+        self._table.notify("restore" if trial.checkpoints.latest is not None else "start", trial)
+        self._next_step(record, attempt)
 
-    def _stepped(self, event: events.TrialStepped) -> None:
-        trial, run = self._by_id[event.trial_id], self._running[event.trial_id]
+    def _trial_stepped(self, event: events.TrialStepped) -> None:
+        record, attempt = self._active(event)
+        trial = record.trial
         for earlier in event.earlier:
-            passing = {**earlier, EXPERIMENT_TAG: trial.experiment_tag}
-            self._take_result(trial, passing)
-            self._notify("result", trial, passing)
-            self._out.append(events.TellResult(trial_id=trial.trial_id, result=passing))
+            tagged = {**earlier, EXPERIMENT_TAG: trial.experiment_tag}
+            self._record_result(trial, tagged)
+            self._table.notify("result", trial, tagged)
+            self._table.emit(events.ReportResult(trial_id=trial.trial_id, result=tagged))
         if event.ended and trial.last_result:
             trial.last_result[DONE] = True
-            self._finish(trial, run)
+            self._finish(record, attempt)
             return
-        result: dict[str, Any] = {**event.result, EXPERIMENT_TAG: trial.experiment_tag}
-        if event.checkpoint is not None:
-            result[CHECKPOINT_DIR_NAME] = event.checkpoint.path.rpartition("/")[2]
-        is_last = event.ended or bool(result.get(DONE)) or self.stopper(trial.trial_id, result)
+        result = full_result(trial, event)
+        is_last = event.ended or bool(result.get(DONE)) or event.stop_trial
         result[DONE] = is_last
-        self._take_result(trial, result)
-        self._notify("result", trial, trial.last_result)  # in which `done` may still be set
+        self._record_result(trial, result)
+        self._table.notify("result", trial, trial.last_result)  # its `done` may still be set below
         if event.checkpoint is not None:
-            self._register(trial, event.checkpoint)
+            self._table.register(trial, event.checkpoint)
         decision = TrialScheduler.STOP
         if not is_last:
             decision = self._ask_scheduler(
@@ -382,438 +286,314 @@ class TuneMachine:
             )
         if decision == TrialScheduler.STOP:
             trial.last_result[DONE] = True
-        if self.stopper.stop_all():
+        if event.stop_all:
             self._stopping = True
-        if trial.trial_id not in self._running or self._running[trial.trial_id] is not run:
-            return  # the scheduler has taken it out of its process
+        if record.attempt is not attempt:
+            return  # the scheduler stopped the trial or gave it another checkpoint
         if decision == TrialScheduler.STOP:
             trial.stopped_by = "" if is_last else "scheduler"
-            self._finish(trial, run, tell_scheduler=is_last)
+            self._finish(record, attempt, tell_scheduler=is_last)
             return
-        self._out.append(events.TellResult(trial_id=trial.trial_id, result=result))
+        self._table.emit(events.ReportResult(trial_id=trial.trial_id, result=result))
         if decision == TrialScheduler.PAUSE:
-            run.pause_wanted = run.save_wanted = True
-        if self._is_time_to_save(trial, result):
-            run.save_wanted = True
-        self._next_step(trial, run)
+            attempt.pause_requested = attempt.save_requested = True
+        frequency = self.rules.checkpoint_config.checkpoint_frequency
+        if result.get(SHOULD_CHECKPOINT) or (frequency and trial.iteration % frequency == 0):
+            attempt.save_requested = True
+        self._next_step(record, attempt)
 
-    def _take_result(self, trial: Trial, result: dict[str, Any]) -> None:
-        """`result` is the trial's latest. TuneError where something that is needed is not in it."""
-        if self.rules.strict_metrics:
-            needed = {
-                "TuneConfig(metric=…)": self.rules.metric,
-                "the scheduler": self.scheduler.metric,
-            }
-            check_result(
-                result,
-                self.rules.trainable_name,
-                needed,
-                self.stopper if self.iteration == 0 else None,
-            )
-        trial.take_result(result)
-        self.iteration += 1
-
-    def _saved(self, event: events.TrialSaved) -> None:
-        trial, run = self._by_id[event.trial_id], self._running[event.trial_id]
+    def _trial_saved(self, event: events.TrialSaved) -> None:
+        record, attempt = self._active(event)
         if event.checkpoint is not None:
-            self._register(trial, event.checkpoint)
-        if run.then == "finish":
-            self._leave(trial)
-            self._complete(trial, tell_scheduler=False)
+            self._table.register(record.trial, event.checkpoint)
+        if attempt.then == "finish":
+            self._table.leave(record)
+            self._complete(record, tell_scheduler=False)
         else:
-            self._next_step(trial, run)
+            self._next_step(record, attempt)
 
-    def _failed(self, event: events.TrialFailed) -> None:
-        trial = self._by_id[event.trial_id]
-        self._leave(trial, failed=True)
+    def _trial_failed(self, event: events.TrialFailed) -> None:
+        record, _ = self._active(event)
+        trial = record.trial
+        self._table.leave(record, failed=True)
         trial.num_failures += 1
         if self.rules.fail_fast or trial.num_failures > self.rules.max_failures or self._stopping:
-            self._give_up(trial, event.error, event.text)
+            self._fail(record, event.error, event.text)
             return
         trial.error_text = event.text
-        self._requeue(trial)
-        self._notify("recover", trial)
+        self._table.requeue(record)
+        self._table.notify("recover", trial)
 
-    def _not_reset(self, event: events.NotReset) -> None:
-        """The trainable cannot take the place of another one: a new process has to."""
-        trial = self._by_id[event.trial_id]
-        self._leave(trial, failed=True)
-        self._requeue(trial)
+    def _reset_refused(self, event: events.ResetRefused) -> None:
+        record, _ = self._active(event)
+        self._table.leave(record, failed=True)
+        self._table.requeue(record)  # in a new process
 
-    def _place_wanted(self, event: events.PlaceWanted) -> None:
-        self._lending.add(event.trial_id)
-        if self._reserving is not None:
-            self._drop_reservation(self._by_id[self._reserving])
-        self._out.append(events.Lend(trial_id=event.trial_id, attempt=event.attempt))
+    def _workers_requested(self, event: events.WorkersRequested) -> None:
+        self._table.set_phase(self._table[event.trial_id], Phase.LENDING)
+        if self._table.reserving is not None:
+            self._table.drop_reservation(self._table[self._table.reserving])
+        self._table.emit(events.LendResources(trial_id=event.trial_id, attempt=event.attempt))
 
-    def _place_found(self, event: events.PlaceFound) -> None:
-        self._lending.discard(event.trial_id)
-        self._out.append(events.LetGoOn(trial_id=event.trial_id, attempt=event.attempt))
+    def _workers_reserved(self, event: events.WorkersReserved) -> None:
+        self._table.set_phase(self._table[event.trial_id], Phase.RUNNING)
+        self._table.emit(events.ResumeTrial(trial_id=event.trial_id, attempt=event.attempt))
 
-    def _donated(self, event: events.Donated) -> None:
-        exploit = self._end_donation(event.trial_id)
-        trial = self._by_id[event.trial_id]
-        if exploit is None or trial.is_finished():
+    def _checkpoint_copied(self, event: events.CheckpointCopied) -> None:
+        record = self._table[event.trial_id]
+        exploit = self._table.end_copy(record)
+        trial = record.trial
+        if exploit is None or record.phase is Phase.ENDED:
             return
-        done_so_far = trial.iteration
+        iteration = trial.iteration
         if event.checkpoint is not None:
             trial.config = exploit.config
-            trial.experiment_tag = (
-                f"{trial.index}_{exploit.tag}" if exploit.tag else trial.experiment_tag
-            )
-            self._register(trial, event.checkpoint, exploit.donor_metrics)
-        self._requeue(trial)
-        trial.begin_at(max(done_so_far, trial.checkpoint_iteration))
+            if exploit.tag:
+                trial.experiment_tag = f"{trial.index}_{exploit.tag}"
+            self._table.register(trial, event.checkpoint, exploit.donor_metrics)
+        self._table.requeue(record)
+        trial.restored_iteration = max(iteration, trial.checkpoint_iteration)
 
     def _tick(self, event: events.Tick) -> None:
-        self._searcher_waits = False
+        self._wake_searcher()
 
-    def _time_up(self, event: events.TimeUp) -> None:
+    def _time_budget_exhausted(self, event: events.TimeBudgetExhausted) -> None:
         self._stopping = True
-        self._end = events.End(problem="its time budget is used up")
+        self._end = events.EndSearch(problem="its time budget is used up")
 
-    # -- what follows
+    # -- consequences
 
     def _advance(self) -> None:
-        """Start what can start; end when there is nothing left."""
+        """Start what can start; end the search if nothing is left to run."""
         if self.ended:
             return
         if self._stopping:
             self._stop_all()
         else:
             self._fill()
-        if not self._live and (self._stopping or self._searcher_finished):
+        if not self._table.live and (self._stopping or self.searcher_finished):
             self.ended = True
-            self._out.append(self._end or events.End())
+            self._table.emit(self._end or events.EndSearch())
 
     def _fill(self) -> None:
-        """See that a trial waits to run, and that the one to run next waits for its place."""
-        if self._may_ask():
-            self._asking = True
-            self._out.append(
+        """Keep one new trial ready, and reserve resources for the trial that runs next."""
+        running = self._table.count(Phase.RUNNING, Phase.LENDING)
+        if self._may_ask_searcher():
+            self._searcher = "asked"
+            self._table.emit(
                 events.AskSearcher(trial_id=f"{self.rules.trial_prefix}_{len(self.trials):05d}")
             )
-            return  # what it says is handled at once
-        room = min(self.rules.max_concurrent, self._room)
+            return  # the driver handles the answer before any other event
         if (
-            self._asking
-            or self._reserving is not None
-            or self._lending
-            or len(self._running) >= room
+            self._searcher == "asked"
+            or self._table.reserving is not None
+            or self._table.count(Phase.LENDING)
+            or running >= min(self.rules.max_concurrent, self._capacity)
         ):
             return
-        trial = self._choice()
+        trial = self._choose_next()
         if trial is not None:
-            self._reserving = trial.trial_id
-            self._out.append(
-                events.Reserve(trial_id=trial.trial_id, factory=trial.placement_group_factory)
+            self._table.reserving = trial.trial_id
+            self._table.emit(
+                events.ReserveResources(
+                    trial_id=trial.trial_id, factory=trial.placement_group_factory
+                )
             )
-        elif self._may_ask():
-            self._fill()  # the scheduler has ended trials when it was asked, and the searcher may have waited for that
-        elif not self._running and not self._donating and self._searcher_waits:
-            self._looks += 1
-            if self._looks > LOOKS:
+        elif self._may_ask_searcher():
+            self._fill()  # the scheduler just ended trials, for which the searcher may have waited
+        elif not running and not self._table.count(Phase.COPYING) and self.waits_for_searcher:
+            self._polls += 1
+            if self._polls > SEARCHER_POLL_LIMIT:
                 raise TuneError(
-                    f"the searcher {type(self.search_alg).__name__} has suggested nothing for {LOOKS} s though no trial runs that it could "
-                    "wait for: return a configuration from `suggest`, or `Searcher.FINISHED`."
+                    f"the searcher {type(self.search_alg).__name__} has suggested nothing for "
+                    f"{SEARCHER_POLL_LIMIT} s, and no trial runs that it could wait for: return "
+                    "a configuration from `suggest`, or `Searcher.FINISHED`."
                 )
-            self._out.append(events.LookAgain())
+            self._table.emit(events.PollSearcher())
 
-    def _may_ask(self) -> bool:
-        """Whether the searcher is to be asked: no trial waits for its first start, and one more may
-        run.
-        """
-        waits = self._unstarted or self._searcher_finished or self._searcher_waits or self._asking
-        return not waits and len(self._running) < self.rules.max_concurrent
-
-    def _choice(self) -> Trial | None:
-        for trial_id in self._moving:
-            if trial_id in self._pending:
-                return self._pending[trial_id]
-        chosen = self._ask_scheduler(lambda: self.scheduler.choose_trial_to_run(self))
-        if (
-            chosen is not None
-            and chosen.trial_id in self._live
-            and chosen.trial_id not in self._running
-        ):
-            return chosen if chosen.trial_id not in self._donating else None
-        if self._running or self._donating or not (self._searcher_finished or self._searcher_waits):
-            return None
-        # Nothing runs and nothing more will come: what the scheduler holds back would never run.
-        return next(iter(self._pending.values()), None) or next(iter(self._paused.values()), None)
-
-    def _next_step(self, trial: Trial, run: _Run) -> None:
-        """Save if somebody wants it, then pause, or train on."""
-        if run.save_wanted:
-            run.save_wanted = False
-            if not self.rules.is_function:
-                self._out.append(
-                    events.SaveTrial(
-                        trial_id=trial.trial_id,
-                        attempt=run.attempt,
-                        checkpoint_index=trial.next_checkpoint_index,
-                    )
-                )
-                return
-        if run.pause_wanted:
-            self._leave(trial)
-            if self.rules.is_function and trial.checkpoint_iteration < trial.iteration:
-                self._warn_once(
-                    f"the function `{trial.trainable_name}` is paused between two reports and begins again from its last checkpoint, "
-                    f"here {trial.checkpoint_iteration} of {trial.iteration} iterations: report a checkpoint with every result, "
-                    "`tune.report(metrics, checkpoint=…)`, and begin from `tune.get_checkpoint()`."
-                )
-            if run.then == "requeue":
-                self._requeue(trial)
-                self._moving[trial.trial_id] = None
-            else:
-                trial.begin_at(trial.checkpoint_iteration)
-                self._set(trial, Trial.PAUSED)
-            return
-        self._out.append(
-            events.StepTrial(
-                trial_id=trial.trial_id,
-                attempt=run.attempt,
-                checkpoint_index=trial.next_checkpoint_index,
-                collect_s=self._collect_s,
-            )
+    def _may_ask_searcher(self) -> bool:
+        """Return True if no new trial waits and one more may run."""
+        return (
+            self._searcher == "ready"
+            and not self._table.count(Phase.NEW)
+            and self._table.count(Phase.RUNNING, Phase.LENDING) < self.rules.max_concurrent
         )
 
+    def _choose_next(self) -> Trial | None:
+        for record in self._table.of(Phase.RESIZED):
+            return record.trial
+        chosen = self._ask_scheduler(lambda: self.scheduler.choose_trial_to_run(self))
+        if chosen is not None:
+            record = self._table[chosen.trial_id]
+            if record.phase is Phase.COPYING:
+                return None
+            if record.attempt is None and record.phase is not Phase.ENDED:
+                return chosen
+        busy = self._table.count(Phase.RUNNING, Phase.LENDING, Phase.COPYING)
+        if busy or self._searcher not in ("finished", "waiting"):
+            return None
+        # Nothing runs and nothing new comes: trials that the scheduler holds back must run now.
+        return next(self._table.pending(), None) or next(self._table.paused(), None)
+
+    def _next_step(self, record: TrialRecord, attempt: Attempt) -> None:
+        """Carry out the requested save, then the requested pause; otherwise train on."""
+        trial = record.trial
+        if attempt.save_requested:
+            attempt.save_requested = False
+            if not self.rules.is_function:
+                self._table.save(record, attempt)
+                return
+        if attempt.pause_requested:
+            self._table.leave(record)
+            if self.rules.is_function and trial.checkpoint_iteration < trial.iteration:
+                self._warn_once(
+                    f"the function `{trial.trainable_name}` is paused between two checkpoints and "
+                    f"restarts from its last one, at {trial.checkpoint_iteration} of "
+                    f"{trial.iteration} iterations: report a checkpoint with every result, "
+                    "`tune.report(metrics, checkpoint=…)`, and start from `tune.get_checkpoint()`."
+                )
+            if attempt.then == "requeue":
+                self._table.requeue(record, Phase.RESIZED)
+            else:
+                trial.restored_iteration = trial.checkpoint_iteration
+                self._table.set_phase(record, Phase.PAUSED)
+            return
+        self._table.step(record, attempt, self._batch_s)
+
     def _ask_scheduler(self, ask: Callable[[], _Answer]) -> _Answer:
-        """What the scheduler says, and what it wants to be written down. TuneError where it cannot
-        go on.
+        """Return the scheduler's answer and append its log lines.
+
+        Raises:
+            TuneError: The scheduler cannot continue.
         """
         try:
             answer = ask()
         except RuntimeError as error:
             raise TuneError(str(error)) from error
-        self._write_scheduler_lines()
-        return answer
-
-    def _finish(self, trial: Trial, run: _Run, *, tell_scheduler: bool = True) -> None:
-        """Its last result is there: save if that is wanted, then end."""
-        if tell_scheduler:
-            self._ask_scheduler(
-                lambda: self.scheduler.on_trial_complete(self, trial, trial.last_result)
-            )
-        if (
-            self.rules.checkpoint_config.checkpoint_at_end
-            and not self.rules.is_function
-            and not self._has_checkpoint_of_now(trial)
-        ):
-            run.then = "finish"
-            self._out.append(
-                events.SaveTrial(
-                    trial_id=trial.trial_id,
-                    attempt=run.attempt,
-                    checkpoint_index=trial.next_checkpoint_index,
-                )
-            )
-            return
-        self._leave(trial)
-        self._complete(trial, tell_scheduler=False)
-
-    def _complete(self, trial: Trial, *, tell_scheduler: bool) -> None:
-        """It has ended well."""
-        if tell_scheduler:
-            self.scheduler.on_trial_complete(self, trial, trial.last_result)
-        self._drop_reservation(trial)
-        self._end_donation(trial.trial_id)
-        self._set(trial, Trial.TERMINATED)
-        self._searcher_waits = False
-        self._out.append(
-            events.TellComplete(
-                trial_id=trial.trial_id, result=trial.last_result or None, error=False
-            )
-        )
-        self._notify("complete", trial)
-
-    def _give_up(self, trial: Trial, error: bytes, text: str) -> None:
-        """It has failed for good."""
-        self._drop_reservation(trial)
-        trial.exception = unpack_error(error)
-        trial.error_text = text
-        self._set(trial, Trial.ERROR)
-        self._searcher_waits = False
-        self.scheduler.on_trial_error(self, trial)
-        self._out.append(
-            events.TellComplete(
-                trial_id=trial.trial_id, result=trial.last_result or None, error=True
-            )
-        )
-        self._notify("error", trial)
-        if self.rules.fail_fast and not self._stopping:
-            self._stopping = True
-            self._end = events.End(
-                problem=f"the trial {trial} failed, and `fail_fast` is set", error=error
-            )
-
-    def _stop_all(self) -> None:
-        for trial in list(self._live.values()):
-            if trial.trial_id in self._running:
-                run = self._running[trial.trial_id]
-                if run.then == "finish":
-                    continue
-                self._leave(trial)
-            trial.stopped_by = "search"
-            self._complete(trial, tell_scheduler=True)
-
-    def _leave(self, trial: Trial, *, failed: bool = False) -> None:
-        """Its process ends."""
-        run = self._running.pop(trial.trial_id)
-        self._lending.discard(trial.trial_id)
-        trial.location = ""
-        self._out.append(
-            events.StopTrial(trial_id=trial.trial_id, attempt=run.attempt, failed=failed)
-        )
-
-    def _requeue(self, trial: Trial) -> None:
-        """It starts again from its latest checkpoint, before trials that have not begun."""
-        trial.location = ""  # where a kill has left it running
-        trial.begin_at(trial.checkpoint_iteration)
-        self._set(trial, Trial.PENDING)
-        self._pending = {
-            trial.trial_id: trial,
-            **{key: other for key, other in self._pending.items() if key != trial.trial_id},
-        }
-
-    def _reset(self, trial: Trial) -> None:
-        """It starts again from nothing."""
-        fresh = Trial(
-            trial_id=trial.trial_id,
-            index=trial.index,
-            trainable_name=trial.trainable_name,
-            config=trial.config,
-            evaluated_params=trial.evaluated_params,
-            experiment_tag=trial.experiment_tag,
-            placement_group_factory=trial.placement_group_factory,
-            storage=trial.storage,
-            checkpoint_config=self.rules.checkpoint_config,
-            name=trial.custom_trial_name,
-        )
-        for entry in trial.checkpoints.registered:
-            self._out.append(events.Delete(trial_id=trial.trial_id, checkpoint=entry.checkpoint))
-        trial.__dict__.update(fresh.__dict__)
-        self._live[trial.trial_id] = trial
-        self._requeue(trial)
-
-    def _take_up(self, trial: Trial, how: events.Resumption) -> None:
-        """A trial that had ended goes on, or begins anew, if that is wanted."""
-        if how == "SKIP":
-            return
-        if how == "RESTART":
-            self._reset(trial)
-        else:
-            trial.exception, trial.error_text, trial.num_failures, trial.stopped_by = (
-                None,
-                "",
-                0,
-                "",
-            )
-            self._live[trial.trial_id] = trial
-            self._requeue(trial)
-        self.scheduler.on_trial_add(self, trial)
-
-    def _set(self, trial: Trial, status: str) -> None:
-        trial.status = status
-        self._changed[trial.trial_id] = trial
-        self._unstarted.discard(trial.trial_id)
-        self._pending.pop(trial.trial_id, None)
-        self._paused.pop(trial.trial_id, None)
-        if status == Trial.PENDING:
-            self._pending[trial.trial_id] = trial
-        elif status == Trial.PAUSED:
-            self._paused[trial.trial_id] = trial
-        elif status in (Trial.TERMINATED, Trial.ERROR):
-            self._live.pop(trial.trial_id, None)
-
-    def _drop_reservation(self, trial: Trial) -> None:
-        if self._reserving == trial.trial_id:
-            self._reserving = None
-            self._out.append(events.GiveBack(trial_id=trial.trial_id))
-
-    def _register(
-        self, trial: Trial, checkpoint: Checkpoint, metrics: Mapping[str, Any] | None = None
-    ) -> None:
-        surplus = trial.take_checkpoint(
-            checkpoint, trial.last_result if metrics is None else metrics
-        )
-        self._notify("checkpoint", trial, checkpoint)
-        self._out.append(events.Confirm(trial_id=trial.trial_id, checkpoint=checkpoint))
-        for other in surplus:
-            self._delete(trial.trial_id, other)
-
-    def _delete(self, trial_id: str, checkpoint: Checkpoint) -> None:
-        """Nobody needs it any more, unless it is just being copied for another trial."""
-        if any(exploit.source == checkpoint for exploit in self._donating.values()):
-            self._outdated.append((trial_id, checkpoint))
-        else:
-            self._out.append(events.Delete(trial_id=trial_id, checkpoint=checkpoint))
-
-    def _end_donation(self, trial_id: str) -> _Exploit | None:
-        """What a trial waits for has come, or is not wanted any more."""
-        exploit = self._donating.pop(trial_id, None)
-        outdated, self._outdated = self._outdated, []
-        for donor_id, checkpoint in outdated:
-            self._delete(donor_id, checkpoint)
-        return exploit
-
-    def _is_time_to_save(self, trial: Trial, result: Mapping[str, Any]) -> bool:
-        frequency = self.rules.checkpoint_config.checkpoint_frequency
-        return bool(result.get(SHOULD_CHECKPOINT)) or bool(
-            frequency and trial.iteration % frequency == 0
-        )
-
-    def _has_checkpoint_of_now(self, trial: Trial) -> bool:
-        return (
-            trial.checkpoints.latest is not None and trial.checkpoint_iteration == trial.iteration
-        )
-
-    def _notify(self, hook: events.Hook, trial: Trial, subject: Any = None) -> None:
-        self._out.append(events.Notify(hook=hook, trial_id=trial.trial_id, subject=subject))
-
-    def _warn_once(self, text: str) -> None:
-        if not self._warned:
-            self._warned = True
-            self._out.append(events.Warn(text=text))
-
-    def _write_scheduler_lines(self) -> None:
         drain: Callable[[], list[tuple[str, str]]] | None = getattr(
             self.scheduler, "drain_policy_log", None
         )
         lines = tuple(drain()) if drain is not None else ()
         if lines:
-            self._out.append(events.WriteLines(lines=lines))
+            self._table.emit(events.AppendLines(lines=lines))
+        return answer
 
-    def _is_outdated(self, event: Event) -> bool:
-        """Whether it is about a start of a trial that is over."""
-        if not isinstance(event, events.OF_A_START):
-            return False
-        run = self._running.get(event.trial_id)
-        return run is None or run.attempt != event.attempt
-
-    def _place_of(self, directory: str) -> StorageContext:
-        experiment = self.rules.storage
-        return StorageContext(
-            experiment.experiment_fs_path, directory, experiment.storage_filesystem
+    def _finish(
+        self, record: TrialRecord, attempt: Attempt, *, tell_scheduler: bool = True
+    ) -> None:
+        """End a trial after its last result, with a final checkpoint if configured."""
+        trial = record.trial
+        if tell_scheduler:
+            self._ask_scheduler(
+                lambda: self.scheduler.on_trial_complete(self, trial, trial.last_result)
+            )
+        is_saved = (
+            trial.checkpoints.latest is not None and trial.checkpoint_iteration == trial.iteration
         )
+        at_end = self.rules.checkpoint_config.checkpoint_at_end
+        if at_end and not self.rules.is_function and not is_saved:
+            attempt.then = "finish"
+            self._table.save(record, attempt)
+            return
+        self._table.leave(record)
+        self._complete(record, tell_scheduler=False)
+
+    def _complete(self, record: TrialRecord, *, tell_scheduler: bool) -> None:
+        trial = record.trial
+        if tell_scheduler:
+            self.scheduler.on_trial_complete(self, trial, trial.last_result)
+        self._table.drop_reservation(record)
+        self._table.end_copy(record)
+        self._end_trial(record, Trial.TERMINATED)
+        self._table.report_completion(trial, error=False)
+        self._table.notify("complete", trial)
+
+    def _fail(self, record: TrialRecord, error: bytes, text: str) -> None:
+        trial = record.trial
+        self._table.drop_reservation(record)
+        trial.set_error(error, text)
+        self._end_trial(record, Trial.ERROR)
+        self.scheduler.on_trial_error(self, trial)
+        self._table.report_completion(trial, error=True)
+        self._table.notify("error", trial)
+        if self.rules.fail_fast and not self._stopping:
+            self._stopping = True
+            self._end = events.EndSearch(
+                problem=f"the trial {trial} failed, and `fail_fast` is set", error=error
+            )
+
+    def _end_trial(self, record: TrialRecord, status: str) -> None:
+        record.trial.status = status
+        self._table.set_phase(record, Phase.ENDED)
+        self._wake_searcher()
+
+    def _stop_all(self) -> None:
+        for trial in list(self._table.live):
+            record = self._table[trial.trial_id]
+            if record.attempt is not None:
+                if record.attempt.then == "finish":
+                    continue
+                self._table.leave(record)
+            trial.stopped_by = "search"
+            self._complete(record, tell_scheduler=True)
+
+    def _revive(self, record: TrialRecord, how: events.Resumption) -> None:
+        """Continue or restart a trial that ended, unless `how` is SKIP."""
+        if how == "SKIP":
+            return
+        if how == "RESTART":
+            self._table.reset(record, self.rules.checkpoint_config)
+        else:
+            record.trial.clear_failures()
+            self._table.requeue(record)
+        self.scheduler.on_trial_add(self, record.trial)
+
+    def _active(self, event: events.AttemptEvent) -> tuple[TrialRecord, Attempt]:
+        record = self._table[event.trial_id]
+        assert record.attempt is not None, event
+        return record, record.attempt
+
+    def _wake_searcher(self) -> None:
+        if self._searcher == "waiting":
+            self._searcher = "ready"
+
+    def _record_result(self, trial: Trial, result: Metrics) -> None:
+        """Record the trial's latest result.
+
+        Raises:
+            TuneError: A required metric is missing.
+        """
+        if self.rules.strict_metrics:
+            required = {
+                "TuneConfig(metric=…)": self.rules.metric,
+                "the scheduler": self.scheduler.metric,
+            }
+            stopper = self.stopper if self.iteration == 0 else None
+            check_result(result, self.rules.trainable_name, required, stopper)
+        trial.record_result(result)
+        self.iteration += 1
+
+    def _warn_once(self, text: str) -> None:
+        if not self._warned:
+            self._warned = True
+            self._table.emit(events.LogWarning(text=text))
 
 
 _HANDLERS: dict[type, Callable[[TuneMachine, Any], None]] = {
-    events.Begin: TuneMachine._begin,
-    events.Resumed: TuneMachine._resumed,
-    events.Suggested: TuneMachine._suggested,
-    events.NothingSuggested: TuneMachine._nothing_suggested,
-    events.PlaceHeld: TuneMachine._place_held,
-    events.PlaceRefused: TuneMachine._place_refused,
-    events.TrialStarted: TuneMachine._started,
-    events.TrialStepped: TuneMachine._stepped,
-    events.TrialSaved: TuneMachine._saved,
-    events.TrialFailed: TuneMachine._failed,
-    events.NotReset: TuneMachine._not_reset,
-    events.PlaceWanted: TuneMachine._place_wanted,
-    events.PlaceFound: TuneMachine._place_found,
-    events.Donated: TuneMachine._donated,
+    events.SearchStarted: TuneMachine._search_started,
+    events.SearchResumed: TuneMachine._search_resumed,
+    events.TrialSuggested: TuneMachine._trial_suggested,
+    events.NoSuggestion: TuneMachine._no_suggestion,
+    events.ResourcesReserved: TuneMachine._resources_reserved,
+    events.ReservationRefused: TuneMachine._reservation_refused,
+    events.TrialStarted: TuneMachine._trial_started,
+    events.TrialStepped: TuneMachine._trial_stepped,
+    events.TrialSaved: TuneMachine._trial_saved,
+    events.TrialFailed: TuneMachine._trial_failed,
+    events.ResetRefused: TuneMachine._reset_refused,
+    events.WorkersRequested: TuneMachine._workers_requested,
+    events.WorkersReserved: TuneMachine._workers_reserved,
+    events.CheckpointCopied: TuneMachine._checkpoint_copied,
     events.Tick: TuneMachine._tick,
-    events.TimeUp: TuneMachine._time_up,
+    events.TimeBudgetExhausted: TuneMachine._time_budget_exhausted,
 }

@@ -1,4 +1,4 @@
-"""What trials hold while they run."""
+"""Resources of trials: `placement_groups`."""
 
 from syncline.tune.execution.placement_groups import PlacementGroupFactory
 

@@ -1,14 +1,14 @@
-"""What a trial holds while it runs: bundles of resources that are reserved together.
+"""Resources of a trial: bundles that are reserved as a whole.
 
-Covered: `PlacementGroupFactory`, which programs give, and `Gang`, which trials that are trainers
-have. Not covered: the reservation itself (`workers/places.py`).
+Covered: `PlacementGroupFactory`, the argument of programs, and `Gang`, for trials that are
+trainers. Not covered: the reservation (`workers/reservations.py`).
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, get_args
+from typing import get_args
 
 from syncline.core.placement import PlacementStrategy
 
@@ -16,18 +16,18 @@ _RENAMED = {"cpu": "CPU", "gpu": "GPU"}
 
 
 class PlacementGroupFactory:
-    """Resources of a trial, in bundles that are reserved together or not at all.
+    """Resources of a trial in bundles, which are reserved as a whole.
 
-    The first bundle is the trainable's own; tasks and actors that it starts run in the others. An
-    empty first bundle, `{}`, stands for a trainable that needs nothing itself.
+    The trainable runs in the first bundle; its tasks and actors run in the others. An empty first
+    bundle, `{}`, means that the trainable itself needs no resources.
 
     Args:
-        bundles: Amounts by resource name, such as `[{"CPU": 1}, {"CPU": 2, "GPU": 1}]`. strategy:
-        PACK and STRICT_PACK put bundles on one machine (if possible; always), SPREAD and
-        STRICT_SPREAD on different ones.
+        bundles: Amounts by resource name, such as `[{"CPU": 1}, {"CPU": 2, "GPU": 1}]`.
+        strategy: PACK and STRICT_PACK place bundles on one machine (if possible, always), SPREAD
+            and STRICT_SPREAD on different ones.
 
     Raises:
-        ValueError: No bundles, all of them empty, a negative amount, or an unknown strategy.
+        ValueError: No bundles, only empty ones, a negative amount, or an unknown strategy.
         TypeError: `bundles` is no list of dictionaries.
     """
 
@@ -35,7 +35,7 @@ class PlacementGroupFactory:
         self,
         bundles: Sequence[Mapping[str, float]],
         strategy: PlacementStrategy = "PACK",
-        **_ignored: Any,
+        **_ignored: object,
     ) -> None:
         if (
             isinstance(bundles, Mapping)
@@ -43,39 +43,42 @@ class PlacementGroupFactory:
             or not all(isinstance(item, Mapping) for item in bundles)
         ):
             raise TypeError(
-                f"PlacementGroupFactory({bundles!r}): bundles are a list of dictionaries such as [{{'CPU': 1}}]."
+                f"PlacementGroupFactory({bundles!r}): pass a list of dictionaries such as "
+                "[{'CPU': 1}]."
             )
         if strategy not in get_args(PlacementStrategy):
             raise ValueError(
-                f"PlacementGroupFactory(strategy={strategy!r}): use one of {', '.join(get_args(PlacementStrategy))}."
+                f"PlacementGroupFactory(strategy={strategy!r}): use one of "
+                f"{', '.join(get_args(PlacementStrategy))}."
             )
         self._bundles = [_checked(bundle) for bundle in bundles]
         self._strategy: PlacementStrategy = strategy
         if not any(self._bundles) and not self._may_be_empty:
             raise ValueError(
-                f"PlacementGroupFactory({list(bundles)!r}) reserves nothing: give a bundle with an amount, such as [{{'CPU': 1}}]."
+                f"PlacementGroupFactory({list(bundles)!r}) reserves nothing: pass a bundle with an "
+                "amount, such as [{'CPU': 1}]."
             )
 
     _may_be_empty = False
 
     @property
     def bundles(self) -> list[dict[str, float]]:
-        """All bundles, zero amounts left out."""
+        """All bundles, without zero amounts."""
         return [dict(bundle) for bundle in self._bundles]
 
     @property
     def strategy(self) -> PlacementStrategy:
-        """How the bundles are spread over machines."""
+        """Placement of the bundles on machines."""
         return self._strategy
 
     @property
     def head_bundle_is_empty(self) -> bool:
-        """Whether the trainable itself needs nothing."""
+        """True if the trainable itself needs no resources."""
         return not self._bundles or not self._bundles[0]
 
     @property
     def head_bundle(self) -> dict[str, float]:
-        """What the trainable itself holds."""
+        """Resources of the trainable itself."""
         return dict(self._bundles[0]) if self._bundles else {}
 
     @property
@@ -85,7 +88,7 @@ class PlacementGroupFactory:
 
     @property
     def required_resources(self) -> dict[str, float]:
-        """What all bundles are together."""
+        """Sum of all bundles."""
         total: dict[str, float] = {}
         for bundle in self._bundles:
             for name, amount in bundle.items():
@@ -111,12 +114,11 @@ class PlacementGroupFactory:
 
 
 class Gang(PlacementGroupFactory):
-    """The workers of a trainer that runs as a trial, a bundle each; empty where its size is not
-    known.
+    """Resources of a trial that is a trainer, one bundle per worker; empty if the number of workers
+    is unknown.
 
-    Reserved like every trial's resources, and handed over when the trainer inside reserves its
-    worker group: the trial itself holds nothing, so trials that are trainers never wait for what
-    other trials' controllers hold.
+    Reserved like those of other trials, and lent to the trainer when it reserves its worker group.
+    The trial itself needs no resources, so such trials cannot deadlock on each other.
     """
 
     _may_be_empty = True
@@ -125,15 +127,15 @@ class Gang(PlacementGroupFactory):
 def resource_dict_to_pg_factory(
     resources: Mapping[str, float] | None = None,
 ) -> PlacementGroupFactory:
-    """The one bundle of `resources_per_trial={"cpu": 1, "gpu": 0.5}`; one CPU if there is nothing
-    in it.
+    """Return a single bundle for `resources_per_trial={"cpu": 1, "gpu": 0.5}`; one CPU for an empty
+    dictionary.
     """
     given = dict(resources or {})
     extra = [name for name in given if name.startswith("extra_") or name == "custom_resources"]
     if extra:
         raise ValueError(
-            f"resources {given!r}: {extra[0]!r} is not supported any more; give every process its own bundle instead, as in "
-            "PlacementGroupFactory([{'CPU': 1}, {'CPU': 2}])."
+            f"resources {given!r}: {extra[0]!r} is no longer supported: use one bundle per process, "
+            "as in PlacementGroupFactory([{'CPU': 1}, {'CPU': 2}])."
         )
     bundle = _checked(given)
     return PlacementGroupFactory([bundle if bundle else {"CPU": 1.0}])
@@ -145,7 +147,8 @@ def _checked(bundle: Mapping[str, float]) -> dict[str, float]:
         is_number = isinstance(amount, (int, float)) and not isinstance(amount, bool)
         if not isinstance(name, str) or not is_number or not 0 <= amount < math.inf:
             raise ValueError(
-                f"resources {dict(bundle)!r}: {name!r} must be a name with an amount from 0 up, not {amount!r}."
+                f"resources {dict(bundle)!r}: {name!r} must be a name with a finite amount from 0 up, "
+                f"not {amount!r}."
             )
         if amount:
             checked[_RENAMED.get(name, name)] = float(amount)

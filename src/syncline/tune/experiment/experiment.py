@@ -1,4 +1,4 @@
-"""`Experiment`: the older way to state a search, for `tune.run` and `tune.run_experiments`."""
+"""`Experiment`: the older definition of a search, for `tune.run` and `tune.run_experiments`."""
 
 from __future__ import annotations
 
@@ -9,33 +9,44 @@ _OLDER = {"run": None, "upload_dir": None}
 
 
 class Experiment:
-    """A search that is stated apart from its being run.
+    """Definition of a search.
 
     Args:
-        name: The experiment directory's name. run: What to train. arguments: The arguments of
-        `tune.run` that say what to search and what to keep: `config`, `stop`, `num_samples`,
+        name: Name of the experiment directory.
+        run: The trainable.
+        arguments: Other arguments of `tune.run`: `config`, `stop`, `num_samples`,
             `resources_per_trial`, `storage_path`, `checkpoint_config`, `max_failures`, …
     """
 
-    def __init__(self, name: str, run: str | Callable[..., Any] | type, **arguments: Any) -> None:
+    def __init__(
+        self, name: str, run: str | Callable[..., object] | type, **arguments: object
+    ) -> None:
         self.name = name
         self.trainable = run
         self.arguments = arguments
 
     @classmethod
     def from_json(cls, name: str, spec: Mapping[str, Any]) -> Experiment:
-        """One stated as a dictionary, `{"run": trainable, …}`. ValueError without `run`."""
+        """Return the experiment for a dictionary `{"run": trainable, …}`.
+
+        Raises:
+            ValueError: `spec` has no `run`.
+        """
         if "run" not in spec:
             raise ValueError(
-                f"the experiment {name!r} does not say what to train: add `'run': trainable` to {sorted(spec)}."
+                f"the experiment {name!r} has no trainable: add `'run': trainable` to {sorted(spec)}."
             )
         return cls(
             name, spec["run"], **{key: value for key, value in spec.items() if key not in _OLDER}
         )
 
     @classmethod
-    def several(cls, given: Any) -> list[Experiment]:
-        """Experiments in any of the forms that `run_experiments` takes. TypeError for others."""
+    def several(cls, given: object) -> list[Experiment]:
+        """Return the experiments in an argument of `run_experiments`.
+
+        Raises:
+            TypeError: `given` has an unknown type.
+        """
         if isinstance(given, Experiment):
             return [given]
         if isinstance(given, Mapping):
@@ -43,5 +54,6 @@ class Experiment:
         if isinstance(given, Sequence) and not isinstance(given, str):
             return [experiment for item in given for experiment in cls.several(item)]
         raise TypeError(
-            f"experiments are Experiment objects, or {{name: {{'run': …}}}}, not a {type(given).__name__}: {given!r:.80}"
+            f"a {type(given).__name__} is no experiment: {given!r:.80}. Pass Experiment objects or "
+            "{name: {'run': …}}."
         )

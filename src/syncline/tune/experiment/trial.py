@@ -1,32 +1,36 @@
-"""`Trial`: what the program knows of one trial, and `MetricSummary`, what it keeps of each metric.
+"""`Trial`: configuration, status and results of one trial; `MetricSummary`: running statistics of
+one metric.
 
-A trial is changed by the controller only; schedulers, callbacks and reporters read it. It can be
-pickled whole: snapshots of a search hold its trials.
+Only the controller changes a trial; schedulers, callbacks and reporters read it. Trials are
+picklable: snapshots of a search contain them.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping
-from typing import Any, Literal
+from typing import Literal, TypeAlias
 
 from syncline.core.error_frames import pack_error, unpack_error
-from syncline.train import metrics as metric_values
+from syncline.train import metric_values
 from syncline.train.checkpoint import Checkpoint
 from syncline.train.config import CheckpointConfig
-from syncline.train.controller.checkpoints import CheckpointManager
-from syncline.train.storage import StorageContext
+from syncline.train.controller.checkpoint_manager import CheckpointManager
+from syncline.train.storage.context import StorageContext
 from syncline.tune.execution.placement_groups import PlacementGroupFactory
-from syncline.tune.result import CONFIG, DONE, TRAINING_ITERATION
+from syncline.tune.result import CONFIG, TRAINING_ITERATION, Config, Metrics
 
 RECENT = 10
-"""So many values of a metric are kept for its recent average."""
+"""Number of values in a metric's recent average."""
 _FEW = 5
+
+SummaryState: TypeAlias = tuple[float, float, float, float, int, tuple[float, ...]]
+"""(high, low, average, last, count, recent values)."""
 
 
 class MetricSummary:
-    """Extremes and averages of one metric over a trial; not-a-number counts in none of them but
-    `last`.
+    """Extremes and averages of one metric over a trial. NaN counts in `last` and the recent
+    averages only.
     """
 
     __slots__ = ("average", "count", "high", "last", "low", "recent")
@@ -37,7 +41,7 @@ class MetricSummary:
         self.recent: deque[float] = deque(maxlen=RECENT)
 
     def add(self, value: float) -> None:
-        """Take a further value in."""
+        """Add the latest value."""
         self.last = value
         self.recent.append(value)
         if value != value:
@@ -50,20 +54,20 @@ class MetricSummary:
         self.low = value if value < self.low else self.low
         self.average += (value - self.average) / self.count
 
-    def as_tuple(self) -> tuple[Any, ...]:
-        """What `of` makes one like this of."""
+    def as_tuple(self) -> SummaryState:
+        """Return the state for `of`."""
         return self.high, self.low, self.average, self.last, self.count, tuple(self.recent)
 
     @classmethod
-    def of(cls, values: tuple[Any, ...]) -> MetricSummary:
-        """The one whose `as_tuple` gave `values`."""
+    def of(cls, values: SummaryState) -> MetricSummary:
+        """Rebuild a summary from `as_tuple`."""
         summary = cls()
         summary.high, summary.low, summary.average, summary.last, summary.count, recent = values
         summary.recent.extend(recent)
         return summary
 
     def as_dict(self) -> dict[str, float]:
-        """Under Ray's names."""
+        """Return the statistics under Ray's names."""
         recent = list(self.recent)
         few = recent[-_FEW:]
         return {
@@ -77,19 +81,19 @@ class MetricSummary:
 
 
 class Trial:
-    """One trial: its configuration, its state, and what came of it so far.
+    """One trial of a search.
 
     Args:
-        trial_id: Short and unique in the search.
-        index: Its number in the search, from 0.
-        trainable_name: The trainable's name.
-        config: What the trainable gets, resolved.
-        evaluated_params: What the search space gave, by flat key (`a/b`).
+        trial_id: Short id, unique in the search.
+        index: Number of the trial in the search, from 0.
+        trainable_name: Name of the trainable.
+        config: Resolved configuration that the trainable gets.
+        evaluated_params: Values drawn from the search space, by flat key (`a/b`).
         experiment_tag: Number and parameters, `3_lr=0.1,momentum=0.9`.
-        placement_group_factory: What it holds while it runs.
-        storage: Its place in the experiment directory.
-        checkpoint_config: Which of its checkpoints are kept.
-        name: What people call it; made from the trainable's name and the id if not given.
+        placement_group_factory: Resources that the trial reserves.
+        storage: Directory of the trial.
+        checkpoint_config: Retention of checkpoints.
+        name: Display name; trainable name and id by default.
     """
 
     PENDING = "PENDING"
@@ -104,8 +108,8 @@ class Trial:
         trial_id: str,
         index: int,
         trainable_name: str,
-        config: dict[str, Any],
-        evaluated_params: dict[str, Any],
+        config: Config,
+        evaluated_params: Config,
         experiment_tag: str,
         placement_group_factory: PlacementGroupFactory,
         storage: StorageContext,
@@ -121,87 +125,109 @@ class Trial:
         self.placement_group_factory = placement_group_factory
         self.storage = storage
         self.custom_trial_name = name
+        self._clear(checkpoint_config)
+
+    def _clear(self, checkpoint_config: CheckpointConfig) -> None:
+        """Set everything that changes while a trial runs to its initial value."""
         self.status = Trial.PENDING
-        self.last_result: dict[str, Any] = {}
-        self.exception: BaseException | None = None
-        self.error_text = ""
-        """The traceback of the last failure, the user's frames last."""
-        self.num_failures = 0
-        self.stopped_by: Literal["", "scheduler", "search"] = ""
-        """Who ended it before its time: the scheduler, or the search, which ended itself."""
+        self.last_result: Metrics = {}
+        self.clear_failures()
         self.start_time: float | None = None
-        """When it first ran, in seconds since the epoch."""
+        """Time of the first start, in seconds since the epoch."""
         self.location = ""
-        """`ip:pid` of its process while it runs."""
+        """`ip:pid` of the trial's process while it runs."""
         self.restored_iteration = 0
-        """The iteration from which its latest start went on; 0 from scratch."""
+        """Iteration from which the latest start continued; 0 from scratch."""
         self.checkpoints = CheckpointManager(checkpoint_config)
         self.next_checkpoint_index = 0
         self._summaries: dict[str, MetricSummary] = {}
 
-    # -- what others read
+    # -- read by schedulers, callbacks and reporters
 
     @property
     def name(self) -> str:
-        """What people call it."""
+        """Display name."""
         return self.custom_trial_name or f"{self.trainable_name}_{self.trial_id}"
 
     @property
     def path(self) -> str:
-        """The trial's directory, a path on the storage's filesystem."""
+        """Directory of the trial, a path on the storage's filesystem."""
         return self.storage.experiment_fs_path
 
     @property
     def local_path(self) -> str | None:
-        """The trial's directory on this machine; None if it lies elsewhere."""
+        """Directory of the trial on this machine; None if the storage is remote."""
         return self.path if self.storage.local else None
 
     @property
     def local_dir(self) -> str | None:
-        """As `local_path`; older programs say so."""
+        """Older name of `local_path`."""
         return self.local_path
 
     @property
     def logdir(self) -> str | None:
-        """As `local_path`; older programs say so."""
+        """Older name of `local_path`."""
         return self.local_path
 
     @property
     def relative_logdir(self) -> str:
-        """The trial's directory below that of the experiment."""
+        """Name of the trial's directory in the experiment directory."""
         return self.storage.experiment_dir_name
 
     @property
     def checkpoint(self) -> Checkpoint | None:
-        """The latest one."""
+        """Latest checkpoint."""
         latest = self.checkpoints.latest
         return latest.checkpoint if latest is not None else None
 
     @property
-    def metric_analysis(self) -> dict[str, dict[str, float]]:
-        """For each number ever reported (`a/b` if nested): max, min, avg, last, last-5-avg,
-        last-10-avg.
+    def exception(self) -> BaseException | None:
+        """Exception that ended the trial. It is kept serialized and rebuilt on the first access,
+        because that runs code of the user.
         """
+        if self._exception is None and self._error is not None:
+            self._exception = unpack_error(self._error)
+        return self._exception
+
+    @exception.setter
+    def exception(self, error: BaseException | None) -> None:
+        self._exception = error
+        self._error = pack_error(error) if error is not None else None
+
+    @property
+    def metric_analysis(self) -> dict[str, dict[str, float]]:
+        """Statistics by metric (`a/b` if nested): max, min, avg, last, last-5-avg, last-10-avg."""
         return {key: summary.as_dict() for key, summary in self._summaries.items()}
 
     def summary(self, metric: str) -> dict[str, float] | None:
-        """`metric_analysis` of one metric; None if it never was a number."""
+        """Return `metric_analysis` of one metric; None if no number was reported for it."""
         summary = self._summaries.get(metric)
         return summary.as_dict() if summary is not None else None
 
     def is_finished(self) -> bool:
-        """Whether it has ended, well or not."""
+        """Return True if the trial terminated or failed."""
         return self.status in (Trial.TERMINATED, Trial.ERROR)
 
     @property
     def has_reported_at_least_once(self) -> bool:
-        """Whether there is a result."""
+        """True if the trial has a result."""
         return bool(self.last_result)
 
-    # -- what the controller does
+    @property
+    def iteration(self) -> int:
+        """Iteration of the latest result."""
+        return int(self.last_result.get(TRAINING_ITERATION, 0))
 
-    def take_result(self, result: Mapping[str, Any]) -> None:
-        """`result` is the latest."""
+    @property
+    def checkpoint_iteration(self) -> int:
+        """Iteration of the latest checkpoint; 0 without one."""
+        latest = self.checkpoints.latest
+        return int(latest.metrics.get(TRAINING_ITERATION, 0)) if latest is not None else 0
+
+    # -- called by the controller
+
+    def record_result(self, result: Mapping[str, object]) -> None:
+        """Record the latest result."""
         self.last_result = dict(result)
         for key, value in result.items():
             if type(value) is float or type(value) is int:
@@ -211,55 +237,52 @@ class Trial:
                     if isinstance(number, (int, float)) and not isinstance(number, bool):
                         self._summarize(inner, number)
 
-    def take_checkpoint(
-        self, checkpoint: Checkpoint, metrics: Mapping[str, Any]
+    def record_checkpoint(
+        self, checkpoint: Checkpoint, metrics: Mapping[str, object]
     ) -> list[Checkpoint]:
-        """`checkpoint` is the latest; returns those that need not be kept any more."""
+        """Record the latest checkpoint; return those that retention no longer keeps."""
         index = self.next_checkpoint_index
         self.next_checkpoint_index += 1
         return self.checkpoints.register(index, checkpoint, metrics)
 
-    def begin_at(self, iteration: int) -> None:
-        """Its next start goes on from `iteration`."""
-        self.restored_iteration = iteration
+    def set_error(self, error: bytes, text: str) -> None:
+        """Record the final failure: the exception as `pack_error` returned it, and its traceback."""
+        self._exception, self._error = None, error
+        self.error_text = text
 
-    def move_to(self, storage: StorageContext, moved: Callable[[Checkpoint], Checkpoint]) -> None:
-        """Its directory lies there now, and its checkpoints where `moved` says."""
+    def clear_failures(self) -> None:
+        """Forget failures and the reason for an early end."""
+        self._exception: BaseException | None = None
+        self._error: bytes | None = None
+        self.error_text = ""
+        """Traceback of the last failure, the user's frames last."""
+        self.num_failures = 0
+        self.stopped_by: Literal["", "scheduler", "search"] = ""
+        """Reason for an early end: the scheduler, or the end of the search."""
+
+    def reset(self, checkpoint_config: CheckpointConfig) -> list[Checkpoint]:
+        """Forget results, checkpoints and failures; return the checkpoints to delete."""
+        checkpoints = [entry.checkpoint for entry in self.checkpoints.registered]
+        self._clear(checkpoint_config)
+        return checkpoints
+
+    def relocate(self, storage: StorageContext, moved: Callable[[Checkpoint], Checkpoint]) -> None:
+        """Set the directory after it was moved; `moved` maps old checkpoints to new ones."""
         self.storage = storage
         self.checkpoints.move(moved)
 
-    @property
-    def iteration(self) -> int:
-        """Of the latest result."""
-        return int(self.last_result.get(TRAINING_ITERATION, 0))
-
-    @property
-    def checkpoint_iteration(self) -> int:
-        """Of the latest checkpoint; 0 without one."""
-        latest = self.checkpoints.latest
-        return int(latest.metrics.get(TRAINING_ITERATION, 0)) if latest is not None else 0
-
-    @property
-    def reported_done(self) -> bool:
-        """Whether its latest result says that it is the last."""
-        return bool(self.last_result.get(DONE))
-
-    def __getstate__(self) -> dict[str, Any]:
-        # Plain tuples take a tenth of the time of objects, and a search has many of them.
+    def __getstate__(self) -> dict[str, object]:
+        # Tuples pickle ten times faster than objects, and a search has many summaries. The
+        # exception travels in `_error` only: many exceptions pickle but cannot be rebuilt.
         summaries = {key: summary.as_tuple() for key, summary in self._summaries.items()}
-        # Many exceptions can be pickled but not be made again from that, and one would make the
-        # whole search unreadable.
-        exception = pack_error(self.exception) if self.exception is not None else None
-        return {**self.__dict__, "_summaries": summaries, "exception": exception}
+        return {**self.__dict__, "_summaries": summaries, "_exception": None}
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
+    def __setstate__(self, state: dict[str, object]) -> None:
         self.__dict__.update(state)
         self._summaries = {
-            key: MetricSummary.of(values) for key, values in state["_summaries"].items()
+            key: MetricSummary.of(values)  # type: ignore[arg-type]  # tuples in a pickled state
+            for key, values in self._summaries.items()
         }
-        self.exception = (
-            unpack_error(state["exception"]) if state["exception"] is not None else None
-        )
 
     def _summarize(self, key: str, value: float) -> None:
         summary = self._summaries.get(key)

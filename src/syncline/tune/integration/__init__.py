@@ -1,6 +1,6 @@
-"""Callbacks for frameworks whose training is a trial: `ray_train` (our own trainers),
+"""Callbacks for trials that train with a framework: `ray_train` (trainers of this library),
 `pytorch_lightning`, `xgboost`, `lightgbm`, `keras`.
 
-Those of the boosting libraries and of Keras are the callbacks of `syncline.train` under the names
-that searches know them by: a trial is a run with one worker to them.
+Those for XGBoost, LightGBM and Keras are the callbacks of `syncline.train` under Ray Tune's names:
+to them a trial is a run with one worker.
 """

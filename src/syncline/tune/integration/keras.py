@@ -1,5 +1,5 @@
-"""`TuneReportCheckpointCallback`: reports what Keras logs in a trial, and the model as checkpoints.
-Imports TensorFlow.
+"""`TuneReportCheckpointCallback`: reports the metrics that Keras logs in a trial, and the model as
+checkpoints. Imports TensorFlow.
 """
 
 from __future__ import annotations
@@ -10,17 +10,18 @@ from syncline.train.tensorflow.keras import ReportCheckpointCallback
 
 
 class TuneReportCheckpointCallback(ReportCheckpointCallback):
-    """As `syncline.train.tensorflow.keras.ReportCheckpointCallback`; give it to Keras's `fit` in a
-    trial's function.
+    """Same as `syncline.train.tensorflow.keras.ReportCheckpointCallback`. Pass it to Keras's `fit` in
+    the function of a trial.
     """
 
 
 class TuneReportCallback(TuneReportCheckpointCallback):
-    """Reports metrics and no checkpoints; for older programs.
+    """Reports metrics without checkpoints; for older programs.
 
     Args:
-        metrics: Which of the logged metrics: one name, several, or {name to report: logged name};
-        all if None. on: At which events: Keras's hooks without their `on_`.
+        metrics: Logged metrics to report: one name, several, or {reported name: logged name}; None
+            for all.
+        on: Hooks of Keras without `on_`.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Lightning's callbacks for trials: `TuneReportCheckpointCallback` reports metrics and checkpoints,
+"""Callbacks of Lightning for trials: `TuneReportCheckpointCallback` reports metrics and checkpoints,
 `TuneReportCallback` metrics only.
 """
 
@@ -17,18 +17,18 @@ from syncline.tune.context import report
 logger = logging.getLogger("syncline")
 
 HOOKS = frozenset(name.removeprefix("on_") for name in dir(pl.Callback) if name.startswith("on_"))
-"""Lightning's hooks, without their `on_`."""
+"""Hooks of Lightning without `on_`."""
 
 
-class TuneCallback(pl.Callback):  # type: ignore[misc]  # which of Lightning's packages is known when it runs
-    """Base of callbacks that do one thing at chosen hooks: override `_handle(trainer, pl_module)`.
+class TuneCallback(pl.Callback):  # type: ignore[misc]  # Lightning has two packages
+    """Base of callbacks that run the same code at chosen hooks: override
+    `_handle(trainer, pl_module)`.
 
     Args:
-        on: At which hooks: one or several of Lightning's names without their `on_`, such as
-        "validation_end".
+        on: Hooks of Lightning without `on_`, such as "validation_end": one name or several.
 
     Raises:
-        ValueError: For a hook that does not exist.
+        ValueError: Unknown hook.
     """
 
     def __init__(self, on: str | Sequence[str] = "validation_end") -> None:
@@ -37,34 +37,37 @@ class TuneCallback(pl.Callback):  # type: ignore[misc]  # which of Lightning's p
         unknown = sorted(set(hooks) - HOOKS)
         if unknown:
             raise ValueError(
-                f"on={on!r}: {', '.join(unknown)} is no hook of Lightning: there are {', '.join(sorted(HOOKS))}."
+                f"on={on!r}: Lightning has no hook {', '.join(unknown)}: use one of "
+                f"{', '.join(sorted(HOOKS))}."
             )
         for hook in hooks:
             setattr(self, f"on_{hook}", self._at_hook)
 
     def _at_hook(
-        self, trainer: Any, pl_module: Any = None, *_arguments: Any, **_named: Any
+        self, trainer: Any, pl_module: object = None, *_args: object, **_kwargs: object
     ) -> None:
         if not trainer.sanity_checking:
             self._handle(trainer, pl_module)
 
-    def _handle(self, trainer: Any, pl_module: Any) -> None:
+    def _handle(self, trainer: Any, pl_module: object) -> None:
         raise NotImplementedError(
-            f"{type(self).__name__} does nothing at its hooks: define `_handle(self, trainer, pl_module)`."
+            f"{type(self).__name__} has no `_handle`: define `_handle(self, trainer, pl_module)`."
         )
 
 
 class TuneReportCheckpointCallback(TuneCallback):
-    """Reports metrics to the search, and Lightning's own checkpoint with them.
+    """Reports metrics and Lightning's own checkpoint to the search.
 
     Args:
-        metrics: Which of `trainer.callback_metrics`: one name, several, or {name to report: logged
-        name}; all if None. filename: The checkpoint's file: `trainer.fit(…,
-        ckpt_path=os.path.join(directory, filename))` continues from it. save_checkpoints: Whether
-        there are checkpoints at all. on: At which hooks, as Lightning names them, without `on_`.
+        metrics: Metrics of `trainer.callback_metrics` to report: one name, several, or {reported
+            name: logged name}; None for all.
+        filename: File in the checkpoint. To continue, call
+            `trainer.fit(…, ckpt_path=os.path.join(directory, filename))`.
+        save_checkpoints: Report checkpoints.
+        on: Hooks of Lightning without `on_`.
 
     Raises:
-        ValueError: For a hook that does not exist.
+        ValueError: Unknown hook.
     """
 
     def __init__(
@@ -82,7 +85,7 @@ class TuneReportCheckpointCallback(TuneCallback):
         self._filename = filename
         self._save_checkpoints = save_checkpoints
 
-    def _handle(self, trainer: Any, pl_module: Any) -> None:
+    def _handle(self, trainer: Any, pl_module: object) -> None:
         logged = {name: value.item() for name, value in trainer.callback_metrics.items()}
         values = (
             {name: logged[source] for name, source in self._names.items() if source in logged}
@@ -91,9 +94,9 @@ class TuneReportCheckpointCallback(TuneCallback):
         )
         missing = sorted(set(self._names.values()) - set(logged))
         if missing:
-            # A metric may only be logged later: training goes first through a validation, say.
+            # It may be logged later: Lightning validates before it trains.
             logger.warning(
-                "Metrics %s are not reported, because the model has not logged them by now.",
+                "Metrics %s are not reported, because the model has not logged them yet.",
                 ", ".join(missing),
             )
         if not values:
@@ -107,7 +110,7 @@ class TuneReportCheckpointCallback(TuneCallback):
 
 
 class TuneReportCallback(TuneReportCheckpointCallback):
-    """Reports metrics and no checkpoints."""
+    """Reports metrics without checkpoints."""
 
     def __init__(
         self,

@@ -1,28 +1,28 @@
-"""`TuneReportCheckpointCallback`: reports what XGBoost logs in a trial, and the model as
-checkpoints. Imports XGBoost.
+"""`TuneReportCheckpointCallback`: reports the metrics that XGBoost logs in a trial, and the
+model as checkpoints. Imports XGBoost.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 from syncline.train.xgboost import RayTrainReportCallback
+from syncline.tune.result import Metrics
 
 
 class TuneReportCheckpointCallback(RayTrainReportCallback):
-    """As `syncline.train.xgboost.RayTrainReportCallback`; give it to `xgboost.train(callbacks=[…])`
-    in a trial's function.
+    """Same as `syncline.train.xgboost.RayTrainReportCallback`. Pass it to
+    `xgboost.train(callbacks=[…])` in the function of a trial.
     """
 
 
 class TuneReportCallback(TuneReportCheckpointCallback):
-    """Reports metrics and no checkpoints; for older programs."""
+    """Reports metrics without checkpoints; for older programs."""
 
     def __init__(
         self,
         metrics: str | Sequence[str] | Mapping[str, str] | None = None,
-        results_postprocessing_fn: Callable[[dict[str, Any]], dict[str, Any]] | None = None,
+        results_postprocessing_fn: Callable[[Metrics], Metrics] | None = None,
     ) -> None:
         super().__init__(
             metrics, checkpoint_at_end=False, results_postprocessing_fn=results_postprocessing_fn

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from syncline.optional import load, require
-from syncline.train.metrics import flatten
+from syncline.train.metric_values import flatten
 from syncline.tune.logger.rows import flat_result
 from syncline.tune.logger.tracker import Outcome, Tracked, TrackerCallback
 from syncline.tune.result import (
@@ -35,9 +35,10 @@ class AimLoggerCallback(TrackerCallback):
 
     Args:
         repo: Aim's repository: a directory or an `aim.Repo`; the directory of the search, or of the
-        training run, by default. experiment_name: Aim's name of the experiment; the name of the
-        search, or of the training run, by default. metrics: Which metrics are logged; all by
-        default. aim_run_kwargs: For `aim.Run`.
+            training run, by default.
+        experiment_name: Aim's name of the experiment; the name of the search, or of the training
+            run, by default.
+        metrics: Which metrics are logged; all by default. aim_run_kwargs: For `aim.Run`.
 
     Raises:
         ImportError: aim is not installed.

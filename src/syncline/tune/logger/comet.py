@@ -6,7 +6,7 @@ import os
 from typing import Any
 
 from syncline.optional import load
-from syncline.train.metrics import flatten
+from syncline.train.metric_values import flatten
 from syncline.tune.logger.tracker import Outcome, Tracked, TrackerCallback, is_below
 from syncline.tune.result import (
     CONFIG,
@@ -42,11 +42,12 @@ class CometLoggerCallback(TrackerCallback):
     started again goes on in its experiment.
 
     Args:
-        online: Whether results are sent, or kept in files to be uploaded later. tags: Tags of every
-        experiment. save_checkpoints: Whether checkpoints are logged as artifacts; those of trials
-        if they are on this machine. experiment_kwargs: For `comet_ml.Experiment`, or
-        `OfflineExperiment`: `api_key`, `workspace`, `project_name`, …. What Comet logs by
-            itself (output, git, CPU, GPU) is off unless it is turned on here.
+        online: Whether results are sent, or kept in files to be uploaded later.
+        tags: Tags of every experiment.
+        save_checkpoints: Whether checkpoints are logged as artifacts; those of trials if they are
+            on this machine. experiment_kwargs: For `comet_ml.Experiment`, or `OfflineExperiment`:
+            `api_key`, `workspace`, `project_name`, …. What Comet logs by itself (output, git, CPU,
+            GPU) is off unless it is turned on here.
 
     Raises:
         ImportError: comet_ml is not installed.

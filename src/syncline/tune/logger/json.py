@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import cloudpickle
 
-from syncline.runs import values
+from syncline.runs import json_values
 from syncline.tune.logger.rows import RowLogger, size_up_to
 from syncline.tune.result import (
     EXPR_PARAM_FILE,
@@ -50,9 +50,9 @@ class JsonLoggerCallback(RowLogger):
 
 def _encode(value: dict[str, Any]) -> bytes:
     try:
-        return values.encode(value)
+        return json_values.encode(value)
     except TypeError:  # keys that JSON does not have
-        return values.encode(values.plain(value))
+        return json_values.encode(json_values.plain(value))
 
 
 def _rows(content: bytes) -> Iterator[tuple[int | None, int]]:

@@ -7,9 +7,9 @@ from __future__ import annotations
 import json
 import re
 
-from syncline.runs.directory import TRACKERS_DIRECTORY
-from syncline.runs.values import encode
-from syncline.train.storage import ArrowFiles
+from syncline.runs.json_values import encode
+from syncline.runs.run_directory import TRACKERS_DIRECTORY
+from syncline.train.storage.context import ArrowFiles
 
 _NOT_IN_NAMES = re.compile(r"[^\w.-]+")
 

@@ -6,7 +6,7 @@ import json
 from collections.abc import Collection, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from syncline.runs import values
+from syncline.runs import json_values
 from syncline.tune.callback import Callback
 from syncline.tune.result import CONFIG
 
@@ -75,7 +75,7 @@ def pretty_print(result: Mapping[str, Any], exclude: Collection[str] | None = No
     shown = {
         key: value for key, value in result.items() if key not in left_out and value is not None
     }
-    return "".join(f"{line}\n" for line in _lines(json.loads(values.encode(shown)), ""))
+    return "".join(f"{line}\n" for line in _lines(json.loads(json_values.encode(shown)), ""))
 
 
 def _lines(shown: Mapping[str, Any], indent: str) -> Iterator[str]:

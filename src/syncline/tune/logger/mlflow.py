@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from syncline import settings
 from syncline.optional import load, require
-from syncline.train.metrics import flatten
+from syncline.train.metric_values import flatten
 from syncline.tune.logger.tracker import Outcome, Tracked, TrackerCallback
 from syncline.tune.result import TIMESTEPS_TOTAL, TRAINING_ITERATION
 
@@ -35,15 +35,16 @@ class MLflowLoggerCallback(TrackerCallback):
 
     Args:
         tracking_uri: MLflow's server, database or directory; by default as MLflow finds it
-        (`MLFLOW_TRACKING_URI`). registry_uri: MLflow's registry of models. experiment_name: The
-        experiment, made if there is none of that name; `MLFLOW_EXPERIMENT_NAME` by default. tags:
-        Tags of every run, besides `trial_name`, or `run_name` of a training run. tracking_token:
-        For a server that asks for one; becomes `MLFLOW_TRACKING_TOKEN`. save_artifact: Whether the
-        directory of the trial, or of the training run, is logged as an artifact at its end, with
-        its
-            checkpoints, if it is on this machine.
+            (`MLFLOW_TRACKING_URI`).
+        registry_uri: MLflow's registry of models.
+        experiment_name: The experiment, made if there is none of that name;
+            `MLFLOW_EXPERIMENT_NAME` by default.
+        tags: Tags of every run, besides `trial_name`, or `run_name` of a training run.
+        tracking_token: For a server that asks for one; becomes `MLFLOW_TRACKING_TOKEN`.
+        save_artifact: Whether the directory of the trial, or of the training run, is logged as an
+            artifact at its end, with its checkpoints, if it is on this machine.
         log_params_on_trial_end: Whether the configuration is logged at the end, and not at the
-        start.
+            start.
 
     Raises:
         ImportError: mlflow is not installed.

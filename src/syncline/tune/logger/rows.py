@@ -8,7 +8,7 @@ from abc import abstractmethod
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from syncline.train.metrics import flatten
+from syncline.train.metric_values import flatten
 from syncline.tune.logger.logger import LoggerCallback
 from syncline.tune.logger.trial_files import TrialFiles
 from syncline.tune.result import TRAINING_ITERATION

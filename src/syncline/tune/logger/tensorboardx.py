@@ -14,7 +14,7 @@ import numpy as np
 
 from syncline.optional import load
 from syncline.runs import event_file
-from syncline.train.metrics import flatten
+from syncline.train.metric_values import flatten
 from syncline.tune.logger.logger import LoggerCallback
 from syncline.tune.logger.rows import flat_result
 from syncline.tune.logger.trial_files import TrialFiles

@@ -22,8 +22,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from syncline.train.callbacks import RunStart, UserCallback
-from syncline.train.metrics import flatten
-from syncline.train.storage import StorageContext
+from syncline.train.metric_values import flatten
+from syncline.train.storage.context import StorageContext
 from syncline.tune.logger.background import Background
 from syncline.tune.logger.kept import KeptRun
 from syncline.tune.logger.logger import LoggerCallback

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from syncline.tune.logger.background import Background
 
 if TYPE_CHECKING:
-    from syncline.train.storage import ArrowFiles
+    from syncline.train.storage.context import ArrowFiles
     from syncline.tune.experiment.trial import Trial
 
 OPEN_FILES = 128
@@ -58,9 +58,10 @@ class TrialFiles:
         """Rows of `trial` go into the file `name` from now on.
 
         Args:
-            trial: Whose rows. name: The file's name in the trial's directory. keep: Given the
-            file's content (empty if there is none), says how many bytes at its beginning stay; the
-            rest is cut off.
+            trial: Whose rows.
+            name: The file's name in the trial's directory.
+            keep: Given the file's content (empty if there is none), says how many bytes at its
+                beginning stay; the rest is cut off.
         """
         self._close(trial.trial_id)
         place = self._places.get(trial.trial_id)

@@ -16,8 +16,8 @@ import numpy as np
 
 from syncline import settings
 from syncline.optional import load, require
-from syncline.runs import values
-from syncline.train.metrics import flatten
+from syncline.runs import json_values
+from syncline.train.metric_values import flatten
 from syncline.tune.logger.tracker import TIMEOUT_S, Outcome, Tracked, TrackerCallback, is_below
 from syncline.tune.result import (
     CONFIG,
@@ -58,16 +58,21 @@ class WandbLoggerCallback(TrackerCallback):
     its run of W&B.
 
     Args:
-        project: W&B's project; `WANDB_PROJECT_NAME` by default. group: W&B's group;
-        `WANDB_GROUP_NAME`, else the search's name by default; a training run has none.
-        api_key_file: A file with the key in its first line. api_key: The key. excludes: Keys of
-        results and of the configuration that are not logged. log_config: Whether every result
-        updates the run's configuration, for schedulers that change it. upload_checkpoints: Whether
-        checkpoints are logged as artifacts; those of trials if they are on this machine.
-        save_checkpoints: The older name of `upload_checkpoints`. upload_timeout: So many seconds
-        the end of the search, or of the training run, waits for what has not been sent.
-        video_kwargs: For `wandb.Video`. image_kwargs: For `wandb.Image`. kwargs: For `wandb.init`;
-        they beat what is said above.
+        project: W&B's project; `WANDB_PROJECT_NAME` by default.
+        group: W&B's group; `WANDB_GROUP_NAME`, else the search's name by default; a training run
+            has none.
+        api_key_file: A file with the key in its first line.
+        api_key: The key.
+        excludes: Keys of results and of the configuration that are not logged.
+        log_config: Whether every result updates the run's configuration, for schedulers that change
+            it.
+        upload_checkpoints: Whether checkpoints are logged as artifacts; those of trials if they are
+            on this machine.
+        save_checkpoints: The older name of `upload_checkpoints`.
+        upload_timeout: So many seconds the end of the search, or of the training run, waits for
+            what has not been sent.
+        video_kwargs: For `wandb.Video`.
+        image_kwargs: For `wandb.Image`. kwargs: For `wandb.init`; they beat what is said above.
 
     Raises:
         ImportError: wandb is not installed.
@@ -252,7 +257,7 @@ def as_logged(
         return value.item()
     if isinstance(value, np.ndarray):
         return value.tolist()
-    return value if _is_medium(value) else values.plain(value)
+    return value if _is_medium(value) else json_values.plain(value)
 
 
 def _media(array: Any, video_kwargs: Mapping[str, Any], image_kwargs: Mapping[str, Any]) -> Any:

@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from pyarrow import fs as pyarrow_fs
 
-from syncline.train import filesystem as directories
+from syncline.storage import filesystem as directories
 from syncline.tune.result import EXPR_PROGRESS_FILE, EXPR_RESULT_FILE, TRIAL_ID
 
 FileType = Literal["json", "csv"]

@@ -43,10 +43,13 @@ def plot(
     `figure.show()` opens a browser elsewhere.
 
     Args:
-        trials: Those of a search, `analysis.trials`. kind: What it shows. metric: The key of a
-        number in results, `a/b` if nested. mode: "min" or "max". path: Also save it on this
-        machine, as an HTML file that needs nothing else, the network neither. options: Of the
-        function of that kind.
+        trials: Those of a search, `analysis.trials`.
+        kind: What it shows.
+        metric: The key of a number in results, `a/b` if nested.
+        mode: "min" or "max".
+        path: Also save it on this machine, as an HTML file that needs nothing else, the network
+            neither.
+        options: Of the function of that kind.
 
     Raises:
         ImportError: A library is not installed; the message says which one and how to get it.

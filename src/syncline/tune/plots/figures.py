@@ -6,7 +6,7 @@ import heapq
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from syncline.train import metrics as metric_values
+from syncline.train import metric_values
 from syncline.train.console.values import text_of
 from syncline.tune.console.values import parameters_text
 from syncline.tune.experiment.trial import Trial
@@ -92,13 +92,17 @@ def parallel_coordinates(
     """A line for each trial through its parameters to its latest `metric`.
 
     Args:
-        trials: Those of a search. metric: What they are coloured by. mode: "min" or "max".
+        trials: Those of a search.
+        metric: What they are coloured by.
+        mode: "min" or "max".
         parameters: Names of those to show, the last part of a nested one; all that vary if not
-        given. max_trials: Of more trials, the best ones are drawn.
+            given.
+        max_trials: Of more trials, the best ones are drawn.
 
     Raises:
-        ImportError: plotly or Optuna is not installed. ValueError: No trial has a value of the
-        metric, no parameter varies, or there is none of that name.
+        ImportError: plotly or Optuna is not installed.
+        ValueError: No trial has a value of the metric, no parameter varies, or there is none of
+            that name.
     """
     shown = best_trials(trials, metric, mode, max_trials)
     study = study_of(shown, metric, mode)
@@ -125,8 +129,9 @@ def parameter_importance(
         parameters: Names of those to compare; all that vary if not given.
 
     Raises:
-        ImportError: plotly or Optuna is not installed. ValueError: No trial has a value of the
-        metric, no parameter varies, or there is none of that name.
+        ImportError: plotly or Optuna is not installed.
+        ValueError: No trial has a value of the metric, no parameter varies, or there is none of
+            that name.
     """
     study = study_of(trials, metric, mode)
     visualisation, importance = load("optuna.visualization"), load("optuna.importance")

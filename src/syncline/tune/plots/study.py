@@ -11,7 +11,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from syncline.train import metrics as metric_values
+from syncline.train import metric_values
 from syncline.tune.console.values import short_names
 from syncline.tune.experiment.trial import Trial
 from syncline.tune.outcomes.choosing import nothing_best

@@ -17,7 +17,7 @@ from syncline.tune.experiment.trial import Trial
 from syncline.tune.schedulers.scored import checked_mode
 
 if TYPE_CHECKING:
-    from syncline.tune.controller.view import ControllerView
+    from syncline.tune.controller.controller_view import ControllerView
     from syncline.tune.schedulers.resource_changing_scheduler import ResourceChangingScheduler
 
 Amounts = Mapping[str, float]
@@ -29,9 +29,9 @@ class DistributeResources:
 
     Args:
         add_bundles: Whether an increment is a bundle of its own, for further processes; else it is
-        added to the trial's one bundle. increase_by: The increment, such as `{"CPU": 1, "GPU":
-        0.5}`; if not given, the last bundle of the base with `add_bundles`,
-            otherwise one GPU or CPU, whichever the base has.
+            added to the trial's one bundle.
+        increase_by: The increment, such as `{"CPU": 1, "GPU": 0.5}`; if not given, the last bundle
+            of the base with `add_bundles`, otherwise one GPU or CPU, whichever the base has.
         increase_by_times: At most so many increments for a trial; no limit if below 1.
         reserve_resources: What is not dealt out.
 
@@ -140,11 +140,13 @@ class DistributeResourcesToTopJob(DistributeResources):
     held than there is.
 
     Args:
-        add_bundles: As for `DistributeResources`. increase_by: As for `DistributeResources`.
+        add_bundles: As for `DistributeResources`.
+        increase_by: As for `DistributeResources`.
         increase_by_times: As for `DistributeResources`; a trial that has so many is passed over for
-        the next best. reserve_resources: As for `DistributeResources`. metric: What trials are
-        compared by; the scheduler's if not given. mode: `"min"` or `"max"`; the scheduler's if not
-        given.
+            the next best.
+        reserve_resources: As for `DistributeResources`.
+        metric: What trials are compared by; the scheduler's if not given.
+        mode: `"min"` or `"max"`; the scheduler's if not given.
     """
 
     def __init__(

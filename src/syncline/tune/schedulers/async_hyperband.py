@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from syncline.tune.schedulers.scored import WORST, ScoredScheduler
 
 if TYPE_CHECKING:
-    from syncline.tune.controller.view import ControllerView
+    from syncline.tune.controller.controller_view import ControllerView
     from syncline.tune.experiment.trial import Trial
 
 _ROUNDING = 1 + 1e-9
@@ -29,13 +29,14 @@ class AsyncHyperBandScheduler(ScoredScheduler):
 
     Args:
         time_attr: What `max_t` and `grace_period` count: a key of results that does not decrease.
-        metric: What trials are compared by; may be given to the search instead. mode: `"min"` or
-        `"max"`; may be given to the search instead. max_t: Trials are stopped when they have come
-        so far. grace_period: No trial is stopped before. reduction_factor: eta: the best 1/eta go
-        on at each rung, and rungs lie at `grace_period * eta**k`. brackets: So many kinds of
-        trials; bracket s has its first rung s rungs later. Trials are dealt out at random, more to
-        the brackets
-            with more rungs.
+        metric: What trials are compared by; may be given to the search instead.
+        mode: `"min"` or `"max"`; may be given to the search instead.
+        max_t: Trials are stopped when they have come so far.
+        grace_period: No trial is stopped before.
+        reduction_factor: eta: the best 1/eta go on at each rung, and rungs lie at `grace_period *
+            eta**k`.
+        brackets: So many kinds of trials; bracket s has its first rung s rungs later. Trials are
+            dealt out at random, more to the brackets with more rungs.
         stop_last_trials: Whether trials that have come to `max_t` are stopped.
 
     Raises:

@@ -59,9 +59,11 @@ def suggest(
 
     Args:
         observed: Shape (n, 3 + d): time and reward at the start of an interval, d hyperparameters,
-        gain per unit of time; oldest first. context: Shape (2,): time and reward that the next
-        interval starts from. bounds: Shape (d, 2): least and most. pending: Shape (m, d): what
-        others try in the same interval. generator: Where candidates come from.
+            gain per unit of time; oldest first.
+        context: Shape (2,): time and reward that the next interval starts from.
+        bounds: Shape (d, 2): least and most.
+        pending: Shape (m, d): what others try in the same interval.
+        generator: Where candidates come from.
 
     Returns:
         Shape (d,), within the bounds; drawn at random if there is nothing to learn from yet.

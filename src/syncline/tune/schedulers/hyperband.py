@@ -21,7 +21,7 @@ from syncline.tune.schedulers.bracket import Bracket, bracket_plan, largest_brac
 from syncline.tune.schedulers.scored import ScoredScheduler
 
 if TYPE_CHECKING:
-    from syncline.tune.controller.view import ControllerView
+    from syncline.tune.controller.controller_view import ControllerView
 
 
 class HyperBandScheduler(ScoredScheduler):

@@ -17,20 +17,22 @@ from syncline.tune.schedulers.running_averages import RunningAverages
 from syncline.tune.schedulers.scored import WORST, ScoredScheduler
 
 if TYPE_CHECKING:
-    from syncline.tune.controller.view import ControllerView
+    from syncline.tune.controller.controller_view import ControllerView
 
 
 class MedianStoppingRule(ScoredScheduler):
     """Stops trials whose best result is worse than the median of the others' average results.
 
     Args:
-        time_attr: The age of a trial: a key of results that does not decrease. metric: What trials
-        are compared by; may be given to the search instead. mode: `"min"` or `"max"`; may be given
-        to the search instead. grace_period: No trial is stopped before this age, and averages begin
-        there. min_samples_required: So many other trials are needed for a median. min_time_slice:
-        While there are too few of them, a trial runs at least so long before it gives way to one
-        that waits. hard_stop: Whether trials are stopped; else they are paused, and go on when no
-        other trial waits.
+        time_attr: The age of a trial: a key of results that does not decrease.
+        metric: What trials are compared by; may be given to the search instead.
+        mode: `"min"` or `"max"`; may be given to the search instead.
+        grace_period: No trial is stopped before this age, and averages begin there.
+        min_samples_required: So many other trials are needed for a median.
+        min_time_slice: While there are too few of them, a trial runs at least so long before it
+            gives way to one that waits.
+        hard_stop: Whether trials are stopped; else they are paused, and go on when no other trial
+            waits.
 
     Raises:
         ValueError: `mode` is neither `"min"` nor `"max"`.

@@ -34,18 +34,20 @@ class PB2(PopulationBasedTraining):
     interval.
 
     Args:
-        time_attr: What the intervals count: a key of results that does not decrease. metric: What
-        trials are compared by; may be given to the search instead. mode: `"min"` or `"max"`; may be
-        given to the search instead. perturbation_interval: How long a trial trains between two
-        comparisons. hyperparam_bounds: By hyperparameter: `[least, most]`, or a dictionary of
-        these. Trials whose configuration lacks one start with a
-            value drawn from between. Whole numbers in a configuration stay whole.
+        time_attr: What the intervals count: a key of results that does not decrease.
+        metric: What trials are compared by; may be given to the search instead.
+        mode: `"min"` or `"max"`; may be given to the search instead.
+        perturbation_interval: How long a trial trains between two comparisons.
+        hyperparam_bounds: By hyperparameter: `[least, most]`, or a dictionary of these. Trials
+            whose configuration lacks one start with a value drawn from between. Whole numbers in a
+            configuration stay whole.
         quantile_fraction: The share of the population that is cloned, and that clones; 0 to 0.5.
         log_config: Whether the policy files are written, which `PopulationBasedTrainingReplay`
-        reads. require_attrs: Whether every result must have `time_attr` and `metric`; else those
-        without are passed over. synch: Whether all trials are compared at the same time, each
-        waiting for the others. custom_explore_fn: Gets the chosen configuration and returns the one
-        that is used.
+            reads.
+        require_attrs: Whether every result must have `time_attr` and `metric`; else those without
+            are passed over.
+        synch: Whether all trials are compared at the same time, each waiting for the others.
+        custom_explore_fn: Gets the chosen configuration and returns the one that is used.
 
     Raises:
         ValueError: Bounds are missing or are no bounds, or a number is out of its range.

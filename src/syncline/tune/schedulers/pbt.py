@@ -36,7 +36,7 @@ from syncline.tune.schedulers.scored import ScoredScheduler
 from syncline.tune.search.search_generator import SearchGenerator
 
 if TYPE_CHECKING:
-    from syncline.tune.controller.view import ControllerView
+    from syncline.tune.controller.controller_view import ControllerView
 
 __all__ = ["PopulationBasedTraining", "PopulationBasedTrainingReplay"]
 
@@ -52,21 +52,24 @@ class PopulationBasedTraining(ScoredScheduler):
     checkpoints.
 
     Args:
-        time_attr: What the intervals count: a key of results that does not decrease. metric: What
-        trials are compared by; may be given to the search instead. mode: `"min"` or `"max"`; may be
-        given to the search instead. perturbation_interval: How long a trial trains between two
-        comparisons. burn_in_period: No trial is compared before. hyperparam_mutations: By
-        hyperparameter: a list of values, a search space, a function without arguments, or a
-        dictionary of these.
-            Trials whose configuration lacks one start with a value drawn from it.
+        time_attr: What the intervals count: a key of results that does not decrease.
+        metric: What trials are compared by; may be given to the search instead.
+        mode: `"min"` or `"max"`; may be given to the search instead.
+        perturbation_interval: How long a trial trains between two comparisons.
+        burn_in_period: No trial is compared before.
+        hyperparam_mutations: By hyperparameter: a list of values, a search space, a function
+            without arguments, or a dictionary of these. Trials whose configuration lacks one start
+            with a value drawn from it.
         quantile_fraction: The share of the population that is cloned, and that clones; 0 to 0.5.
         resample_probability: How often a hyperparameter is drawn anew rather than moved.
         perturbation_factors: What numbers are multiplied by when they are moved; values of lists go
-        to a neighbour. custom_explore_fn: Gets the mutated configuration and returns the one that
-        is used. log_config: Whether the policy files are written, which
-        `PopulationBasedTrainingReplay` reads. require_attrs: Whether every result must have
-        `time_attr` and `metric`; else those without are passed over. synch: Whether all trials are
-        compared at the same time, each waiting for the others.
+            to a neighbour.
+        custom_explore_fn: Gets the mutated configuration and returns the one that is used.
+        log_config: Whether the policy files are written, which `PopulationBasedTrainingReplay`
+            reads.
+        require_attrs: Whether every result must have `time_attr` and `metric`; else those without
+            are passed over.
+        synch: Whether all trials are compared at the same time, each waiting for the others.
 
     Raises:
         ValueError: A number is out of its range, or nothing is to be mutated.

@@ -18,7 +18,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from syncline.runs import values
+from syncline.runs import json_values
 
 GLOBAL_FILE = "pbt_global.txt"
 _DIVIDER = json.dumps([None, None, 0, 0, {}, {}])
@@ -50,7 +50,7 @@ class PolicyLog:
         """A trial has got the weights of a donor. `tags` and `iterations` are the trial's and the
         donor's, `config` is the donor's.
         """
-        line = values.encode([*tags, *iterations, config, changed]).decode().rstrip("\n")
+        line = json_values.encode([*tags, *iterations, config, changed]).decode().rstrip("\n")
         own = policy_file(trial_id)
         if trial_id in self._histories:
             self._waiting.append((own, _DIVIDER))

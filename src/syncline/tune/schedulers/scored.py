@@ -32,8 +32,9 @@ class ScoredScheduler(FIFOScheduler):
 
     Args:
         time_attr: The key of results that says how far a trial is; it must not decrease while a
-        trial runs. metric: The key of results that trials are compared by. mode: Whether a good
-        `metric` is low, `"min"`, or high, `"max"`.
+            trial runs.
+        metric: The key of results that trials are compared by.
+        mode: Whether a good `metric` is low, `"min"`, or high, `"max"`.
 
     Raises:
         ValueError: `mode` is neither.

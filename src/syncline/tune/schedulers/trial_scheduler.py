@@ -18,7 +18,7 @@ import cloudpickle
 from syncline.tune.result import DEFAULT_METRIC
 
 if TYPE_CHECKING:
-    from syncline.tune.controller.view import ControllerView
+    from syncline.tune.controller.controller_view import ControllerView
     from syncline.tune.experiment.trial import Trial
 
 

@@ -43,12 +43,13 @@ class BasicVariantGenerator(SearchAlgorithm):
 
     Args:
         points_to_evaluate: Configurations to begin with, as nested as the space. Each takes the
-        place of one sample; parameters that it
-            leaves out are drawn, and grids that it leaves out are gone through.
-        max_concurrent: So many trials run at once at most; 0 means no limit. constant_grid_search:
-        Whether all combinations of one sample share what is drawn, instead of drawing anew for
-        each. random_state: Makes the search repeatable: a seed, or a numpy generator, which then
-        moves on. None seeds from numpy's global state.
+            place of one sample; parameters that it leaves out are drawn, and grids that it leaves
+            out are gone through.
+        max_concurrent: So many trials run at once at most; 0 means no limit.
+        constant_grid_search: Whether all combinations of one sample share what is drawn, instead of
+            drawing anew for each.
+        random_state: Makes the search repeatable: a seed, or a numpy generator, which then moves
+            on. None seeds from numpy's global state.
     """
 
     def __init__(

@@ -13,9 +13,10 @@ class ConcurrencyLimiter(SearcherWrapper):
     A searcher that limits its trials itself is told the number, and then left to it.
 
     Args:
-        searcher: What suggests. max_concurrent: So many trials at once, 1 or more. batch: Whether
-        the searcher learns of results only when all that it suggested has ended, so that it
-        suggests in batches.
+        searcher: What suggests.
+        max_concurrent: So many trials at once, 1 or more.
+        batch: Whether the searcher learns of results only when all that it suggested has ended, so
+            that it suggests in batches.
     """
 
     def __init__(self, searcher: Searcher, max_concurrent: int, batch: bool = False) -> None:

@@ -36,8 +36,10 @@ class Repeater(SearcherWrapper):
     of a rest, the searcher never learns. Results during the trials are not passed on.
 
     Args:
-        searcher: What suggests. repeat: How often each configuration runs, 1 or more. set_index:
-        Whether configurations get the number of the repeat, from 0, under the key `TRIAL_INDEX`.
+        searcher: What suggests.
+        repeat: How often each configuration runs, 1 or more.
+        set_index: Whether configurations get the number of the repeat, from 0, under the key
+            `TRIAL_INDEX`.
     """
 
     def __init__(self, searcher: Searcher, repeat: int = 1, set_index: bool = True) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from numbers import Real
 from typing import Any
 
-from syncline.train.metrics import lookup
+from syncline.train.metric_values import lookup
 from syncline.tune.stopper.stopper import Stopper
 
 
@@ -21,8 +21,9 @@ class DictionaryStopper(Stopper):
         values that are true or false.
 
     Raises:
-        TypeError: A key is no text, or a value no number. ValueError: A value is False, which the
-        first result would reach whatever it says, or a nested dictionary.
+        TypeError: A key is no text, or a value no number.
+        ValueError: A value is False, which the first result would reach whatever it says, or a
+            nested dictionary.
     """
 
     def __init__(self, criteria: Mapping[str, float | bool]) -> None:

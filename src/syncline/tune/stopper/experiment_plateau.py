@@ -6,7 +6,7 @@ from bisect import insort
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from syncline.train.metrics import lookup
+from syncline.train.metric_values import lookup
 from syncline.tune.stopper.plateau import metric_value, spread
 from syncline.tune.stopper.stopper import Stopper
 

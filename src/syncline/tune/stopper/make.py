@@ -8,7 +8,7 @@ import difflib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
-from syncline.train.metrics import flatten
+from syncline.train.metric_values import flatten
 from syncline.tune.result import AUTO_RESULT_KEYS, CONFIG
 from syncline.tune.stopper.dictionary import DictionaryStopper
 from syncline.tune.stopper.function_stopper import FunctionStopper
@@ -31,9 +31,9 @@ def make_stopper(stop: StopCriterion) -> Stopper:
         (one suffices), or None for no stopping.
 
     Raises:
-        TypeError: It is none of these: a class instead of an instance, for example. ValueError: A
-        value in the dictionary makes no sense, or a class with `stop_all` does not derive from
-        `Stopper`.
+        TypeError: It is none of these: a class instead of an instance, for example.
+        ValueError: A value in the dictionary makes no sense, or a class with `stop_all` does not
+            derive from `Stopper`.
     """
     if stop is None:
         return NoopStopper()

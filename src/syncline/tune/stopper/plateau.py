@@ -6,7 +6,7 @@ import math
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from syncline.train.metrics import lookup
+from syncline.train.metric_values import lookup
 
 
 def spread(values: Collection[float]) -> float:

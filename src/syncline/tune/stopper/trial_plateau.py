@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from syncline.train.metrics import lookup
+from syncline.train.metric_values import lookup
 from syncline.tune.result import DONE
 from syncline.tune.stopper.plateau import metric_value, spread
 from syncline.tune.stopper.stopper import Stopper
@@ -19,11 +19,13 @@ class TrialPlateauStopper(Stopper):
     among the latest keeps the trial going.
 
     Args:
-        metric: Which one; `a/b` for a nested one. std: The trial ends when the standard deviation
-        of the latest values is below this. num_results: How many values are looked at.
-        grace_period: No trial ends before it has reported so many results. metric_threshold: No
-        trial ends unless its latest value is at least (`mode="max"`) or at most (`mode="min"`)
-        this. mode: "min" or "max"; needed with `metric_threshold`.
+        metric: Which one; `a/b` for a nested one.
+        std: The trial ends when the standard deviation of the latest values is below this.
+        num_results: How many values are looked at.
+        grace_period: No trial ends before it has reported so many results.
+        metric_threshold: No trial ends unless its latest value is at least (`mode="max"`) or at
+            most (`mode="min"`) this.
+        mode: "min" or "max"; needed with `metric_threshold`.
 
     Raises:
         ValueError: `metric_threshold` without a mode.

@@ -1,6 +1,6 @@
-"""What a search trains: `trainable` (classes; `progress` counts, `saved` is what lies in their
-checkpoints), `function_trainable` (functions; `session` is what `report` reaches in them), `util`
-(with parameters, with resources), `names`, and `facts`, what they know of their trial.
+"""Trainables: `trainable_state` (trial, clock, counters, checkpoint files), `trainable` (classes),
+`session` (`report` inside a function), `function_trainable` (functions), `util` (parameters and
+resources), `trainer_trainable` (trainers as trials).
 """
 
 from syncline.tune.trainable.function_trainable import FunctionTrainable, wrap_function

@@ -1,8 +1,8 @@
-"""`FunctionTrainable`: a function as a trainable. It runs in a thread of its own; every report is
-one iteration.
+"""`FunctionTrainable`: a function as a trainable. It runs in its own thread; each report is one
+iteration.
 
-The function never runs past a report before the next `train()`: what it reported, its checkpoint
-too, is dealt with while it waits.
+The function does not run past a report before the next `train()`: its result and checkpoint are
+processed while it waits.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from numbers import Number
-from typing import Any
+from typing import Any, TypeAlias
 
 from syncline.core.lifecycle import ensure_engine, is_initialized
 from syncline.train.checkpoint import Checkpoint
@@ -23,63 +23,70 @@ from syncline.tune.execution.placement_groups import (
     PlacementGroupFactory,
     resource_dict_to_pg_factory,
 )
-from syncline.tune.result import DEFAULT_METRIC, DONE, TIME_TOTAL_S, TRAINING_ITERATION
-from syncline.tune.trainable.names import trainable_name
-from syncline.tune.trainable.session import Ended, Exchange, Reported, TrialSession, TrialStopped
+from syncline.tune.result import (
+    DEFAULT_METRIC,
+    DONE,
+    TIME_TOTAL_S,
+    TRAINING_ITERATION,
+    Config,
+    Metrics,
+)
+from syncline.tune.trainable.session import Ended, Reported, ReportQueue, TrialSession, TrialStopped
 from syncline.tune.trainable.trainable import Trainable, TrainingResult, as_checkpoint
+from syncline.tune.trainable.trainable_state import trainable_name
 
-TrainFunction = Callable[[dict[str, Any]], Any]
-Resources = PlacementGroupFactory | Mapping[str, float] | Callable[[dict[str, Any]], Any] | None
+TrainFunction: TypeAlias = Callable[[Config], object]
+Resources: TypeAlias = PlacementGroupFactory | Mapping[str, float] | Callable[[Config], Any] | None
+"""Value of `with_resources`."""
 
+FUNCTION_THREAD = "syncline-function"
 RESET_LIMIT_S = 2.0
-"""How long a function may take to end before its process is another trial's; else that gets a new
-process, if it can.
+"""Seconds that a function may take to end before its process is reused. After that the next trial
+gets a new process.
 """
 
 
 class FunctionTrainable(Trainable):
-    """Base of the classes that `wrap_function` makes."""
+    """Base of the classes that `wrap_function` returns."""
 
     _function: TrainFunction
-    """What is trained; called with the configuration."""
+    """The function; called with the configuration."""
     _resources: Resources = None
 
-    def setup(self, config: dict[str, Any]) -> None:
-        """Prepare to run the function, which begins with the first `train()`."""
+    def setup(self, config: Config) -> None:
+        """Prepare the function, which starts with the first `train()`."""
         self._parameters = config
-        self._exchange = Exchange()
-        self._session = TrialSession(self._facts, self._exchange)
+        self._reports = ReportQueue()
+        self._session = TrialSession(self._info, self._reports)
         self._thread: threading.Thread | None = None
-        self._said: Reported | Ended | None = None
+        self._message: Reported | Ended | None = None
         if (
-            self._facts.trial_dir is not None
+            self._info.trial_dir is not None
             and is_initialized()
             and not ensure_engine().is_local_mode
         ):
-            self._session.move_in()
+            self._session.install()
 
-    # -- what the runner reads after `train()`
+    # -- read by the runner after `train()`
 
     @property
     def ended(self) -> bool:
-        """Whether the function has returned: the last `train()` brought nothing new."""
-        return isinstance(self._said, Ended)
+        """True if the function returned: the last `train()` had no new report."""
+        return isinstance(self._message, Ended)
 
     @property
     def reported_checkpoint(self) -> Checkpoint | None:
-        """What came with the last result. Its files may be gone after the next `train()`."""
-        return self._said.checkpoint if isinstance(self._said, Reported) else None
+        """Checkpoint of the last result. Its files may be deleted by the next `train()`."""
+        return self._message.checkpoint if isinstance(self._message, Reported) else None
 
     @property
     def reported_in_place(self) -> bool:
-        """Whether that checkpoint is to stay where it lies."""
-        return isinstance(self._said, Reported) and self._said.in_place
+        """True if that checkpoint stays where it is."""
+        return isinstance(self._message, Reported) and self._message.in_place
 
     @property
     def starting_checkpoint(self) -> Checkpoint | None:
-        """What the function gets from `get_checkpoint()`: the one to begin from, or where the last
-        one that it reported is kept.
-        """
+        """Checkpoint for `get_checkpoint()`: the last reported one, or the one to start from."""
         return self._session.latest
 
     @starting_checkpoint.setter
@@ -88,19 +95,19 @@ class FunctionTrainable(Trainable):
 
     # -- Trainable
 
-    def train(self) -> dict[str, Any]:
-        """The function's next report, with the counters and facts filled in; the last one again
-        with `done=True` when it has returned.
+    def train(self) -> Metrics:
+        """Return the next report with all filled-in keys. After the function returned, return the
+        last one again with `done=True`.
 
         Raises:
-            BaseException: what the function raises, with its traceback.
+            BaseException: The exception of the function, with its traceback.
         """
         began = self._clock.steady()
-        said = self._said = self._next()
-        if isinstance(said, Reported):
-            return self._complete(dict(said.metrics), began)
-        if said.error is not None:
-            raise said.error
+        message = self._message = self._next()
+        if isinstance(message, Reported):
+            return self._complete(dict(message.metrics), began)
+        if message.error is not None:
+            raise message.error
         last = self._last_result or {
             TRAINING_ITERATION: self.iteration,
             TIME_TOTAL_S: self.time_total_s,
@@ -109,19 +116,21 @@ class FunctionTrainable(Trainable):
         return {**last, DONE: True}
 
     def save(self, checkpoint_dir: str | os.PathLike[str] | None = None) -> TrainingResult:
-        """The last checkpoint that the function has reported.
+        """Return the last reported checkpoint.
 
         Raises:
-            ValueError: a directory was given: the function says where its files are.
-            RuntimeError: it has reported none.
+            ValueError: `checkpoint_dir` is given, but a function writes its own files.
+            RuntimeError: The function reported no checkpoint.
         """
         if checkpoint_dir is not None:
             raise ValueError(
-                f"save({os.fspath(checkpoint_dir)!r}): a function saves itself when it reports, so no directory can be given."
+                f"save({os.fspath(checkpoint_dir)!r}): a function saves when it reports a "
+                "checkpoint: call `save()` without a directory."
             )
         if self._session.latest is None:
             raise RuntimeError(
-                f"{self!r} has no checkpoint: it reports none (`tune.report(metrics, checkpoint=…)`)."
+                f"{self!r} has reported no checkpoint: call `tune.report(metrics, checkpoint=…)` in "
+                "the function."
             )
         return TrainingResult(
             checkpoint=self._session.latest, metrics=dict(self._last_result or {})
@@ -130,26 +139,26 @@ class FunctionTrainable(Trainable):
     def restore(
         self, checkpoint_path: str | os.PathLike[str] | Checkpoint | TrainingResult
     ) -> None:
-        """What the function gets from `get_checkpoint()`; before the first `train()`."""
+        """Set the checkpoint for `get_checkpoint()`. Call it before the first `train()`."""
         self.starting_checkpoint = as_checkpoint(checkpoint_path)
         if isinstance(checkpoint_path, TrainingResult):
             self.continue_from(checkpoint_path.metrics)
 
-    def reset_config(self, new_config: dict[str, Any]) -> bool:
-        """True if the function has ended, or does at once: another call of it may begin."""
+    def reset_config(self, new_config: Config) -> bool:
+        """Stop the function; return True if it ended, so that a new call may start."""
         self.cleanup()
-        if not self.has_left():
+        if not self.wait_ended():
             return False
         self.setup(copy.deepcopy(new_config))
         return True
 
     def cleanup(self) -> None:
-        """Tell the function to end. It does so at its next report; nobody waits for that."""
-        self._exchange.stop()
-        self._session.move_out()
+        """Ask the function to end at its next report. Does not wait."""
+        self._reports.stop()
+        self._session.uninstall()
 
-    def has_left(self) -> bool:
-        """Whether the function has ended, or does within RESET_LIMIT_S; after `cleanup()`."""
+    def wait_ended(self) -> bool:
+        """Wait up to RESET_LIMIT_S after `cleanup()`; return True if the function ended."""
         if self._thread is not None:
             self._thread.join(RESET_LIMIT_S)
         return self._thread is None or not self._thread.is_alive()
@@ -157,56 +166,54 @@ class FunctionTrainable(Trainable):
     def _next(self) -> Reported | Ended:
         if self.ended:
             raise RuntimeError(
-                f"{self!r} has returned already, so there is nothing to train any more: make a new one."
+                f"{self!r} has already returned, so it cannot train further: create a new trainable."
             )
-        with self._session.at_work():
+        with self._session.active():
             if self._thread is None:
-                self._thread = threading.Thread(
-                    target=self._run, name="syncline-function", daemon=True
-                )
+                self._thread = threading.Thread(target=self._run, name=FUNCTION_THREAD, daemon=True)
                 self._thread.start()
             else:
-                self._exchange.go_on()
-            return self._exchange.hear()
+                self._reports.resume()
+            return self._reports.receive()
 
     def _run(self) -> None:
-        """The function's thread."""
         error: BaseException | None = None
         try:
             for values in _reports(type(self)._function(self._parameters), repr(self)):
-                self._session.hand_over(values, None)
+                self._session.send(values, None)
         except TrialStopped:
-            self._session.move_out()  # a trainer inside has put it back
+            self._session.uninstall()  # a trainer inside may have restored it
             return
         except SystemExit as leaving:
             error = RuntimeError(
-                f"{self!r} called `sys.exit({leaving.code!r})`, which ends no trial: return, or raise an error."
+                f"{self!r} called `sys.exit({leaving.code!r})`, which does not end a trial: return, "
+                "or raise an exception."
             )
             error.__cause__ = leaving
         except BaseException as raised:
             error = raised
-        self._exchange.say(Ended(error=error))
+        self._reports.end(Ended(error=error))
 
     @classmethod
-    def default_resource_request(cls, config: dict[str, Any]) -> PlacementGroupFactory | None:
-        """What `with_resources` said."""
-        return requested(cls._resources, config)
+    def default_resource_request(cls, config: Config) -> PlacementGroupFactory | None:
+        """Return the resources set by `with_resources`."""
+        return requested_resources(cls._resources, config)
 
     def __repr__(self) -> str:
         return type(self).__name__
 
 
 def wrap_function(
-    train_func: Callable[..., Any], name: str | None = None
+    train_func: Callable[..., object], name: str | None = None
 ) -> type[FunctionTrainable]:
-    """The trainable class of a function with one parameter, its configuration.
+    """Return the trainable class of a function with one parameter, its configuration.
 
-    The function may report, return a dictionary or a number (one report), or be a generator (a
+    The function may call `report`, return a dictionary or a number (one report), or yield them (one
     report each).
 
     Raises:
-        TypeError: `train_func` cannot be called.
-        ValueError: it takes no parameter, or needs more than one.
+        TypeError: `train_func` is not callable.
+        ValueError: It takes no parameter, or requires more than one.
     """
     check_signature(train_func)
     resources: Resources = getattr(train_func, "_resources", None)
@@ -219,9 +226,11 @@ def wrap_function(
     return type(name or trainable_name(train_func), (FunctionTrainable,), attributes)
 
 
-def requested(resources: Resources, config: dict[str, Any]) -> PlacementGroupFactory | None:
-    """What `with_resources` was given, for one configuration. TypeError if that is no amount of
-    resources.
+def requested_resources(resources: Resources, config: Config) -> PlacementGroupFactory | None:
+    """Return the resources for one configuration.
+
+    Raises:
+        TypeError: `resources` has an unknown type.
     """
     if callable(resources) and not isinstance(resources, PlacementGroupFactory):
         resources = resources(config)
@@ -230,46 +239,54 @@ def requested(resources: Resources, config: dict[str, Any]) -> PlacementGroupFac
     if isinstance(resources, Mapping):
         return resource_dict_to_pg_factory(resources)
     raise TypeError(
-        f"resources {resources!r} are of an unknown kind: give a dictionary such as {{'cpu': 1, 'gpu': 0.5}}, a PlacementGroupFactory, "
-        "or a function that takes the configuration and returns one of these."
+        f"resources {resources!r} have an unknown type: pass a dictionary such as "
+        "{'cpu': 1, 'gpu': 0.5}, a PlacementGroupFactory, or a function that takes the "
+        "configuration and returns one of these."
     )
 
 
-def check_signature(function: Callable[..., Any]) -> None:
-    """That `function(config)` is possible. TypeError, ValueError if not."""
+def check_signature(function: Callable[..., object]) -> None:
+    """Check that `function(config)` is a valid call.
+
+    Raises:
+        TypeError: `function` is not callable.
+        ValueError: It takes no parameter, or requires more than one.
+    """
     if not callable(function):
         raise TypeError(
-            f"{function!r} cannot be trained: give a function that takes the configuration, or a class derived from Trainable."
+            f"{function!r} is not callable, so it cannot be trained: pass a function that takes "
+            "the configuration, or a subclass of Trainable."
         )
     try:
         signature = inspect.signature(function)
-    except (TypeError, ValueError):  # some built-in callables do not say what they take
+    except (TypeError, ValueError):  # some built-in callables have no signature
         return
-    name, older = trainable_name(function), signature.parameters.keys()
+    name, parameters = trainable_name(function), signature.parameters.keys()
     try:
         signature.bind({})
     except TypeError as error:
-        if not older:
-            remedy = f"give it one parameter for the configuration, as in `def {name}(config):`"
-        elif "reporter" in older:
-            remedy = "leave `reporter` out and call `tune.report(metrics)` instead"
-        elif "checkpoint_dir" in older:
-            remedy = "leave `checkpoint_dir` out and call `tune.get_checkpoint()` instead"
+        if not parameters:
+            remedy = f"add a parameter for the configuration, as in `def {name}(config):`"
+        elif "reporter" in parameters:
+            remedy = "remove `reporter` and call `tune.report(metrics)` instead"
+        elif "checkpoint_dir" in parameters:
+            remedy = "remove `checkpoint_dir` and call `tune.get_checkpoint()` instead"
         else:
-            remedy = "bind what it needs besides with `tune.with_parameters(function, name=value)`"
+            remedy = "bind the other ones with `tune.with_parameters(function, name=value)`"
         raise ValueError(
-            f"`{name}{signature}` cannot be a trial, because a trial's function is called with its configuration: {remedy}."
+            f"`{name}{signature}` cannot be a trial, because a trial calls it with its "
+            f"configuration only: {remedy}."
         ) from error
-    if "checkpoint_dir" in older:
+    if "checkpoint_dir" in parameters:
         warnings.warn(
-            f"`{name}{signature}`: `checkpoint_dir` is not passed any more, so the function would never go on from a checkpoint: call "
-            "`tune.get_checkpoint()` instead.",
+            f"`{name}{signature}`: `checkpoint_dir` is no longer passed, so the function never "
+            "continues from a checkpoint: call `tune.get_checkpoint()` instead.",
             stacklevel=3,
         )
 
 
-def _reports(output: Any, name: str) -> Iterator[dict[str, Any]]:
-    """What a function returned or yields, as reports."""
+def _reports(output: object, name: str) -> Iterator[Metrics]:
+    """Yield the returned or yielded values of a function as reports."""
     if not inspect.isgenerator(output):
         if output is not None:
             yield _named(output, name)
@@ -280,11 +297,12 @@ def _reports(output: Any, name: str) -> Iterator[dict[str, Any]]:
                 yield _named(value, name)
 
 
-def _named(value: Any, name: str) -> dict[str, Any]:
+def _named(value: object, name: str) -> Metrics:
     if isinstance(value, Mapping):
         return dict(value)
     if isinstance(value, Number):
         return {DEFAULT_METRIC: value}
     raise ValueError(
-        f"`{name}` returned or yielded a {type(value).__name__}, which is no result: return a dictionary of metrics, a number, or nothing."
+        f"`{name}` returned or yielded a {type(value).__name__}, which is no result: return a "
+        "dictionary of metrics, a number, or None."
     )

@@ -1,8 +1,8 @@
-"""`TrialSession`: what `report` and its relatives reach inside a function that is a trial;
-`Exchange` carries reports to who trains it.
+"""`TrialSession`: the session behind `report` in a function that is a trial; `ReportQueue` passes its
+reports to the thread that trains it.
 
-A trial is a training run of one worker in the eyes of `syncline.train`, so the callbacks and
-helpers for training functions work in it.
+For `syncline.train` a trial is a training run with one worker, so callbacks and helpers for
+training functions work in it.
 """
 
 from __future__ import annotations
@@ -13,99 +13,103 @@ import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import NoReturn, TypeVar
 
 from syncline.core import api
 from syncline.core.lifecycle import is_initialized
-from syncline.train import filesystem as files
-from syncline.train import metrics as metric_values
+from syncline.storage import filesystem as files
+from syncline.train import metric_values
 from syncline.train.checkpoint import (
     Checkpoint,
     CheckpointConsistencyMode,
     CheckpointUploadMode,
     ReportedCheckpoint,
 )
-from syncline.train.config import ValidationTaskConfig
 from syncline.train.errors import PreemptionInfo
-from syncline.train.readers import Readers
-from syncline.train.session import TrainSession, UploadFunction, current_session, set_session
-from syncline.train.storage import StorageContext
-from syncline.tune.trainable.facts import TrialFacts
+from syncline.train.resume_state import Readers
+from syncline.train.session import ReportCall, TrainSession, current_session, set_session
+from syncline.train.storage.context import StorageContext
+from syncline.tune.result import Metrics
+from syncline.tune.trainable.trainable_state import TrialInfo
+
+_T = TypeVar("_T")
 
 
 class TrialStopped(SystemExit):
-    """Raised inside `report` where the trial has been ended: the function unwinds, past every
-    `except Exception`.
-    """
+    """Raised in `report` after the trial was stopped; `except Exception` does not catch it."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Reported:
-    """The function has reported."""
+    """The function reported."""
 
-    metrics: dict[str, Any]
-    """In plain values."""
+    metrics: Metrics
+    """Plain values."""
     checkpoint: Checkpoint | None = None
-    """Which came with it; its directory may be temporary."""
+    """Checkpoint of the report, possibly in a temporary directory."""
     in_place: bool = False
-    """Whether it is to stay where it lies."""
+    """Leave the checkpoint where it is."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Ended:
-    """The function has returned, or raised."""
+    """The function returned, or raised `error`."""
 
     error: BaseException | None = None
 
 
-class Exchange:
-    """The hand-over between the function's thread and the one that trains it: one of the two is at
-    work at any time.
+class ReportQueue:
+    """Passes reports from the function's thread to the training thread. Only one of the two runs at
+    a time.
     """
 
     def __init__(self) -> None:
-        self._said: queue.SimpleQueue[Reported | Ended] = queue.SimpleQueue()
-        self._go_on: queue.SimpleQueue[None] = queue.SimpleQueue()
+        self._messages: queue.SimpleQueue[Reported | Ended] = queue.SimpleQueue()
+        self._resume: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._stopped = False
 
-    # -- who trains
+    # -- training thread
 
-    def hear(self) -> Reported | Ended:
-        """Wait for what the function says next."""
-        return self._said.get()
+    def receive(self) -> Reported | Ended:
+        """Wait for the next message of the function."""
+        return self._messages.get()
 
-    def go_on(self) -> None:
+    def resume(self) -> None:
         """Let the function continue after its report."""
-        self._go_on.put(None)
+        self._resume.put(None)
 
     def stop(self) -> None:
-        """The function ends at its next report, or at the one where it waits."""
+        """End the function at its current or next report."""
         self._stopped = True
-        self._go_on.put(None)
+        self._resume.put(None)
 
-    # -- the function
+    # -- function's thread
 
-    def say(self, message: Ended) -> None:
-        """The last word."""
-        self._said.put(message)
+    def end(self, message: Ended) -> None:
+        """Send the last message."""
+        self._messages.put(message)
 
     def report(self, message: Reported) -> None:
-        """Hand over, and wait until the function may continue. TrialStopped where it may not."""
+        """Send a report and wait until the function may continue.
+
+        Raises:
+            TrialStopped: The trial was stopped.
+        """
         if self._stopped:
             raise TrialStopped
-        self._said.put(message)
-        self._go_on.get()
+        self._messages.put(message)
+        self._resume.get()
         if self._stopped:
             raise TrialStopped
 
 
 class TrialSession(TrainSession):
-    """The session of a function that is a trial."""
+    """Session of a function that is a trial."""
 
     may_contain_runs = True
 
-    def __init__(self, facts: TrialFacts, exchange: Exchange) -> None:
-        self.facts = facts
+    def __init__(self, info: TrialInfo, reports: ReportQueue) -> None:
+        self.info = info
         self.world_rank = 0
         self.world_size = 1
         self.local_rank = 0
@@ -116,24 +120,22 @@ class TrialSession(TrainSession):
         )
         self.use_gpu = bool(self.gpu_ids)
         self.local_mode = False
-        self.experiment_name = facts.experiment_name
+        self.experiment_name = info.experiment_name
         self.communication_meters = []
         self.readers = Readers(rank=0, world_size=1)
         self.latest: Checkpoint | None = None
-        """What `get_checkpoint` returns."""
-        self._exchange = exchange
+        """Checkpoint that `get_checkpoint` returns."""
+        self._reports = reports
         self._process = os.getpid()
         self._inside: TrainSession | None = self
         self._outer: TrainSession | None = None
 
     @contextmanager
-    def at_work(self) -> Iterator[None]:
-        """While its function is at work, this is the process's session, or the one that a trainer
-        inside has put in its place.
+    def active(self) -> Iterator[None]:
+        """Install the session, or that of a trainer inside, while the function runs.
 
-        Several trials may take turns in one process, as in local mode, and the program may have a
-        session of its own. A trainer's stays between the turns, because its workers go on
-        meanwhile.
+        Local mode runs several trials in one process, and the program may have its own session. A
+        trainer's session stays installed between two steps, because its workers continue.
         """
         current = current_session()
         if current is not self._inside:
@@ -146,49 +148,42 @@ class TrialSession(TrainSession):
             if self._inside is self:
                 set_session(self._outer)
 
-    def move_in(self) -> None:
-        """Be the process's session between the turns, too, for threads that the function leaves at
-        work: the process is the trial's own.
+    def install(self) -> None:
+        """Install the session also between two steps, for threads that the function started. The
+        process belongs to the trial.
         """
         self._outer = self
         set_session(self)
 
-    def move_out(self) -> None:
-        """The trial is over."""
+    def uninstall(self) -> None:
+        """Remove the session at the end of the trial."""
         if current_session() is self:
             set_session(None if self._outer is self else self._outer)
 
     @property
     def storage(self) -> StorageContext:
-        if self.facts.storage is None:
+        if self.info.storage is None:
             raise RuntimeError(
-                "This trial has no storage of its own: report a checkpoint, and the search keeps it."
+                "This trainable runs without a search, so it has no storage: use `Tuner`."
             )
-        return self.facts.storage
+        return self.info.storage
 
-    def report(
-        self,
-        metrics: Mapping[str, Any],
-        checkpoint: Checkpoint | None,
-        *,
-        dir_name: str | None,
-        upload_mode: CheckpointUploadMode,
-        delete_local: bool | None,
-        upload_fn: UploadFunction | None,
-        validation: bool | ValidationTaskConfig,
-    ) -> None:
+    def report(self, call: ReportCall) -> None:
         for argument, value in {
-            "checkpoint_dir_name": dir_name,
-            "checkpoint_upload_fn": upload_fn,
-            "validation": validation,
+            "checkpoint_dir_name": call.dir_name,
+            "checkpoint_upload_fn": call.upload_fn,
+            "validation": call.validation,
         }.items():
             if value:
                 raise ValueError(
-                    f"report({argument}=…) is for the workers of a trainer; in a trial the search keeps checkpoints: leave it out."
+                    f"report({argument}=…) is for workers of a trainer. In a trial the search keeps "
+                    f"the checkpoints: omit `{argument}`."
                 )
-        in_place = upload_mode is CheckpointUploadMode.NO_UPLOAD
-        self.hand_over(metrics, checkpoint, in_place=in_place)
-        delete = upload_mode.deletes_source_by_default if delete_local is None else delete_local
+        checkpoint, mode, delete = call.checkpoint, call.upload_mode, call.delete_local
+        in_place = mode is CheckpointUploadMode.NO_UPLOAD
+        self.send(call.metrics, checkpoint, in_place=in_place)
+        if delete is None:
+            delete = mode.deletes_source_by_default
         if (
             checkpoint is not None
             and delete
@@ -197,24 +192,29 @@ class TrialSession(TrainSession):
         ):
             shutil.rmtree(checkpoint.path, ignore_errors=True)
 
-    def hand_over(
-        self, metrics: Mapping[str, Any], checkpoint: Checkpoint | None, *, in_place: bool = False
+    def send(
+        self,
+        metrics: Mapping[str, object],
+        checkpoint: Checkpoint | None,
+        *,
+        in_place: bool = False,
     ) -> None:
-        """Report, and wait until the search wants the next result; from any thread of the trial's
-        process, one at a time.
+        """Report, and wait until the search wants the next result. Any thread of the trial's
+        process may call it, one at a time.
         """
         if os.getpid() != self._process:
             raise RuntimeError(
-                "report() was called in a process that the trial has forked, which the search does not hear: report from the trial's own "
-                "process, and let the others return what is to be reported."
+                "report() was called in a process forked by the trial, from which reports do not "
+                "reach the search: report from the trial's own process."
             )
         if checkpoint is not None and not isinstance(checkpoint, Checkpoint):
             raise TypeError(
-                f"report(checkpoint={checkpoint!r}): a Checkpoint is needed, not a {type(checkpoint).__name__}: write the files into a "
-                "directory and pass `Checkpoint.from_directory(directory)`."
+                f"report(checkpoint={checkpoint!r}): a {type(checkpoint).__name__} is no "
+                "Checkpoint: write the files into a directory and pass "
+                "`Checkpoint.from_directory(directory)`."
             )
         self.latest = checkpoint or self.latest
-        self._exchange.report(
+        self._reports.report(
             Reported(metrics=metric_values.clean(metrics), checkpoint=checkpoint, in_place=in_place)
         )
 
@@ -225,17 +225,18 @@ class TrialSession(TrainSession):
         self, consistency_mode: CheckpointConsistencyMode, timeout_s: float | None
     ) -> list[ReportedCheckpoint]:
         raise RuntimeError(
-            "get_all_reported_checkpoints() is for the workers of a trainer; in a trial use `get_checkpoint()`."
+            "get_all_reported_checkpoints() is for workers of a trainer: use `get_checkpoint()` in "
+            "a trial."
         )
 
-    def get_dataset_shard(self, name: str) -> Any:
+    def get_dataset_shard(self, name: str) -> NoReturn:
         raise RuntimeError(
-            f"get_dataset_shard({name!r}): a trial has no shards, which trainers make for their workers: pass the dataset with "
-            "`tune.with_parameters(function, data=dataset)`."
+            f"get_dataset_shard({name!r}) is for workers of a trainer, a trial has no shards: pass "
+            "the dataset with `tune.with_parameters(function, data=dataset)`."
         )
 
     def get_preemption_info(self) -> PreemptionInfo | None:
         return None
 
-    def barrier(self, data: Any) -> Any:
+    def barrier(self, data: _T) -> _T:
         return data

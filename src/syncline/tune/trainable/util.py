@@ -1,6 +1,4 @@
-"""`with_parameters` and `with_resources`: a trainable with large objects, or with what its trials
-hold.
-"""
+"""`with_parameters` and `with_resources`: bind large objects, or resources, to a trainable."""
 
 from __future__ import annotations
 
@@ -16,29 +14,28 @@ from syncline.tune.execution.placement_groups import (
     PlacementGroupFactory,
     resource_dict_to_pg_factory,
 )
-from syncline.tune.trainable.function_trainable import requested
-from syncline.tune.trainable.names import trainable_name
+from syncline.tune.result import Config
+from syncline.tune.trainable.function_trainable import requested_resources
 from syncline.tune.trainable.trainable import Trainable
+from syncline.tune.trainable.trainable_state import trainable_name
 
-TrainableT = TypeVar("TrainableT", bound=Callable[..., Any])
+TrainableT = TypeVar("TrainableT", bound=Callable[..., object])
 
 
 class Parameters:
-    """Values by name that travel as references: they are put into the object store once, when they
-    are first sent, and fetched where used.
-
-    Where no engine runs, they travel themselves.
+    """Values by name, pickled as references: they are put into the object store when they are first
+    sent, and fetched on use. Without an engine the values themselves are pickled.
     """
 
-    def __init__(self, values: Mapping[str, Any]) -> None:
-        self._values: dict[str, Any] = dict(values)
+    def __init__(self, values: Mapping[str, object]) -> None:
+        self._values: Config = dict(values)
         self._references: dict[str, ObjectRef[Any]] = {}
         self._engine: Engine | None = None
         if is_initialized():
             self._put()
 
-    def fetch(self) -> dict[str, Any]:
-        """The values."""
+    def fetch(self) -> Config:
+        """Return the values."""
         fetched = [name for name, value in self._values.items() if isinstance(value, ObjectRef)]
         for name, value in zip(
             fetched,
@@ -48,7 +45,7 @@ class Parameters:
             self._values[name] = value
         return dict(self._values)
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> Config:
         return {
             "_values": self._put() if is_initialized() else self._values,
             "_references": {},
@@ -56,7 +53,7 @@ class Parameters:
         }
 
     def _put(self) -> dict[str, ObjectRef[Any]]:
-        """References to the values in the engine that runs now."""
+        """Return references to the values in the current engine."""
         engine = ensure_engine()
         if engine is not self._engine:
             self._references = {
@@ -67,16 +64,16 @@ class Parameters:
         return self._references
 
 
-def with_parameters(trainable: TrainableT, **kwargs: Any) -> TrainableT:
-    """`trainable`, whose function, or whose `setup`, gets `kwargs` by name besides the
-    configuration.
+def with_parameters(trainable: TrainableT, **kwargs: object) -> TrainableT:
+    """Return `trainable` with `kwargs` bound: its function, or its `setup`, gets them by name in
+    addition to the configuration.
 
-    The objects may be large: they go into the object store once, and every trial reads them there.
-    References to objects that lie there already (`syncline.put`) may be given too.
+    Large objects are put into the object store once, and every trial reads them there. References
+    from `syncline.put` are accepted, too.
 
     Raises:
-        ValueError: `trainable` is neither a function nor a class derived from Trainable; it does
-        not take one of the names.
+        ValueError: `trainable` is neither a function nor a subclass of Trainable, or does not take
+            one of the names.
     """
     _check("with_parameters", trainable)
     parameters = Parameters(kwargs)
@@ -84,65 +81,64 @@ def with_parameters(trainable: TrainableT, **kwargs: Any) -> TrainableT:
         given: Any = trainable
         _check_names(given.setup, kwargs)
 
-        def setup(self: Any, config: dict[str, Any]) -> None:
+        def setup(self: Any, config: Config) -> None:
             given.setup(self, config, **parameters.fetch())
 
         return cast("TrainableT", _subclass(trainable, setup=setup))
     _check_names(trainable, kwargs)
 
-    def with_them(config: dict[str, Any]) -> Any:
+    def bound(config: Config) -> object:
         return trainable(config, **parameters.fetch())
 
-    return cast("TrainableT", _like(with_them, trainable))
+    return cast("TrainableT", _like(bound, trainable))
 
 
 def with_resources(
     trainable: TrainableT,
     resources: Mapping[str, float]
     | PlacementGroupFactory
-    | Callable[[dict[str, Any]], PlacementGroupFactory | Mapping[str, float]],
+    | Callable[[Config], PlacementGroupFactory | Mapping[str, float]],
 ) -> TrainableT:
-    """`trainable`, whose trials hold these resources while they run, whatever it says itself.
+    """Return `trainable` with other resources for its trials; they replace its own request.
 
     Args:
-        trainable: A function, or a class derived from Trainable. resources: `{"cpu": 2, "gpu":
-        0.5}`, a PlacementGroupFactory, or a function that takes the configuration and returns one
-        of these.
+        trainable: A function, or a subclass of Trainable.
+        resources: `{"cpu": 2, "gpu": 0.5}`, a PlacementGroupFactory, or a function that takes the
+            configuration and returns one of these.
 
     Raises:
-        ValueError: `trainable` is neither of these; amounts that cannot be.
-        TypeError: resources of another kind.
+        ValueError: `trainable` is neither, or an amount is invalid.
+        TypeError: `resources` has an unknown type.
     """
     _check("with_resources", trainable)
     given: Any = (
         resource_dict_to_pg_factory(resources) if isinstance(resources, Mapping) else resources
     )
     if not isinstance(given, PlacementGroupFactory) and not callable(given):
-        requested(given, {})  # says what is wrong
+        requested_resources(given, {})  # raises
     if inspect.isclass(trainable):
 
         def default_resource_request(
-            cls: type[Trainable], config: dict[str, Any]
+            cls: type[Trainable], config: Config
         ) -> PlacementGroupFactory | None:
-            return requested(given, config)
+            return requested_resources(given, config)
 
         return cast(
             "TrainableT",
             _subclass(trainable, default_resource_request=classmethod(default_resource_request)),
         )
 
-    def same(*args: Any, **kwargs: Any) -> Any:
+    def copy(*args: object, **kwargs: object) -> object:
         return trainable(*args, **kwargs)
 
-    wrapped = _like(same, trainable)
-    wrapped.__dict__.update(
-        _resources=given, __wrapped__=trainable
-    )  # `inspect.signature` looks there
+    wrapped = _like(copy, trainable)
+    # `inspect.signature` reads `__wrapped__`.
+    wrapped.__dict__.update(_resources=given, __wrapped__=trainable)
     return cast("TrainableT", wrapped)
 
 
-def _like(wrapper: Callable[..., Any], function: Callable[..., Any]) -> Callable[..., Any]:
-    """`wrapper` under the name of `function`, with its resources."""
+def _like(wrapper: Callable[..., object], function: Callable[..., object]) -> Callable[..., object]:
+    """Give `wrapper` the name and the resources of `function`."""
     wrapper.__name__ = wrapper.__qualname__ = trainable_name(function)
     wrapper.__doc__ = function.__doc__
     if hasattr(function, "_resources"):
@@ -150,7 +146,7 @@ def _like(wrapper: Callable[..., Any], function: Callable[..., Any]) -> Callable
     return wrapper
 
 
-def _subclass(trainable: type, **methods: Any) -> type:
+def _subclass(trainable: type, **methods: object) -> type:
     names = {
         "__doc__": trainable.__doc__,
         "__module__": trainable.__module__,
@@ -168,21 +164,22 @@ def _check(function: str, trainable: object) -> None:
             else f"a {type(trainable).__name__}"
         )
         raise ValueError(
-            f"tune.{function}({trainable!r}, …): {kind} is no trainable: give a function that takes the configuration, or a class derived "
-            "from `tune.Trainable`."
+            f"tune.{function}({trainable!r}, …): {kind} is no trainable: pass a function that takes "
+            "the configuration, or a subclass of `tune.Trainable`."
         )
 
 
-def _check_names(function: Callable[..., Any], names: Mapping[str, Any]) -> None:
+def _check_names(function: Callable[..., object], names: Mapping[str, object]) -> None:
     try:
         parameters = inspect.signature(function).parameters
-    except (TypeError, ValueError):  # some built-in callables do not say what they take
+    except (TypeError, ValueError):  # some built-in callables have no signature
         return
     if any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters.values()):
         return
     unknown = [name for name in names if name not in parameters]
     if unknown:
         raise ValueError(
-            f"tune.with_parameters(…, {', '.join(f'{name}=…' for name in names)}): `{function.__qualname__}` takes no `{unknown[0]}`, only "
-            f"{', '.join(parameters)}: rename one of the two."
+            f"tune.with_parameters(…, {', '.join(f'{name}=…' for name in names)}): "
+            f"`{function.__qualname__}` takes no `{unknown[0]}`, only {', '.join(parameters)}: use "
+            "the same name in both."
         )

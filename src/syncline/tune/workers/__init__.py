@@ -1,4 +1,3 @@
-"""Where trials happen: `messages` (what is said between the controller and a trial's process),
-`runner` (the actor that hosts a trainable), `pool` (the processes) and `places` (what they
-hold).
+"""Processes of trials: `messages` (commands of the controller and their outcomes), `reservations`
+(placement groups), `pool` (processes), `trial_runner` (the actor that hosts a trainable).
 """

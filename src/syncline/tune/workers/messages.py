@@ -1,17 +1,17 @@
-"""What the controller tells a trial's process to do, and what comes back: one outcome for each
-command.
+"""Commands of the controller to a trial's process, and their outcomes. Each command has one
+outcome.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TypeAlias
 
 from syncline.core.placement import PlacementGroup
 from syncline.train.checkpoint import Checkpoint
-from syncline.train.storage import StorageContext
+from syncline.train.storage.context import StorageContext
 from syncline.tune.execution.placement_groups import PlacementGroupFactory
+from syncline.tune.result import Config, Metrics
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,27 +21,25 @@ class TrialSpec:
     trial_id: str
     """Id in the search."""
     trial_name: str
-    """What people call it."""
+    """Display name."""
     experiment_name: str
-    """The search's name."""
+    """Name of the search."""
     experiment_tag: str
     """Number and parameters."""
-    config: Mapping[str, Any]
-    """What the trainable gets."""
+    config: Config
+    """Configuration of the trainable."""
     storage: StorageContext
-    """Where its files lie."""
+    """Directory of the trial."""
     resources: PlacementGroupFactory
-    """What it holds."""
+    """Reserved resources."""
     checkpoint: Checkpoint | None = None
-    """What it goes on from."""
-    progress: Mapping[str, Any] = field(default_factory=dict)
-    """The result that came with that checkpoint."""
+    """Checkpoint to continue from."""
+    progress: Metrics = field(default_factory=dict)
+    """Counters of the result that belongs to the checkpoint."""
     in_trial_directory: bool = False
-    """Whether its working directory is the trial's."""
+    """Make the trial's directory the working directory."""
     log_files: tuple[str, str] | None = None
-    """Where what it prints is kept, too: paths of files for output and errors, relative to the
-    trial's directory.
-    """
+    """Files for output and errors, relative to the trial's directory."""
 
 
 # -- commands
@@ -49,14 +47,14 @@ class TrialSpec:
 
 @dataclass(frozen=True, kw_only=True)
 class Start:
-    """Make the trainable, from its checkpoint if there is one. -> Started, Failed."""
+    """Create the trainable and restore its checkpoint, if any. -> Started, Failed."""
 
     spec: TrialSpec
 
 
 @dataclass(frozen=True, kw_only=True)
 class Reset:
-    """Become another trial without a new process. -> Started, NotReset, Failed."""
+    """Run another trial with the existing trainable. -> Started, ResetRefused, Failed."""
 
     spec: TrialSpec
 
@@ -66,34 +64,32 @@ class Step:
     """Train until the next result. -> Stepped, Failed."""
 
     checkpoint_index: int
-    """Number of the next checkpoint, if it comes with one."""
-    collect_s: float = 0.0
-    """Results that come within so many seconds are told together: nobody decides about them one by
-    one.
-    """
+    """Number of the checkpoint that may come with the result."""
+    batch_s: float = 0.0
+    """Seconds for which results may be collected and sent together."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Save:
-    """Save a checkpoint, if it is a class. -> Saved, Failed."""
+    """Save a checkpoint of a class trainable. -> Saved, Failed."""
 
     checkpoint_index: int
-    """Its number."""
+    """Number of the checkpoint."""
 
 
 @dataclass(frozen=True)
 class Stop:
-    """Clean up; the process ends next, or is used again. -> Stopped."""
+    """Clean up. The process then ends or is reused. -> Stopped."""
 
 
 @dataclass(frozen=True)
-class GoOn:
-    """The answer to WantsPlace, AskedForPlace and HasPlace. -> What the command at work comes
-    to.
+class Resume:
+    """Answer ReservationStarting, ReservationMade and ReservationReady.
+    -> Outcome of the command that these interrupted.
     """
 
 
-Command = Start | Reset | Step | Save | Stop | GoOn
+Command: TypeAlias = Start | Reset | Step | Save | Stop | Resume
 
 
 # -- outcomes
@@ -101,76 +97,75 @@ Command = Start | Reset | Step | Save | Stop | GoOn
 
 @dataclass(frozen=True, kw_only=True)
 class Started:
-    """The trainable is there."""
+    """The trainable exists and is restored."""
 
     location: str
-    """Where, as `ip:pid`."""
+    """`ip:pid` of the process."""
 
 
 @dataclass(frozen=True)
-class NotReset:
-    """The trainable cannot become another trial."""
+class ResetRefused:
+    """The trainable cannot run another trial."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Stepped:
-    """A result."""
+    """The trial reported."""
 
-    result: dict[str, Any]
-    """With the keys that are filled in; the last one again where a function has ended."""
-    earlier: tuple[dict[str, Any], ...] = ()
-    """Results that came shortly before it, and were collected."""
+    result: Metrics
+    """Complete result; the last one again after a function returned."""
+    earlier: tuple[Metrics, ...] = ()
+    """Earlier results of the same batch."""
     checkpoint: Checkpoint | None = None
-    """Which came with it, committed."""
+    """Committed checkpoint of the result."""
     ended: bool = False
-    """A function has returned: `result` was told already, and nothing more will come."""
+    """True if the function returned: `result` repeats the last report."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Saved:
-    """A checkpoint was asked for."""
+    """Outcome of a save."""
 
     checkpoint: Checkpoint | None
-    """Committed; None if the trainable is a function, which saves when it reports."""
+    """Committed checkpoint; None for a function, which saves when it reports."""
 
 
 @dataclass(frozen=True)
 class Stopped:
-    """Cleaned up."""
+    """The trainable cleaned up."""
 
 
 @dataclass(frozen=True)
-class WantsPlace:
-    """A trainer inside the trial is about to reserve its workers: what the trial holds is free for
-    it. Answered with GoOn.
+class ReservationStarting:
+    """A trainer inside the trial is about to reserve its workers and may use the trial's resources.
+    Waits for Resume.
     """
 
 
 @dataclass(frozen=True)
-class AskedForPlace:
-    """That trainer has asked for its workers' resources, and may not have them yet. Answered with
-    GoOn.
-    """
+class ReservationMade:
+    """The trainer asked for a placement group, which may not be ready. Waits for Resume."""
 
-    place: PlacementGroup
-    """Which the trainer gives back itself, unless the trial is ended before."""
+    group: PlacementGroup
+    """Released by the trainer, unless the trial ends first."""
 
 
 @dataclass(frozen=True)
-class HasPlace:
-    """That trainer has its workers' resources. Answered with GoOn."""
+class ReservationReady:
+    """The trainer's placement group is ready. Waits for Resume."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Failed:
-    """The trainable has raised."""
+    """The trainable raised."""
 
     error: bytes
-    """As `core.error_frames.pack_error` makes it."""
+    """Exception, packed by `core.error_frames.pack_error`."""
     text: str
-    """Its traceback, the user's frames last."""
+    """Traceback, the user's frames last."""
 
 
-Outcome = (
-    Started | NotReset | Stepped | Saved | Stopped | WantsPlace | AskedForPlace | HasPlace | Failed
-)
+Question: TypeAlias = ReservationStarting | ReservationMade | ReservationReady
+"""Outcomes that interrupt a command and wait for Resume."""
+
+Outcome: TypeAlias = Started | ResetRefused | Stepped | Saved | Stopped | Question | Failed

@@ -18,12 +18,15 @@ class AxSearch(LibrarySearcher):
     """Searches with Ax (1.0 or later).
 
     Args:
-        space: a search space of ours, or a list of Ax's parameters. Left out: the tuner's. metric:
-        the result to go by. mode: "min" or "max". points_to_evaluate: configurations to try first,
-        each with all parameters. parameter_constraints: such as "x3 >= x4". outcome_constraints:
-        such as "m1 <= 3.", on results besides the metric. ax_client: a client to use; if it has an
-        experiment already, that one says what is searched, and none of the above may be given.
-        **ax_kwargs: for the `AxClient` otherwise, such as `random_seed`.
+        space: a search space of ours, or a list of Ax's parameters. Left out: the tuner's.
+        metric: the result to go by.
+        mode: "min" or "max".
+        points_to_evaluate: configurations to try first, each with all parameters.
+        parameter_constraints: such as "x3 >= x4".
+        outcome_constraints: such as "m1 <= 3.", on results besides the metric.
+        ax_client: a client to use; if it has an experiment already, that one says what is searched,
+            and none of the above may be given. **ax_kwargs: for the `AxClient` otherwise, such as
+            `random_seed`.
     """
 
     def __init__(

@@ -43,15 +43,20 @@ class BayesOptSearch(LibrarySearcher):
 
     Args:
         space: a search space of ours with real numbers only, or a dictionary of (lower, upper).
-        Left out: the tuner's. metric: the result to go by. mode: "min" or "max".
-        points_to_evaluate: configurations to try first, each with all parameters. utility_kwargs:
-        `kind` ("ucb", "ei" or "poi"), `kappa` for "ucb", `xi` for the others; the default is "ucb"
-        with 2.576. random_state: makes the search repeatable. random_search_steps: how many trials
-        are random. The first one that is not waits until all of these have ended. verbose: how much
-        the library prints, 0 to 2. patience: the search ends when a configuration was suggested
-        more often than this. skip_duplicate: do not try a configuration again. analysis: of an
-        earlier experiment, to learn from. repeat_float_precision: after how many decimals two
-        numbers count as the same.
+            Left out: the tuner's.
+        metric: the result to go by.
+        mode: "min" or "max".
+        points_to_evaluate: configurations to try first, each with all parameters.
+        utility_kwargs: `kind` ("ucb", "ei" or "poi"), `kappa` for "ucb", `xi` for the others; the
+            default is "ucb" with 2.576.
+        random_state: makes the search repeatable.
+        random_search_steps: how many trials are random. The first one that is not waits until all
+            of these have ended.
+        verbose: how much the library prints, 0 to 2.
+        patience: the search ends when a configuration was suggested more often than this.
+        skip_duplicate: do not try a configuration again.
+        analysis: of an earlier experiment, to learn from.
+        repeat_float_precision: after how many decimals two numbers count as the same.
     """
 
     def __init__(

@@ -21,12 +21,15 @@ class HEBOSearch(LibrarySearcher):
     """Searches with HEBO (0.3.5 or later). Its first trials are random; 16 or more make sense.
 
     Args:
-        space: a search space of ours, or a HEBO `DesignSpace`. Left out: the tuner's. metric: the
-        result to go by. mode: "min" or "max". points_to_evaluate: configurations to try first, each
-        with all parameters. evaluated_rewards: the known metrics of `points_to_evaluate`, which are
-        then not tried but learnt from. random_state_seed: makes the search repeatable.
+        space: a search space of ours, or a HEBO `DesignSpace`. Left out: the tuner's.
+        metric: the result to go by.
+        mode: "min" or "max".
+        points_to_evaluate: configurations to try first, each with all parameters.
+        evaluated_rewards: the known metrics of `points_to_evaluate`, which are then not tried but
+            learnt from.
+        random_state_seed: makes the search repeatable.
         max_concurrent: how many trials make a batch; a `ConcurrencyLimiter`'s number replaces it.
-        **kwargs: for HEBO's optimizer.
+            **kwargs: for HEBO's optimizer.
     """
 
     def __init__(

@@ -21,11 +21,14 @@ class HyperOptSearch(LibrarySearcher):
 
     Args:
         space: a search space of ours, or a dictionary of HyperOpt's expressions, each labelled by
-        its key. Left out: the tuner's. metric: the result to go by. mode: "min" or "max".
-        points_to_evaluate: configurations to try first, each with all parameters. n_initial_points:
-        how many trials are random before the estimators are fitted; None: HyperOpt's number.
-        random_state_seed: makes the search repeatable. gamma: which fraction of the trials counts
-        as good.
+            its key. Left out: the tuner's.
+        metric: the result to go by.
+        mode: "min" or "max".
+        points_to_evaluate: configurations to try first, each with all parameters.
+        n_initial_points: how many trials are random before the estimators are fitted; None:
+            HyperOpt's number.
+        random_state_seed: makes the search repeatable.
+        gamma: which fraction of the trials counts as good.
     """
 
     conditional = True

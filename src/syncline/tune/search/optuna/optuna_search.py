@@ -46,17 +46,20 @@ class OptunaSearch(LibrarySearcher):
 
     Args:
         space: a search space of ours, a dictionary of Optuna's distributions, or a function that
-        asks an `optuna.Trial` for values and
-            returns further constants as a dictionary, or None. Left out: the tuner's `param_space`.
-        metric: the result to go by; a list of them for several objectives. mode: "min" or "max"; a
-        list if `metric` is one. points_to_evaluate: configurations to try first. They may leave
-        parameters out, which Optuna then draws. sampler: Optuna's sampler; the default is
-        `TPESampler(seed=seed)`. study_name: the name of the study in `storage`, "optuna" by
-        default; a study that is there already is continued. storage: where the study is kept; the
-        default is in memory, saved with the searcher's state. Of a storage, the state keeps the
-            reference only.
-        seed: for the default sampler. evaluated_rewards: the known metrics of `points_to_evaluate`,
-        which are then not tried but learnt from.
+            asks an `optuna.Trial` for values and returns further constants as a dictionary, or
+            None. Left out: the tuner's `param_space`.
+        metric: the result to go by; a list of them for several objectives.
+        mode: "min" or "max"; a list if `metric` is one.
+        points_to_evaluate: configurations to try first. They may leave parameters out, which Optuna
+            then draws.
+        sampler: Optuna's sampler; the default is `TPESampler(seed=seed)`.
+        study_name: the name of the study in `storage`, "optuna" by default; a study that is there
+            already is continued.
+        storage: where the study is kept; the default is in memory, saved with the searcher's state.
+            Of a storage, the state keeps the reference only.
+        seed: for the default sampler.
+        evaluated_rewards: the known metrics of `points_to_evaluate`, which are then not tried but
+            learnt from.
 
     A trial whose metric is NaN or infinite, or that failed, is a failed trial to Optuna; one that
     ended without a metric is pruned.

@@ -17,12 +17,14 @@ class ZOOptSearch(LibrarySearcher):
     """Searches with ZOOpt (0.4.1 or later).
 
     Args:
-        algo: "asracos" or "sracos". budget: how many trials there will be; must be `num_samples`.
+        algo: "asracos" or "sracos".
+        budget: how many trials there will be; must be `num_samples`.
         dim_dict: a search space of ours, or a dictionary of ZOOpt's dimensions. Left out: the
-        tuner's. metric: the result to go by. mode: "min" or "max". points_to_evaluate:
-        configurations to try first, each with all parameters. parallel_num: how many trials run at
-        once.
-        **kwargs: for ZOOpt's optimizer.
+            tuner's.
+        metric: the result to go by.
+        mode: "min" or "max".
+        points_to_evaluate: configurations to try first, each with all parameters.
+        parallel_num: how many trials run at once. **kwargs: for ZOOpt's optimizer.
 
     ZOOpt takes no seed: `numpy.random.seed`, called before, makes the search repeatable. A trial
     that failed counts as the worst, because ZOOpt waits for each of the first ones.

@@ -11,9 +11,9 @@ import pytest
 from simulation import Simulation, rules
 
 from syncline.train.checkpoint import Checkpoint
-from syncline.train.storage import StorageContext, checkpoint_dir_name
-from syncline.tune.controller import events, upkeep
-from syncline.tune.controller.restore import move
+from syncline.train.storage.context import StorageContext, checkpoint_dir_name
+from syncline.tune.controller import events, experiment_files
+from syncline.tune.controller.search_store import relocate
 from syncline.tune.experiment.trial import Trial
 
 
@@ -51,7 +51,7 @@ def names(trial: Trial) -> set[str]:
 def test_what_a_kill_left_goes_and_what_the_search_knows_stays(simulation: Simulation) -> None:
     ended, running = simulation.machine.trials
     for trial in (ended, running):
-        trial.take_checkpoint(commit(trial, 0), {"training_iteration": 1})
+        trial.record_checkpoint(commit(trial, 0), {"training_iteration": 1})
         commit(trial, 1)
         trial.storage.stage(
             trial.storage.checkpoint(checkpoint_dir_name(0)),
@@ -61,11 +61,12 @@ def test_what_a_kill_left_goes_and_what_the_search_knows_stays(simulation: Simul
         )
     before = names(ended)
     assert len(before) == 5, "two checkpoints that nobody has confirmed, and one half"
-    upkeep.tidy(simulation.machine, [])
+    experiment_files.clean_up(simulation.machine, [])
     assert names(running) == {"checkpoint_000000"}
     assert names(ended) == before, "nothing can be at work there, so it is not looked at"
-    upkeep.tidy(
-        simulation.machine, [events.Confirm(trial_id=ended.trial_id, checkpoint=ended.checkpoint)]
+    experiment_files.clean_up(
+        simulation.machine,
+        [events.ConfirmCheckpoint(trial_id=ended.trial_id, checkpoint=ended.checkpoint)],
     )
     assert names(ended) == {"checkpoint_000000"}, "but the last thing before the kill was about it"
 
@@ -75,7 +76,7 @@ def test_halves_of_files_of_the_search_itself_go(simulation: Simulation, tmp_pat
     search.mkdir(exist_ok=True)
     (search / ".tmp-0123").write_bytes(b"half of trials.js")
     (search / "trials.json").write_bytes(b"{}")
-    upkeep.tidy(simulation.machine, [])
+    experiment_files.clean_up(simulation.machine, [])
     assert sorted(path.name for path in search.iterdir() if path.is_file()) == ["trials.json"]
 
 
@@ -86,22 +87,22 @@ def test_what_was_to_be_deleted_or_written_when_the_kill_came_is(
     old = commit(ended, 0)
     Path(running.path, "run", "checkpoint_000000").mkdir(parents=True)
     (tmp_path / "search").rename(tmp_path / "moved")
-    move(simulation.machine, StorageContext(tmp_path, "moved"))
+    relocate(simulation.machine, StorageContext(tmp_path, "moved"))
     last = [
-        events.Delete(trial_id=ended.trial_id, checkpoint=old),
-        events.Delete(
+        events.DeleteCheckpoint(trial_id=ended.trial_id, checkpoint=old),
+        events.DeleteCheckpoint(
             trial_id=running.trial_id,
             checkpoint=Checkpoint(
                 f"{tmp_path}/search/{running.relative_logdir}/run/checkpoint_000000"
             ),
         ),
-        events.WriteLines(
+        events.AppendLines(
             lines=(("policy.txt", "one"), ("other.txt", "three"), ("policy.txt", "two"))
         ),
     ]
     (tmp_path / "moved" / "policy.txt").write_text("zero\none\n")
     for _ in range(2):
-        upkeep.tidy(simulation.machine, last)
+        experiment_files.clean_up(simulation.machine, last)
     assert "checkpoint_000000" not in names(ended)
     assert Path(running.path, "run", "checkpoint_000000").exists(), (
         "a trainer in a trial keeps its own"
@@ -116,15 +117,17 @@ def test_a_copy_is_whole_and_compared(
     donor, trial = simulation.machine.trials
     source = commit(donor, 3, "of the donor")
     commit(trial, 0, "of its own")
-    copy = upkeep.copy_verified(trial, source, 0)
+    copy = experiment_files.copy_verified(trial, source, 0)
     assert copy == trial.storage.checkpoint(checkpoint_dir_name(0))
     assert Path(copy.path, "below", "weights").read_text() == "of the donor"
-    assert upkeep.digest(copy) == upkeep.digest(source)
-    assert upkeep.digest(copy) != upkeep.digest(commit(trial, 1, "of the DONOR"))
+    assert experiment_files.digest(copy) == experiment_files.digest(source)
+    assert experiment_files.digest(copy) != experiment_files.digest(
+        commit(trial, 1, "of the DONOR")
+    )
     digests = iter(["a" * 64, "b" * 64])
-    monkeypatch.setattr(upkeep, "digest", lambda checkpoint: next(digests))
-    with pytest.raises(OSError, match=r"checkpoint_000002' differs from .*the disk is failing"):
-        upkeep.copy_verified(trial, source, 2)
+    monkeypatch.setattr(experiment_files, "digest", lambda checkpoint: next(digests))
+    with pytest.raises(OSError, match=r"checkpoint_000002' is a copy of .*storage is probably failing"):
+        experiment_files.copy_verified(trial, source, 2)
     assert "checkpoint_000002" not in names(trial)
 
 
@@ -135,13 +138,13 @@ def test_a_trainers_checkpoints_are_the_trainers(simulation: Simulation, tmp_pat
     own = commit(trial, 0)
     for checkpoint in (inner, outside):
         Path(checkpoint.path).mkdir(parents=True)
-    assert [upkeep.is_own(trial, checkpoint) for checkpoint in (own, inner, outside)] == [
+    assert [experiment_files.is_own(trial, checkpoint) for checkpoint in (own, inner, outside)] == [
         True,
         False,
         False,
     ]
     for checkpoint in (own, inner, outside):
-        upkeep.delete(trial, checkpoint)
+        experiment_files.delete(trial, checkpoint)
     assert [Path(checkpoint.path).exists() for checkpoint in (own, inner, outside)] == [
         False,
         True,
@@ -159,5 +162,5 @@ def test_a_checkpoint_that_cannot_be_deleted_is_told_of(
         raise PermissionError(13, "not yours")
 
     monkeypatch.setattr(StorageContext, "delete", refuse)
-    upkeep.delete(trial, own)
+    experiment_files.delete(trial, own)
     assert "cannot be deleted" in caplog.text

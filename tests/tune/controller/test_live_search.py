@@ -10,7 +10,8 @@ from typing import Any
 import psutil
 
 from syncline.runs import LocalFiles, RunDirectory
-from syncline.tune.controller.running import RecordUpkeep, RunningTrials, TrialSamples
+from syncline.tune.controller.live_search import RecordThread, TrialSampler
+from syncline.tune.controller.search_record import RunningTrials
 
 
 class FakeSampler:
@@ -27,24 +28,24 @@ class FakeSampler:
         return {"looks": self.looks, "host_cpu_percent": float(self.pid)}
 
 
-def put(running: RunningTrials, trial_id: str, pid: int, *, is_here: bool = True) -> None:
-    running.put(trial_id, trial_id, host="a", pid=pid, is_here=is_here)
+def put(running: RunningTrials, trial_id: str, pid: int, *, is_local: bool = True) -> None:
+    running.put(trial_id, trial_id, host="a", pid=pid, is_local=is_local)
 
 
 def test_each_trial_of_this_machine_is_sampled_and_what_is_gone_is_passed_over(
     tmp_path: Path,
 ) -> None:
     running = RunningTrials()
-    samples = TrialSamples(RunDirectory(LocalFiles(tmp_path)), running, FakeSampler)
+    samples = TrialSampler(RunDirectory(LocalFiles(tmp_path)), running, FakeSampler)
     put(running, "t_0", 10)
     put(running, "t_1", 11)
     put(running, "gone", 13)
-    put(running, "elsewhere", 14, is_here=False)
-    samples.look()
+    put(running, "elsewhere", 14, is_local=False)
+    samples.sample()
     running.discard("t_0")
     put(running, "t_1", 12)  # started again, in another process
-    samples.look()
-    samples.look()
+    samples.sample()
+    samples.sample()
     lines = [json.loads(line) for line in (tmp_path / "workers.jsonl").read_text().splitlines()]
     assert [
         (line["trial"], line["attempt"], line["pid"], line["usage"]["looks"]) for line in lines
@@ -54,7 +55,7 @@ def test_each_trial_of_this_machine_is_sampled_and_what_is_gone_is_passed_over(
     )
 
 
-def test_upkeep_writes_what_is_left_when_it_ends() -> None:
+def test_thread_writes_what_is_left_when_it_ends() -> None:
     done: list[str] = []
     started = threading.Event()
 
@@ -62,14 +63,14 @@ def test_upkeep_writes_what_is_left_when_it_ends() -> None:
         done.append("state")
         started.set()
 
-    upkeep = RecordUpkeep(
+    thread = RecordThread(
         write=lambda: done.append("lines"),
         write_state=write_state,
-        look=lambda: None,
+        sample=lambda: None,
         upload=lambda: None,
     )
-    upkeep.start()
+    thread.start()
     assert started.wait(10)
-    upkeep.close()
+    thread.close()
     assert done[0] == "state"
     assert done[-2:] == ["lines", "state"]

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from syncline.train.checkpoint import Checkpoint
-from syncline.train.storage import StorageContext
-from syncline.tune.trainable.earlier_reports import earlier_reports
+from syncline.train.storage.context import StorageContext
+from syncline.tune.integration.ray_train import missed_reports
 
 
 class Run:
@@ -56,7 +56,7 @@ class Run:
     ) -> list[tuple[int, str | None]]:
         return [
             (metrics["step"], Path(checkpoint.path).name if checkpoint is not None else None)
-            for metrics, checkpoint in earlier_reports(self.storage, known, started=started)
+            for metrics, checkpoint in missed_reports(self.storage, known, started=started)
         ]
 
     def _event(self, **event: Any) -> None:
@@ -73,7 +73,7 @@ def run(tmp_path: Path) -> Run:
 
 
 def test_a_run_that_was_never_started_has_reported_nothing(tmp_path: Path) -> None:
-    assert not list(earlier_reports(StorageContext(tmp_path, "run"), None, started=False))
+    assert not list(missed_reports(StorageContext(tmp_path, "run"), None, started=False))
 
 
 def test_what_came_after_the_trials_checkpoint_up_to_that_of_the_run(run: Run) -> None:

@@ -1,7 +1,7 @@
-"""Files of the experiment directory that the controller changes itself: checkpoints are copied and
-deleted, lines added to files; and what a kill has left is put in order.
+"""Files of the experiment directory that the controller changes: it copies and deletes checkpoints,
+appends lines, and removes leftovers of a kill.
 
-Not covered: the checkpoints that trials write (`workers/runner.py`), the journal, the files of
+Not covered: checkpoints that trials write (`workers/trial_runner.py`), the journal, and files of
 loggers.
 """
 
@@ -10,42 +10,42 @@ from __future__ import annotations
 import hashlib
 import logging
 import posixpath
+import time
 from collections.abc import Sequence
 
-from syncline.train import filesystem as files
+from syncline.storage import filesystem as files
 from syncline.train.checkpoint import Checkpoint
-from syncline.train.storage import StorageContext, checkpoint_dir_name
+from syncline.train.storage.context import StorageContext, checkpoint_dir_name
 from syncline.tune.controller import events
 from syncline.tune.controller.events import Instruction
 from syncline.tune.controller.state import TuneMachine
 from syncline.tune.experiment.trial import Trial
+from syncline.tune.result import EXPR_ERROR_FILE
 
 logger = logging.getLogger("syncline")
 
 
 def is_own(trial: Trial, checkpoint: Checkpoint) -> bool:
-    """Whether a checkpoint was made by the trial, and not by a trainer in it."""
+    """Return True if the trial made the checkpoint, not a trainer inside it."""
     return trial.storage.contains(checkpoint) and "/" not in trial.storage.name_of(checkpoint)
 
 
 def delete(trial: Trial, checkpoint: Checkpoint) -> None:
-    """Delete a checkpoint, unless it lies with a trainer that made it, which keeps those that it
-    wants to.
-    """
+    """Delete a checkpoint, unless a trainer inside the trial made it: trainers delete their own."""
     if not is_own(trial, checkpoint):
         return
     try:
         trial.storage.delete(checkpoint)
     except OSError as error:
         logger.warning(
-            "the checkpoint %s is not kept any more but cannot be deleted: %s",
+            "The checkpoint %s is no longer needed but cannot be deleted: %s",
             checkpoint.path,
             error,
         )
 
 
-def write_lines(storage: StorageContext, lines: Sequence[tuple[str, str]]) -> None:
-    """Add lines to files of the experiment directory: (name of the file, line)."""
+def append_lines(storage: StorageContext, lines: Sequence[tuple[str, str]]) -> None:
+    """Append (file name, line) pairs to files of the experiment directory."""
     for name, line in lines:
         data = line.rstrip("\n").encode() + b"\n"
         if storage.local:
@@ -55,10 +55,17 @@ def write_lines(storage: StorageContext, lines: Sequence[tuple[str, str]]) -> No
             storage.files.write(name, (storage.files.read(name) or b"") + data)
 
 
+def append_error(trial: Trial) -> None:
+    """Append the latest failure of a trial to its error file."""
+    moment = time.strftime("%Y-%m-%d_%H-%M-%S")
+    number = max(trial.num_failures, 1)
+    text = f"Failure # {number} (occurred at {moment})\n{trial.error_text}\n\n"
+    trial_files = trial.storage.files
+    trial_files.write(EXPR_ERROR_FILE, (trial_files.read(EXPR_ERROR_FILE) or b"") + text.encode())
+
+
 def discard_unknown(trial: Trial) -> None:
-    """Delete unfinished checkpoints in a trial's directory, and those that the controller never
-    heard of. No process of the trial runs.
-    """
+    """Delete unfinished and unregistered checkpoints of a trial. It must not have a process."""
     own = [
         entry.checkpoint
         for entry in trial.checkpoints.registered
@@ -67,58 +74,61 @@ def discard_unknown(trial: Trial) -> None:
     try:
         trial.storage.discard_staged(keep=[trial.storage.name_of(checkpoint) for checkpoint in own])
     except OSError as error:
-        logger.warning("unfinished checkpoints in %s cannot be deleted: %s", trial.path, error)
+        logger.warning("Unfinished checkpoints in %s cannot be deleted: %s", trial.path, error)
 
 
-def tidy(machine: TuneMachine, last: Sequence[Instruction]) -> None:
-    """Put the experiment directory in order after a kill.
+def clean_up(machine: TuneMachine, last: Sequence[Instruction]) -> None:
+    """Make the experiment directory consistent with the search after a kill.
 
     Args:
-        machine: The restored search, where its directory lies now.
-        last: What follows from the last event before the kill, and may not have been carried out.
+        machine: The restored search, with its current directory.
+        last: Instructions of the last event before the kill, which may not be carried out yet.
     """
-    confirmed = {do.trial_id for do in last if isinstance(do, events.Confirm)}
+    confirmed = {do.trial_id for do in last if isinstance(do, events.ConfirmCheckpoint)}
     for trial in machine.trials:
         if not trial.is_finished() or trial.trial_id in confirmed:
             discard_unknown(trial)
     storage = machine.rules.storage
     try:
-        storage.discard_staged()  # halves of files of the record and of snapshots
+        storage.discard_staged()  # partial files of the record and of snapshots
     except OSError as error:
         logger.warning(
-            "unfinished files in %s cannot be deleted: %s", storage.experiment_fs_path, error
+            "Unfinished files in %s cannot be deleted: %s", storage.experiment_fs_path, error
         )
     for do in last:
-        if isinstance(do, events.Delete):
+        if isinstance(do, events.DeleteCheckpoint):
             trial_directory, name = posixpath.split(do.checkpoint.path)
             owner = machine.get_trial(do.trial_id)
             # The experiment directory may have been moved since.
             if owner is not None and posixpath.basename(trial_directory) == owner.relative_logdir:
                 delete(owner, owner.storage.checkpoint(name))
-        elif isinstance(do, events.WriteLines):
-            write_lines(storage, _missing(storage, do.lines))
+        elif isinstance(do, events.AppendLines):
+            append_lines(storage, _missing(storage, do.lines))
 
 
 def copy_verified(trial: Trial, source: Checkpoint, index: int) -> Checkpoint:
-    """Make a copy of `source` the trial's checkpoint of that number, and compare the two by hash.
-    OSError where they differ.
+    """Copy `source` to checkpoint number `index` of the trial and compare the hashes.
+
+    Raises:
+        OSError: The copy failed or differs.
     """
     storage, name = trial.storage, checkpoint_dir_name(index)
     before = digest(source)
-    staged = storage.stage(source, name, rank=0, token=f"donated-{index}")
-    storage.force(staged or name)
+    staged = storage.stage(source, name, rank=0, token=f"copy-{index}")
+    storage.sync(staged or name)
     copy = storage.commit(name, [staged])
     after = digest(copy)
     if before != after:
         storage.delete(copy)
         raise OSError(
-            f"{copy.path!r} differs from {source.path!r}, of which it is a copy (sha256 {after} and {before}): the disk is failing"
+            f"{copy.path!r} is a copy of {source.path!r} but differs from it (sha256 {after} and "
+            f"{before}): the storage is probably failing."
         )
     return copy
 
 
 def digest(checkpoint: Checkpoint) -> str:
-    """A hash of the names and contents of a checkpoint's files."""
+    """Return the SHA-256 of the names and contents of a checkpoint's files."""
     total = hashlib.sha256()
     for name in sorted(files.list_directory(checkpoint.filesystem, checkpoint.path).files):
         total.update(name.encode() + b"\0")
@@ -129,7 +139,7 @@ def digest(checkpoint: Checkpoint) -> str:
 
 
 def _missing(storage: StorageContext, lines: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
-    """Those of `lines` that were not written before the kill. They were written in their order."""
+    """Return the lines that were not written before the kill; they are written in order."""
     missing: list[tuple[str, str]] = []
     for name in dict.fromkeys(name for name, _ in lines):
         wanted = [line.rstrip("\n").encode() + b"\n" for other, line in lines if other == name]

@@ -17,9 +17,9 @@ from pyarrow.fs import FileSystem
 from remote_filesystems import in_memory
 
 from syncline import faults
-from syncline.train.storage import ArrowFiles
-from syncline.tune.controller import events, journal
-from syncline.tune.controller.journal import SearchStore
+from syncline.train.storage.context import ArrowFiles
+from syncline.tune.controller import events, search_store
+from syncline.tune.controller.search_store import SearchStore
 from syncline.tune.execution.placement_groups import PlacementGroupFactory
 
 
@@ -50,7 +50,7 @@ def names(files: ArrowFiles) -> set[str]:
 def test_there_is_no_search_before_the_first_snapshot(files: ArrowFiles) -> None:
     store = SearchStore(files)
     assert not store.exists()
-    with pytest.raises(FileNotFoundError, match="no search has been kept here"):
+    with pytest.raises(FileNotFoundError, match="holds no search"):
         store.load()
     store.snapshot(b"state")
     assert SearchStore(files).exists()
@@ -83,7 +83,7 @@ def test_what_a_program_defines_itself_comes_back_too(files: ArrowFiles) -> None
 
     store = SearchStore(files)
     store.snapshot(b"")
-    suggested = events.Suggested(
+    suggested = events.TrialSuggested(
         trial_id="t_0",
         config={"f": lambda x: x + 1},
         evaluated_params={},
@@ -157,13 +157,13 @@ def test_elsewhere_lines_are_sent_in_pieces_after_some_seconds_or_bytes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     now = [0.0]
-    monkeypatch.setattr(journal, "SEND_BYTES", 2000)
+    monkeypatch.setattr(search_store, "SEND_BYTES", 2000)
     files = ArrowFiles(in_memory(), "bucket/search")
     store = SearchStore(files, clock=lambda: now[0])
     store.snapshot(b"state")
     store.append(result(0))
     assert read(files) == (b"state", []), "a kill loses it"
-    now[0] += journal.SEND_EVERY_S
+    now[0] += search_store.SEND_EVERY_S
     store.append(result(1))
     assert read(files) == (b"state", [result(0), result(1)])
     sent = len(names(files))

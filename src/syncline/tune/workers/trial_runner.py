@@ -1,0 +1,323 @@
+"""`TrialRunner`: the actor that hosts the trainable of one trial.
+
+The trainable runs in its own thread, so that a trainer inside it can ask the controller for
+resources during a command. Only one command runs at a time. Each call returns the outcome of its
+command, or a question of the trainable.
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import shutil
+import sys
+import tempfile
+import threading
+import time
+import traceback
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import dropwhile
+from pathlib import Path
+from sys import _current_frames
+
+from syncline import settings
+from syncline.core.error_frames import pack_error
+from syncline.core.lifecycle import ensure_engine
+from syncline.core.tracebacks import user_traceback
+from syncline.storage import filesystem as files
+from syncline.train.checkpoint import Checkpoint
+from syncline.train.storage.context import checkpoint_dir_name
+from syncline.train.workers.profiling import cpu_profile as cpu
+from syncline.train.workers.rank_log import capture_output
+from syncline.train.workers.reservation import ReservationHost, set_reservation_host
+from syncline.train.workers.spec import SerializedValue, deserialized
+from syncline.tune.result import DONE, SHOULD_CHECKPOINT, Metrics
+from syncline.tune.trainable.function_trainable import (
+    FUNCTION_THREAD,
+    RESET_LIMIT_S,
+    FunctionTrainable,
+)
+from syncline.tune.trainable.trainable import Trainable
+from syncline.tune.trainable.trainable_state import TrialInfo
+from syncline.tune.workers import messages
+from syncline.tune.workers.messages import Command, Outcome, TrialSpec
+
+LEAVE_S = 2 * RESET_LIMIT_S
+"""Seconds that local mode waits for a trial that was stopped."""
+TRIAL_THREAD = "syncline-trial"
+_PACKAGE = str(Path(__file__).parents[2])
+
+
+class TrialRunner:
+    """Hosts a trainable. Only the controller calls `run`, one call at a time; `stack` and
+    `cpu_profile` may be called during a command.
+    """
+
+    def __init__(self) -> None:
+        self._commands: queue.SimpleQueue[Command | None] = queue.SimpleQueue()
+        self._answers: queue.SimpleQueue[messages.Resume] = queue.SimpleQueue()
+        self._outcomes: queue.SimpleQueue[Outcome] = queue.SimpleQueue()
+        self._thread: threading.Thread | None = None
+        self._host: _Host | None = None
+
+    def run(
+        self, command: Command, trainable: type[Trainable] | SerializedValue | None = None
+    ) -> Outcome:
+        """Carry out a command and return its outcome. Start needs the `trainable`."""
+        if self._host is None:
+            assert trainable is not None, "the first command is Start"
+            self._host = _Host(trainable)
+            set_reservation_host(
+                ReservationHost(
+                    before=lambda: self._ask(messages.ReservationStarting()),
+                    made=lambda group: self._ask(messages.ReservationMade(group)),
+                    after=lambda: self._ask(messages.ReservationReady()),
+                )
+            )
+            self._thread = threading.Thread(
+                target=self._work, args=(self._host,), name=TRIAL_THREAD, daemon=True
+            )
+            self._thread.start()
+        if isinstance(command, messages.Resume):
+            self._answers.put(command)
+        else:
+            self._commands.put(command)
+        return self._outcomes.get()
+
+    def stack(self) -> str:
+        """Return the stack of the trainable's thread."""
+        return stack()
+
+    def cpu_profile(self, seconds: float, afterwards_s: float) -> bytes:
+        """Return a flame graph of this process, an SVG."""
+        return cpu_profile(seconds, afterwards_s)
+
+    def leave(self) -> None:
+        """Stop the trial in local mode, where no process ends with it."""
+        if self._thread is not None:
+            set_reservation_host(None)
+            self._commands.put(None)
+            # The next trial runs in the same process, whose session this one still resets.
+            self._thread.join(LEAVE_S)
+
+    def _work(self, host: _Host) -> None:
+        while (command := self._commands.get()) is not None:
+            try:
+                outcome = host.execute(command)
+            except BaseException as error:  # also SystemExit: the controller waits for an outcome
+                outcome = messages.Failed(
+                    error=pack_error(error), text=user_traceback(error).rstrip()
+                )
+                sys.stdout.flush()
+            self._outcomes.put(outcome)
+        host.leave()
+
+    def _ask(self, question: messages.Question) -> None:
+        """Return a question as the outcome of the current command and wait for Resume. Called on
+        the thread that reserves.
+        """
+        self._outcomes.put(question)
+        self._answers.get()
+
+
+class _Host:
+    """The trainable of a trial, with its directory and output files."""
+
+    def __init__(self, trainable: type[Trainable] | SerializedValue) -> None:
+        self._serialized = trainable
+        self._trainable: Trainable | None = None
+        self._spec: TrialSpec | None = None
+        self._deferred_error: BaseException | None = None
+        self._stop_capture: list[Callable[[], None]] = []
+
+    def execute(self, command: Command) -> Outcome:
+        if isinstance(command, messages.Step):
+            return self._step(command)
+        if isinstance(command, messages.Save):
+            return messages.Saved(checkpoint=self._save(command.checkpoint_index))
+        if isinstance(command, messages.Start):
+            info = self._enter(command.spec)
+            kind = deserialized(self._serialized)
+            self._trainable = kind(dict(command.spec.config), info=info)
+            return self._restored(command.spec)
+        if isinstance(command, messages.Reset):
+            info = self._enter(command.spec)
+            if not self._current.reset(dict(command.spec.config), info=info):
+                return messages.ResetRefused()
+            return self._restored(command.spec)
+        assert isinstance(command, messages.Stop), command
+        if self._trainable is not None:
+            self._trainable.stop()
+        return messages.Stopped()
+
+    def leave(self) -> None:
+        """End a function that waits in `report`, and stop capturing output."""
+        if isinstance(self._trainable, FunctionTrainable):
+            self._trainable.cleanup()
+            self._trainable.wait_ended()
+        self._capture_output("", None)
+
+    @property
+    def _current(self) -> Trainable:
+        assert self._trainable is not None, "the first command is Start"
+        return self._trainable
+
+    def _enter(self, spec: TrialSpec) -> TrialInfo:
+        """Prepare the process for a trial."""
+        if self._spec is None:
+            limit_threads(spec.resources.head_cpus)
+        self._spec = spec
+        storage = spec.storage
+        directory = (
+            storage.experiment_fs_path
+            if storage.local
+            else str(ensure_engine().session_directory / "trials" / spec.trial_id)
+        )
+        os.makedirs(directory, exist_ok=True)
+        if spec.in_trial_directory:
+            os.chdir(directory)
+        self._capture_output(directory, spec.log_files)
+        return TrialInfo(
+            trial_id=spec.trial_id,
+            trial_name=spec.trial_name,
+            trial_dir=directory,
+            experiment_name=spec.experiment_name,
+            resources=spec.resources,
+            storage=storage,
+        )
+
+    def _capture_output(self, directory: str, log_files: tuple[str, str] | None) -> None:
+        """Write output to the files of this trial, and no longer to those of the previous one."""
+        while self._stop_capture:
+            self._stop_capture.pop()()
+        if log_files is None:
+            return
+        output, errors = (os.path.join(directory, name) for name in log_files)
+        if output == errors:
+            self._stop_capture = [capture_output(output)]
+        else:
+            self._stop_capture = [
+                capture_output(output, ["stdout"]),
+                capture_output(errors, ["stderr"]),
+            ]
+
+    def _restored(self, spec: TrialSpec) -> messages.Started:
+        """Restore the checkpoint of a new or reset trainable."""
+        if spec.checkpoint is not None:
+            if isinstance(self._trainable, FunctionTrainable):
+                self._trainable.starting_checkpoint = spec.checkpoint
+            else:
+                with spec.checkpoint.as_directory() as directory:
+                    self._current.restore(directory)
+            self._current.continue_from(spec.progress)
+        return messages.Started(location=f"{ensure_engine().node_address()}:{os.getpid()}")
+
+    def _step(self, command: messages.Step) -> messages.Stepped:
+        """Return the next result, and those that follow within the batch."""
+        until = time.monotonic() + command.batch_s
+        earlier: list[Metrics] = []
+        while True:
+            try:
+                stepped = self._next_result(command.checkpoint_index)
+            except BaseException as error:
+                if not earlier:
+                    raise
+                self._deferred_error = error  # raised by the next step: the results count
+                return messages.Stepped(result=earlier.pop(), earlier=tuple(earlier))
+            needs_decision = (
+                stepped.ended
+                or stepped.checkpoint is not None
+                or stepped.result.get(DONE)
+                or stepped.result.get(SHOULD_CHECKPOINT)
+            )
+            if needs_decision or time.monotonic() >= until:
+                return replace(stepped, earlier=tuple(earlier))
+            earlier.append(stepped.result)
+
+    def _next_result(self, checkpoint_index: int) -> messages.Stepped:
+        if self._deferred_error is not None:
+            error, self._deferred_error = self._deferred_error, None
+            raise error
+        trainable = self._current
+        result = trainable.train()
+        if not isinstance(trainable, FunctionTrainable):
+            return messages.Stepped(result=result)
+        if trainable.ended:
+            return messages.Stepped(result=result, ended=True)
+        checkpoint = trainable.reported_checkpoint
+        if checkpoint is not None:
+            if not trainable.reported_in_place:
+                checkpoint = self._commit(checkpoint, checkpoint_index)
+            # The function may delete its own files before it calls `get_checkpoint()`.
+            trainable.starting_checkpoint = checkpoint
+        return messages.Stepped(result=result, checkpoint=checkpoint)
+
+    def _save(self, checkpoint_index: int) -> Checkpoint | None:
+        """Save a class's state, directly in the trial's directory if that is local."""
+        assert self._spec is not None, "the first command is Start"
+        if isinstance(self._trainable, FunctionTrainable):
+            return None
+        storage = self._spec.storage
+        parent = storage.experiment_fs_path if storage.local else None
+        directory = tempfile.mkdtemp(prefix=files.TEMPORARY_PREFIX, dir=parent)
+        try:
+            self._current.save(directory)
+            return self._commit(Checkpoint(directory), checkpoint_index, move=True)
+        finally:
+            shutil.rmtree(directory, ignore_errors=True)
+
+    def _commit(self, source: Checkpoint, index: int, *, take: bool = False) -> Checkpoint:
+        """Commit files as checkpoint `index`; it stays marked unfinished until the controller has
+        registered it.
+        """
+        assert self._spec is not None, "the first command is Start"
+        storage, name = self._spec.storage, checkpoint_dir_name(index)
+        staged = storage.stage(source, name, rank=0, token=f"{os.getpid()}-{index}", take=take)
+        storage.sync(staged or name)
+        return storage.commit(name, [staged])
+
+
+def limit_threads(cpus: float) -> None:
+    """Let libraries use one thread per CPU of the trial, unless OMP_NUM_THREADS is set. Otherwise
+    each trial would use all cores.
+    """
+    if settings.environment("OMP_NUM_THREADS"):
+        return
+    threads = max(1, int(cpus))
+    os.environ["OMP_NUM_THREADS"] = str(threads)
+    if "torch" in sys.modules:  # torch read the variable when it was imported
+        sys.modules["torch"].set_num_threads(threads)
+
+
+def stack() -> str:
+    """Return the stack of the trainable as Python prints it, without frames of this library."""
+    threads = {thread.name: thread for thread in threading.enumerate()}
+    thread = threads.get(FUNCTION_THREAD) or threads.get(TRIAL_THREAD)
+    frame = _current_frames().get(thread.ident or 0) if thread is not None else None
+    if frame is None:
+        return "(the trainable does not run)"
+    frames = traceback.extract_stack(frame)
+    own = list(
+        dropwhile(
+            lambda each: each.filename.startswith(_PACKAGE) or each.filename == threading.__file__,
+            frames,
+        )
+    )
+    return "".join(traceback.format_list(own or frames))
+
+
+def cpu_profile(seconds: float, afterwards_s: float) -> bytes:
+    """Return a flame graph of this process, an SVG.
+
+    Args:
+        seconds: Duration of the profile.
+        afterwards_s: Seconds that the profiler may take to write its result.
+
+    Raises:
+        ProfileError: py-spy is missing, may not read this process, or took no sample.
+    """
+    with tempfile.TemporaryDirectory(prefix="syncline-profile-") as directory:
+        target = Path(directory) / "cpu.svg"
+        cpu.record(seconds, afterwards_s, target)
+        return target.read_bytes()
