@@ -85,7 +85,7 @@ def test_a_task_survives_three_deaths_but_no_lost_object():
     assert not can_restart(active(crashes=1), lost)
     assert (
         str(crash_error(active(crashes=1), lost, mapped(len)))
-        == "MapBatches(len), task 4 works on a block that is lost. It is gone."
+        == "MapBatches(len), task 4 needs a block that was lost. It is gone."
     )
 
 

@@ -342,7 +342,7 @@ def test_aligned_inputs_that_end_apart_fail_with_both_counts() -> None:
     _, answer = begun(
         passed(5, 3), passed(5), stage(s.ZipInputs(), 0, 1), start=[[1, [[0, 4], [0, 4]], 4], 0]
     )
-    assert "input 1 has 5 rows and its input 0 has 8" in str(answer[-1])
+    assert "input 1 has 5 rows and input 0 has 8" in str(answer[-1])
 
 
 def test_aligned_inputs_without_rows_make_one_task_for_the_columns() -> None:

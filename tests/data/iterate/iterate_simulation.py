@@ -98,7 +98,7 @@ class SimulatedRanks:
                 )
             return False
         self.yielded[rank] += cut.table["v"].to_pylist()
-        self.cursors[rank] = self.cursors[rank].advanced(cut.mark)
+        self.cursors[rank] = self.cursors[rank].advanced(cut.update)
         return True
 
     def finish(self) -> None:

@@ -46,11 +46,11 @@ def pass_start(windows: ShuffleWindows | None = None) -> Cursor:
     )
 
 
-def batches_of(pieces: Iterator[RankRows], **options: Any) -> list[list[int]]:
+def batches_of(rows: Iterator[RankRows], **options: Any) -> list[list[int]]:
     chosen = BatchOptions(**options)
     return [
         cut.table["c0"].to_pylist()
-        for cut in split_into_batches(pieces, pass_start(chosen.windows(0)), chosen)
+        for cut in split_into_batches(rows, pass_start(chosen.windows(0)), chosen)
     ]
 
 
@@ -75,9 +75,10 @@ def test_a_batch_within_a_piece_is_not_copied() -> None:
 
 def test_a_mark_counts_the_rows_and_names_the_piece_of_the_next_one() -> None:
     marks = [
-        cut.mark for cut in split_into_batches(pieces_of(4, 4), pass_start(), BatchOptions(batch_size=3))
+        cut.update
+        for cut in split_into_batches(pieces_of(4, 4), pass_start(), BatchOptions(batch_size=3))
     ]
-    assert [(mark.rows, mark.restart.index, mark.total) for mark in marks] == [
+    assert [(update.rows, update.restart.index, update.total) for update in marks] == [
         (3, 0, None),
         (6, 4, None),
         (8, 4, 8),
@@ -113,10 +114,17 @@ def test_a_local_shuffle_permutes_windows_and_nothing_else() -> None:
 def test_marks_of_a_shuffle_name_the_piece_that_the_window_begins_in() -> None:
     windows = ShuffleWindows(rows=6, seed=0)
     marks = [
-        cut.mark
-        for cut in split_into_batches(pieces_of(4, 4, 4), pass_start(windows), BatchOptions(batch_size=3))
+        cut.update
+        for cut in split_into_batches(
+            pieces_of(4, 4, 4), pass_start(windows), BatchOptions(batch_size=3)
+        )
     ]
-    assert [(mark.rows, mark.restart.index) for mark in marks] == [(3, 0), (6, 4), (9, 4), (12, 8)]
+    assert [(update.rows, update.restart.index) for update in marks] == [
+        (3, 0),
+        (6, 4),
+        (9, 4),
+        (12, 8),
+    ]
 
 
 def test_a_shuffle_of_wide_rows_is_taken_in_parts_and_yields_each_once() -> None:
@@ -165,7 +173,7 @@ class Loop:
         self.cancelled = 0
 
     def begin(self) -> Pass:
-        return Pass(cursor=pass_start(), pieces=pieces_of(4, 4, 2), cancel=self._cancel)
+        return Pass(cursor=pass_start(), rows=pieces_of(4, 4, 2), cancel=self._cancel)
 
     def _cancel(self) -> None:
         self.cancelled += 1

@@ -61,7 +61,7 @@ def test_the_last_restart_that_leaves_out_no_row_is_chosen() -> None:
 
 
 def test_holes_before_the_prefix_and_a_late_restart_are_errors() -> None:
-    with pytest.raises(ValueError, match="holes must be sorted"):
+    with pytest.raises(ValueError, match="Holes must be sorted"):
         Position(prefix=5, holes=((5, 7),))
-    with pytest.raises(ValueError, match="would leave out rows"):
+    with pytest.raises(ValueError, match="would skip rows"):
         Position(prefix=5, restart=Restart(index=6))

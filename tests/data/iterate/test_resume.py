@@ -86,7 +86,9 @@ def random_pipeline(rng: random.Random) -> SimulatedPipeline:
     )
 
 
-def random_session(rng: random.Random, equal: bool | str) -> tuple[Rounds, list[ShuffleWindows | None]]:
+def random_session(
+    rng: random.Random, equal: bool | str
+) -> tuple[Rounds, list[ShuffleWindows | None]]:
     world_size, batch_size = rng.randint(1, 5), rng.randint(1, 8)
     chunks = tuple(
         batch_size if rng.random() < 0.9 else rng.randint(1, 8) for _ in range(world_size)

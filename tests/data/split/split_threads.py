@@ -17,11 +17,11 @@ QUICK = SplitTimeouts(answer_s=0.2, check_s=0.02, warn_s=0.05, give_up_s=60.0)
 
 
 def split_of(
-    dataset: FakeDataset, n: int, *, equal: bool | str = False, limits: SplitTimeouts = QUICK
+    dataset: FakeDataset, n: int, *, equal: bool | str = False, timeouts: SplitTimeouts = QUICK
 ) -> list[DataIterator]:
     """What `streaming_split` returns."""
     coordinator = SplitCoordinator(
-        dataset, n, equal_mode(equal), limits, in_process=True, run=dataset.run
+        dataset, n, equal_mode(equal), timeouts, in_process=True, run=dataset.run
     )  # type: ignore[arg-type]
     client, plan = LocalClient(coordinator), signature(dataset._node)
     return [

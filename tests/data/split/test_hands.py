@@ -84,29 +84,29 @@ def test_a_round_that_is_not_full_is_held_though_nobody_can_fetch_it() -> None:
 
 def test_the_next_block_is_wanted_while_a_rank_has_little() -> None:
     queues = hands_of(10, 10)
-    assert queues.wants(0.0)
+    assert queues.needs_block(0.0)
     add(queues, 10, size_bytes=20 * MIB)
-    assert queues.wants(0.0)
+    assert queues.needs_block(0.0)
     queues.add("next", rows=10, size_bytes=20 * MIB, restart=Restart(index=10))
-    assert not queues.wants(0.0)
+    assert not queues.needs_block(0.0)
     queues.fetch(1, 0.0)
-    assert queues.wants(0.0)
+    assert queues.needs_block(0.0)
 
 
 def test_above_the_limit_a_starving_rank_waits_for_those_that_hold_rows_but_not_for_ever() -> None:
     queues = hands_of(10, 10, limit_bytes=5 * MIB)
     add(queues, 10, size_bytes=6 * MIB)
-    assert not queues.wants(0.0)
+    assert not queues.needs_block(0.0)
     assert fetched(queues, 1, now=1.0) is None
-    assert not queues.wants(10.0)
-    assert queues.wants(12.0)
+    assert not queues.needs_block(10.0)
+    assert queues.needs_block(12.0)
 
 
 def test_a_round_larger_than_the_limit_is_completed() -> None:
     queues = hands_of(10, 10, equal="drop", limit_bytes=MIB)
     add(queues, 10, size_bytes=6 * MIB)
     assert fetched(queues, 0) is None
-    assert queues.wants(0.0)
+    assert queues.needs_block(0.0)
 
 
 def test_one_answer_does_not_carry_many_large_blocks() -> None:

@@ -1,11 +1,11 @@
 """Who has come to a pass, and who keeps the others waiting."""
 
 from syncline.data.iterate.batching import BatchOptions
-from syncline.data.iterate.split_rendezvous import Join, Process, Rendezvous
+from syncline.data.iterate.split_rendezvous import ConsumerProcess, Join, Rendezvous
 
 
 def join(rank: int, token: str = "") -> Join:
-    process = Process(place="here", pid=100 + rank, started_s=0.0)
+    process = ConsumerProcess(host_id="here", pid=100 + rank, started_s=0.0)
     return Join(
         rank=rank, token=token or f"pass of {rank}", process=process, options=BatchOptions()
     )

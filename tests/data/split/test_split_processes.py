@@ -16,14 +16,14 @@ from syncline.data.context import DataContext
 from syncline.data.dataset import Dataset
 from syncline.data.iterate.split_coordinator import SplitTimeouts
 from syncline.data.iterate.split_rendezvous import ConsumerDiedError
-from syncline.data.iterate.streaming_split import streaming_split
+from syncline.data.iterate.streaming_split import split_sources
 from syncline.data.iterator import DataIterator
 from syncline.data.read import range as range_of
 from syncline.testing.waiting import eventually
 
 pytestmark = pytest.mark.processes
 
-LIMITS = SplitTimeouts(answer_s=1.0, check_s=0.1)
+TIMEOUTS = SplitTimeouts(answer_s=1.0, check_s=0.1)
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -35,7 +35,8 @@ def engine() -> Iterator[None]:
 
 
 def split_of(dataset: Dataset, n: int) -> list[DataIterator]:
-    return streaming_split(dataset, n, make_dataset=Dataset._of_blocks, limits=LIMITS)
+    sources = split_sources(dataset, n, make_dataset=Dataset._of_blocks, timeouts=TIMEOUTS)
+    return [DataIterator(source) for source in sources]
 
 
 @syncline.remote(num_cpus=1)
@@ -121,7 +122,7 @@ def test_a_hundred_epochs_leave_threads_descriptors_and_memory_as_they_were() ->
 
     def resources() -> list[tuple[int, int]]:
         def of_process(_: Any) -> tuple[int, int]:
-            return psutil.Process().num_threads(), psutil.Process().num_fds()
+            return psutil.ConsumerProcess().num_threads(), psutil.ConsumerProcess().num_fds()
 
         found: list[tuple[int, int]] = syncline.get(
             [actor.__ray_call__.remote(of_process) for actor in (*consumers, coordinator)]
@@ -130,7 +131,7 @@ def test_a_hundred_epochs_leave_threads_descriptors_and_memory_as_they_were() ->
 
     def memory() -> int:
         size: int = syncline.get(
-            coordinator.__ray_call__.remote(lambda _: psutil.Process().memory_info().rss)
+            coordinator.__ray_call__.remote(lambda _: psutil.ConsumerProcess().memory_info().rss)
         )
         return size
 
@@ -150,12 +151,14 @@ def test_a_hundred_epochs_leave_threads_descriptors_and_memory_as_they_were() ->
 
 def test_the_coordinator_ends_with_the_last_iterator() -> None:
     iterators = split_of(range_of(8), 1)
-    pid = syncline.get(iterators[0]._source.client._actor.__ray_call__.remote(lambda _: os.getpid()))  # type: ignore[attr-defined]
+    pid = syncline.get(
+        iterators[0]._source.client._actor.__ray_call__.remote(lambda _: os.getpid())
+    )  # type: ignore[attr-defined]
     assert [row["id"] for row in iterators[0].iter_rows()] == list(range(8))
     del iterators
     eventually(
         lambda: (
             not psutil.pid_exists(pid)
-            or all(pid != each.pid for each in psutil.Process().children(recursive=True))
+            or all(pid != each.pid for each in psutil.ConsumerProcess().children(recursive=True))
         )
     )

@@ -15,7 +15,7 @@ from split_threads import QUICK, Ranks, coordinator_of, on_all, split_of, values
 import syncline
 from syncline.data.iterate import streaming_split as consumer
 from syncline.data.iterate.cursor import CursorError
-from syncline.data.iterate.split_rendezvous import Process, SplitError
+from syncline.data.iterate.split_rendezvous import ConsumerProcess, SplitError
 from syncline.data.iterator import DataIterator
 from syncline.testing.waiting import eventually
 
@@ -54,8 +54,8 @@ def test_the_number_of_dropped_rows_is_logged_once_per_epoch(
         for _ in range(2):
             on_all(iterators, read)
     assert [record.getMessage().partition(",")[0] for record in caplog.records] == [
-        "epoch 0: the last 1 rows were dropped",
-        "epoch 1: the last 1 rows were dropped",
+        "Epoch 0: the last 1 rows were dropped so that all 2 ranks get equally many.",
+        "Epoch 1: the last 1 rows were dropped so that all 2 ranks get equally many.",
     ]
 
 
@@ -125,11 +125,11 @@ def test_a_rank_that_comes_late_is_waited_for_and_named(caplog: pytest.LogCaptur
     )
     ranks.start(1, lambda: read(1, iterators[1]))
     assert ranks.join().results == {0: [0, 1, 2, 3], 1: [4, 5, 6, 7]}
-    assert sum("waits for" in record.getMessage() for record in caplog.records) == 1
+    assert sum("has waited for" in record.getMessage() for record in caplog.records) == 1
 
 
 def test_a_rank_that_never_comes_ends_the_waiting_of_the_others() -> None:
-    iterators = split_of(FakeDataset(block_rows=[8]), 3, limits=replace(QUICK, give_up_s=0.3))
+    iterators = split_of(FakeDataset(block_rows=[8]), 3, timeouts=replace(QUICK, give_up_s=0.3))
     ranks = Ranks()
     for rank in (0, 1):
         ranks.start(rank, lambda rank=rank: read(rank, iterators[rank]))  # type: ignore[misc]
@@ -235,7 +235,7 @@ def test_states_of_some_ranks_only_are_refused_at_all_ranks() -> None:
 def far(monkeypatch: pytest.MonkeyPatch) -> None:
     """The coordinator cannot see the processes of the ranks."""
     monkeypatch.setattr(
-        consumer, "this_process", lambda: Process(place="elsewhere", pid=7, started_s=0.0)
+        consumer, "this_process", lambda: ConsumerProcess(host_id="elsewhere", pid=7, started_s=0.0)
     )
     monkeypatch.setattr(consumer, "HEARTBEAT_S", 0.02)
 
@@ -255,7 +255,9 @@ def test_a_rank_that_cannot_be_seen_and_is_silent_ends_the_pass_for_all(
     far: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(consumer, "HEARTBEAT_S", 1000.0)
-    iterators = split_of(FakeDataset(block_rows=[5] * 2000), 2, limits=replace(QUICK, silent_s=0.2))
+    iterators = split_of(
+        FakeDataset(block_rows=[5] * 2000), 2, timeouts=replace(QUICK, silent_s=0.2)
+    )
     ranks = Ranks()
 
     def read_twice() -> None:
@@ -270,7 +272,7 @@ def test_a_rank_that_cannot_be_seen_and_is_silent_ends_the_pass_for_all(
     ranks.start(1, read_after_a_pause)
     ranks.join()
     assert [str(ranks.errors[rank]).partition(",")[0] for rank in range(2)] == [
-        "the process of rank 1 (pid 7) has died in epoch 0"
+        "The process of rank 1 (pid 7) has died in epoch 0"
     ] * 2
 
 

@@ -212,7 +212,8 @@ def settle(node: Node, origin: Origin, recorded: Sequence[Any] | None = None) ->
     tops = _topmost(node)
     if recorded is not None and len(recorded) != len(tops):
         raise ValueError(
-            f"the restart point tells of {len(recorded)} caches, but the plan has {len(tops)}: it belongs to another plan"
+            f"the restart point tells of {len(recorded)} caches, but the plan has {len(tops)}: "
+            "it belongs to another plan"
         )
     for number, each in enumerate(tops):
         was_read, earlier, below = (None, None, None) if recorded is None else recorded[number]

@@ -57,7 +57,7 @@ class Started:
 
 @dataclass(frozen=True, kw_only=True)
 class Produced:
-    """A running task produced a block. The task waits for `Resume` unless the block was its last."""
+    """A running task produced a block. It waits for `Resume` unless the block was its last."""
 
     task: TaskId
     info: BlockInfo

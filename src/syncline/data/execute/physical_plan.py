@@ -246,7 +246,7 @@ class RepartitionRows:
 
 @dataclass(frozen=True, kw_only=True)
 class LimitRows:
-    """Pass on the first `rows` rows, then abandon the inputs. No tasks: the last block is sliced."""
+    """Pass on the first `rows` rows, then abandon the inputs. No tasks; slices the last block."""
 
     rows: int
 
@@ -406,7 +406,7 @@ def limits_for(context: DataContext) -> ExecutionLimits:
 
 @functools.cache
 def _memory_bytes() -> int:
-    """Return the memory of the machine. Cached: reading it takes longer than starting to execute."""
+    """Return the memory of the machine. Cached, because reading it is slow."""
     return machine_limits().memory_bytes
 
 

@@ -1,4 +1,4 @@
-"""A launched task through all its attempts, the reports of executors about it, and the retry rules."""
+"""A launched task through all its attempts, executor reports, and the retry rules."""
 
 from __future__ import annotations
 

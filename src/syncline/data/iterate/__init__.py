@@ -1,17 +1,18 @@
-"""Iteration: from the rows of a plan's output to the batches of a rank, and the cursor that a
-restart continues from.
+"""Iteration: from the rows of an execution to the batches of a rank, resumable at any batch.
 
 Files, in the order in which data flows through them:
-    position.py     which rows of the global sequence are consumed, and where the pipeline may start again
-    dealing.py      rows of the sequence -> ranks, in rounds of chunks
-    windows.py      local shuffle: the order of the rows within windows
-    cursor.py       how far one rank is; the cursors of all ranks -> a position, or the exact continuation
-    batching.py     pieces of blocks -> batches; the iterables that programs loop over
-    prefetch.py     the next batches on a thread
-    device.py       which device training wants tensors on
-    torch.py        batches -> tensors on a device; torch_features.py: -> (features, label)
-    tensorflow.py, jax.py   the same for these libraries
 
-Everything but `prefetch` is free of threads, and nothing here knows of processes or of the
-executor.
+    streaming_split.py    a source per rank of a shared dataset; the client of the coordinator
+    split_coordinator.py  runs an execution per pass and assigns its rows to ranks
+    split_rendezvous.py   messages of a split; which ranks have joined the next pass
+    shard_queues.py       rows assigned to a rank and not fetched
+    batch_source.py       sources of batches; the passes over a dataset
+    position.py           consumed and remaining rows of the global sequence
+    sharding.py           which rows belong to which rank; local shuffle
+    cursor.py             progress of a rank; merging the cursors of all ranks
+    batching.py           rows of a rank -> batches; the iterables that users loop over
+    prefetch.py           a thread that prepares the next batches
+    torch.py              batches -> tensors on a device, or (features, label)
+    tensorflow.py         batches -> TensorFlow tensors
+    jax.py                batches -> JAX arrays
 """

@@ -1,8 +1,7 @@
-"""What a `DataIterator` reads from: a feed begins passes. Here is the feed of a whole dataset; that
-of a rank is in `split`.
+"""Sources of batches: what a `DataIterator` reads from, and the passes over a dataset.
 
-A pass of a whole dataset is an execution in this process, whose blocks are dealt to the only rank
-there is. No other process is involved but those that run user functions.
+`DatasetSource` reads a whole dataset: each pass is an execution in this process. A rank of a shared
+dataset reads from `streaming_split.SplitSource`.
 """
 
 from __future__ import annotations
@@ -10,75 +9,93 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol, TypeAlias
 
 import pyarrow as pa
 
+from syncline.data.columnar.schemas import Schema
 from syncline.data.context import DataContext
-from syncline.data.execute.execution import start_execution
+from syncline.data.execute.execution import Execution, start_execution
 from syncline.data.iterate.batching import BatchOptions, Pass, RankRows
 from syncline.data.iterate.cursor import Cursor, PassStart, continue_from, epoch_start
 from syncline.data.iterate.position import Restart
 from syncline.data.iterate.sharding import Rounds, Sharder
 from syncline.data.plan import seeds
+from syncline.data.plan.nodes import Node
 from syncline.data.plan.signature import signature
 
-if TYPE_CHECKING:
-    from syncline.data.dataset import Dataset, MaterializedDataset
-    from syncline.data.execute.execution import Execution
-
 EMPTY_TABLE = pa.table({})
+Materialized: TypeAlias = Any
+"""A `MaterializedDataset`, whose module is above this one."""
+
+
+class SourceDataset(Protocol):
+    """The parts of `Dataset` that a pass needs."""
+
+    @property
+    def _node(self) -> Node: ...
+
+    @property
+    def context(self) -> DataContext: ...
+
+    @property
+    def name(self) -> str | None: ...
+
+    def schema(self) -> Schema | None: ...
+
+    def materialize(self) -> Materialized: ...
 
 
 class BatchSource(ABC):
-    """The rows of one rank, pass by pass. Picklable; passes are begun by one thread at a time."""
+    """Rows of one rank, pass by pass. Picklable. One thread at a time begins passes."""
 
     world_size: int
-    """How many ranks share the dataset."""
+    """Number of ranks that share the dataset."""
 
     @property
     @abstractmethod
     def plan(self) -> str:
-        """Signature of the plan, which cursors carry."""
+        """Signature of the plan, stored in cursors."""
 
     @property
     @abstractmethod
     def context(self) -> DataContext:
-        """The settings of the dataset."""
+        """Settings of the dataset."""
 
     @abstractmethod
     def begin(self, options: BatchOptions, cursors: Sequence[Cursor]) -> Pass:
-        """Begin the next pass; that which continues the pass of `cursors`, if there are any.
-        CursorError where they do not fit.
+        """Begin the next pass, or continue the pass of `cursors`.
+
+        Raises:
+            CursorError: The cursors do not fit.
         """
 
     @abstractmethod
-    def schema(self) -> Any:
-        """The dataset's schema; None where it has none."""
+    def schema(self) -> Schema | None:
+        """Return the schema of the dataset; None if it has none."""
 
     @abstractmethod
     def stats(self) -> str:
-        """Where the time of the last execution went; empty before the first."""
+        """Return the statistics of the last execution; empty before the first."""
 
     def retire(self) -> None:
-        """This rank begins no pass any more: others that wait for it need not."""
+        """Announce that this rank begins no further pass, so that other ranks do not wait."""
         return
 
     @abstractmethod
-    def materialize(self) -> MaterializedDataset:
-        """The rows of a pass, kept."""
+    def materialize(self) -> Materialized:
+        """Return the rows of a pass as a materialized dataset."""
 
 
 class PassRunner:
-    """The passes over a dataset, for those who deal its rows: which epoch is next, and the
-    execution that makes its rows. Picklable.
+    """Starts the executions of successive passes over a dataset. Picklable.
 
     Args:
-        dataset: What is read.
-        run: Starts executions.
+        dataset: The dataset.
+        run: Starts an execution.
     """
 
-    def __init__(self, dataset: Dataset, run: Callable[..., Execution]) -> None:
+    def __init__(self, dataset: SourceDataset, run: Callable[..., Execution]) -> None:
         self._dataset = dataset
         self._run = run
         self._epoch = 0
@@ -87,13 +104,15 @@ class PassRunner:
     def begin(
         self, cursors: Sequence[Cursor], *, rounds: Rounds, options: Sequence[BatchOptions]
     ) -> tuple[PassStart, Execution]:
-        """Begin the next pass; that which continues the pass of `cursors`, if there are any.
-        CursorError where they do not fit.
+        """Begin the next pass, or continue the pass of `cursors`.
 
         Args:
-            cursors: Those of all ranks, or none.
-            rounds: How the rows are dealt.
-            options: What the batches of each rank are.
+            cursors: Cursors of all ranks, or none.
+            rounds: Assignment of rows to ranks.
+            options: Batch options of each rank.
+
+        Raises:
+            CursorError: The cursors do not fit.
         """
         if cursors:
             windows = [each.windows(cursors[0].seed) for each in options]
@@ -105,7 +124,7 @@ class PassRunner:
         return pass_start, execution
 
     def execute(self, pass_start: PassStart, restart: Restart) -> Execution:
-        """The blocks of a pass from a restart point on."""
+        """Execute a pass from a restart on."""
         dataset = self._dataset
         return self._run(
             dataset._node,
@@ -118,11 +137,13 @@ class PassRunner:
 
 
 class DatasetSource(BatchSource):
-    """All rows of a dataset. `run` starts executions."""
+    """All rows of a dataset, for a single rank. `run` starts an execution."""
 
     world_size = 1
 
-    def __init__(self, dataset: Dataset, *, run: Callable[..., Execution] = start_execution) -> None:
+    def __init__(
+        self, dataset: SourceDataset, *, run: Callable[..., Execution] = start_execution
+    ) -> None:
         self._dataset = dataset
         self._pass_runner = PassRunner(dataset, run)
         self._stats: object = ""
@@ -145,26 +166,25 @@ class DatasetSource(BatchSource):
             execution.close()
             self._stats = execution.stats()
 
-        return Pass(cursor=cursor, pieces=_pieces(execution, sharder), cancel=cancel)
+        return Pass(cursor=cursor, rows=_rows(execution, sharder), cancel=cancel)
 
-    def schema(self) -> Any:
+    def schema(self) -> Schema | None:
         return self._dataset.schema()
 
     def stats(self) -> str:
         return str(self._stats)
 
-    def materialize(self) -> MaterializedDataset:
+    def materialize(self) -> Materialized:
         return self._dataset.materialize()
 
     def __repr__(self) -> str:
         return repr(self._dataset)
 
 
-def _pieces(execution: Execution, sharder: Sharder) -> Iterator[RankRows]:
+def _rows(execution: Execution, sharder: Sharder) -> Iterator[RankRows]:
     for block in execution:
         for shard in sharder.add(None, block.num_rows, block.restart):
-            yield RankRows(
-                table=block.table().slice(shard.start, shard.stop - shard.start), restart=shard.restart
-            )
+            table = block.table().slice(shard.start, shard.stop - shard.start)
+            yield RankRows(table=table, restart=shard.restart)
     sharder.end()
     yield RankRows(table=EMPTY_TABLE, restart=sharder.position.restart, total=sharder.total)

@@ -1,10 +1,9 @@
-"""Cursors: how far a rank is in an epoch, and what a restart makes of the cursors of all ranks.
+"""Cursors: the progress of a rank in an epoch, and how to resume from the cursors of all ranks.
 
-A cursor counts the rows that the program got; what was fetched ahead does not count. Its size does
-not depend on the length of the epoch. `continue_from` gives the exact continuation, shuffle windows
-included, where the ranks go on as before, and for any other world size or batch size what `merge`
-gives: the position from which the rows that remain are dealt anew, in order. Not covered: storing
-cursors, starting the pipeline.
+A cursor counts the rows delivered to the user; prefetched rows do not count. Its size does not
+depend on the length of the epoch. With the same world size and batch sizes, `continue_from` resumes
+exactly, including shuffle windows. Otherwise it resumes from the position computed by `merge` and
+distributes the remaining rows anew. Not covered: storing cursors.
 """
 
 from __future__ import annotations
@@ -31,66 +30,59 @@ VERSION = 1
 
 
 class CursorError(ValueError):
-    """A cursor cannot be used: it is of another version or plan, damaged, or does not belong to the
-    others.
-    """
+    """A cursor is damaged, of another version or plan, or does not belong to the others."""
 
 
 class CursorUpdate(NamedTuple):
-    """How far a rank is after a batch."""
+    """Progress of a rank after a batch."""
 
     rows: int
-    """Own rows that the program got in this pass and in those that it continues."""
+    """Rows delivered in this pass and in the passes that it continues."""
     restart: Restart
-    """Where the pipeline may start again for the next row."""
+    """Restart for the next row."""
     total: int | None
-    """Rows of the dealt sequence; known in its last round."""
+    """Rows of the whole sequence; known in its last round."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Cursor:
-    """How far one rank is in one epoch."""
+    """Progress of one rank in one epoch."""
 
     plan: str
-    """Signature of the plan: other data, or another order of it, have another one."""
+    """Signature of the plan; changes with the data or their order."""
     epoch: int
     """Number of the pass."""
     seed: int
-    """Seed of the execution, from which a plan's unseeded shuffles take theirs."""
+    """Seed of the execution."""
     start: Position
-    """What the dealing began from."""
+    """Position at the start of the pass."""
     rounds: Rounds
-    """How the rows are dealt."""
+    """Assignment of rows to ranks."""
     rank: int
-    """Whose cursor this is."""
     windows: ShuffleWindows | None = None
-    """The local shuffle."""
+    """Local shuffle."""
     rows: int = 0
-    """Own rows that the program got."""
+    """Delivered rows of this rank."""
     restart: Restart = field(default_factory=Restart)
-    """Where the pipeline may start again for the next row; no later than the shuffle window that
-    the next row is in.
-    """
+    """Restart for the next row; not after the start of its shuffle window."""
     total: int | None = None
-    """Rows of the dealt sequence, known in its last round."""
+    """Rows of the whole sequence; known in its last round."""
     ended: bool = False
-    """The pass has ended: what comes next is the next epoch."""
+    """True if the pass has ended; the next epoch follows."""
 
     @property
     def settled(self) -> int:
-        """Own rows before the first one that a continuation has to read: those of windows that are
-        over, or all without a shuffle.
-        """
+        """Number of leading rows that need not be read again: those of completed windows."""
         return self.windows.settled(self.rows) if self.windows else self.rows
 
-    def advanced(self, mark: CursorUpdate, *, ended: bool = False) -> Cursor:
-        """The cursor after a batch."""
+    def advanced(self, update: CursorUpdate, *, ended: bool = False) -> Cursor:
+        """Return the cursor after a batch."""
         return dataclasses.replace(
-            self, rows=mark.rows, restart=mark.restart, total=mark.total, ended=ended
+            self, rows=update.rows, restart=update.restart, total=update.total, ended=ended
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """A form that JSON holds."""
+        """Return a JSON form."""
         return {
             "version": VERSION,
             "plan": self.plan,
@@ -110,25 +102,29 @@ class Cursor:
 
     @classmethod
     def from_dict(cls, state: Mapping[str, Any], *, plan: str) -> Cursor:
-        """What `to_dict` was called on. CursorError if this library cannot read it, or if it
-        belongs to another plan than `plan`.
+        """Return the cursor that `to_dict` was called on.
+
+        Raises:
+            CursorError: The state has another version or plan, or is damaged.
         """
         version = state.get("version") if isinstance(state, Mapping) else None
         if version != VERSION:
             raise CursorError(
-                f"the state of the iterator has version {version!r}, but this syncline reads version {VERSION}: "
-                "load it with the syncline that saved it, or start the epoch from its beginning"
+                f"The state of the iterator has version {version!r}, but this syncline reads "
+                f"version {VERSION}. Load it with the syncline that saved it, or start the epoch "
+                "from its beginning."
             )
         try:
             cursor = cls._read(state)
         except (KeyError, TypeError, ValueError) as error:
             raise CursorError(
-                f"the state of the iterator is damaged ({type(error).__name__}: {error}): use another checkpoint"
+                f"The state of the iterator is damaged ({type(error).__name__}: {error}). Use "
+                "another checkpoint."
             ) from error
         if cursor.plan != plan:
             raise CursorError(
-                f"the state of the iterator belongs to another dataset (plan {cursor.plan!r}, not {plan!r}), so its counts mean "
-                "nothing here: load it into a dataset with the same inputs and transformations, or do not load it"
+                f"The state of the iterator belongs to another dataset (plan {cursor.plan!r}, not "
+                f"{plan!r}). Load it into a dataset with the same inputs and transformations."
             )
         return cursor
 
@@ -154,9 +150,7 @@ class Cursor:
         )
 
     def _yielded_from(self, first: int, total: int | None) -> np.ndarray:
-        """Own rows from `first` on that the program got, int64 `(n,)`; `first` is not after
-        `settled`.
-        """
+        """Return the delivered rows from `first` on, int64 `(n,)`; `first` <= `settled`."""
         plain = np.arange(first, self.settled, dtype=np.int64)
         if self.windows is None or self.rows == self.settled:
             return plain
@@ -169,27 +163,27 @@ class Cursor:
 
 @dataclass(frozen=True, kw_only=True)
 class PassStart:
-    """Where a pass begins."""
+    """Start of a pass."""
 
     epoch: int
     """Number of the pass."""
     seed: int
     """Seed of the execution."""
     position: Position
-    """The rows that are dealt."""
+    """Rows to distribute."""
     rounds: Rounds
-    """How they are dealt."""
+    """Assignment of rows to ranks."""
     rows: tuple[int, ...]
-    """Own rows that each rank got before."""
+    """Rows that each rank received before."""
     settled: tuple[int, ...]
-    """Own rows that each rank does not need again: `Sharder.skip`."""
+    """Leading rows that each rank does not need again, see `Sharder.skip`."""
     restart: Restart
-    """Where the pipeline starts."""
+    """Restart of the execution."""
     total: int | None = None
-    """Rows of the dealt sequence, where a pass before this one got to its last round."""
+    """Rows of the whole sequence, if an earlier pass reached its last round."""
 
     def cursor(self, *, plan: str, rank: int, windows: ShuffleWindows | None) -> Cursor:
-        """The cursor with which a rank begins."""
+        """Return the cursor of a rank at the start of the pass."""
         return Cursor(
             plan=plan,
             epoch=self.epoch,
@@ -205,7 +199,7 @@ class PassStart:
 
 
 def epoch_start(*, epoch: int, seed: int, rounds: Rounds) -> PassStart:
-    """The beginning of an epoch."""
+    """Return the start of an epoch."""
     none = (0,) * rounds.world_size
     return PassStart(
         epoch=epoch,
@@ -221,11 +215,18 @@ def epoch_start(*, epoch: int, seed: int, rounds: Rounds) -> PassStart:
 def continue_from(
     cursors: Sequence[Cursor], *, rounds: Rounds, windows: Sequence[ShuffleWindows | None]
 ) -> PassStart:
-    """Where a pass begins that continues the pass of `cursors` (of all ranks, in any order).
+    """Return the start of the pass that continues the pass of `cursors`.
 
-    With the rounds and the windows (one entry per rank) of the cursors every rank continues its own
-    rows exactly. With others the rows that remain are dealt anew. After an epoch that all ranks
-    ended it is the beginning of the next one.
+    With the same rounds and windows as before, each rank continues its own rows. Otherwise the
+    remaining rows are distributed anew. If all ranks have ended the epoch, the next epoch starts.
+
+    Args:
+        cursors: Cursors of all ranks, in any order.
+        rounds: New assignment of rows to ranks.
+        windows: New local shuffle of each rank.
+
+    Raises:
+        CursorError: Cursors are missing or do not belong together.
     """
     cursors = _of_one_pass(cursors)
     first = cursors[0]
@@ -248,13 +249,15 @@ def continue_from(
 
 
 def merge(cursors: Sequence[Cursor]) -> Position:
-    """What all ranks together consumed, independent of the world size. CursorError if cursors are
-    missing or do not belong together.
+    """Return the position after the rows that all ranks consumed, for any world size.
+
+    Raises:
+        CursorError: Cursors are missing or do not belong together.
     """
     cursors = _of_one_pass(cursors)
     first, rounds = cursors[0], cursors[0].rounds
     total = _total(cursors)
-    # Rounds that every rank has consumed: the rows in them need no list.
+    # Rounds consumed by every rank; their rows need no list.
     whole = min(cursor.settled // rounds.lengths[cursor.rank] for cursor in cursors)
     if total is not None:
         whole = min(whole, total // rounds.size)
@@ -271,7 +274,7 @@ def merge(cursors: Sequence[Cursor]) -> Position:
 
 
 def _last_restart(cursors: Sequence[Cursor]) -> Restart:
-    """The last point from which the pipeline produces every row that a rank still needs."""
+    """Return the last restart that produces every row that a rank still needs."""
     start, rounds, total = cursors[0].start, cursors[0].rounds, _total(cursors)
     restarts = [start.restart, *(cursor.restart for cursor in cursors)]
     needed = []
@@ -289,15 +292,16 @@ def _total(cursors: Sequence[Cursor]) -> int | None:
 
 
 def _of_one_pass(cursors: Sequence[Cursor]) -> list[Cursor]:
-    """The cursors by rank, after a check that they are those of all ranks of one pass."""
+    """Return the cursors by rank after checking that they are those of all ranks of one pass."""
     if not cursors:
-        raise CursorError("there is no cursor to continue from: give the states of all ranks")
+        raise CursorError("There is no cursor to continue from. Pass the states of all ranks.")
     latest = max(cursors, key=lambda cursor: (cursor.epoch, not cursor.ended))
     world_size = latest.rounds.world_size
     ranks = sorted(cursor.rank for cursor in cursors)
     if ranks != list(range(world_size)):
         raise CursorError(
-            f"the pass had {world_size} ranks, but these are the states of ranks {ranks}: give one of each rank"
+            f"The pass had {world_size} ranks, but these are the states of ranks {ranks}. Pass one "
+            "state of each rank."
         )
     return [
         _in_pass_of(latest, cursor) for cursor in sorted(cursors, key=lambda cursor: cursor.rank)
@@ -305,7 +309,7 @@ def _of_one_pass(cursors: Sequence[Cursor]) -> list[Cursor]:
 
 
 def _in_pass_of(latest: Cursor, cursor: Cursor) -> Cursor:
-    """The cursor, or that of its next epoch if `latest` is there already."""
+    """Return the cursor, or its next epoch if `latest` has begun it."""
     if cursor.ended and cursor.epoch == latest.epoch - 1 and cursor.plan == latest.plan:
         return dataclasses.replace(
             latest,
@@ -319,55 +323,54 @@ def _in_pass_of(latest: Cursor, cursor: Cursor) -> Cursor:
         mine, others = getattr(cursor, name), getattr(latest, name)
         if mine != others:
             raise CursorError(
-                f"the states of ranks {cursor.rank} and {latest.rank} are of two passes ({name}: {_short(mine)} and {_short(others)}), "
-                "so they do not add up: use states that all ranks saved at the same moment"
+                f"The states of ranks {cursor.rank} and {latest.rank} are of two passes ({name}: "
+                f"{_short(mine)} and {_short(others)}). Use states that all ranks saved at the same "
+                "step."
             )
     return cursor
 
 
-def _short(value: Any) -> str:
+def _short(value: object) -> str:
     text = repr(value)
     return text if len(text) <= 80 else text[:77] + "..."
 
 
 class CursorTracker:
-    """The cursor of the pass that is going on: moved by the loop, read by `state_dict`. One thread
-    moves, any thread reads.
-    """
+    """Cursor of the current pass. The loop's thread updates it; any thread may read it."""
 
     def __init__(self) -> None:
         self._state: tuple[Cursor, CursorUpdate | None, bool] | None = None
         self.in_pass = False
-        """Whether the program is in a loop."""
+        """True while the user is in a loop."""
         self.passes = 0
-        """Passes that have begun."""
+        """Number of passes begun."""
         self.meter = WaitMeter()
-        """What the input of all passes cost the program."""
+        """Waiting time of all passes."""
 
     def begin(self, cursor: Cursor) -> None:
-        """A pass begins at `cursor`."""
+        """Begin a pass at a cursor."""
         self._state = (cursor, None, False)
         self.in_pass = True
         self.passes += 1
 
-    def advance(self, mark: CursorUpdate) -> None:
-        """The program got a batch."""
+    def advance(self, update: CursorUpdate) -> None:
+        """Record a delivered batch."""
         assert self._state is not None, "a pass begins before it advances"
-        self._state = (self._state[0], mark, False)
+        self._state = (self._state[0], update, False)
 
-    def end(self, mark: CursorUpdate) -> None:
-        """The program got all that there is."""
+    def end(self, update: CursorUpdate) -> None:
+        """Record the end of the rows."""
         assert self._state is not None, "a pass begins before it ends"
-        self._state = (self._state[0], mark, True)
+        self._state = (self._state[0], update, True)
 
     def leave(self, begun: Cursor) -> None:
-        """The loop that began at `begun`, this very object, is over: at its end or before."""
+        """Leave the loop that began with this very cursor object."""
         if self._state is not None and self._state[0] is begun:
             self.in_pass = False
 
     @contextmanager
     def loop(self, cursor: Cursor) -> Iterator[None]:
-        """A pass begins at `cursor`, and the program leaves it with the block."""
+        """Context of a loop that begins at a cursor."""
         self.begin(cursor)
         try:
             yield
@@ -376,8 +379,8 @@ class CursorTracker:
 
     @property
     def cursor(self) -> Cursor | None:
-        """How far the program is; None before the first pass."""
+        """Cursor after the last delivered batch; None before the first pass."""
         if self._state is None:
             return None
-        begun, mark, ended = self._state
-        return begun if mark is None else begun.advanced(mark, ended=ended)
+        begun, update, ended = self._state
+        return begun if update is None else begun.advanced(update, ended=ended)

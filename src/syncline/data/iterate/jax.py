@@ -1,6 +1,6 @@
-"""Batches as JAX arrays, for `iter_jax_batches`. Importing this needs JAX.
+"""Batches as JAX arrays, for `iter_jax_batches`. Needs JAX.
 
-The rows of all processes make up one array, spread over all devices along its first axis. Not
+The rows of all processes form one array, sharded over all devices along its first axis. Not
 covered: other shardings (`jax.device_put`).
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib import import_module
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -20,38 +20,41 @@ from syncline.data.columnar.block import BatchFormat, Block
 jax: Any = import_module("jax")
 
 Arrays = np.ndarray | Mapping[str, np.ndarray]
+JaxBatch: TypeAlias = Any
+"""A JAX array, or a dict of them by column."""
+PerColumn: TypeAlias = Any
+"""A setting for all columns, or a dict by column."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class JaxConversion:
-    """Makes a program's batches from blocks: `convert` on the prefetching thread, then `receive` on
-    the program's.
+    """Converts blocks to batches: `convert` on the prefetching thread, `receive` on the user's.
 
-    What all processes do together happens in `receive`, in the order in which the program asks for
-    batches.
+    Collective operations happen in `receive`, in the order in which the user takes batches.
     """
 
     batch_size: int
-    dtypes: Any
-    collate: Callable[[Any], Any] | None
+    dtypes: PerColumn
+    collate: Callable[[Any], Arrays] | None
     batch_format: BatchFormat
     synchronize: bool
-    paddings: Any
+    paddings: PerColumn
     sharding: Any
 
     def convert(self, table: Block) -> Arrays:
-        """The batch as ndarrays, filled up if need be."""
+        """Convert a block to ndarrays, padded if necessary."""
         batch = blocks.to_batch(table, self.batch_format)
         arrays: Arrays = batch if self.collate is None else self.collate(batch)
         return arrays if self.paddings is None else _each(arrays, self._padded)
 
-    def receive(self, arrays: Arrays) -> Any:
-        """The batch on the devices."""
+    def receive(self, arrays: Arrays) -> JaxBatch:
+        """Put the batch on the devices."""
         rows = len(arrays) if isinstance(arrays, np.ndarray) else len(next(iter(arrays.values())))
         devices = jax.local_device_count()
         if rows % devices:
             raise ValueError(
-                f"a batch has {rows} rows, which {devices} devices cannot share evenly: set drop_last=True, or give paddings for the last"
+                f"A batch has {rows} rows, which {devices} devices cannot share evenly. Set "
+                "drop_last=True, or pass paddings for the last batch."
             )
         if self.synchronize:
             _check_same(rows)
@@ -66,32 +69,36 @@ class JaxConversion:
             [array, np.full((missing, *array.shape[1:]), value, dtype=array.dtype)]
         )
 
-    def _on_devices(self, name: str | None, array: np.ndarray) -> Any:
+    def _on_devices(self, name: str | None, array: np.ndarray) -> JaxBatch:
         shape = (len(array) * jax.process_count(), *array.shape[1:])
-        spread = jax.make_array_from_process_local_data(self.sharding, array, shape)
+        sharded = jax.make_array_from_process_local_data(self.sharding, array, shape)
         dtype = _of_column(self.dtypes, name)
-        return spread if dtype is None else spread.astype(dtype)
+        return sharded if dtype is None else sharded.astype(dtype)
 
 
 def batch_conversion(
     *,
     batch_size: int,
-    dtypes: Any,
-    collate_fn: CollateFn[Any] | None,
+    dtypes: PerColumn,
+    collate_fn: CollateFn[Arrays] | None,
     synchronize: bool,
-    paddings: Any,
+    paddings: PerColumn,
 ) -> JaxConversion:
-    """How `iter_jax_batches` makes batches. ValueError for sizes that the devices cannot share."""
+    """Return the conversion of `iter_jax_batches`.
+
+    Raises:
+        ValueError: The devices cannot share a batch evenly, or `collate_fn` has no batch format.
+    """
     devices = jax.local_device_count()
     if batch_size % devices:
         raise ValueError(
-            f"batch_size={batch_size} is no multiple of the {devices} devices of this process: choose one that is"
+            f"batch_size={batch_size} is no multiple of the {devices} devices of this process."
         )
     batch_format = "numpy" if collate_fn is None else batch_format_of(collate_fn)
     if batch_format is None:
         raise ValueError(
-            f"collate_fn is of type {type(collate_fn).__name__}: derive it from ArrowBatchCollateFn, NumpyBatchCollateFn or "
-            "PandasBatchCollateFn"
+            f"collate_fn is of type {type(collate_fn).__name__}. Derive it from "
+            "ArrowBatchCollateFn, NumpyBatchCollateFn or PandasBatchCollateFn."
         )
     mesh = jax.sharding.Mesh(np.array(jax.devices()), ("data",))
     return JaxConversion(
@@ -111,13 +118,13 @@ def _check_same(rows: int) -> None:
     ).ravel()
     if len(set(everywhere.tolist())) > 1:
         raise ValueError(
-            f"the processes have batches of {everywhere.tolist()} rows, which make no array together: split the dataset with equal=True, "
-            "and set drop_last=True or give paddings"
+            f"The processes have batches of {everywhere.tolist()} rows, which do not form one "
+            "array. Split the dataset with equal=True, and set drop_last=True or pass paddings."
         )
 
 
-def _of_column(value: Any, name: str | None) -> Any:
-    """What a setting, one for all or a dict by column, says for a column."""
+def _of_column(value: PerColumn, name: str | None) -> PerColumn:
+    """Return the setting for a column."""
     return (
         value
         if not isinstance(value, Mapping)
@@ -127,7 +134,7 @@ def _of_column(value: Any, name: str | None) -> Any:
     )
 
 
-def _each(arrays: Arrays, change: Callable[[str | None, np.ndarray], Any]) -> Any:
+def _each(arrays: Arrays, change: Callable[[str | None, np.ndarray], JaxBatch]) -> JaxBatch:
     if isinstance(arrays, np.ndarray):
         return change(None, arrays)
     return {name: change(name, array) for name, array in arrays.items()}

@@ -1,6 +1,4 @@
-"""Prefetching: the next items of an iterator, made on a thread while the program works on the
-current one.
-"""
+"""Prefetching: a thread prepares the next items of an iterator."""
 
 from __future__ import annotations
 
@@ -14,37 +12,37 @@ from typing import Generic, TypeVar
 
 T = TypeVar("T")
 
-# A thread that runs somebody's code is waited for at most so long after it was told to stop; it
-# ends by itself when that code returns.
-_LEAVE_S = 5.0
+# Seconds to wait for a thread that runs user code after it was stopped; it ends when the code
+# returns.
+_CLOSE_S = 5.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class PrefetchStatistics:
-    """What a `Prefetcher` did."""
+    """Statistics of a `Prefetcher`."""
 
     items: int
-    """Items that the program got."""
+    """Items delivered to the consumer."""
     ready: int
-    """Items that wait for the program now."""
+    """Items that wait for the consumer."""
     waited_s: float
-    """How long the program waited for items, in seconds: what its input costs it."""
+    """Seconds that the consumer waited for items."""
 
 
 @dataclass(kw_only=True)
 class WaitMeter:
-    """What a program's input costs it, summed up over the prefetchers that share it."""
+    """Waiting time of a consumer, summed over the prefetchers that share the meter."""
 
     items: int = 0
-    """Items that the program got."""
+    """Items delivered to the consumer."""
     waited_s: float = 0.0
-    """How long it waited for its input, in seconds."""
+    """Seconds that the consumer waited for items."""
 
 
 @dataclass(kw_only=True)
 class _Channel(Generic[T]):
-    """What the program and the thread share. The thread knows nothing else, so a program that drops
-    the `Prefetcher` ends it.
+    """State shared by the consumer and the thread. Dropping the `Prefetcher` ends the thread,
+    because the thread only refers to this object.
     """
 
     source: Iterator[T]
@@ -53,23 +51,23 @@ class _Channel(Generic[T]):
     ready: deque[T] = field(default_factory=deque)
     error: BaseException | None = None
     ended: bool = False  # by the source
-    left: bool = False  # by the program
+    closed: bool = False  # by the consumer
 
 
 class Prefetcher(Iterator[T]):
-    """An iterator over `source` that has up to `depth` items ready.
+    """An iterator over `source` with up to `depth` items ready.
 
-    The thread starts with the first `next`. Errors of the source reach the program after the items
-    before them, with their own traceback. `close`, which dropping the iterator implies, ends the
-    thread at once and a generator as source is closed on its own thread.
+    The thread starts with the first `next`. An error of the source is raised after the items before
+    it, with its own traceback. `close`, also called when the iterator is dropped, ends the thread
+    and closes a generator on the thread that ran it.
 
     Args:
-        source: Used by the thread alone.
-        depth: Items that may be ready; 0 makes each when it is asked for, without a thread.
-        cancel: Called once, by `close` or at the end, on the program's thread; makes a source that
-            waits for something stop waiting.
+        source: Items; used by the thread only.
+        depth: Maximum number of ready items; 0 produces each item on demand without a thread.
+        cancel: Called once on the consumer's thread, by `close` or at the end; makes a waiting
+            source return.
         clock: Seconds.
-        meter: Counts the items and the waiting; prefetchers that share one are counted together.
+        meter: Counts items and waiting time.
     """
 
     def __init__(
@@ -89,16 +87,16 @@ class Prefetcher(Iterator[T]):
 
     def __next__(self) -> T:
         begin = self._clock()
-        item = self._next_ready() if self._channel.depth else self._make()
+        item = self._next_ready() if self._channel.depth else self._next_on_demand()
         self._meter.waited_s += self._clock() - begin
         self._meter.items += 1
         return item
 
     def close(self) -> None:
-        """End now; a second call does nothing."""
+        """End the iteration. May be called repeatedly."""
         channel = self._channel
         with channel.changed:
-            channel.left = True
+            channel.closed = True
             channel.ready.clear()
             channel.changed.notify_all()
         cancel, self._cancel = self._cancel, None
@@ -106,37 +104,35 @@ class Prefetcher(Iterator[T]):
             cancel()
         if self._thread is None:
             _close(channel.source)
-        elif (
-            self._thread is not threading.current_thread()
-        ):  # the garbage collector runs on any thread
-            self._thread.join(_LEAVE_S)
+        elif self._thread is not threading.current_thread():  # a finalizer runs on any thread
+            self._thread.join(_CLOSE_S)
 
     def __del__(self) -> None:
         if getattr(self, "_cancel", None) is not None:
             self.close()
 
     def statistics(self) -> PrefetchStatistics:
-        """What happened so far."""
+        """Return statistics."""
         return PrefetchStatistics(
             items=self._meter.items, ready=len(self._channel.ready), waited_s=self._meter.waited_s
         )
 
-    def _make(self) -> T:
-        if self._channel.left:
+    def _next_on_demand(self) -> T:
+        if self._channel.closed:
             raise StopIteration
         return next(self._channel.source)
 
     def _next_ready(self) -> T:
         channel = self._channel
-        if self._thread is None and not channel.left:
-            # Settings in context variables are the program's own, not the thread's.
+        if self._thread is None and not channel.closed:
+            # The thread uses the context variables of the consumer.
             context = contextvars.copy_context()
             self._thread = threading.Thread(
                 target=context.run, args=(_fill, channel), name="syncline-prefetch", daemon=True
             )
             self._thread.start()
         with channel.changed:
-            while not (channel.ready or channel.ended or channel.left):
+            while not (channel.ready or channel.ended or channel.closed):
                 channel.changed.wait()
             if channel.ready:
                 item = channel.ready.popleft()
@@ -149,28 +145,26 @@ class Prefetcher(Iterator[T]):
 
 
 def _fill(channel: _Channel[T]) -> None:
-    """What the thread does: make items while there is room, until the source ends or the program
-    leaves.
-    """
+    """Run the thread: produce items until the source ends or the consumer closes."""
     error: BaseException | None = None
     try:
-        _make_ahead(channel)
-    except BaseException as raised:  # whatever it is, it belongs to the program
+        _produce(channel)
+    except BaseException as raised:  # any error belongs to the consumer
         error = raised
     with channel.changed:
         channel.error, channel.ended = error, True
         channel.changed.notify_all()
 
 
-def _make_ahead(channel: _Channel[T]) -> None:
+def _produce(channel: _Channel[T]) -> None:
     try:
         while _has_room(channel):
             item = next(channel.source)
             with channel.changed:
-                if not channel.left:
+                if not channel.closed:
                     channel.ready.append(item)
                     channel.changed.notify_all()
-            del item  # while this waits for room, the program alone holds what it got
+            del item  # while the thread waits for room, only the consumer holds the item
     except StopIteration:
         return
     finally:
@@ -178,11 +172,11 @@ def _make_ahead(channel: _Channel[T]) -> None:
 
 
 def _has_room(channel: _Channel[T]) -> bool:
-    """Wait for room; False if the program has left."""
+    """Wait for room; return False if the consumer has closed."""
     with channel.changed:
-        while len(channel.ready) >= channel.depth and not channel.left:
+        while len(channel.ready) >= channel.depth and not channel.closed:
             channel.changed.wait()
-        return not channel.left
+        return not channel.closed
 
 
 def _close(source: Iterator[T]) -> None:

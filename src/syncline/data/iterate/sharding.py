@@ -1,10 +1,10 @@
-"""Dealing the rows of a sequence to ranks, in rounds.
+"""Which rows of the sequence belong to which rank, and in which order a rank sees them.
 
-Each round takes `chunks[0]` contiguous rows for rank 0, then `chunks[1]` for rank 1, and so on.
-With chunks of a batch each, the ranks together have consumed a prefix of the sequence whenever they
-have taken equally many batches, whatever the world size. What the last, partial round becomes is
-the choice `equal`. `Rounds` is the arithmetic, `Sharder` applies it to blocks as they come. Not
-covered: moving the rows anywhere.
+Each round gives `chunks[0]` contiguous rows to rank 0, then `chunks[1]` to rank 1, and so on. With
+chunks of one batch, the ranks together have consumed a prefix of the sequence whenever they have
+taken equally many batches, whatever the world size. `equal` decides about the last, partial round.
+`Rounds` is the arithmetic, `Sharder` applies it to blocks as they arrive, and `ShuffleWindows` is
+the local shuffle. Not covered: moving the rows.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -20,40 +20,38 @@ from syncline.data.iterate.position import Position, Restart
 
 Equal: TypeAlias = Literal[False, "drop", "pad"]
 
-# A single rank takes everything in one endless round.
+# A single rank takes all rows in one endless round.
 _ENDLESS = 2**62
 
 
 def equal_mode(equal: bool | str) -> Equal:
-    """The choice that an argument `equal=` stands for: True means "drop". ValueError for others."""
+    """Validate an argument `equal=`; True means "drop". ValueError for unknown values."""
     for mode in (False, "drop", "pad"):
         if equal is mode or equal == mode:
             return mode
     if equal is True:
         return "drop"
     raise ValueError(
-        f"equal={equal!r} is not known: choose False (all rows), True or 'drop' (equally many, fewer rows) or 'pad' (repeats)"
+        f"equal={equal!r} is not known. Use False (all rows), True or 'drop' (drop rows so that "
+        "all ranks get equally many) or 'pad' (repeat rows)."
     )
 
 
 @dataclass(frozen=True, kw_only=True)
 class Rounds:
-    """How a sequence is dealt. Own rows of a rank are numbered from 0, as are the rows of the
-    sequence.
-    """
+    """Assignment of rows to ranks. Rows of the sequence and of each rank are numbered from 0."""
 
     chunks: tuple[int, ...]
-    """Rows that each rank takes in a round; as many entries as there are ranks."""
+    """Rows per round of each rank."""
     equal: Equal = False
-    """The last, partial round: False deals what is there, in chunks; "drop" gives every rank
-    equally many and drops the rest; "pad" repeats rows of the round so that every rank gets equally
-    many.
+    """The last, partial round: False distributes its rows in chunks, "drop" gives each rank equally
+    many rows and drops the rest, "pad" repeats rows of the round to the same end.
     """
 
     def __post_init__(self) -> None:
         if not self.chunks or min(self.chunks) < 1:
             raise ValueError(
-                f"every rank takes at least one row in a round, but the chunks are {self.chunks}"
+                f"Each rank takes at least one row per round, but chunks={self.chunks}."
             )
 
     @property
@@ -63,7 +61,7 @@ class Rounds:
 
     @cached_property
     def lengths(self) -> tuple[int, ...]:
-        """The chunks as they are dealt: a single rank has one that never ends."""
+        """The chunks; endless for a single rank."""
         return self.chunks if self.world_size > 1 else (_ENDLESS,)
 
     @cached_property
@@ -73,32 +71,32 @@ class Rounds:
 
     @cached_property
     def offsets(self) -> tuple[int, ...]:
-        """Where the chunk of each rank begins in a round."""
+        """Start of each rank's chunk in a round."""
         return tuple(sum(self.lengths[:rank]) for rank in range(self.world_size))
 
     @property
     def holds_back(self) -> bool:
-        """Whether a round can only be dealt once it is full or the sequence has ended."""
+        """True if rows are assigned only when their round is complete."""
         return self.equal is not False and self.world_size > 1
 
     def tail_share(self, rank: int, tail: int) -> int:
-        """Rows of a rank in a last round of `tail` rows."""
+        """Return the number of rows of a rank in a last round of `tail` rows."""
         if not self.holds_back:
             return min(max(tail - self.offsets[rank], 0), self.lengths[rank])
         return tail // self.world_size if self.equal == "drop" else -(-tail // self.world_size)
 
     def share(self, rank: int, total: int) -> int:
-        """Own rows of a rank where the sequence has `total` rows."""
+        """Return the number of rows of a rank in a sequence of `total` rows."""
         full, tail = divmod(total, self.size)
         return full * self.lengths[rank] + self.tail_share(rank, tail)
 
     def rows(self, rank: int, own: np.ndarray, total: int | None) -> np.ndarray:
-        """Which rows of the sequence the own rows `own`, int64 `(n,)`, of a rank are: int64 `(n,)`.
+        """Map rows of a rank to rows of the sequence; int64 `(n,)` -> int64 `(n,)`.
 
-        `total` may be None as long as none of them is in the last round.
+        `total` may be None if no row is in the last round.
         """
-        turns, within = np.divmod(own, self.lengths[rank])
-        rows: np.ndarray = turns * self.size + self.offsets[rank] + within
+        round_index, within = np.divmod(own, self.lengths[rank])
+        rows: np.ndarray = round_index * self.size + self.offsets[rank] + within
         if total is None or not self.holds_back:
             return rows
         full, tail = divmod(total, self.size)
@@ -107,47 +105,49 @@ class Rounds:
         return np.where(late < 0, rows, full * self.size + in_tail % max(tail, 1))
 
     def owner(self, row: int) -> tuple[int, int, int]:
-        """Of a row in a full round: its rank, its number among that rank's own rows, and the rows
-        from it to the end of the chunk.
+        """Locate a row of a full round.
+
+        Returns:
+            The rank, the number of the row within the rank, and the rows left in the chunk.
         """
-        turn, within = divmod(row, self.size)
+        round_index, within = divmod(row, self.size)
         rank = self.world_size - 1
         while self.offsets[rank] > within:
             rank -= 1
         done = within - self.offsets[rank]
-        return rank, turn * self.lengths[rank] + done, self.lengths[rank] - done
+        return rank, round_index * self.lengths[rank] + done, self.lengths[rank] - done
 
 
 class ShardRange(NamedTuple):
-    """Rows `start` to `stop` of a block for a rank."""
+    """Rows `start` to `stop` of a block, assigned to a rank."""
 
     rank: int
     block: Hashable
     start: int
     stop: int
     restart: Restart
-    """Where the pipeline may start again for the sake of these rows."""
+    """Restart that produces these rows."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ShardingStatistics:
-    """What a `Sharder` has done."""
+    """Statistics of a `Sharder`."""
 
     rows: tuple[int, ...]
-    """Rows dealt to each rank, repeats included."""
+    """Rows assigned to each rank, including repeats."""
     held_rows: int
-    """Rows of the round that is not full yet."""
+    """Rows of the incomplete round."""
     dropped_rows: int
-    """Rows of the last round that no rank got."""
+    """Rows of the last round without a rank."""
     padded_rows: int
-    """Rows of the last round that were dealt twice."""
+    """Repeated rows of the last round."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Run:
-    """Contiguous remaining rows of one block, within one round."""
+    """Contiguous remaining rows of a block within a round."""
 
-    row: int  # number of the first among the remaining rows
+    row: int  # number of the first row among the remaining rows
     block: Hashable
     start: int
     rows: int
@@ -156,21 +156,20 @@ class _Run:
 
 @dataclass(kw_only=True)
 class Sharder:
-    """Deals blocks to ranks as they come: an object without threads or I/O.
+    """Assigns the rows of blocks to ranks as the blocks arrive. No threads, no I/O.
 
-    Blocks come in the order of the sequence, without gaps, from `position.restart` or any later
-    restart that leaves out no needed row. With `equal` a round is held back until it is full or the
-    sequence ends; its blocks are in `held` that long.
+    Blocks arrive in order and without gaps, from `position.restart` or from a later restart that
+    skips no needed row. With `equal`, rows are held until their round is complete or the sequence
+    ends; `held` names their blocks.
     """
 
     rounds: Rounds
-    """How to deal."""
     position: Position = field(default_factory=Position)
-    """The rows from which on, and the holes in them, that are not dealt."""
+    """Rows to assign."""
     skip: Sequence[int] = ()
-    """Own rows of each rank that it does not need any more; none if empty."""
+    """Leading rows of each rank to leave out; none if empty."""
     total: int | None = field(default=None, init=False)
-    """Number of rows of the dealt sequence, skipped ones included; None until `end`."""
+    """Number of assigned rows, including skipped ones; None until `end`."""
 
     _next: int | None = field(default=None, init=False)
     _row: int = field(default=0, init=False)
@@ -183,17 +182,18 @@ class Sharder:
         self._sharded = [0] * self.rounds.world_size
 
     def add(self, block: Hashable, rows: int, restart: Restart) -> list[ShardRange]:
-        """Deal the next block: `rows` rows, of which the first has the global index
-        `restart.index`.
+        """Assign the rows of the next block, which begins with the global row `restart.index`.
 
-        ValueError if it does not follow the block before, or if it is the first one and begins
-        after the first needed row.
+        Raises:
+            ValueError: The block does not follow the previous one, or it is the first block and
+                begins after the first needed row.
         """
         if self._next is None:
             self._begin(restart.index)
         elif restart.index != self._next:
             raise ValueError(
-                f"block {block!r} begins at row {restart.index}, but the one before ended at row {self._next}"
+                f"block {block!r} begins at row {restart.index}, but the one before ended at row "
+                f"{self._next}"
             )
         self._next = restart.index + rows
         shards: list[ShardRange] = []
@@ -204,7 +204,7 @@ class Sharder:
         return shards
 
     def end(self) -> list[ShardRange]:
-        """The sequence has ended: deal what was held back. `total` is known from now on."""
+        """End the sequence and assign the held rows; sets `total`."""
         self.total = self._row
         held, self._round = self._round, []
         if not self.rounds.holds_back:
@@ -220,11 +220,11 @@ class Sharder:
 
     @property
     def held(self) -> set[Hashable]:
-        """Blocks that a later call may still deal from."""
+        """Blocks that a later call may assign rows of."""
         return {run.block for run in self._round}
 
     def statistics(self) -> ShardingStatistics:
-        """What was dealt so far."""
+        """Return statistics."""
         held = sum(run.rows for run in self._round)
         return ShardingStatistics(
             rows=tuple(self._sharded),
@@ -237,7 +237,8 @@ class Sharder:
         self._row = self.position.remaining_before(index)
         if not self.skip and self._row > 0:
             raise ValueError(
-                f"the first block begins at row {index}, but rows from {self.position.prefix} on are still needed"
+                f"the first block begins at row {index}, but rows from {self.position.prefix} on "
+                "are still needed"
             )
 
     def _add_range(
@@ -261,7 +262,9 @@ class Sharder:
                 for run in full:
                     yield from self._shard_in_chunks(run, full[0].restart)
 
-    def _shard_in_chunks(self, run: _Run, round_restart: Restart | None = None) -> Iterator[ShardRange]:
+    def _shard_in_chunks(
+        self, run: _Run, round_restart: Restart | None = None
+    ) -> Iterator[ShardRange]:
         done = 0
         while done < run.rows:
             rank, own, left = self.rounds.owner(run.row + done)
@@ -270,22 +273,20 @@ class Sharder:
             done += rows
 
     def _shard_tail(self, held: list[_Run], rank: int, tail: int) -> Iterator[ShardRange]:
-        """What a rank gets of the last round: its share of the rows, which begin again from the
-        first after the last.
-        """
+        """Assign a rank's share of the last round, which repeats its rows if necessary."""
         share = self.rounds.tail_share(rank, tail)
         first = self._row - tail
         own = first // self.rounds.size * self.rounds.lengths[rank]
         begin, end = rank * share, (rank + 1) * share
         for lap in range(begin // tail * tail, end, tail) if tail else ():
             for run in held:
-                at = first - run.row - lap  # what turns a number in the round into one in the run
-                start, stop = max(begin + at, 0), min(end + at, run.rows)
+                offset = first - run.row - lap  # from a row of the round to a row of the run
+                start, stop = max(begin + offset, 0), min(end + offset, run.rows)
                 if start < stop:
                     yield from self._shard(
                         run,
                         rank,
-                        own + start - at - begin,
+                        own + start - offset - begin,
                         run.start + start,
                         stop - start,
                         held[0].restart,
@@ -299,8 +300,7 @@ class Sharder:
             start += min(max(self.skip[rank] - own, 0), rows)
         if start < stop:
             self._sharded[rank] += stop - start
-            # Padding needs the round's first rows again, so a restart within a round must not begin
-            # after them.
+            # Padding repeats the first rows of the round, so restart no later than there.
             pads = round_restart is not None and self.rounds.equal == "pad"
             yield ShardRange(rank, run.block, start, stop, (pads and round_restart) or run.restart)
 
@@ -310,43 +310,42 @@ _SEED_BITS = 2**64 - 1
 
 @dataclass(frozen=True, kw_only=True)
 class ShuffleWindows:
-    """How a rank shuffles its rows."""
+    """Local shuffle of a rank: a random order within windows of its rows.
+
+    The order depends only on (seed, epoch, rank, window, length), so that a restart reproduces it.
+    It consists of indices: a batch is one `take` from its window.
+    """
 
     rows: int
-    """Rows of a window; a multiple of the batch size, so that no batch lies in two windows. The
-    last window may be shorter.
-    """
+    """Rows per window, a multiple of the batch size; the last window may be shorter."""
     seed: int
-    """Seed of the orders."""
 
     def __post_init__(self) -> None:
         if self.rows < 1:
-            raise ValueError(f"a shuffle window has at least one row, not {self.rows}")
+            raise ValueError(f"A shuffle window needs at least one row, but rows={self.rows}.")
 
     def order(self, epoch: int, rank: int, window: int, length: int) -> np.ndarray:
-        """The rows of a window in the order in which they are yielded: int64 `(length,)`, a
-        permutation of `range(length)`.
-        """
-        # Of numpy's generators only RandomState promises the same permutations in every version,
-        # and a cursor may outlive a version.
+        """Return the order of a window: a permutation of `range(length)`, int64 `(length,)`."""
+        # Of numpy's generators, only RandomState keeps its permutations across versions, and a
+        # cursor may outlive a version.
         random = np.random.RandomState(
             np.random.PCG64([self.seed & _SEED_BITS, epoch, rank, window])
         )
         return random.permutation(length).astype(np.int64, copy=False)
 
     def settled(self, rows: int) -> int:
-        """Of the first `rows` rows yielded, those in windows that are over."""
+        """Return how many of the first `rows` rows are in completed windows."""
         return rows - rows % self.rows
 
-    def to_dict(self) -> dict[str, Any]:
-        """A form for JSON."""
+    def to_dict(self) -> dict[str, int]:
+        """Return a JSON form."""
         return {"rows": self.rows, "seed": self.seed}
 
 
-def shuffle_windows(*, buffer_rows: int | None, batch_size: int | None, seed: int) -> ShuffleWindows | None:
-    """Windows of at least `buffer_rows` rows, rounded up to whole batches; None without a local
-    shuffle.
-    """
+def shuffle_windows(
+    *, buffer_rows: int | None, batch_size: int | None, seed: int
+) -> ShuffleWindows | None:
+    """Return windows of at least `buffer_rows` rows in whole batches; None without a shuffle."""
     if buffer_rows is None:
         return None
     whole = batch_size or 1

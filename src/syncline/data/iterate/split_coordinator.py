@@ -1,11 +1,10 @@
-"""The coordinator of a split: runs an execution for each pass and deals its rows to the ranks that
-fetch them.
+"""The coordinator of a split: runs an execution per pass and hands its rows to the ranks.
 
-A plain object whose methods wait, for one thread per caller: an actor of its own in most engines,
-an object of the program's in local mode. One more thread per pass takes blocks from the execution.
-What waits here also looks after the others: a rank whose process has died, or that does not come to
-a pass while others wait, ends the pass for all with an error that names it. Not covered: what ranks
-hold (`queues`), who has come (`rendezvous`).
+A plain object with blocking methods, called by one thread per caller: an actor in most engines, an
+object of the user's process in local mode. One more thread per pass takes blocks from the
+execution. Waiting calls also check the other ranks: a rank whose process died, or that does not
+join while others wait, ends the pass for all with an error that names it. Not covered: rows that
+are not fetched (`shard_queues`), joins (`split_rendezvous`).
 """
 
 from __future__ import annotations
@@ -17,14 +16,17 @@ import time
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
 
 from syncline import settings
 from syncline.core.error_frames import pack_error
 from syncline.core.termination import ignore_first_sigterm
-from syncline.data.execute.execution import start_execution
+from syncline.data.columnar.schemas import Schema
+from syncline.data.execute.block_store import OutputBlock
+from syncline.data.execute.execution import Execution, start_execution
 from syncline.data.execute.physical_plan import limits_for
-from syncline.data.iterate.batch_source import PassRunner
+from syncline.data.iterate.batch_source import PassRunner, SourceDataset
 from syncline.data.iterate.cursor import Cursor, PassStart
 from syncline.data.iterate.position import Restart
 from syncline.data.iterate.shard_queues import ShardQueues, ShardQueueStatistics
@@ -41,41 +43,34 @@ from syncline.data.iterate.split_rendezvous import (
     SplitError,
 )
 
-if TYPE_CHECKING:
-    import pyarrow as pa
-
-    from syncline.data.dataset import Dataset
-    from syncline.data.execute.execution import Execution, OutputBlock
-
 logger = logging.getLogger("syncline")
 
-
-_BUDGET_PART = 4  # the hands may hold this part of the budget: the executor has most of it
+_BUDGET_PART = 4  # part of the budget that queued rows may use; the execution has most of it
 
 
 @dataclass(frozen=True, kw_only=True)
 class SplitTimeouts:
-    """How long what is waited for."""
+    """Timeouts of a split."""
 
     answer_s: float = 5.0
-    """A call is answered after so long, with or without what was asked for."""
+    """Maximum duration of a call, with or without a result."""
     check_s: float = 1.0
-    """Time between two looks at the other ranks; a process that is gone for so long has died, and
-    not just ended after its last word.
+    """Interval of the checks of other ranks. A process that is gone for so long has died; otherwise
+    it may have just ended after leaving.
     """
     warn_s: float = 30.0
-    """A rank that keeps others waiting is named in a warning."""
+    """Time after which a late rank is named in a warning."""
     give_up_s: float = field(default_factory=settings.train_collective_timeout_s)
-    """A rank that keeps others waiting ends the pass."""
+    """Time after which a late rank ends the pass."""
     silent_s: float = 60.0
-    """A rank on another machine that says nothing for so long during a pass is dead."""
+    """Time without a heartbeat after which a rank on another machine counts as dead."""
     patience_s: float = 10.0
-    """How long a rank without rows waits for one that holds many and fetches none."""
+    """Time that a rank without rows waits for a rank that does not fetch its rows."""
 
 
 @dataclass(kw_only=True, eq=False)
 class _Pass:
-    """One epoch."""
+    """State of one pass."""
 
     joins: list[Join]
     pass_start: PassStart | None = None
@@ -83,7 +78,7 @@ class _Pass:
     left: set[int] = field(default_factory=set)
     failure: bytes | None = None
     gone_since: dict[int, float] = field(default_factory=dict)
-    """Ranks whose process was gone at the last look, and when that was first seen."""
+    """Ranks whose process was gone at the last check, and the time when it was first missed."""
 
     @property
     def is_over(self) -> bool:
@@ -102,22 +97,21 @@ class SplitCoordinator:
     """Serves the ranks of one split.
 
     Args:
-        dataset: What is read.
+        dataset: The dataset.
         world_size: Number of ranks.
-        equal: What becomes of the last rows: see `iterate.dealing`.
-        limits: Time limits.
-        in_process: Whether all ranks are in this process: blocks need not go through the object
-            store then.
-        run: Starts executions.
+        equal: Handling of the last rows, see `Rounds`.
+        timeouts: Timeouts.
+        in_process: True if all ranks are in this process, so that blocks need no object store.
+        run: Starts an execution.
         clock: Seconds.
     """
 
     def __init__(
         self,
-        dataset: Dataset,
+        dataset: SourceDataset,
         world_size: int,
         equal: Equal,
-        limits: SplitTimeouts,
+        timeouts: SplitTimeouts,
         *,
         in_process: bool = False,
         run: Callable[..., Execution] = start_execution,
@@ -125,7 +119,7 @@ class SplitCoordinator:
     ) -> None:
         self._dataset = dataset
         self._equal = equal
-        self._limits = limits
+        self._timeouts = timeouts
         self._in_process = in_process
         self._pass_runner = PassRunner(dataset, run)
         self._clock = clock
@@ -140,12 +134,12 @@ class SplitCoordinator:
         if not in_process:
             ignore_first_sigterm()
 
-    # -- what ranks call
+    # -- calls of ranks
 
     def join(self, join: Join) -> Joined | Rejected | None:
-        """Begin the next pass once all ranks want to; None: not yet, ask again."""
+        """Begin the next pass once all ranks have joined; None means to repeat the call."""
         with self._changed:
-            deadline = self._clock() + self._limits.answer_s
+            deadline = self._clock() + self._timeouts.answer_s
             if not self._is_known(join):
                 self._join_rendezvous(join)
             while True:
@@ -154,12 +148,12 @@ class SplitCoordinator:
                 if answer is not None or now >= deadline:
                     return answer
                 self._check_ranks(now)
-                self._changed.wait(min(self._limits.check_s, deadline - now))
+                self._changed.wait(min(self._timeouts.check_s, deadline - now))
 
     def fetch(self, rank: int, token: str) -> Fetched | Rejected:
-        """The next rows of a rank; without rows: not yet, ask again."""
+        """Return the next rows of a rank; without rows, the call is to be repeated."""
         with self._changed:
-            deadline = self._clock() + self._limits.answer_s
+            deadline = self._clock() + self._timeouts.answer_s
             while True:
                 now, current = self._clock(), self._pass
                 if current is None or not current.has(rank, token):
@@ -169,20 +163,16 @@ class SplitCoordinator:
                     return Rejected(error=current.failure)
                 assert current.queues is not None, "a rank fetches after it has joined"
                 fetched = current.queues.fetch(rank, now)
-                if fetched is not None and not (
-                    fetched.ended and self._rank_is_gone(current, now)
-                ):
+                if fetched is not None and not (fetched.ended and self._rank_is_gone(current, now)):
                     self._changed.notify_all()
                     return fetched
                 if now >= deadline:
                     return Fetched()
                 self._check_ranks(now)
-                self._changed.wait(min(self._limits.check_s, deadline - now))
+                self._changed.wait(min(self._timeouts.check_s, deadline - now))
 
     def recompute(self, rank: int, token: str, restart: Restart, rows: int) -> pa.Table | Rejected:
-        """The first rows from a restart point on: a rank has them, but a node of the cluster was
-        lost, and their block with it.
-        """
+        """Return the first rows from a restart on, which were lost with a node of the cluster."""
         with self._changed:
             current = self._pass
             if current is None or not current.has(rank, token):
@@ -196,7 +186,7 @@ class SplitCoordinator:
             return Rejected(error=pack_error(error))
 
     def leave(self, rank: int, token: str) -> None:
-        """A rank's loop is over: what it has not fetched is dropped."""
+        """End a rank's loop and drop the rows that it has not fetched."""
         with self._changed:
             self._rendezvous.cancel(token)
             if self._pass is not None and self._pass.has(rank, token):
@@ -204,27 +194,27 @@ class SplitCoordinator:
                 self._leave(rank)
 
     def retire(self, rank: int) -> None:
-        """A rank begins no pass any more."""
+        """Record that a rank begins no further pass."""
         with self._changed:
             self._retired.add(rank)
-            self._check_ranks(self._clock(), at_once=True)
+            self._check_ranks(self._clock(), force=True)
 
     def heartbeat(self, rank: int, token: str) -> None:
-        """A rank lives."""
+        """Record a sign of life of a rank."""
         with self._changed:
             if self._pass is not None and self._pass.has(rank, token):
                 self._rendezvous.mark_seen(rank, self._clock())
 
-    def schema(self) -> Any:
-        """The dataset's."""
+    def schema(self) -> Schema | None:
+        """Return the schema of the dataset."""
         return self._dataset.schema()
 
     def stats(self) -> str:
-        """Where the time of the last pass went."""
+        """Return the statistics of the last pass."""
         return str(self._stats)
 
     def statistics(self) -> ShardQueueStatistics | None:
-        """What the hands of the current pass hold; None between passes."""
+        """Return the statistics of the current pass's queues; None between passes."""
         with self._changed:
             return (
                 None
@@ -232,7 +222,7 @@ class SplitCoordinator:
                 else self._pass.queues.statistics()
             )
 
-    # -- coming together; the lock is held
+    # -- joining; the caller holds the lock
 
     def _is_known(self, join: Join) -> bool:
         return join.token in self._rejected or (
@@ -241,13 +231,13 @@ class SplitCoordinator:
 
     def _join_rendezvous(self, join: Join) -> None:
         if self._pass is not None and join.rank not in self._pass.left:
-            self._check_ranks(self._clock(), at_once=True)
+            self._check_ranks(self._clock(), force=True)
             self._leave(join.rank)
         self._rendezvous.arrive(join, self._clock())
         joins = self._rendezvous.complete()
         if joins is not None:
             self._warned = False
-            self._rejected.clear()  # all ranks have come anew: nobody asks for those any more
+            self._rejected.clear()  # all ranks have joined again
             self._pass = _Pass(joins=joins)
             threading.Thread(
                 target=self._produce, args=(self._pass,), name="syncline-split", daemon=True
@@ -273,10 +263,10 @@ class SplitCoordinator:
             self._pass = None
         self._changed.notify_all()
 
-    # -- looking after one another; the lock is held
+    # -- checks of the ranks; the caller holds the lock
 
-    def _check_ranks(self, now: float, *, at_once: bool = False) -> None:
-        if now - self._checked < self._limits.check_s and not at_once:
+    def _check_ranks(self, now: float, *, force: bool = False) -> None:
+        if now - self._checked < self._timeouts.check_s and not force:
             return
         self._checked = now
         if self._pass is not None and self._pass.failure is None:
@@ -286,7 +276,7 @@ class SplitCoordinator:
             self._check_absent(absent)
 
     def _check_pass(self, current: _Pass, now: float) -> None:
-        """Fail the pass if a rank in it has died."""
+        """Fail the pass if the process of a rank died."""
         gone = [
             rank
             for rank in range(len(current.joins))
@@ -294,50 +284,52 @@ class SplitCoordinator:
         ]
         current.gone_since = {rank: current.gone_since.get(rank, now) for rank in gone}
         for rank, since in current.gone_since.items():
-            if now - since < self._limits.check_s:
-                continue  # a rank that has just left and ended may be gone before its word has come
+            if now - since < self._timeouts.check_s:
+                continue  # the rank may have just left; its call may still arrive
             epoch = "" if current.pass_start is None else f" in epoch {current.pass_start.epoch}"
             error = ConsumerDiedError(
-                f"the process of rank {rank} (pid {current.joins[rank].process.pid}) has died{epoch}, so nobody reads its part of the "
-                "dataset any more and the pass ends for all ranks: see what ended it, and continue all ranks from their last checkpoint"
+                f"The process of rank {rank} (pid {current.joins[rank].process.pid}) has died"
+                f"{epoch}, which ends the pass for all ranks. Find out why it died, and resume all "
+                "ranks from their last checkpoint."
             )
             self._fail(current, error)
-            self._reject(error)  # those who wait for the next pass would wait for it in vain
+            self._reject(error)  # ranks that wait for the next pass would wait forever
             return
 
     def _rank_is_gone(self, current: _Pass, now: float) -> bool:
-        """Whether a rank's process is gone, before another rank is told that all went well."""
+        """Check the processes of all ranks before telling a rank that the pass is complete."""
         self._check_pass(current, now)
         return bool(current.gone_since)
 
     def _is_gone(self, join: Join, now: float) -> bool:
         if join.process.is_local:
             return not join.process.is_alive()
-        return self._rendezvous.silent_s(join.rank, now) > self._limits.silent_s
+        return self._rendezvous.silent_s(join.rank, now) > self._timeouts.silent_s
 
     def _check_absent(self, absent: list[AbsentRank]) -> None:
-        """Refuse those who wait if a rank they wait for cannot come any more, or has not come for
-        too long.
-        """
+        """Reject the waiting ranks if an absent rank cannot join, or is too late."""
         for each in absent:
             if each.rank in self._retired:
                 self._reject(
-                    SplitError(_does_not_come(each, "its program is done with the dataset"))
+                    SplitError(_does_not_join(each, "its program is done with the dataset"))
                 )
                 return
             if each.process is not None and each.process.is_local and not each.process.is_alive():
-                self._reject(ConsumerDiedError(_does_not_come(each, "its process has ended")))
+                self._reject(ConsumerDiedError(_does_not_join(each, "its process has ended")))
                 return
-            if each.silent_s > self._limits.give_up_s:
-                reason = f"nothing was heard of it for {each.silent_s:.0f} s (SYNCLINE_TRAIN_COLLECTIVE_TIMEOUT_S sets the limit)"
-                self._reject(SplitError(_does_not_come(each, reason)))
+            if each.silent_s > self._timeouts.give_up_s:
+                reason = (
+                    f"it has been silent for {each.silent_s:.0f} s "
+                    "(SYNCLINE_TRAIN_COLLECTIVE_TIMEOUT_S sets the limit)"
+                )
+                self._reject(SplitError(_does_not_join(each, reason)))
                 return
-        late = [each for each in absent if each.silent_s > self._limits.warn_s]
+        late = [each for each in absent if each.silent_s > self._timeouts.warn_s]
         if late and not self._warned:
             self._warned = True
             names = ", ".join(map(str, late))
             logger.warning(
-                "the next pass over the dataset waits for %s, for %.0f s now",
+                "The next pass over the dataset has waited for %s for %.0f s.",
                 names,
                 max(each.silent_s for each in late),
             )
@@ -345,7 +337,7 @@ class SplitCoordinator:
     def _fail(self, current: _Pass, error: BaseException) -> None:
         current.failure = current.failure or pack_error(error)
         if current.queues is not None:
-            for rank in current.queues.present:  # nobody fetches any more
+            for rank in current.queues.present:
                 current.queues.leave(rank)
         self._changed.notify_all()
 
@@ -360,8 +352,8 @@ class SplitCoordinator:
         execution: Execution | None = None
         try:
             pass_start, execution, first = self._begin(current)
-            self._shard(current, pass_start, execution, first)
-        except BaseException as error:  # whatever it is, it belongs to the ranks
+            self._produce_rows(current, pass_start, execution, first)
+        except BaseException as error:  # any error ends the pass of all ranks
             with self._changed:
                 self._fail(current, error)
         finally:
@@ -370,9 +362,7 @@ class SplitCoordinator:
                 self._stats = execution.stats()
 
     def _begin(self, current: _Pass) -> tuple[PassStart, Execution, OutputBlock | None]:
-        """Where the pass begins, its execution, and the first block if it was needed to know the
-        chunks.
-        """
+        """Start the execution; take its first block if the chunks depend on it."""
         cursors: list[Cursor] = []
         for join in current.joins:
             cursors.extend(cursor for cursor in join.cursors if cursor not in cursors)
@@ -386,17 +376,19 @@ class SplitCoordinator:
         )
         if None not in chunks:
             return pass_start, execution, None
-        # Ranks that take blocks as they come get as many rows in turn as the first block has.
+        # Ranks without a batch size get as many rows per round as the first block has.
         first = self._next_block(current, execution)
         rows = max(1, first.num_rows) if first is not None else 1
         rounds = dataclasses.replace(rounds, chunks=tuple(chunk or rows for chunk in chunks))
         return dataclasses.replace(pass_start, rounds=rounds), execution, first
 
-    def _shard(
+    def _produce_rows(
         self, current: _Pass, pass_start: PassStart, execution: Execution, block: OutputBlock | None
     ) -> None:
         limit_bytes = limits_for(self._dataset.context).budget_bytes // _BUDGET_PART
-        queues = ShardQueues(pass_start, limit_bytes=limit_bytes, patience_s=self._limits.patience_s)
+        queues = ShardQueues(
+            pass_start, limit_bytes=limit_bytes, patience_s=self._timeouts.patience_s
+        )
         with self._changed:
             for rank in current.left:
                 queues.leave(rank)
@@ -410,31 +402,31 @@ class SplitCoordinator:
                     value, rows=block.num_rows, size_bytes=block.size_bytes, restart=block.restart
                 )
                 self._changed.notify_all()
-                self._wait_for_want(current, queues)
+                self._wait_for_demand(current, queues)
             block = self._next_block(current, execution)
         with self._changed:
             if not current.is_over:
                 queues.end()
                 self._changed.notify_all()
 
-    def _wait_for_want(self, current: _Pass, queues: ShardQueues) -> None:
-        """Until a rank needs another block, or none ever will."""
+    def _wait_for_demand(self, current: _Pass, queues: ShardQueues) -> None:
+        """Wait until a rank needs another block or the pass is over."""
         while not current.is_over:
             now = self._clock()
-            if queues.wants(now):
+            if queues.needs_block(now):
                 return
             self._check_ranks(now)
-            self._changed.wait(self._limits.check_s)
+            self._changed.wait(self._timeouts.check_s)
 
     def _next_block(self, current: _Pass, execution: Execution) -> OutputBlock | None:
-        """The next block; None at the end, and when nobody wants one any more."""
+        """Return the next block; None at the end of the execution or of the pass."""
         while True:
             with self._changed:
                 self._check_ranks(self._clock())
                 if current.is_over:
                     return None
             try:
-                block = execution.next(self._limits.check_s)
+                block = execution.next(self._timeouts.check_s)
             except StopIteration:
                 return None
             if block is not None:
@@ -442,14 +434,14 @@ class SplitCoordinator:
 
 
 def _earlier_chunk(cursors: list[Cursor], rank: int, world_size: int) -> int | None:
-    """Rows that a rank took in turn before, for one that takes blocks as they come."""
+    """Return the chunk of a rank in the pass to continue, for a rank without a batch size."""
     if not cursors:
         return None
     chunks = cursors[0].rounds.chunks
     return chunks[rank] if len(chunks) == world_size else max(chunks)
 
 
-def _does_not_come(absent: AbsentRank, reason: str) -> str:
+def _does_not_join(absent: AbsentRank, reason: str) -> str:
     return (
         f"{absent} does not begin the next pass over the dataset, and all ranks have to: {reason}. "
         "Let every rank loop equally often over its part."
@@ -458,6 +450,6 @@ def _does_not_come(absent: AbsentRank, reason: str) -> str:
 
 def _replaced(rank: int) -> PassReplacedError:
     return PassReplacedError(
-        f"rank {rank} has begun another pass over its part of the dataset, which ended this one: go through one loop after the other, "
-        "or split the dataset twice"
+        f"Rank {rank} has begun another pass over its part of the dataset, which ended this one. "
+        "Run one loop after the other, or split the dataset twice."
     )

@@ -1,4 +1,7 @@
-"""What the consumers of a split and its coordinator say to each other."""
+"""Messages between the ranks of a split and its coordinator, and which ranks have joined a pass.
+
+`Rendezvous` is pure: the time is an argument.
+"""
 
 from __future__ import annotations
 
@@ -6,57 +9,58 @@ import os
 import socket
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import psutil
 
+from syncline.data.execute.block_store import BlockValue
 from syncline.data.iterate.batching import BatchOptions
 from syncline.data.iterate.cursor import Cursor, PassStart
 from syncline.data.iterate.position import Restart
 
 
 class SplitError(RuntimeError):
-    """A split cannot go on: its ranks do not come together."""
+    """The ranks of a split do not begin a pass together."""
 
 
 class ConsumerDiedError(SplitError):
-    """The process of a rank has died."""
+    """The process of a rank died."""
 
 
 class CoordinatorDiedError(SplitError):
-    """The process that reads the dataset for all ranks has died."""
+    """The process that reads the dataset for all ranks died."""
 
 
 class PassReplacedError(SplitError):
-    """The same rank has begun another pass, which ended this one."""
+    """Another pass of the same rank ended this one."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Join:
-    """A rank wants to begin its next pass. Sent again and again until there is an answer."""
+    """Request of a rank to begin its next pass. Repeated until there is a reply."""
 
     rank: int
     token: str
-    """Names the pass of this rank."""
-    process: Process
+    """Identifies the pass of this rank."""
+    process: ConsumerProcess
     options: BatchOptions
     cursors: tuple[Cursor, ...] = ()
-    """What the rank has loaded."""
+    """Cursors that the rank has loaded."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Joined:
-    """All ranks have come: the pass begins."""
+    """All ranks have joined; the pass begins."""
 
     pass_start: PassStart
     needs_heartbeats: bool
-    """The coordinator cannot see this rank's process, so the rank has to say that it lives."""
+    """True if the coordinator cannot observe the rank's process."""
 
 
 class Share(NamedTuple):
-    """Rows `start` to `stop` of a block, for one rank."""
+    """Rows `start` to `stop` of a block for one rank."""
 
-    block: Any
+    block: BlockValue
     """A reference to the block; in local mode the block."""
     start: int
     stop: int
@@ -66,48 +70,47 @@ class Share(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Fetched:
-    """The next rows of a rank."""
+    """Next rows of a rank."""
 
     shares: tuple[Share, ...] = ()
-    """In order; empty where there were none in time."""
+    """Rows in order; empty if none were ready in time."""
     ended: bool = False
-    """There is nothing more."""
+    """True after the last rows."""
     total: int | None = None
-    """Rows of the dealt sequence, with `ended`."""
+    """Rows of the whole sequence, with `ended`."""
     dropped_rows: int = 0
     """Rows that no rank gets, with `ended`."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Rejected:
-    """The pass has failed."""
+    """The pass failed."""
 
     error: bytes
-    """`core.error_frames.pack_error` of what the program gets."""
+    """The user's error in the form of `core.error_frames.pack_error`."""
 
 
-# The time at which a process started is computed from the machine's clock, which may be set in
-# between.
+# Start times of processes are computed from the system clock, which may be adjusted.
 _CLOCK_SLACK_S = 5.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class Process:
-    """A process on some machine."""
+class ConsumerProcess:
+    """The process of a rank."""
 
-    place: str
-    """The same for all processes that can see each other's ids."""
+    host_id: str
+    """Equal for processes that can observe each other."""
     pid: int
     started_s: float
-    """When it started, in seconds since 1970: ids are used again."""
+    """Start in seconds since 1970; distinguishes processes with a reused id."""
 
     @property
     def is_local(self) -> bool:
-        """Whether it can be seen from here."""
-        return self.place == _place()
+        """True if this process can observe it."""
+        return self.host_id == _host_id()
 
     def is_alive(self) -> bool:
-        """Whether it runs; for one that is near only."""
+        """Return True if the process runs; for local processes only."""
         try:
             process = psutil.Process(self.pid)
             return (
@@ -118,72 +121,72 @@ class Process:
             return False
 
 
-def this_process() -> Process:
-    """The calling one."""
-    return Process(place=_place(), pid=os.getpid(), started_s=psutil.Process().create_time())
+def this_process() -> ConsumerProcess:
+    """Return the calling process."""
+    return ConsumerProcess(
+        host_id=_host_id(), pid=os.getpid(), started_s=psutil.Process().create_time()
+    )
 
 
-def _place() -> str:
-    """The boot of this machine, and the namespace that process ids belong to: containers have their
-    own.
-    """
+def _host_id() -> str:
+    """Return the boot id of the machine with the pid namespace, which differs in containers."""
     try:
-        return f"{Path('/proc/sys/kernel/random/boot_id').read_text().strip()} {os.readlink('/proc/self/ns/pid')}"
+        boot_id = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        return f"{boot_id} {os.readlink('/proc/self/ns/pid')}"
     except OSError:
         return socket.gethostname()
 
 
 @dataclass(kw_only=True)
 class _RankState:
-    """What is known of one rank."""
-
     join: Join | None = None
-    """It waits for the others."""
+    """Join of a rank that waits for the others."""
     waiting_since: float = 0.0
-    process: Process | None = None
-    """The last that was seen."""
+    process: ConsumerProcess | None = None
+    """Last known process."""
     last_seen: float | None = None
-    """When the rank last asked for something, or left."""
+    """Time of the rank's last call."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class AbsentRank:
-    """A rank that others wait for."""
+    """A rank that other ranks wait for."""
 
     rank: int
-    process: Process | None
-    """None: it has never come."""
+    process: ConsumerProcess | None
+    """None if it has never joined."""
     silent_s: float
-    """Seconds since its last sign of life, or, later, since the first of the others came."""
+    """Seconds since its last call, or if later, since the first other rank joined."""
 
     def __str__(self) -> str:
-        return f"rank {self.rank} ({'has never begun a pass' if self.process is None else f'pid {self.process.pid}'})"
+        known = "has never begun a pass" if self.process is None else f"pid {self.process.pid}"
+        return f"rank {self.rank} ({known})"
 
 
 class Rendezvous:
-    """The ranks of a split between two passes."""
+    """Joins of the ranks for the next pass."""
 
     def __init__(self, world_size: int) -> None:
         self._ranks = [_RankState() for _ in range(world_size)]
 
     def arrive(self, join: Join, now: float) -> None:
-        """A rank wants to begin; a second time with the same token changes nothing."""
+        """Record a join; no effect if it is repeated."""
         state = self._ranks[join.rank]
         if state.join is None or state.join.token != join.token:
             state.join, state.waiting_since = join, now
         state.process, state.last_seen = join.process, now
 
     def mark_seen(self, rank: int, now: float) -> None:
-        """A rank in a pass has asked for rows, or has left."""
+        """Record a call of a rank in a pass."""
         self._ranks[rank].last_seen = now
 
     def silent_s(self, rank: int, now: float) -> float:
-        """Seconds since a rank's last sign of life."""
+        """Return the seconds since a rank's last call."""
         last = self._ranks[rank].last_seen
         return 0.0 if last is None else now - last
 
     def absent(self, now: float) -> list[AbsentRank]:
-        """The ranks that others wait for; none where nobody waits or all are there."""
+        """Return the ranks that others wait for; empty if none waits."""
         since = [state.waiting_since for state in self._ranks if state.join is not None]
         if not since:
             return []
@@ -199,9 +202,7 @@ class Rendezvous:
         ]
 
     def complete(self) -> list[Join] | None:
-        """All joins, by rank, once everybody is there: then the seats are free for the next
-        meeting.
-        """
+        """Return all joins by rank and start over once every rank has joined; else None."""
         joins = [state.join for state in self._ranks if state.join is not None]
         if len(joins) < len(self._ranks):
             return None
@@ -209,13 +210,13 @@ class Rendezvous:
         return joins
 
     def cancel(self, token: str) -> None:
-        """The join with this token waits no more."""
+        """Remove the join with a token."""
         for state in self._ranks:
             if state.join is not None and state.join.token == token:
                 state.join = None
 
     def clear(self) -> list[str]:
-        """Nobody waits any more; the tokens of those who did."""
+        """Remove all joins and return their tokens."""
         tokens = [state.join.token for state in self._ranks if state.join is not None]
         for state in self._ranks:
             state.join = None

@@ -1,4 +1,8 @@
-"""`streaming_split`: a dataset -> as many iterators as there are consumers."""
+"""`Dataset.streaming_split`: one batch source per rank of a shared dataset.
+
+All ranks reach one coordinator, an actor, or in local mode an object of this process. Each source
+fetches its rank's rows in advance.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +11,7 @@ import secrets
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol, TypeAlias
 from weakref import WeakValueDictionary
 
 import pyarrow as pa
@@ -15,12 +19,13 @@ import pyarrow as pa
 from syncline.core import api
 from syncline.core.error_frames import unpack_error
 from syncline.data.columnar import block as blocks
+from syncline.data.columnar.schemas import Schema
 from syncline.data.context import DataContext
 from syncline.data.execute.worker_handles import same_node_options
-from syncline.data.iterate.batch_source import EMPTY_TABLE, BatchSource
+from syncline.data.iterate.batch_source import EMPTY_TABLE, BatchSource, Materialized, SourceDataset
 from syncline.data.iterate.batching import BatchOptions, Pass, RankRows
 from syncline.data.iterate.cursor import Cursor
-from syncline.data.iterate.sharding import equal_mode
+from syncline.data.iterate.sharding import Equal, equal_mode
 from syncline.data.iterate.split_coordinator import SplitCoordinator, SplitTimeouts
 from syncline.data.iterate.split_rendezvous import (
     CoordinatorDiedError,
@@ -31,105 +36,117 @@ from syncline.data.iterate.split_rendezvous import (
     Share,
     this_process,
 )
-from syncline.data.iterator import DataIterator
 from syncline.data.plan.nodes import HeldBlock
 from syncline.data.plan.signature import signature
 from syncline.exceptions import ActorDiedError, ObjectLostError
 
-if TYPE_CHECKING:
-    from syncline.data.dataset import Dataset, MaterializedDataset
+logger = logging.getLogger("syncline")
 
-# For every rank a call that waits for rows, one that was left behind, its leaving and its sign of
-# life.
+# Concurrent calls per rank: one that waits for rows, one of an earlier pass, `leave`, `heartbeat`.
 _CALLS_PER_RANK = 4
+HEARTBEAT_S = 10.0
+"""Seconds between two heartbeats of a rank on another machine."""
+
+MakeDataset = Callable[[tuple[HeldBlock, ...], DataContext], Materialized]
+"""Creates a dataset from blocks."""
 
 
-def streaming_split(
-    dataset: Dataset,
+def split_sources(
+    dataset: SourceDataset,
     n: int,
     *,
     equal: bool | str = False,
-    locality_hints: Sequence[Any] | None = None,
+    locality_hints: Sequence[object] | None = None,
     make_dataset: MakeDataset,
-    limits: SplitTimeouts | None = None,
-) -> list[DataIterator]:
-    """Iterators over `n` parts of a dataset, for `n` consumers at the same time, in any processes.
+    timeouts: SplitTimeouts | None = None,
+) -> list[SplitSource]:
+    """Return sources of `n` parts of a dataset, for `n` concurrent consumers in any processes.
+
+    A loop begins when all consumers have begun theirs. It raises a `SplitError` if one of them
+    cannot join or has died.
 
     Args:
-        dataset: What is read, once per pass for all consumers together.
+        dataset: The dataset, read once per pass for all consumers together.
         n: Number of consumers.
         equal: The last rows, too few for a batch of every consumer: False gives them to the first
-            ones, True or "drop" gives equally many to each and drops the rest, "pad" repeats some
-            of them so that each gets equally many.
-        locality_hints: Nodes of the consumers; accepted, since blocks are shared through the object
-            store. keep: Makes a dataset of blocks.
-        limits: Time limits, for tests.
+            consumers, True or "drop" drops what cannot be divided equally, and "pad" repeats rows
+            so that all consumers get equally many.
+        locality_hints: Nodes of the consumers; ignored, because blocks are shared through the
+            object store.
+        make_dataset: Creates a dataset from blocks.
+        timeouts: Timeouts, for tests.
 
-    ValueError and TypeError for impossible arguments. A loop begins when all consumers have begun
-    theirs, and raises a `SplitError` where one of them cannot come or has died.
+    Raises:
+        TypeError: `n` is no int.
+        ValueError: An argument is out of range.
     """
     if isinstance(n, bool) or not isinstance(n, int):
         raise TypeError(
-            f"n={n!r} is of type {type(n).__name__}, not a number of consumers: give an int"
+            f"n={n!r} is of type {type(n).__name__}, not a number of consumers. Use an int."
         )
     if n < 1:
-        raise ValueError(f"n={n} consumers cannot share a dataset: give 1 or more")
+        raise ValueError(f"n={n} consumers cannot share a dataset. Use 1 or more.")
     if locality_hints is not None and len(locality_hints) != n:
         raise ValueError(
-            f"locality_hints has {len(locality_hints)} entries for {n} consumers: give one for each"
+            f"locality_hints has {len(locality_hints)} entries for {n} consumers. Use one each."
         )
     mode, plan = equal_mode(equal), signature(dataset._node)
-    client = _coordinator(dataset, n, mode, limits or SplitTimeouts())
+    client = _coordinator_client(dataset, n, mode, timeouts or SplitTimeouts())
     return [
-        DataIterator(
-            SplitSource(
-                client=client,
-                rank=rank,
-                world_size=n,
-                signature=plan,
-                data_context=dataset.context,
-                make_dataset=make_dataset,
-            )
+        SplitSource(
+            client=client,
+            rank=rank,
+            world_size=n,
+            signature=plan,
+            data_context=dataset.context,
+            make_dataset=make_dataset,
         )
         for rank in range(n)
     ]
 
 
-def _coordinator(dataset: Dataset, n: int, *options: Any) -> CoordinatorClient:
+def _coordinator_client(
+    dataset: SourceDataset, n: int, equal: Equal, timeouts: SplitTimeouts
+) -> CoordinatorClient:
     if api.ensure_engine().is_local_mode:
-        return LocalClient(SplitCoordinator(dataset, n, *options, in_process=True))
-    actor = api.remote(num_cpus=0, max_concurrency=_CALLS_PER_RANK * n + 2, **same_node_options())(SplitCoordinator)
-    return ActorClient(actor.remote(dataset, n, *options))
+        return LocalClient(SplitCoordinator(dataset, n, equal, timeouts, in_process=True))
+    options = {"num_cpus": 0, "max_concurrency": _CALLS_PER_RANK * n + 2, **same_node_options()}
+    actor = api.remote(**options)(SplitCoordinator)
+    return ActorClient(actor.remote(dataset, n, equal, timeouts))
+
+
+# -- clients of the coordinator
+
+Reply: TypeAlias = Any
+"""Result of the coordinator's method."""
 
 
 class CoordinatorClient(Protocol):
-    """Calls methods of a coordinator. Picklable; the coordinator lives as long as there is a link
-    to it.
-    """
+    """Calls methods of a coordinator. Picklable; the coordinator lives as long as its clients."""
 
-    def submit(self, method: str, *args: Any) -> Callable[[], Any]:
-        """Call now, and return what waits for the result (once)."""
+    def submit(self, method: str, *args: object) -> Callable[[], Reply]:
+        """Start a call and return a function that waits for its result once."""
         ...
 
-    def call(self, method: str, *args: Any) -> Any:
-        """Call and wait."""
+    def call(self, method: str, *args: object) -> Reply:
+        """Call a method and wait for its result."""
         ...
 
-    def tell(self, method: str, *args: Any) -> None:
-        """Call without waiting."""
+    def tell(self, method: str, *args: object) -> None:
+        """Call a method without waiting."""
         ...
 
 
 class ActorClient:
-    """The coordinator is an actor."""
+    """Client of a coordinator that is an actor."""
 
     def __init__(self, actor: api.ActorHandle) -> None:
         self._actor = actor
 
-    def submit(self, method: str, *args: Any) -> Callable[[], Any]:
+    def submit(self, method: str, *args: object) -> Callable[[], Reply]:
         ref = getattr(self._actor, method).remote(*args)
 
-        def wait() -> Any:
+        def wait() -> Reply:
             try:
                 return api.get(ref)
             except ActorDiedError as error:
@@ -137,19 +154,17 @@ class ActorClient:
 
         return wait
 
-    def call(self, method: str, *args: Any) -> Any:
+    def call(self, method: str, *args: object) -> Reply:
         return self.submit(method, *args)()
 
-    def tell(self, method: str, *args: Any) -> None:
-        # A loop may be dropped when the engine has ended, which a call would start again.
+    def tell(self, method: str, *args: object) -> None:
+        # A call would start the engine again if a loop is dropped after its end.
         if api.is_initialized():
             self.submit(method, *args)
 
 
 class LocalClient:
-    """The coordinator is an object of this process; copies of the link, however they came about,
-    lead to the same one.
-    """
+    """Client of a coordinator in this process. All copies share the coordinator."""
 
     _coordinators: WeakValueDictionary[str, SplitCoordinator] = WeakValueDictionary()
 
@@ -158,27 +173,26 @@ class LocalClient:
         self._coordinator = coordinator
         self._coordinators[self._key] = coordinator
 
-    def submit(self, method: str, *args: Any) -> Callable[[], Any]:
+    def submit(self, method: str, *args: object) -> Callable[[], Reply]:
         return lambda: self.call(method, *args)
 
-    def call(self, method: str, *args: Any) -> Any:
+    def call(self, method: str, *args: object) -> Reply:
         return getattr(self._coordinator, method)(*args)
 
-    def tell(self, method: str, *args: Any) -> None:
+    def tell(self, method: str, *args: object) -> None:
         self.call(method, *args)
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[Callable[[str], LocalClient], tuple[str]]:
         return (_local_client, (self._key,))
 
 
 def _coordinator_died(error: ActorDiedError) -> BaseException:
-    if (
-        error.exit_cause is None or error.pid is None
-    ):  # it was not the process: it has never begun, say
+    if error.exit_cause is None or error.pid is None:  # the actor did not start
         return error
     return CoordinatorDiedError(
-        f"the process that reads the dataset for all ranks (pid {error.pid}) {error.exit_cause}, so the pass ends for all of them: split "
-        "the dataset again, and continue all ranks from their last checkpoint, as a trainer with FailureConfig(max_failures=1) does"
+        f"The process that reads the dataset for all ranks (pid {error.pid}) {error.exit_cause}, "
+        "which ends the pass for all of them. Split the dataset again and resume all ranks from "
+        "their last checkpoint, as a trainer with FailureConfig(max_failures=1) does."
     )
 
 
@@ -188,24 +202,18 @@ def _local_client(key: str) -> LocalClient:
     return client
 
 
-logger = logging.getLogger("syncline")
-
-HEARTBEAT_S = 10.0
-"""How often a rank that the coordinator cannot see says that it lives."""
-
-MakeDataset = Callable[[tuple[HeldBlock, ...], DataContext], "MaterializedDataset"]
-"""Makes a dataset of blocks."""
+# -- sources
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class SplitSource(BatchSource):
-    """One rank's share of a dataset. All ranks of a split begin each pass together."""
+    """One rank's part of a dataset. All ranks of a split begin each pass together."""
 
     client: CoordinatorClient
     rank: int
     world_size: int
     signature: str
-    """Of the plan."""
+    """Signature of the plan."""
     data_context: DataContext
     make_dataset: MakeDataset
 
@@ -242,21 +250,21 @@ class SplitSource(BatchSource):
             stop.set()
             self.client.tell("leave", self.rank, token)
 
-        return Pass(cursor=cursor, pieces=self._pieces(token, cursor), cancel=cancel)
+        return Pass(cursor=cursor, rows=self._rows(token, cursor), cancel=cancel)
 
-    def schema(self) -> Any:
+    def schema(self) -> Schema | None:
+        schema: Schema | None = self.client.call("schema")
+        return schema
         return self.client.call("schema")
 
     def stats(self) -> str:
         text: str = self.client.call("stats")
         return text
 
-    def materialize(self) -> MaterializedDataset:
+    def materialize(self) -> Materialized:
         current = self.begin(BatchOptions(batch_size=None), ())
         try:
-            tables = [
-                blocks.compact(piece.table) for piece in current.pieces if piece.table.num_rows
-            ]
+            tables = [blocks.compact(each.table) for each in current.rows if each.table.num_rows]
         finally:
             current.cancel()
         held = [
@@ -277,40 +285,40 @@ class SplitSource(BatchSource):
         return f"rank {self.rank} of {self.world_size}"
 
     def _join(self, join: Join) -> Joined:
-        answer: Joined | Rejected | None = None
+        reply: Joined | Rejected | None = None
         try:
-            while answer is None:
-                answer = self.client.call("join", join)
-        except BaseException:  # such as Ctrl-C: the others must not take this rank for waiting
+            while reply is None:
+                reply = self.client.call("join", join)
+        except BaseException:  # for example Ctrl-C: the other ranks must not wait for this one
             self.client.tell("leave", self.rank, join.token)
             raise
-        if isinstance(answer, Rejected):
+        if isinstance(reply, Rejected):
             self.client.tell("leave", self.rank, join.token)
-            raise unpack_error(answer.error)
-        return answer
+            raise unpack_error(reply.error)
+        return reply
 
-    def _heartbeat(self, token: str, over: threading.Event) -> None:
-        while not over.wait(HEARTBEAT_S):
+    def _heartbeat(self, token: str, stop: threading.Event) -> None:
+        while not stop.wait(HEARTBEAT_S):
             self.client.tell("heartbeat", self.rank, token)
 
-    def _pieces(self, token: str, cursor: Cursor) -> Iterator[RankRows]:
+    def _rows(self, token: str, cursor: Cursor) -> Iterator[RankRows]:
         restart = cursor.restart
         wait = self.client.submit("fetch", self.rank, token)
         while True:
-            answer: Fetched | Rejected = wait()
-            if isinstance(answer, Rejected):
-                raise unpack_error(answer.error)
-            if not answer.ended:
+            reply: Fetched | Rejected = wait()
+            if isinstance(reply, Rejected):
+                raise unpack_error(reply.error)
+            if not reply.ended:
                 wait = self.client.submit("fetch", self.rank, token)
-            for piece in self._pieces_of(answer, token):
-                restart = piece.restart
-                yield piece
-            if answer.ended:
-                self._log_dropped(cursor.epoch, answer.dropped_rows)
-                yield RankRows(table=EMPTY_TABLE, restart=restart, total=answer.total)
+            for rows in self._fetched_rows(reply, token):
+                restart = rows.restart
+                yield rows
+            if reply.ended:
+                self._log_dropped(cursor.epoch, reply.dropped_rows)
+                yield RankRows(table=EMPTY_TABLE, restart=restart, total=reply.total)
                 return
 
-    def _pieces_of(self, fetched: Fetched, token: str) -> Iterator[RankRows]:
+    def _fetched_rows(self, fetched: Fetched, token: str) -> Iterator[RankRows]:
         last, table = None, EMPTY_TABLE
         for share in fetched.shares:
             if share.block is not last:
@@ -322,22 +330,22 @@ class SplitSource(BatchSource):
             )
 
     def _table_of(self, share: Share, fetched: Fetched, token: str) -> pa.Table:
-        """The block of a share; where it is lost, its rows up to the last one that is needed of
-        it.
-        """
+        """Return the block of a share; if it is lost, recompute its rows as far as needed."""
         try:
             return share.block if isinstance(share.block, pa.Table) else api.get(share.block)
         except ObjectLostError:
             rows = max(each.stop for each in fetched.shares if each.block is share.block)
-        answer: pa.Table | Rejected = self.client.call("recompute", self.rank, token, share.restart, rows)
-        if isinstance(answer, Rejected):
-            raise unpack_error(answer.error)
-        return answer
+        reply: pa.Table | Rejected = self.client.call(
+            "recompute", self.rank, token, share.restart, rows
+        )
+        if isinstance(reply, Rejected):
+            raise unpack_error(reply.error)
+        return reply
 
     def _log_dropped(self, epoch: int, rows: int) -> None:
         if rows and self.rank == 0:
             logger.info(
-                "epoch %d: the last %d rows were dropped, so that all %d ranks get equally many",
+                "Epoch %d: the last %d rows were dropped so that all %d ranks get equally many.",
                 epoch,
                 rows,
                 self.world_size,

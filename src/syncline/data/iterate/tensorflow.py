@@ -1,12 +1,10 @@
-"""Batches as TensorFlow tensors, for `iter_tf_batches` and `to_tf`. Importing this needs
-TensorFlow.
-"""
+"""Batches as TensorFlow tensors, for `iter_tf_batches` and `to_tf`. Needs TensorFlow."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib import import_module
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -18,12 +16,21 @@ from syncline.data.columnar.schemas import require_columns
 tf: Any = import_module("tensorflow")
 
 Columns = str | Sequence[str]
+DType: TypeAlias = Any
+"""A `tf.DType`."""
+TypeSpec: TypeAlias = Any
+"""A `tf.TypeSpec`, or a dict of them by column."""
+Tensors: TypeAlias = Any
+"""A TensorFlow tensor, or a dict of them by column."""
 
 
-def batch_conversion(dtypes: Any) -> Callable[[Block], dict[str, Any]]:
-    """Makes a dict of tensors of a block; `dtypes` is one for all columns, or a dict by column."""
+def batch_conversion(dtypes: DType | Mapping[str, DType]) -> Callable[[Block], dict[str, Tensors]]:
+    """Return a conversion of blocks to dicts of tensors.
 
-    def convert(table: Block) -> dict[str, Any]:
+    `dtypes` is the dtype of all columns, or a dict by column.
+    """
+
+    def convert(table: Block) -> dict[str, Tensors]:
         arrays = blocks.to_batch(table, "numpy")
         return {
             name: _tensor(array, dtypes.get(name) if isinstance(dtypes, Mapping) else dtypes)
@@ -34,10 +41,12 @@ def batch_conversion(dtypes: Any) -> Callable[[Block], dict[str, Any]]:
 
 
 def type_specs(
-    groups: Sequence[Columns], given: Sequence[Any], schema: Callable[[], Any]
-) -> tuple[Any, ...]:
-    """The type spec of each group: the given one, or that of the schema's columns.
-    UnknownColumnError for columns that are not there.
+    groups: Sequence[Columns], given: Sequence[TypeSpec], schema: Callable[[], pa.Schema]
+) -> tuple[TypeSpec, ...]:
+    """Return the type spec of each group: the given one, or that of the schema's columns.
+
+    Raises:
+        UnknownColumnError: A column is missing.
     """
     if all(spec is not None for spec in given):
         return tuple(given)
@@ -50,16 +59,16 @@ def type_specs(
 
 
 def group_conversion(
-    groups: Sequence[Columns], specs: Sequence[Any]
-) -> Callable[[Block], tuple[Any, ...]]:
-    """Makes one tensor, or dict of tensors, for each group of columns of a block."""
+    groups: Sequence[Columns], specs: Sequence[TypeSpec]
+) -> Callable[[Block], tuple[Tensors, ...]]:
+    """Return a conversion of blocks to one tensor, or dict of tensors, per group of columns."""
 
-    def one(arrays: Mapping[str, np.ndarray], columns: Columns, spec: Any) -> Any:
+    def one(arrays: Mapping[str, np.ndarray], columns: Columns, spec: TypeSpec) -> Tensors:
         if isinstance(columns, str):
             return _tensor(arrays[columns], None, spec)
         return {name: _tensor(arrays[name], None, spec[name]) for name in columns}
 
-    def convert(table: Block) -> tuple[Any, ...]:
+    def convert(table: Block) -> tuple[Tensors, ...]:
         arrays = blocks.to_batch(table, "numpy")
         return tuple(
             one(arrays, columns, spec) for columns, spec in zip(groups, specs, strict=True)
@@ -68,10 +77,8 @@ def group_conversion(
     return convert
 
 
-def dataset(batches: Iterable[Any], specs: tuple[Any, ...]) -> Any:
-    """A `tf.data.Dataset` of batches; TensorFlow is told not to share it out again among
-    workers.
-    """
+def dataset(batches: Iterable[Tensors], specs: tuple[TypeSpec, ...]) -> Any:
+    """Return a `tf.data.Dataset` of batches, which TensorFlow must not shard among workers."""
     options = tf.data.Options()
     options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
     return tf.data.Dataset.from_generator(
@@ -79,7 +86,7 @@ def dataset(batches: Iterable[Any], specs: tuple[Any, ...]) -> Any:
     ).with_options(options)
 
 
-def _group_spec(columns: Columns, types: Mapping[str, pa.DataType]) -> Any:
+def _group_spec(columns: Columns, types: Mapping[str, pa.DataType]) -> TypeSpec:
     require_columns([columns] if isinstance(columns, str) else columns, list(types))
     return (
         _spec(columns, types[columns])
@@ -88,7 +95,7 @@ def _group_spec(columns: Columns, types: Mapping[str, pa.DataType]) -> Any:
     )
 
 
-def _spec(name: str, kind: pa.DataType) -> Any:
+def _spec(name: str, kind: pa.DataType) -> TypeSpec:
     if isinstance(kind, pa.FixedShapeTensorType):
         return tf.TensorSpec(
             (None, *kind.shape),
@@ -102,7 +109,7 @@ def _spec(name: str, kind: pa.DataType) -> Any:
     return tf.TensorSpec((None,), dtype=tf.dtypes.as_dtype(kind.to_pandas_dtype()), name=name)
 
 
-def _tensor(array: np.ndarray, dtype: Any, spec: Any = None) -> Any:
+def _tensor(array: np.ndarray, dtype: DType, spec: TypeSpec = None) -> Tensors:
     dtype = dtype or getattr(spec, "dtype", None)
     if isinstance(spec, tf.RaggedTensorSpec):
         return tf.ragged.constant([np.asarray(row).tolist() for row in array], dtype=dtype)

@@ -1,17 +1,17 @@
-"""Batches as torch tensors, on the device where they are needed.
+"""Batches as torch tensors on a device.
 
-Covered: columns to tensors (without a copy where numpy's layout is torch's), dtypes, the user's
-collate functions, pinned memory, and for CUDA a copy on a stream of its own, beside the
-computation. Tensors that are not copied share memory with the dataset's block: a program that
-changes its batches in place should clone them first. Not covered: which device a training worker
-has (`train`).
+Covered: columns to tensors (without a copy if numpy's layout is torch's), dtypes, collate
+functions, pinned memory, and for CUDA a copy on a separate stream, concurrent with the computation.
+Tensors that were not copied share memory with the dataset's block: clone a batch before changing it
+in place. Also covered: `(features, label)` for `to_torch`. Not covered: the device of a training
+worker (`train`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple, TypeAlias, cast
+from typing import Any, Literal, NamedTuple, TypeAlias, TypeGuard, cast
 
 import numpy as np
 import torch
@@ -24,36 +24,34 @@ from syncline.data.columnar.schemas import require_columns
 
 DTypes: TypeAlias = torch.dtype | Mapping[str, torch.dtype] | None
 Device: TypeAlias = str | torch.device | int | Literal["auto"]
+Batch: TypeAlias = Any
+"""A tensor, a sequence or mapping of tensors, or whatever a collate function returns."""
 
 
 class Delivery(NamedTuple):
-    """A batch on its way from the prefetching thread to the program."""
+    """A batch on its way from the prefetching thread to the user's thread."""
 
-    batch: Any
+    batch: Batch
     stream: torch.cuda.Stream | None
-    """What the copy to the device runs on; None where the batch is ready."""
+    """Stream of the copy to the device; None if the batch is ready."""
 
 
 @dataclass(kw_only=True)
 class TorchConversion:
-    """Makes a program's batches from blocks: `convert` on the prefetching thread, then `receive` on
-    the program's.
-    """
+    """Converts blocks to batches: `convert` on the prefetching thread, `receive` on the user's."""
 
     device: torch.device
-    """Where the tensors go."""
-    collate: Callable[[Any], Any]
-    """Makes a batch of what `batch_format` says."""
+    """Device of the tensors."""
+    collate: Callable[[Any], Batch]
+    """Makes a batch of a value in `batch_format`."""
     batch_format: BatchFormat
-    """What `collate` takes."""
+    """Argument format of `collate`."""
     pin_memory: bool = False
-    """Put tensors into page-locked memory first, from which the copy to a GPU does not wait for the
-    processor.
-    """
+    """Copy tensors through page-locked memory, so that the copy to a GPU is asynchronous."""
     _stream: torch.cuda.Stream | None = field(default=None, init=False)
 
     def convert(self, table: Block) -> Delivery:
-        """The batch, on its way to the device."""
+        """Convert a block and start the copy to the device."""
         batch = self.collate(blocks.to_batch(table, self.batch_format))
         if not is_tensor_batch(batch):
             return Delivery(batch, None)
@@ -68,13 +66,12 @@ class TorchConversion:
         with torch.cuda.stream(self._stream):
             return Delivery(_to_device(batch, self.device), self._stream)
 
-    def receive(self, delivery: Delivery) -> Any:
-        """The batch, safe to compute with on the current stream."""
+    def receive(self, delivery: Delivery) -> Batch:
+        """Return the batch, ready for the current stream."""
         if delivery.stream is not None:
             computation = torch.cuda.current_stream(self.device)
             computation.wait_stream(delivery.stream)
-            # The memory was allocated on the other stream, which must not reuse it while the
-            # computation reads it.
+            # The memory belongs to the copy stream, which must not reuse it during the computation.
             _each(delivery.batch, lambda tensor: tensor.record_stream(computation))
         return delivery.batch
 
@@ -83,35 +80,36 @@ def torch_conversion(
     *,
     dtypes: DTypes = None,
     device: Device = "auto",
-    collate_fn: Any = None,
+    collate_fn: Callable[[Any], Batch] | None = None,
     pin_memory: bool = False,
     worker_device: torch.device | None = None,
 ) -> TorchConversion:
-    """How `iter_torch_batches` makes batches.
+    """Return the conversion of `iter_torch_batches`.
 
     Args:
-        dtypes: Of all tensors, or by column; None keeps the columns' own.
-        device: "auto" is `worker_device`, or the CPU where there is none.
-        collate_fn: A `CollateFn`, or any callable on a dict of ndarrays. Tensors in what it returns
-            are moved, anything else is not.
-        pin_memory: Whether tensors pass through page-locked memory.
-        worker_device: The device of the training worker that this is.
+        dtypes: Dtype of all tensors, or by column; None keeps the dtypes of the columns.
+        device: Device; "auto" is `worker_device`, or the CPU without one.
+        collate_fn: A `CollateFn`, or a callable that takes a dict of ndarrays. Tensors in its
+            result are moved to the device, other values are not.
+        pin_memory: Copy tensors through page-locked memory.
+        worker_device: Device of this training worker.
 
-    ValueError for `collate_fn` together with `dtypes`; and for a `collate_fn` that cannot be
-    called.
+    Raises:
+        ValueError: `collate_fn` is used with `dtypes`, or cannot be called.
     """
     if collate_fn is not None and dtypes is not None:
         raise ValueError(
-            "collate_fn and dtypes exclude each other, since collate_fn makes the tensors: give them their dtypes there"
+            "collate_fn and dtypes exclude each other. Set the dtypes in collate_fn, which makes "
+            "the tensors."
         )
     if collate_fn is not None and not callable(collate_fn):
         raise ValueError(
-            f"collate_fn={collate_fn!r} is of type {type(collate_fn).__name__}, which cannot be called: give a function or a CollateFn"
+            f"collate_fn={collate_fn!r} is of type {type(collate_fn).__name__}, which cannot be "
+            "called. Use a function or a CollateFn."
         )
     chosen = torch.device((worker_device or "cpu") if device == "auto" else device)
     if chosen == torch.device("cuda") and torch.cuda.is_available():
-        # Which GPU is the current one is a matter of the thread, and batches are made on another
-        # one.
+        # The current GPU is a property of the thread, and batches are made on another thread.
         chosen = torch.device("cuda", torch.cuda.current_device())
     if collate_fn is None:
         return TorchConversion(
@@ -120,45 +118,47 @@ def torch_conversion(
             batch_format="numpy",
             pin_memory=pin_memory,
         )
-    batch_format = batch_format_of(collate_fn) or "numpy"  # any other callable takes ndarrays
+    batch_format = batch_format_of(collate_fn) or "numpy"  # other callables take ndarrays
     return TorchConversion(
         device=chosen, collate=collate_fn, batch_format=batch_format, pin_memory=pin_memory
     )
 
 
 def to_tensors(batch: Mapping[str, np.ndarray], dtypes: DTypes = None) -> dict[str, torch.Tensor]:
-    """A tensor `(rows, ...)` for each column of a numpy batch, sharing its memory where the dtype
-    stays.
+    """Convert each column of a numpy batch to a tensor `(rows, ...)`; no copy if the dtype stays.
 
-    TypeError for a column that holds no numbers, RuntimeError for one whose rows differ in shape,
-    ValueError for `dtypes` of no column.
+    Raises:
+        TypeError: A column does not hold numbers.
+        RuntimeError: The rows of a column differ in shape.
+        ValueError: `dtypes` names an unknown column.
     """
     if not isinstance(dtypes, Mapping):
         return {name: to_tensor(name, array, dtypes) for name, array in batch.items()}
     unknown = sorted(set(dtypes) - set(batch))
     if unknown:
         raise ValueError(
-            f"dtypes names {', '.join(map(repr, unknown))}, but the columns are {', '.join(map(repr, batch))}: correct the names"
+            f"dtypes names {', '.join(map(repr, unknown))}, but the columns are "
+            f"{', '.join(map(repr, batch))}. Correct the names."
         )
     return {name: to_tensor(name, array, dtypes.get(name)) for name, array in batch.items()}
 
 
 def to_tensor(name: str, array: np.ndarray, dtype: torch.dtype | None = None) -> torch.Tensor:
-    """A column as a tensor, as `to_tensors` does."""
+    """Convert a column to a tensor, see `to_tensors`."""
     if array.dtype == object:
         array = _stacked(name, array)
     if array.dtype.kind not in "biufc":
         raise TypeError(
-            f"column {name!r} has dtype {array.dtype}, which torch has no tensors of: convert it to numbers with map_batches, "
-            "leave it out with drop_columns, or handle it in a collate_fn"
+            f"column {name!r} has dtype {array.dtype}, which torch has no tensors of. Convert it to "
+            "numbers with map_batches, drop it with drop_columns, or handle it in a collate_fn."
         )
     tensor = torch.from_numpy(array if array.flags.writeable else _without_write_protection(array))
     return tensor if dtype is None else tensor.to(dtype)
 
 
-def is_tensor_batch(batch: Any) -> bool:
-    """Whether a batch is made of tensors alone: one, a sequence, a mapping, or a sequence or
-    mapping of sequences of them.
+def is_tensor_batch(batch: Batch) -> bool:
+    """Return True if a batch consists of tensors: a tensor, a sequence or mapping of tensors, or a
+    sequence or mapping of sequences of tensors.
     """
     if isinstance(batch, Mapping):
         return all(_is_tensor_or_tensors(value) for value in batch.values())
@@ -168,31 +168,33 @@ def is_tensor_batch(batch: Any) -> bool:
 
 
 def _stacked(name: str, array: np.ndarray) -> np.ndarray:
-    """The rows of an object column, `(rows, ...)`: ndarrays or lists of equal shapes."""
+    """Stack the rows of an object column, which are ndarrays or lists of equal shapes."""
     missing = sum(value is None for value in array)
     if missing:
         raise TypeError(
-            f"column {name!r} has {missing} missing values in a batch of {len(array)}, which a tensor cannot hold: fill or filter them"
+            f"column {name!r} has {missing} missing values in a batch of {len(array)}, which a "
+            "tensor cannot hold. Fill or filter them."
         )
     if not all(isinstance(value, np.ndarray | list | tuple) for value in array):
         found = next(value for value in array if not isinstance(value, np.ndarray | list | tuple))
         raise TypeError(
-            f"column {name!r} holds values of type {type(found).__name__}, which torch has no tensors of: convert it to numbers with "
-            "map_batches, leave it out with drop_columns, or handle it in a collate_fn"
+            f"column {name!r} holds values of type {type(found).__name__}, which torch has no "
+            "tensors of. Convert it to numbers with map_batches, drop it with drop_columns, or "
+            "handle it in a collate_fn."
         )
     rows = [np.asarray(value) for value in array]
     shapes = sorted({row.shape for row in rows})
     if len(shapes) > 1:
         some = ", ".join(map(str, shapes[:4])) + (", ..." if len(shapes) > 4 else "")
         raise RuntimeError(
-            f"column {name!r} is ragged: the rows of one batch have the shapes {some}, which one tensor cannot hold: "
-            "pad or resize the rows with map, or handle them in a collate_fn"
+            f"column {name!r} is ragged: the rows of one batch have the shapes {some}, which one "
+            "tensor cannot hold. Pad or resize the rows with map, or handle them in a collate_fn."
         )
     return np.stack(rows)
 
 
 class _Unprotected:
-    """Lends the memory of an array that it keeps alive, without saying that it is read-only."""
+    """Exposes the memory of an array as writable, and keeps the array alive."""
 
     def __init__(self, array: np.ndarray) -> None:
         interface = array.__array_interface__
@@ -201,31 +203,29 @@ class _Unprotected:
 
 
 def _without_write_protection(array: np.ndarray) -> np.ndarray:
-    """The same memory as an array that torch takes without its warning; blocks are read-only, and
-    torch has no such thing.
-    """
+    """Return a writable view: torch warns about read-only arrays, and blocks are read-only."""
     return np.asarray(_Unprotected(array))
 
 
-def _is_tensors(value: Any) -> bool:
+def _is_tensors(value: object) -> bool:
     return _is_sequence(value) and all(isinstance(item, torch.Tensor) for item in value)
 
 
-def _is_tensor_or_tensors(value: Any) -> bool:
+def _is_tensor_or_tensors(value: object) -> bool:
     return isinstance(value, torch.Tensor) or _is_tensors(value)
 
 
-def _is_sequence(value: Any) -> bool:
+def _is_sequence(value: object) -> TypeGuard[Sequence[object]]:
     return isinstance(value, list | tuple)
 
 
-def _rebuilt(sequence: Any, items: Iterable[Any]) -> Any:
-    """A sequence of the same type; named tuples take their fields one by one."""
+def _rebuilt(sequence: Batch, items: Iterable[Batch]) -> Batch:
+    """Return a sequence of the same type; a named tuple takes its fields one by one."""
     return type(sequence)(*items) if hasattr(sequence, "_fields") else type(sequence)(items)
 
 
-def _each(batch: Any, change: Callable[[torch.Tensor], Any]) -> Any:
-    """A batch of tensors with each of them changed."""
+def _each(batch: Batch, change: Callable[[torch.Tensor], Batch]) -> Batch:
+    """Apply a function to each tensor of a batch."""
     if isinstance(batch, torch.Tensor):
         return change(batch)
     if isinstance(batch, Mapping):
@@ -239,14 +239,15 @@ def _new_stream(device: torch.device) -> torch.cuda.Stream:
     except RuntimeError as error:
         if torch.cuda.is_available():
             raise
-        message = f"device={str(device)!r}, but torch finds no GPU in this process: pass device='cpu', or leave it out"
+        message = (
+            f"device={str(device)!r}, but torch finds no GPU in this process. Use device='cpu', or "
+            "leave it out."
+        )
         raise RuntimeError(message) from error
 
 
-def _to_device(batch: Any, device: torch.device) -> Any:
-    """A batch of tensors on the device; sequences within a mapping or a sequence are the chunks of
-    one tensor and become one there.
-    """
+def _to_device(batch: Batch, device: torch.device) -> Batch:
+    """Move a batch to the device. Nested sequences are chunks of one tensor and are joined."""
     if isinstance(batch, torch.Tensor):
         return _joined(batch, device)
     if isinstance(batch, Mapping):
@@ -254,8 +255,8 @@ def _to_device(batch: Any, device: torch.device) -> Any:
     return _rebuilt(batch, [_joined(value, device) for value in batch])
 
 
-def _joined(value: Any, device: torch.device) -> torch.Tensor:
-    # Only on CUDA does a copy that does not block have a stream for others to wait for.
+def _joined(value: Batch, device: torch.device) -> torch.Tensor:
+    # A non-blocking copy needs a stream to wait for, which only CUDA has.
     non_blocking = device.type == "cuda"
     if isinstance(value, torch.Tensor):
         return value.to(device, non_blocking=non_blocking)
@@ -266,18 +267,18 @@ def _joined(value: Any, device: torch.device) -> torch.Tensor:
 Columns = Sequence[str]
 
 
-class Examples(IterableDataset[Any]):
-    """Batches under torch's name for what can be looped over."""
+class Examples(IterableDataset[Batch]):
+    """Batches as a torch `IterableDataset`."""
 
-    def __init__(self, batches: Iterable[Any]) -> None:
+    def __init__(self, batches: Iterable[Batch]) -> None:
         self._batches = batches
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[Batch]:
         return iter(self._batches)
 
 
 class FeaturesAndLabel:
-    """Makes `(features, label)` of a block; arguments as those of `to_torch`."""
+    """Converts blocks to `(features, label)`; arguments as those of `to_torch`."""
 
     def __init__(
         self,
@@ -295,7 +296,7 @@ class FeaturesAndLabel:
         self._unsqueeze = unsqueeze_features
         _check_dtypes(self._features, feature_dtypes)
 
-    def __call__(self, table: Block) -> tuple[Any, torch.Tensor | None]:
+    def __call__(self, table: Block) -> tuple[Batch, torch.Tensor | None]:
         batch: dict[str, np.ndarray] = blocks.to_batch(table, "numpy")
         if self._label is None:
             return self._features_of(batch), None
@@ -304,7 +305,7 @@ class FeaturesAndLabel:
             {name: array for name, array in batch.items() if name != self._label}
         ), label
 
-    def _features_of(self, batch: Mapping[str, np.ndarray]) -> Any:
+    def _features_of(self, batch: Mapping[str, np.ndarray]) -> Batch:
         features, dtypes = self._features, self._dtypes
         if isinstance(features, Mapping):
             each = {
@@ -348,22 +349,27 @@ def _check_dtypes(features: Any, dtypes: Any) -> None:
     if isinstance(features, Mapping):
         if not isinstance(dtypes, Mapping):
             raise TypeError(
-                f"feature_columns is a dict, but feature_column_dtypes is a {type(dtypes).__name__}: give a dict, or one dtype"
+                "feature_columns is a dict, but feature_column_dtypes is a "
+                f"{type(dtypes).__name__}. Use a dict, or one dtype."
             )
         if set(dtypes) != set(features):
             raise ValueError(
-                f"feature_columns has the keys {sorted(features)}, feature_column_dtypes {sorted(dtypes)}: they must be the same"
+                f"feature_columns has the keys {sorted(features)}, but feature_column_dtypes has "
+                f"{sorted(dtypes)}. Use the same keys."
             )
         return
     if not _is_nested(features):
         raise TypeError(
-            f"feature_columns makes one tensor, but feature_column_dtypes is a {type(dtypes).__name__}: give one torch.dtype"
+            "feature_columns makes one tensor, but feature_column_dtypes is a "
+            f"{type(dtypes).__name__}. Use one torch.dtype."
         )
     if not isinstance(dtypes, Sequence):
         raise TypeError(
-            f"feature_columns is a list of lists, but feature_column_dtypes is a {type(dtypes).__name__}: give a list, or one"
+            "feature_columns is a list of lists, but feature_column_dtypes is a "
+            f"{type(dtypes).__name__}. Use a list, or one dtype."
         )
     if len(dtypes) != len(features):
         raise ValueError(
-            f"feature_columns makes {len(features)} tensors, but feature_column_dtypes has {len(dtypes)}: give one for each"
+            f"feature_columns makes {len(features)} tensors, but feature_column_dtypes has "
+            f"{len(dtypes)} entries. Use one each."
         )

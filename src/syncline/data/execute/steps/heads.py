@@ -196,7 +196,7 @@ class PartitionByRange:
     keys: tuple[str, ...]
     descending: tuple[bool, ...]
     boundaries: tuple[Any, ...] | None = None
-    """Values of the first key at which partitions begin, in any order; one fewer than partitions."""
+    """Values of the first key at which partitions begin, in any order."""
 
     def __call__(
         self, table: pa.Table, parts: int, prepared: pa.Table | None, number: int

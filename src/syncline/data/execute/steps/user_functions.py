@@ -76,7 +76,7 @@ class EventLoop:
                 future.cancel()
 
     def close(self) -> None:
-        """Cancel running calls and stop the thread; leave a call that blocks to the daemon thread."""
+        """Cancel running calls and stop the thread. A call that blocks stays on its thread."""
         try:
             asyncio.run_coroutine_threadsafe(_cancel_all(), self._loop).result(_CLOSE_S)
         except FutureTimeoutError:
@@ -189,7 +189,7 @@ class UserStep(Step):
 
     @property
     def kind(self) -> CallKind:
-        """Kind of the function: whether a call returns a value, an awaitable or an async iterator."""
+        """Kind of the function: plain, coroutine, or async generator."""
         return self._opened.kind
 
     @property
