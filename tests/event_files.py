@@ -1,6 +1,4 @@
-"""TensorBoard's event files, read with tensorboardX's own messages and checksums, as a board reads
-them.
-"""
+"""TensorBoard event files, read with tensorboardX's messages and checksums."""
 
 from __future__ import annotations
 
@@ -14,8 +12,8 @@ from tensorboardX.proto.event_pb2 import Event
 
 
 def events(content: bytes) -> list[Any]:
-    """The messages of an event file; what a kill has torn at its end is left out. AssertionError
-    where a checksum is wrong.
+    """Return the messages of an event file without a torn last one. AssertionError for a wrong
+    checksum.
     """
     found, start = [], 0
     while start + 12 <= len(content):
@@ -33,13 +31,13 @@ def events(content: bytes) -> list[Any]:
 
 
 def event_files(directory: str | os.PathLike[str]) -> list[Path]:
-    """Those of a directory, in the order in which boards read them."""
+    """Return the event files of a directory in the order in which TensorBoard reads them."""
     return sorted(Path(directory).glob("*tfevents*"))
 
 
 def curves(directory: str | os.PathLike[str]) -> dict[str, list[tuple[int, float]]]:
-    """What a board shows of a directory, as {tag: [(step, value)]}: where a session starts, the
-    steps from there on are forgotten.
+    """Return the scalars that TensorBoard shows, as {tag: [(step, value)]}: a session start drops
+    the values of its step and later ones.
     """
     found: dict[str, list[tuple[int, float]]] = {}
     for event in (event for path in event_files(directory) for event in events(path.read_bytes())):

@@ -1,6 +1,5 @@
-"""What was tried against the dashboard and the places it reads, and must not work: by other sites,
-other users of the machine, visitors without the token, and who made a record. The guard's own rules
-are in `test_dashboard_security`, records in `tests/runs`.
+"""Attacks on the dashboard by other sites, other users of the machine, visitors without the token,
+and authors of records. The rules of the guard are tested in `test_dashboard_security`.
 """
 
 import asyncio
@@ -47,7 +46,7 @@ def status_of(
     query: str = "",
     **headers: str,
 ) -> int:
-    """What the guard answers to a GET; 200 where it lets it through."""
+    """Return the guard's status for a GET; 200 if it forwards the request."""
     return answer_of(guard or Guard(guarded_app, policy), path, query, **headers)[0]
 
 
@@ -91,7 +90,7 @@ async def guarded_app(scope: Any, receive: Any, send: Any) -> None:
 
 @pytest.mark.parametrize(
     "site", ["cross-site", "same-site"]
-)  # another port of this host is the same site
+)  # another port of this host counts as the same site
 @pytest.mark.parametrize(
     ("mode", "dest"),
     [
@@ -134,7 +133,7 @@ def test_other_sites_may_lead_to_a_page() -> None:
     )
 
 
-# -- who has seen the cookie
+# -- cookie theft
 
 
 def test_neither_the_cookie_nor_the_key_tells_the_other_or_the_token() -> None:
@@ -163,7 +162,7 @@ def test_other_users_of_the_machine_need_the_token() -> None:
     assert status_of("/metrics", guard=guard) == 401
     assert (
         status_of("/_nicegui/3/static/nicegui.js", guard=guard) == 200
-    )  # a library's file, the same everywhere
+    )  # a static file of the framework
     assert status_of(guard=guard, cookie=COOKIE) == 200
     assert status_of(guard=guard, authorization=f"Bearer {TOKEN}") == 200
 
@@ -185,12 +184,18 @@ def test_who_connects_is_seen() -> None:
 def test_another_users_connection_is_a_strangers_and_so_is_nobodys(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    head = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n"
-    line = "   0: 0100007F:{port:04X} 0100007F:2049 {state} 00000000:00000000 00:00000000 00000000  {user}  0 {inode} 1\n"
+    head = (
+        "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  "
+        "timeout inode\n"
+    )
+    line = (
+        "   0: 0100007F:{port:04X} 0100007F:2049 {state} 00000000:00000000 00:00000000 "
+        "00000000  {user}  0 {inode} 1\n"
+    )
     lines = [
         line.format(port=4000, state="01", user=os.getuid() + 1, inode=99),
         line.format(port=4001, state="01", user=os.getuid(), inode=99),
-        line.format(port=4002, state="06", user=0, inode=0),  # closed already
+        line.format(port=4002, state="06", user=0, inode=0),  # closed connection
     ]
     (tmp_path / "tcp").write_text(head + "".join(lines))
     monkeypatch.setattr(connections, "TABLES", (tmp_path / "tcp", tmp_path / "tcp6"))
@@ -201,7 +206,7 @@ def test_another_users_connection_is_a_strangers_and_so_is_nobodys(
     assert is_other_user(("127.0.0.1", 4002), server)
     assert is_other_user(("127.0.0.1", 4003), server)
     monkeypatch.setattr(connections, "TABLES", (tmp_path / "missing", tmp_path / "tcp6"))
-    assert not is_other_user(("127.0.0.1", 4000), server)  # a system that does not say
+    assert not is_other_user(("127.0.0.1", 4000), server)  # a system without a connection table
 
 
 def test_the_token_on_the_command_line_of_a_browser_opens_once_and_for_this_user() -> None:
@@ -239,7 +244,7 @@ def test_nothing_is_made_behind_a_link_in_a_directory_for_all(
     assert discovery.alive() == []
 
 
-# -- visitors who send what no page sends
+# -- requests that no page sends
 
 
 @pytest.mark.parametrize(
@@ -267,7 +272,7 @@ def test_what_pages_send_gets_through(text: str) -> None:
 
 
 class Connection:
-    """What the server's protocol sees of a connection, and of the loop."""
+    """Connection and event loop of the server's protocol."""
 
     def __init__(self) -> None:
         self.is_closed = False
@@ -298,7 +303,7 @@ class Connection:
 
 
 class Cycle:
-    """A request and its answer."""
+    """A request with its response."""
 
     def __init__(self) -> None:
         self.response_complete = False
@@ -358,9 +363,7 @@ def test_of_many_messages_a_few_are_printed() -> None:
 
     assert len(records(1_000)) == MOST
     now[0] += WINDOW_S
-    assert (
-        records(1)[0].getMessage() == f"m\n({1_000 - MOST} earlier messages were dropped)"
-    )
+    assert records(1)[0].getMessage() == f"m\n({1_000 - MOST} earlier messages were dropped)"
     assert records(1)[0].getMessage() == "m"
 
 
@@ -473,7 +476,7 @@ def test_a_page_shows_so_much_of_a_run_and_no_more(tmp_path: Path) -> None:
 
 @pytest.fixture
 def running(tmp_path: Path) -> Iterator[tuple["subprocess.Popen[str]", int, str]]:
-    """A dashboard that shows a run that goes on: the process, its port, its token."""
+    """Process, port and token of a dashboard that shows a running run."""
     with RunDirectory(LocalFiles(tmp_path / "runs" / "a")) as run:
         run.write_run("a", {})
         run.event("attempt", number=1, workers=[{"rank": 0}])

@@ -1,6 +1,4 @@
-"""The page of what runs where, without a browser: what its elements say as programs and clusters
-come and go.
-"""
+"""The cluster page without a browser: its elements as programs and clusters change."""
 
 import pytest
 from nicegui import Client, ui
@@ -65,7 +63,7 @@ def program(pid, *, engine=ENGINE, problem=None):
 
 
 class Shown:
-    """A page and what one sees on it."""
+    """The page and its visible elements."""
 
     def __init__(self):
         self.client = Client(page("/cluster-test"), request=None)

@@ -1,6 +1,4 @@
-"""How a cluster is looked at: through a process of its own, without waiting, and no longer than
-somebody looks.
-"""
+"""Polling of a cluster: by a separate process, without waiting, only while there are visitors."""
 
 import io
 import json
@@ -22,7 +20,7 @@ LONG_S = 60.0
 
 
 def command(program):
-    """A process in place of the one that connects to a cluster."""
+    """Program that replaces the probe process."""
     return (sys.executable, "-c", f"import json, sys, time\nfacts = {FACTS!r}\n{program}")
 
 
@@ -31,7 +29,7 @@ ANSWERS = command("for _ in sys.stdin: print(json.dumps(facts), flush=True)")
 
 @pytest.fixture
 def watching():
-    """Makes watches that are in no hurry to end, and lets them end with the test."""
+    """Return a factory of pollers that end with the test."""
     made = []
 
     def make(program=ANSWERS, **options):
@@ -79,7 +77,9 @@ def test_when_the_process_dies_the_last_facts_stay_with_the_reason_and_another_i
     watching, tmp_path
 ):
     dies_once = command(
-        f"first = not __import__('os').path.exists({str(tmp_path / 'mark')!r})\nopen({str(tmp_path / 'mark')!r}, 'a').close()\n"
+        f"first = not "
+        f"__import__('os').path.exists({str(tmp_path / 'mark')!r})\n"
+        f"open({str(tmp_path / 'mark')!r}, 'a').close()\n"
         "for _ in sys.stdin:\n    print(json.dumps(facts), flush=True)\n    if first: break\n"
     )
     watch = watching(dies_once, again_s=0.5)
@@ -95,7 +95,10 @@ def test_answers_of_another_version_are_told(watching):
 
 
 def test_a_process_that_cannot_be_started_is_told(watching):
-    assert "cannot be started" in seen(watching(("/nowhere/python",)), lambda look: look.problem).problem
+    assert (
+        "cannot be started"
+        in seen(watching(("/nowhere/python",)), lambda look: look.problem).problem
+    )
 
 
 def test_without_a_cluster_there_is_nothing_to_see(watching):

@@ -1,5 +1,5 @@
-"""The guard around the dashboard, asked with plain ASGI calls: who is let through, with what
-rights, and what every answer says.
+"""The guard of the dashboard with plain ASGI calls: accepted requests, their permissions, and
+headers.
 """
 
 import asyncio
@@ -34,7 +34,7 @@ COOKIE = f"{LOOPBACK.cookie_name}={LOOPBACK.cookie_value}"
 
 @dataclass
 class Application:
-    """Notes what gets through, and answers with `headers` and `body`."""
+    """Application that records forwarded requests and answers with `headers` and `body`."""
 
     headers: list[tuple[bytes, bytes]] = field(default_factory=list)
     body: tuple[bytes, ...] = (b"the page",)
@@ -58,7 +58,7 @@ class Application:
 
 @dataclass
 class Answer:
-    """What the guard sent."""
+    """Messages that the guard sent."""
 
     messages: list[Any]
     scopes: list[Mapping[str, Any]]
@@ -106,7 +106,7 @@ def ask(
     extra: tuple[tuple[str, str], ...] = (),
     **headers: str,
 ) -> Answer:
-    """What the guard answers; keyword arguments are headers, with `_` for `-`."""
+    """Return the guard's answer; keyword arguments are headers, with `_` for `-`."""
     app = app or Application()
     given = [
         (name.replace("_", "-").encode(), value.encode("latin-1"))
@@ -268,11 +268,7 @@ def test_another_site_is_refused_whatever_it_has(origin: str, kind: str, path: s
 def test_a_websocket_needs_to_say_where_it_comes_from_unless_it_brings_the_token():
     path = "/_nicegui_ws/socket.io/"
     assert ask(path, kind="websocket", cookie=COOKIE).messages == [
-        {
-            "type": "websocket.close",
-            "code": 1008,
-            "reason": "Websockets need an Origin header.",
-        }
+        {"type": "websocket.close", "code": 1008, "reason": "Websockets need an Origin header."}
     ]
     assert not ask(path, kind="websocket", authorization="Bearer wrong").passed
     assert ask(path, kind="websocket", authorization=f"Bearer {TOKEN}").may_act

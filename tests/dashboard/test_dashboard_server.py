@@ -1,5 +1,5 @@
-"""The command itself, on a port of this machine, asked over HTTP: addresses, tokens, hostile runs,
-ports in use, and its end.
+"""The dashboard command on a local port over HTTP: URLs, tokens, hostile runs, ports in use,
+shutdown.
 """
 
 import http.client
@@ -41,7 +41,7 @@ class Answer:
 
 @dataclass(frozen=True)
 class Up:
-    """A dashboard that is up."""
+    """A running dashboard."""
 
     process: "subprocess.Popen[str]"
     url: str
@@ -342,7 +342,8 @@ def test_addresses_are_shown_as_browsers_take_them():
 def test_the_package_loads_no_web_framework_until_it_serves():
     program = (
         "import sys, json, syncline.dashboard.server, syncline.cli.dashboard; "
-        "print(json.dumps([name for name in ('nicegui', 'fastapi', 'uvicorn', 'torch', 'pyarrow') if name in sys.modules]))"
+        "print(json.dumps([name for name in ('nicegui', 'fastapi', 'uvicorn', 'torch', "
+        "'pyarrow') if name in sys.modules]))"
     )
     done = subprocess.run(
         [sys.executable, "-c", program],

@@ -1,6 +1,4 @@
-"""What pages show of recorded executions: passes, states, curves, and what becomes of lines that
-nobody should have written.
-"""
+"""Views of recorded executions: passes, states, curves, and invalid lines."""
 
 import copy
 import json
@@ -195,7 +193,7 @@ def test_long_records_are_thinned_and_lines_beyond_the_limit_not_taken():
     )
 
 
-# -- lines that nobody should have written
+# -- invalid lines
 
 ODD = [
     None,

@@ -1,4 +1,4 @@
-"""The page of a dataset's execution, without a browser: what its elements say as a record grows."""
+"""The dataset page without a browser: its elements as a record grows."""
 
 import json
 from pathlib import Path
@@ -53,7 +53,7 @@ def sample(number=0, rows=400, count=2, **more):
 
 
 class Shown:
-    """A page of a run, and what one sees on it."""
+    """Page of a run and its visible elements."""
 
     def __init__(self, directory: Path, build) -> None:
         self.writer = RunDirectory(LocalFiles(directory))
@@ -133,10 +133,7 @@ def test_operators_facts_and_what_limits_are_shown_as_the_record_grows(shown):
         for each in shown.elements()
         if str(each.props.get("aria-label", "")).startswith("Time: ")
     ]
-    assert (
-        bars[1]
-        == "Time: user functions 75 %, other work 22 %, waiting for memory or a CPU 3 %"
-    )
+    assert bars[1] == "Time: user functions 75 %, other work 22 %, waiting for memory or a CPU 3 %"
 
 
 def test_names_are_shown_as_text_alone(shown):

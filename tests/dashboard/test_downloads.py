@@ -1,4 +1,4 @@
-"""Files of runs that are given out, asked for by an adversary who also made the run directory."""
+"""Downloads of files, requested by an attacker who also created the run directory."""
 
 from pathlib import Path
 

@@ -1,5 +1,5 @@
-"""What the cluster page and `syncline status` are reported of engines: of programs here, and of what
-cannot be asked.
+"""Engine snapshots for the cluster page and `syncline status`: local programs, and engines that
+cannot be queried.
 """
 
 import os
@@ -51,7 +51,7 @@ RUNNING = TaskInfo(
 
 
 class OneEngine:
-    """An engine of one node, one actor and four tasks."""
+    """An engine with one node, one actor and four tasks."""
 
     def nodes(self):
         return [NODE]
@@ -75,7 +75,7 @@ class OneEngine:
 
 @pytest.fixture(autouse=True)
 def temporary(tmp_path, monkeypatch):
-    """No programs but those of the test."""
+    """Hide all programs except those of the test."""
     monkeypatch.setenv("SYNCLINE_TMPDIR", str(tmp_path))
     control.close()
     yield

@@ -1,4 +1,4 @@
-"""Where an operator's time goes, and which one limits the others."""
+"""Time breakdown of operators, and the bottleneck."""
 
 import math
 
@@ -106,9 +106,9 @@ def test_of_two_that_are_busy_all_the_time_the_one_with_more_work_limits():
         [operator(0, 0.99, 3.0), operator(1, 0.95, 9.0)], 1.0, has_rows=True
     )
     assert number == 1
-    assert (
-        said
-        == "op1 is the bottleneck: it is busy 95 % of the time, and its tasks take 75 % of the time of all tasks."
+    assert said == (
+        "op1 is the bottleneck: it is busy 95 % of the time, and its tasks take 75 % of "
+        "the time of all tasks."
     )
 
 

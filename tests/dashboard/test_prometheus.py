@@ -1,4 +1,4 @@
-"""What Prometheus is reported of running runs, and that no run can tell it more than its share."""
+"""Prometheus metrics of running runs, and their limits per run."""
 
 from collections.abc import Callable
 from pathlib import Path

@@ -1,6 +1,4 @@
-"""Finding and asking the running side of a run: here programs are played by this process, which
-offers answers.
-"""
+"""Finding and querying live runs; this process plays the program."""
 
 from __future__ import annotations
 
@@ -18,7 +16,7 @@ from syncline.runs import LocalFiles, RunDirectory
 
 
 class FakeProgram:
-    """Answers as a training run does, and notes what it was asked."""
+    """Answers like a training run and records the requests."""
 
     def __init__(self) -> None:
         self.asked: list[tuple[str, Mapping[str, Any]]] = []

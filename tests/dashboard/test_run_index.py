@@ -1,6 +1,4 @@
-"""The list of runs: what it reads when, and how it is searched, sorted and paged. With storage
-paths and summaries that are made up.
-"""
+"""The run index: reads, filter, order and paging, with artificial storage paths and summaries."""
 
 import threading
 from collections.abc import Mapping
@@ -42,7 +40,7 @@ SUMMARY = RunSummary(
 
 
 class Storage:
-    """Runs by name, with counts of how often each was summed up."""
+    """Runs by name, with the number of summaries made of each."""
 
     def __init__(self, runs: Mapping[str, RunSummary]) -> None:
         self.runs = dict(runs)

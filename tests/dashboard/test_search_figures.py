@@ -1,4 +1,4 @@
-"""Figures of a search: which curves are drawn, axes, importance."""
+"""Figures of a search: selected curves, axes, importance."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from syncline.runs.metric_series import Series
 def searched(
     count: int, reports: int = 5, status: str = "TERMINATED"
 ) -> tuple[tuple[TrialView, ...], Series]:
-    """Trials whose results only depend on `lr`; the first is the best."""
+    """Trials whose results depend on `lr` only; the first is the best."""
     found, series, drawn = TrialReader(), Series(), random.Random(1)
     for number in range(count):
         trial_id = f"a_{number}"
@@ -74,9 +74,7 @@ def test_time_counts_from_each_trials_first_result() -> None:
     ] == [[0, 1, 2, 3, 4]] * 3
 
 
-def test_of_many_trials_the_best_those_that_run_and_some_of_each_quality_are_drawn_and_points_are_bounded() -> (
-    None
-):
+def test_of_many_trials_a_selection_with_bounded_points_is_drawn() -> None:
     trials, series = searched(1_000, reports=50)
     running, more = searched(1, status="RUNNING")
     series.add({"trial": "r_0", "iteration": 1, "time": 0.0, "metrics": {"loss": 999.0}})

@@ -1,4 +1,4 @@
-"""The table of trials: filtered, sorted, paged."""
+"""The table of trials: filter, order, paging."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def numbers(page: Any) -> list[int]:
         ("nothing=1", []),
         ("lr<", []),
         ("=<>", []),
-        ("lr<abc", [0, 1, 2, 3, 4, 5]),  # compared as texts: digits come before letters
+        ("lr<abc", [0, 1, 2, 3, 4, 5]),  # compared as texts: digits precede letters
     ],
 )
 def test_a_filter_finds(text: str, found: list[int]) -> None:

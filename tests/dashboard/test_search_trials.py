@@ -1,4 +1,4 @@
-"""Trials of a search as pages show them, whatever is in the record."""
+"""Views of a search's trials for any record."""
 
 from __future__ import annotations
 
@@ -237,7 +237,7 @@ def test_what_a_record_says_of_its_trials_is_checked(trials: Any) -> None:
 
 def test_a_configuration_to_copy_is_python_or_json() -> None:
     config = {"lr": 0.1, "flag": True, "none": None, "n": {"inf": float("inf")}, "quotes": "it's"}
-    assert eval(as_python(config)) == config  # our own text
+    assert eval(as_python(config)) == config  # text of syncline itself
     assert json.loads(as_json(config)) == config
 
 

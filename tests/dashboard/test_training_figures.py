@@ -1,6 +1,4 @@
-"""What the page of a training run shows, from records: whole, of a restarted run, and of foreign
-forms.
-"""
+"""Values of the training page: from complete, restarted and foreign records."""
 
 import json
 
@@ -12,7 +10,7 @@ from syncline.runs import LocalFiles, RunDirectory
 
 
 class Clock:
-    """Seconds that a test sets."""
+    """Clock set by the test."""
 
     now = 1_000.0
 
@@ -28,7 +26,9 @@ def spent(
 
 @pytest.fixture
 def run(tmp_path):
-    """Two ranks; the first attempt saved after 10 of 20 s, the second has run for 10 s."""
+    """Two ranks; the first attempt saved a checkpoint after 10 of 20 s, the second has run for 10
+    s.
+    """
     clock = Clock()
     with RunDirectory(LocalFiles(tmp_path), clock=clock) as record:
         record.write_run("demo", {}, detailed=False)
@@ -73,7 +73,7 @@ def run(tmp_path):
 def test_workers_of_the_latest_attempt_by_rank(run) -> None:
     first, second = training_figures.worker_rows(run)
     assert (first.rank, first.host, first.pid, first.device) == ("2", "a", 2, "cpu")
-    assert first.state == "killed"  # its program is not this one
+    assert first.state == "killed"  # the record names another process
     assert (first.cpu_percent, first.rss_bytes, first.gpu_percent) == (99.0, 2 * 1024**3, None)
     assert first.shares == pytest.approx(
         {"compute": 0.6, "communication": 0.0, "data": 0.3, "report": 0.1}
@@ -88,7 +88,8 @@ def test_workers_of_the_latest_attempt_by_rank(run) -> None:
 
 def test_goodput_counts_neither_waiting_nor_what_was_lost(run) -> None:
     training = (0.6 + 1.0) / 2
-    kept = (10 + 10) / 40  # up to the checkpoint, then the second attempt, of all the time
+    # time until the checkpoint and of the second attempt, divided by the total
+    kept = (10 + 10) / 40
     assert training_figures.goodput(run) == pytest.approx(training * kept)
 
 

@@ -1,4 +1,4 @@
-"""What the page of a search sends to browsers, whatever a record holds."""
+"""Data that the tuning page sends to browsers, for any record."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Texts, numbers and rows as pages show them, whatever a record holds. Nothing is drawn here."""
+"""Formatting of texts, numbers and rows for any record."""
 
 import json
 import math

@@ -1,5 +1,5 @@
-"""`Visitor`: opens a page of a dashboard as a browser does, without one: asks for it, opens its
-websocket, presses buttons, answers it.
+"""`Visitor`: opens a page of a dashboard without a browser: requests it, opens its websocket,
+presses buttons, answers.
 """
 
 import html
@@ -17,7 +17,7 @@ _EVENT, _PING, _PONG = "42", "2", "3"
 
 
 class Visitor:
-    """A page that is open. `key`: what it answers when the server asks for the key to actions."""
+    """An open page. `key`: answer when the server requests the key for actions."""
 
     def __init__(self, port: int, path: str, key: str = "", **headers: str) -> None:
         connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
@@ -31,7 +31,10 @@ class Visitor:
         self.id = _found(r'"client_id": ?"([^"]+)"', asked)
         next_id = _found(r'"next_message_id": ?(\d+)', asked)
         self._key = key
-        asked = f"EIO=4&transport=websocket&client_id={self.id}&tab_id=1&document_id=1&next_message_id={next_id}&implicit_handshake=true"
+        asked = (
+            f"EIO=4&transport=websocket&client_id={self.id}&tab_id=1&document_id=1"
+            f"&next_message_id={next_id}&implicit_handshake=true"
+        )
         address = f"ws://127.0.0.1:{port}/_nicegui_ws/socket.io/?{asked}"
         self._stack = ExitStack()
         opened = connect(address, origin=f"http://127.0.0.1:{port}", additional_headers=headers)  # type: ignore[arg-type]
@@ -40,15 +43,15 @@ class Visitor:
         self._socket.send("40")
 
     def send(self, event: str, message: Mapping[str, Any]) -> None:
-        """An event of the pages' protocol."""
+        """An event of the page protocol."""
         self.send_text(_EVENT + json.dumps([event, {"client_id": self.id, **message}]))
 
     def send_text(self, text: str) -> None:
-        """Anything."""
+        """Any decoded JSON."""
         self._socket.send(text)
 
     def press(self, label: str) -> None:
-        """Press the button that says that, whether it is grey or not."""
+        """Press the button with this label, also if it is disabled."""
         for number, element in self.elements.items():
             if label in json.dumps(element.get("props", {}), ensure_ascii=False):
                 for listener in element.get("events", []):
@@ -65,8 +68,8 @@ class Visitor:
         raise LookupError(f"no button with {label!r} listens")
 
     def wait_for(self, text: str, timeout_s: float = 30.0) -> str:
-        """All that the server has said, up to the message with that text. TimeoutError where that
-        does not come.
+        """Return all messages of the server up to the one with `text`; TimeoutError if it does not
+        arrive.
         """
         said = ""
         while text not in said:

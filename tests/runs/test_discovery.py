@@ -1,5 +1,5 @@
-"""Dashboards that are up, as programs find them: announced by one process, gone with it, and nobody
-else's.
+"""Discovery of running dashboards: announced by a process, removed with it, and protected from
+other users.
 """
 
 import fcntl

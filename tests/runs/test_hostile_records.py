@@ -1,6 +1,4 @@
-"""Records that somebody made to harm whoever looks at them: too much, too deep, of odd forms, or
-with links in them.
-"""
+"""Records written to attack readers: too large, too deep, of invalid forms, or with links."""
 
 import json
 import math
@@ -19,11 +17,14 @@ from syncline.runs.secrets import MASK, masked, masked_code, masked_text
 from syncline.runs.tailing import LineReader, LogReader, log_files
 
 HUGE = "1" + "0" * 400
-DESCRIBED = '{"format": 1, "kind": "train", "name": "a", "started": 1.0, "config": {}, "environment": {"hostname": "another"}}'
+DESCRIBED = (
+    '{"format": 1, "kind": "train", "name": "a", "started": 1.0, "config": {}, "environment": '
+    '{"hostname": "another"}}'
+)
 
 
 def made(directory: Path, described: str = DESCRIBED, **files: str) -> Path:
-    """A run directory; `metrics` is `metrics.jsonl`, and so on."""
+    """Write a run directory; `metrics` is the content of `metrics.jsonl`, and so on."""
     directory.mkdir(parents=True, exist_ok=True)
     (directory / "run.json").write_text(described)
     for name, text in files.items():
@@ -158,19 +159,22 @@ def test_logs_with_odd_names_are_listed(tmp_path: Path) -> None:
         (
             DESCRIBED,
             {
-                "metrics": f'{{"iteration": 1, "time": {HUGE}, "rank": "²", "metrics": {{"a": {HUGE}}}}}\n'
+                "metrics": f'{{"iteration": 1, "time": {HUGE}, "rank": "²",'
+                f' "metrics": {{"a": {HUGE}}}}}\n'
             },
         ),
         (
             DESCRIBED,
             {
-                "metrics": f'{{"iteration": 1, "time": 1, "rank": "{"1" * 9_000}", "metrics": {{"a": 1}}}}\n'
+                "metrics": f'{{"iteration": 1, "time": 1, "rank": "{"1" * 9_000}",'
+                ' "metrics": {"a": 1}}\n'
             },
         ),
         (
             DESCRIBED,
             {
-                "events": f'{{"event": "attempt", "time": {HUGE}, "workers": [1, {{"rank": {{}}}}]}}\n'
+                "events": f'{{"event": "attempt", "time": {HUGE},'
+                ' "workers": [1, {"rank": {}}]}\n'
             },
         ),
         (DESCRIBED, {"outcome": f'{{"status": ["x"], "time": {HUGE}, "error": {{}}}}'}),
@@ -188,7 +192,8 @@ def test_logs_with_odd_names_are_listed(tmp_path: Path) -> None:
         (
             DESCRIBED.replace('"train"', '"tune"'),
             {
-                "trials": f'{{"trials": {{"RUNNING": {HUGE}}}, "expected": {HUGE}, "results": {HUGE}}}'
+                "trials": f'{{"trials": {{"RUNNING": {HUGE}}},'
+                f' "expected": {HUGE}, "results": {HUGE}}}'
             },
         ),
         (DESCRIBED.replace('"train"', '["train"]').replace('"a"', "[5]"), {}),
@@ -252,7 +257,7 @@ def test_a_summary_is_small_whatever_is_in_the_record(tmp_path: Path) -> None:
 def test_a_record_that_is_larger_than_any_is_not_read_for_a_summary(tmp_path: Path) -> None:
     directory = made(tmp_path / "a")
     with (directory / "events.jsonl").open("wb") as file:
-        file.truncate(10 * 1024**3)  # it takes no room on the disk
+        file.truncate(10 * 1024**3)  # sparse file: takes no disk space
     with (directory / "environment.json").open("wb") as file:
         file.truncate(LARGEST_OBJECT + 1)
     summary = summarize_run(open_directory(directory))
@@ -294,7 +299,7 @@ def test_names_and_members_have_limits() -> None:
     )
     assert len(series.members) == MOST_MEMBERS
     series = Series()
-    for number in range(6):  # enough for blocks of lines
+    for number in range(6):  # enough for a block of lines
         series.extend(
             [
                 {
@@ -321,7 +326,7 @@ def test_names_and_members_have_limits() -> None:
     assert 1 < series.left_out <= 20_000
 
 
-# -- places
+# -- storage
 
 
 def test_a_place_that_becomes_a_link_is_not_followed(tmp_path: Path) -> None:
@@ -340,7 +345,7 @@ def test_a_place_that_becomes_a_link_is_not_followed(tmp_path: Path) -> None:
     assert run.file_infos("logs") == {}
     assert (
         LocalDirectory(tmp_path / "storage" / "run").read("logs/rank-0.log") == b"secret"
-    )  # a link that the user named
+    )  # a link in the path given by the user
 
 
 def test_only_so_many_names_are_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -372,7 +377,7 @@ def test_only_so_many_names_are_listed(tmp_path: Path, monkeypatch: pytest.Monke
     ids=lambda text: text[:8],
 )
 def test_any_text_is_masked_in_a_time_in_proportion_to_its_length(text: str) -> None:
-    """With patterns that are tried again from each letter of a word, this would not end."""
+    """Patterns must not backtrack from each letter of a word: this would not end."""
     assert masked_text(text) == text
     masked_code(text)
 

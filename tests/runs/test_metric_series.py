@@ -1,4 +1,4 @@
-"""Curves from reports: names, members, going back, thinning with peaks, reports of odd forms."""
+"""Curves from reports: names, members, resumed runs, thinning with peaks, invalid reports."""
 
 import math
 
@@ -101,7 +101,7 @@ def test_short_curves_are_left_alone_and_gaps_do_not_disturb() -> None:
 
 
 def lines_of(kind: str, generator: np.random.Generator) -> list[dict]:
-    """Many reports of two ranks, of one kind or of several."""
+    """Many reports of two ranks, of one form or of several."""
     found = []
     for index in range(60):
         number = index if kind != "restarts" or index < 30 else index - 12

@@ -1,6 +1,4 @@
-"""What a process uses: this one, its children, GPUs that a stand-in for the driver's library
-knows.
-"""
+"""Resource usage of a process: this one, its children, and GPUs of a fake driver library."""
 
 import os
 import subprocess
@@ -83,7 +81,7 @@ def test_no_process_of_that_number_is_an_error() -> None:
 
 
 class Driver(SimpleNamespace):
-    """The part of the driver's library that is asked."""
+    """Fake of the driver library."""
 
     class NVMLError(Exception):
         pass

@@ -1,6 +1,4 @@
-"""Files of lines: whole lines on a full disk, and pieces of bounded size where a file cannot be
-added to.
-"""
+"""Files of lines: complete lines on a full disk, sealed pieces of bounded size without append."""
 
 from __future__ import annotations
 
@@ -16,7 +14,7 @@ from syncline.runs.record_files import LineFile, RegularUploads, Thinning, read_
 
 
 class Objects:
-    """Files that only exist as whole objects, as in an object store; counts what is written."""
+    """Storage of whole objects only, like an object store; counts the bytes written."""
 
     local_path = None
 
@@ -174,7 +172,7 @@ def test_others_write_while_an_upload_takes_long() -> None:
     uploading = threading.Thread(target=run.flush)
     uploading.start()
     assert under_way.wait(60)
-    run.event("second")  # would never come back if it waited for the upload
+    run.event("second")  # would hang if it waited for the upload
     run.report(0, 0, {"loss": 1.0})
     may_go_on.set()
     uploading.join()
@@ -360,7 +358,7 @@ def test_ranks_keep_the_same_iterations() -> None:
     kept, _ = written(5000, ranks=3)
     assert (
         len(set(kept[0]) & set(kept[1]) & set(kept[2])) >= len(kept[0]) - 10
-    )  # but for those where the stride changes
+    )  # except where the stride changes
 
 
 def test_one_line_larger_than_all_room_is_left_out() -> None:

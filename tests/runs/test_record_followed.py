@@ -1,5 +1,5 @@
-"""Records read while they are written: by another process, elsewhere in pieces, over kills and
-restarts, in directories made anew.
+"""Records read while they are written: by another process, in remote pieces, across kills and
+restarts, in replaced directories.
 """
 
 import json
@@ -33,9 +33,7 @@ with RunDirectory(LocalFiles(sys.argv[1])) as run:
 
 
 class Objects(StorageDirectory):
-    """Files that only exist as whole objects, as in an object store; to be written to and read from
-    by several threads.
-    """
+    """Storage of whole objects only, like an object store; thread-safe reader and writer."""
 
     local_path = None
     path = "objects://run"
@@ -75,7 +73,7 @@ class Objects(StorageDirectory):
 
 
 def tear(path, *, leave: int) -> None:
-    """Leave the last line as a kill in the middle of writing it does."""
+    """Leave the last line torn, like a kill during a write."""
     data = path.read_bytes()
     start = data.rfind(b"\n", 0, len(data) - 1) + 1
     path.write_bytes(data[: start + leave])

@@ -1,6 +1,4 @@
-"""Writing and reading a run's record: whole files, lines, kills in the middle of a line, places
-that are not this machine's.
-"""
+"""Writing and reading of a record: whole files, lines, kills within a line, remote storage."""
 
 import dataclasses
 import json
@@ -18,7 +16,7 @@ from syncline.runs.json_values import encode, plain
 
 
 class RemoteFiles:
-    """Files that only exist as whole objects, as in an object store."""
+    """Storage of whole objects only, like an object store."""
 
     def __init__(self):
         self.objects = {}

@@ -1,4 +1,4 @@
-"""Whether the process of a record lives."""
+"""Detection of the process that wrote a record."""
 
 import os
 import subprocess

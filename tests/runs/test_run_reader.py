@@ -1,6 +1,4 @@
-"""`runs.open`: a run as those see it who show it, while it grows, after a kill, damaged, and made
-by somebody else.
-"""
+"""`runs.open`: reading runs that grow, were killed, are damaged, or come from another program."""
 
 import json
 import os

@@ -1,6 +1,4 @@
-"""Directories as readers see them: nothing leads out of them, nothing that is no regular file is
-read.
-"""
+"""Storage directories: no name leads out, and only regular files are read."""
 
 import os
 

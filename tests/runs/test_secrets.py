@@ -1,4 +1,4 @@
-"""What is masked, and what is not."""
+"""Masked and unmasked texts."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Files that grow while they are read: torn and broken lines, sealed pieces, logs that rotate."""
+"""Growing files: torn and broken lines, sealed pieces, rotated logs."""
 
 import json
 from pathlib import Path

@@ -1,6 +1,4 @@
-"""The numbers of reports as files for TensorBoard: what is in them, kills, restarts, full disks,
-size.
-"""
+"""TensorBoard files of reported numbers: content, kills, restarts, full disks, size."""
 
 from __future__ import annotations
 
@@ -17,7 +15,7 @@ from syncline.runs.tensorboard_writer import ScalarWriter, numbers
 
 
 class Objects:
-    """Files that only exist as whole objects, as in an object store; notes each upload."""
+    """Storage of whole objects only, like an object store; records each upload."""
 
     local_path = None
 

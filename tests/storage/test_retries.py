@@ -1,4 +1,4 @@
-"""Which errors are worth another attempt, how long the pauses are, and what is told."""
+"""Retries: transient errors, pauses, log messages."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pyarrow.fs import FSSpecHandler, LocalFileSystem, PyFileSystem
 
 from syncline.storage import filesystem as directories
 from syncline.storage import retries
-from syncline.storage.retries import POLICY, Notices, RetryPolicy, is_transient, call_with_retries
+from syncline.storage.retries import POLICY, Notices, RetryPolicy, call_with_retries, is_transient
 
 
 class Response:
@@ -23,7 +23,7 @@ class Response:
 
 
 class ClientError(Exception):
-    """As libraries below fsspec raise: no OSError, with a response or a status."""
+    """Error of a library below fsspec: not an OSError, with a response or a status."""
 
     def __init__(self, text: str = "", **attributes: object) -> None:
         super().__init__(text)
@@ -31,7 +31,7 @@ class ClientError(Exception):
 
 
 class ServerDisconnectedError(Exception):
-    """As aiohttp names one."""
+    """Error class named like one of aiohttp."""
 
 
 PASSING = [
@@ -42,13 +42,16 @@ PASSING = [
         for code in (errno.EIO, errno.ESTALE, errno.ETIMEDOUT, errno.EHOSTUNREACH)
     ),
     OSError(
-        "When uploading part for key 'k' in bucket 'b': AWS Error SLOW_DOWN during UploadPart operation: Please reduce your request rate."
+        "When uploading part for key 'k' in bucket 'b': AWS Error SLOW_DOWN during UploadPart "
+        "operation: Please reduce your request rate."
     ),
     OSError(
-        "AWS Error INTERNAL_FAILURE during PutObject operation: We encountered an internal error. Please try again."
+        "AWS Error INTERNAL_FAILURE during PutObject operation: We encountered an internal "
+        "error. Please try again."
     ),
     OSError(
-        "AWS Error NETWORK_CONNECTION during HeadObject operation: curlCode: 28, Timeout was reached"
+        "AWS Error NETWORK_CONNECTION during HeadObject operation: curlCode: 28, Timeout was "
+        "reached"
     ),
     OSError(
         "AWS Error UNKNOWN (HTTP status 503) during ListObjectsV2 operation: Service Unavailable"
@@ -67,11 +70,13 @@ LASTING = [
     OSError(errno.EROFS, "Read-only file system"),
     OSError("AWS Error ACCESS_DENIED during PutObject operation: Access Denied"),
     OSError(
-        "AWS Error NO_SUCH_BUCKET during CreateMultipartUpload operation: The specified bucket does not exist"
+        "AWS Error NO_SUCH_BUCKET during CreateMultipartUpload operation: The specified "
+        "bucket does not exist"
     ),
     OSError("AWS Error UNKNOWN (HTTP status 403) during HeadObject operation: No response body."),
     OSError(
-        "AWS Error NETWORK_CONNECTION during HeadObject operation: curlCode: 60, SSL peer certificate was not OK"
+        "AWS Error NETWORK_CONNECTION during HeadObject operation: curlCode: 60, SSL peer "
+        "certificate was not OK"
     ),
     ClientError(response=Response(404)),
     ClientError(response={"ResponseMetadata": {"HTTPStatusCode": 403}}),
@@ -98,7 +103,7 @@ def test_pauses_double_up_to_a_limit_and_end() -> None:
 
 
 class Flaky:
-    """Fails so many times, then answers."""
+    """Fails a number of times, then answers."""
 
     def __init__(self, failures: int, error: Exception) -> None:
         self.failures = failures
@@ -129,8 +134,7 @@ def test_it_is_told_once_and_ends_well(caplog: pytest.LogCaptureFixture) -> None
     assert (operation.calls, pauses) == (4, [0.25, 0.5, 1.0])
     (record,) = caplog.records
     assert (
-        record.getMessage()
-        == "copying a to b failed and is retried for about 46 s: reset by peer"
+        record.getMessage() == "copying a to b failed and is retried for about 46 s: reset by peer"
     )
 
 
@@ -162,7 +166,7 @@ def test_what_lasts_is_raised_at_once(caplog: pytest.LogCaptureFixture) -> None:
 
 
 class Unsteady(FSSpecHandler):  # type: ignore[misc]
-    """A filesystem of which every third call fails, whatever it is."""
+    """Filesystem of which every third call fails."""
 
     calls = 0
 

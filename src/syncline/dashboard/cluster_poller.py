@@ -1,7 +1,7 @@
 """Polls a cluster through a separate process while a visitor views the cluster page.
 
-`snapshot` returns the latest snapshot without waiting. The process (`cluster_probe`) starts with the
-first call and exits after a period without calls. The pause between two requests grows with the
+`snapshot` returns the latest snapshot without waiting. The process (`cluster_probe`) starts with
+the first call and exits after a period without calls. The pause between two requests grows with the
 time of an answer, which limits the load on the head node.
 """
 

@@ -45,8 +45,8 @@ step was too slow.
 class LiveRun:
     """Client of a running run. Thread-safe; calls block.
 
-    Every method raises ProgramUnreachable if the program has ended or does not answer, and ActionFailed
-    if it answered with an error.
+    Every method raises ProgramUnreachable if the program has ended or does not answer, and
+    ActionFailed if it answered with an error.
     """
 
     def __init__(self, ask: Ask) -> None:
@@ -171,7 +171,8 @@ def _ask_on_cluster(path: str, address: str | None) -> Ask | None:
             ) from error
         except GetTimeoutError:
             raise ProgramUnreachable(
-                f"The run {name!r} did not answer within {timeout_s:g} s: its controller is busy or "
+                f"The run {name!r} did not answer within {timeout_s:g} s: its controller is "
+                f"busy or "
                 "disconnected."
             ) from None
 

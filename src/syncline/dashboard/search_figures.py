@@ -254,7 +254,7 @@ FEWEST_TRIALS = 10
 MOST_TRIALS = 2_000
 MOST_PARAMETERS = 30
 COMMON = 0.9
-"""Minimum share of trials that must have a parameter; only trials with all such parameters count."""
+"""Minimum share of trials with a parameter; only trials with all such parameters are used."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,10 +1,10 @@
 """Discovery of the dashboards of this user on this machine, and of the actors that control runs.
 
-`fit()` uses the dashboards to print the address of the page that shows the run. Each dashboard writes a file
-with its address and storage paths into a directory of the user (mode 0700) and holds a lock on the
-file. The operating system releases the lock when the process ends, so an unlocked file belongs to a
-dead dashboard and may be removed. The directory also holds the shared access token; it is not part
-of the announcement.
+`fit()` prints the address of the page that shows the run. Each dashboard writes a file with its
+address and storage paths into a directory of the user (mode 0700) and holds a lock on the file. The
+operating system releases the lock when the process ends, so an unlocked file belongs to a dead
+dashboard and may be removed. The directory also holds the shared access token; it is not part of
+the announcement.
 """
 
 from __future__ import annotations

@@ -109,7 +109,8 @@ class Run:
         described = self._object(RUN_FILE)
         if described is None:
             raise ValueError(
-                f"{self.directory.path!r} contains no readable run.json, so it is not a run directory. "
+                f"{self.directory.path!r} contains no readable run.json, so it is not a run "
+                f"directory. "
                 "Pass the run directory itself: `storage_path`/`name` of its RunConfig, or "
                 "`result.path`."
             )

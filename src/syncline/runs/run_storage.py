@@ -50,7 +50,7 @@ class FileInfo:
 
 
 def checked_file_name(name: str) -> str:
-    """Return `name` if it is a plain file name; ValueError for anything that could lead elsewhere."""
+    """Return `name` if it is a plain file name; ValueError if it could lead elsewhere."""
     if not name or name in (".", "..") or "/" in name or "\\" in name or "\0" in name:
         raise ValueError(f"{name!r} is not a file name: pass a single name without slashes")
     return name
@@ -276,7 +276,8 @@ class LocalDirectory(StorageDirectory):
                 os.stat(name, dir_fd=directory, follow_symlinks=False).st_mode
             ):
                 raise SymbolicLinkError(
-                    f"{name!r} in {self.path} is a symbolic link. Links may lead anywhere, so they are "
+                    f"{name!r} in {self.path} is a symbolic link. Links may lead anywhere, so "
+                    f"they are "
                     "not followed."
                 ) from error
             raise

@@ -1,6 +1,4 @@
-"""What the tests with a browser work with: programs that run, the dashboard, and pages that notice
-what must not happen on them.
-"""
+"""Harness of the browser tests: running programs, the dashboard, and pages that record errors."""
 
 from __future__ import annotations
 
@@ -33,38 +31,38 @@ FLAGS = (
     "--disable-sync",
 )
 PREPARED = 60
-"""Finished runs, more than a page of the list holds."""
+"""Number of finished runs; more than a page of the list."""
 
 
 def browser_path() -> str | None:
-    """The browser of this machine."""
+    """Path of the browser."""
     return next((path for name in BROWSERS if (path := shutil.which(name))), None)
 
 
 @dataclass(frozen=True)
 class Site:
-    """A directory with a short name (sockets have short ones) in which everything lies."""
+    """Files of the tests, in a directory with a short name, because socket paths are short."""
 
     root: Path
 
     @property
     def runs(self) -> Path:
-        """Where programs write; storage path 0."""
+        """Storage path 0: runs of the programs."""
         return self.root / "runs"
 
     @property
     def prepared(self) -> Path:
-        """Finished runs; storage path 1."""
+        """Storage path 1: finished runs."""
         return self.root / "prepared"
 
     @property
     def hostile(self) -> Path:
-        """Runs that nobody in their right mind would write; storage path 2."""
+        """Storage path 2: hostile runs."""
         return self.root / "hostile"
 
     @property
     def environment(self) -> dict[str, str]:
-        """For programs and the dashboard, which find each other below the temporary directory."""
+        """Environment of programs and dashboard, with a common temporary directory."""
         return {
             **os.environ,
             "SYNCLINE_TMPDIR": str(self.root),
@@ -74,14 +72,14 @@ class Site:
 
 @dataclass
 class Program:
-    """A program and the directory of its run."""
+    """A program and its run directory."""
 
     process: subprocess.Popen[bytes]
     run: Path
 
     @property
     def address(self) -> str:
-        """Of the run's page."""
+        """Path of the run's page."""
         return address(0, self.run.name)
 
     @property
@@ -89,21 +87,21 @@ class Program:
         return self.process.poll() is None
 
     def kill(self) -> None:
-        """With SIGKILL, as the kernel does where memory is short."""
+        """Kill the program with SIGKILL, like the kernel when memory is exhausted."""
         self.process.send_signal(signal.SIGKILL)
         self.process.wait()
 
 
 @dataclass
 class Programs:
-    """Those that run, started when they are asked for."""
+    """Programs by kind, started on first use."""
 
     place: Site
     started: dict[str, Program] = field(default_factory=dict)
     count: int = 0
 
     def start(self, kind: str) -> None:
-        """Start it, and do not wait for it."""
+        """Start a program without waiting."""
         self.count += 1
         name = f"{kind}-{self.count}"
         with (self.place.root / f"{name}.out").open("wb") as output:
@@ -117,7 +115,7 @@ class Programs:
         self.started[kind] = Program(process, self.place.runs / name)
 
     def alive(self, kind: str) -> Program:
-        """One that runs and has a record; a new one where the last was killed."""
+        """Return a running program with a record; start a new one if the last was killed."""
         if kind not in self.started or not self.started[kind].is_alive:
             self.start(kind)
         program = self.started[kind]
@@ -125,7 +123,7 @@ class Programs:
         return program
 
     def last(self, kind: str) -> Program:
-        """The last one, whether it runs or not."""
+        """Return the last program, running or not."""
         program = self.started.get(kind)
         return (
             program
@@ -136,7 +134,7 @@ class Programs:
     def _recorded(self, program: Program) -> Path | None:
         output = self.place.root / f"{program.run.name}.out"
         assert program.is_alive, output.read_text() if output.exists() else "it has ended"
-        # Of an execution, the name of the run has the dataset's name in it, and more.
+        # The run name of an execution contains the dataset's name and a suffix.
         found = [program.run, *program.run.parent.glob(f"data_{program.run.name}*")]
         return next((run for run in found if (run / "run.json").exists()), None)
 
@@ -148,7 +146,7 @@ class Programs:
 
 @dataclass(frozen=True)
 class Dashboard:
-    """The command, up."""
+    """A running `syncline dashboard` command."""
 
     process: subprocess.Popen[str]
     url: str
@@ -175,12 +173,12 @@ def start_dashboard(place: Site) -> Dashboard:
 
 
 def address(storage: int, directory: str) -> str:
-    """Of a run's page."""
+    """Return the path of a run's page."""
     return f"/run/{storage}/{quote(directory, safe='')}"
 
 
 def prepare_runs(storage: Path) -> None:
-    """Finished runs of long ago, one of three with an error."""
+    """Write finished runs, every third with an error."""
     for number in range(PREPARED):
         with RunDirectory(
             LocalFiles(storage / f"made-{number:03}"),
@@ -195,13 +193,13 @@ def prepare_runs(storage: Path) -> None:
 
 
 class Watched:
-    """A page of the browser on which nothing must go wrong."""
+    """Browser page that collects errors."""
 
     def __init__(self, context: BrowserContext, url: str) -> None:
         self.page: Page = context.new_page()
         self._url = url
         self.wrong: list[str] = []
-        """What went wrong."""
+        """Errors of the page."""
         self.page.on("console", self._console)
         self.page.on("pageerror", lambda error: self.wrong.append(f"error in the page: {error}"))
         self.page.on(
@@ -211,7 +209,7 @@ class Watched:
         self.page.on("request", lambda request: self._request(request.url))
 
     def go(self, address: str) -> Page:
-        """Open an address of the dashboard, and wait until the page listens."""
+        """Open a path of the dashboard and wait until the page has its websocket."""
         self.page.goto(self._url + address)
         self.page.wait_for_function("window.did_handshake === true")
         return self.page

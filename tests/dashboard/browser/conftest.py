@@ -1,6 +1,4 @@
-"""One browser, one dashboard and a few programs for all tests of this directory; each starts when
-it is first needed.
-"""
+"""Shared browser, dashboard and programs of the browser tests, started on first use."""
 
 from __future__ import annotations
 
@@ -28,7 +26,7 @@ if TYPE_CHECKING:
     from playwright.sync_api import Browser, BrowserContext
 
 WAIT_MS = 60_000
-"""How long a page may take to show something on a machine that is slow and busy."""
+"""Milliseconds until a page must show something, also on a busy machine."""
 KINDS = ("training", "restarted", "execution", "search")
 
 
@@ -38,7 +36,8 @@ def browser() -> Iterator[Browser]:
     path = browser_path()
     if path is None:
         pytest.skip(
-            "no Chromium is installed: `apt-get install chromium`, or another package of your system, brings it"
+            "no Chromium is installed: `apt-get install chromium`, or another package of your "
+            "system, brings it"
         )
     sync_api.expect.set_options(timeout=WAIT_MS)
     with sync_api.sync_playwright() as playwright:
@@ -49,7 +48,7 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture(scope="package")
 def place(browser: Browser) -> Iterator[Site]:
-    """Begins with the browser, because without one nothing is needed."""
+    """Requested after the browser: without one, the directory is not needed."""
     root = Path(tempfile.mkdtemp(prefix="syncline-pages-"))
     made = Site(root)
     for directory in (made.runs, made.prepared, made.hostile):
@@ -66,7 +65,7 @@ def removed(directory: Path) -> bool:
 @pytest.fixture(scope="package")
 def programs(place: Site) -> Iterator[Programs]:
     made = Programs(place)
-    for kind in KINDS:  # all at once: starting is mostly waiting
+    for kind in KINDS:  # Start all together: starting is mostly waiting.
         made.start(kind)
     yield made
     made.kill_all()
@@ -92,7 +91,7 @@ def new_context(browser: Browser) -> BrowserContext:
 
 @pytest.fixture(scope="package")
 def signed_in(browser: Browser, dashboard: Dashboard) -> Iterator[BrowserContext]:
-    """A visitor who opened the address that was printed."""
+    """Context of a visitor who opened the printed URL."""
     context = new_context(browser)
     page = context.new_page()
     page.goto(f"{dashboard.url}/?token={dashboard.token}")
@@ -103,13 +102,13 @@ def signed_in(browser: Browser, dashboard: Dashboard) -> Iterator[BrowserContext
 
 @pytest.fixture
 def watched(signed_in: BrowserContext, dashboard: Dashboard) -> Iterator[Watched]:
-    """A page of that visitor."""
+    """Page of a visitor with the token."""
     yield from watching(signed_in, dashboard)
 
 
 @pytest.fixture
 def as_stranger(browser: Browser, dashboard: Dashboard) -> Iterator[Watched]:
-    """A page of a visitor of this machine without the token."""
+    """Page of a visitor of this machine without the token."""
     context = new_context(browser)
     yield from watching(context, dashboard)
     context.close()

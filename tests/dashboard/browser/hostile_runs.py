@@ -1,4 +1,4 @@
-"""Runs that were written to harm who looks at them."""
+"""Runs written to attack visitors of the dashboard."""
 
 from __future__ import annotations
 
@@ -10,17 +10,20 @@ from syncline.runs import LocalFiles, RunDirectory
 
 IMAGE = "<img src=x onerror=window.pwned=1>"
 TEMPLATE = "{{7*7}} ${7*7} {{constructor.constructor('window.pwned=1')()}}"
-EVIL = f"<script>window.pwned=1</script>{IMAGE}\"'`]]>--> {TEMPLATE} \x1b[31mred\x1b[0m \u202efdp.exe <b>bold</b>"
+EVIL = (
+    f"<script>window.pwned=1</script>{IMAGE}\"'`]]>--> {TEMPLATE} \x1b[31mred\x1b[0m "
+    f"\u202efdp.exe <b>bold</b>"
+)
 SHOWN = EVIL.replace("\x1b", "\ufffd").replace("\u202e", "\ufffd")
-"""What may be seen of it: itself, without what turns directions and what commands terminals."""
+"""Text that pages show for `EVIL`: direction marks and control characters are replaced."""
 DIRECTORY = f'{IMAGE} {{{{7*7}}}} "]]>'
 UNNAMEABLE = "a\u202ebcd\x1b[31m"
-"""A directory whose name no address has."""
+"""Directory name that no URL can contain."""
 SECRET = "what only the owner may read"
 
 
 def write_all(storage: Path) -> None:
-    """All of them, below the storage path."""
+    """Write all hostile runs below a storage path."""
     for kind in ("train", "tune", "data"):
         write(storage / f"{kind} {DIRECTORY}", kind)
     write(storage / UNNAMEABLE, "train")
@@ -28,7 +31,7 @@ def write_all(storage: Path) -> None:
 
 
 def write(directory: Path, kind: str) -> None:
-    """A run in which every text is hostile."""
+    """Write a run in which every text is hostile."""
     with RunDirectory(LocalFiles(directory)) as run:
         run.write_run(EVIL, {EVIL: EVIL, "plan": EVIL, "metric": EVIL}, kind=kind, detailed=False)  # type: ignore[arg-type]
         run.event("started", **{EVIL: EVIL})
@@ -73,8 +76,10 @@ def write(directory: Path, kind: str) -> None:
         f'<svg xmlns="http://www.w3.org/2000/svg">{EVIL}</svg>'
     )
     (directory / "profiles" / "evil.html").write_text(
-        "<title>started</title><script>document.title = 'ran'; try { document.title += ' ' + opener.location.href } catch { }"
-        "try { document.title += document.cookie } catch { } fetch('/').then(() => { document.title = 'fetched' }).catch(() => {})</script>"
+        "<title>started</title><script>document.title = 'ran'; try { document.title += ' ' + "
+        "opener.location.href } catch { }"
+        "try { document.title += document.cookie } catch { } fetch('/').then(() => { "
+        "document.title = 'fetched' }).catch(() => {})</script>"
     )
     (directory / "checkpoints.json").write_text(
         json.dumps({"checkpoints": [{"name": EVIL, "index": 1, "metrics": {EVIL: 1}}]})
@@ -96,7 +101,7 @@ def trial(number: int) -> dict[str, object]:
 
 
 def write_damaged(directory: Path, secret: Path) -> None:
-    """A run with files that are damaged, endless, or not its own."""
+    """Write a run with damaged, endless and linked files."""
     secret.write_text(json.dumps({"time": 1, "event": SECRET, "rank": 0}) + "\n")
     with RunDirectory(LocalFiles(directory)) as run:
         run.write_run("damaged", {}, detailed=False)
@@ -105,7 +110,8 @@ def write_damaged(directory: Path, secret: Path) -> None:
         run.event("attempt", number=1, workers=[{"rank": 0, "hostname": "here"}])
     with (directory / "metrics.jsonl").open("a") as lines:
         lines.write(
-            '{"iteration": 5, "rank": 0, "metrics": {"loss": NaN}}\n[1, 2]\n{"metrics": 3}\n\x00\x01\n'
+            '{"iteration": 5, "rank": 0, "metrics": {"loss": NaN}}\n[1, 2]\n{"metrics": '
+            "3}\n\x00\x01\n"
         )
         lines.write(
             json.dumps(

@@ -1,5 +1,5 @@
-"""The programs whose runs the browser looks at: `python programs.py PROGRAM STORAGE_PATH RUN_NAME`.
-Each goes on until it is killed.
+"""Programs whose runs the browser tests show: `python programs.py PROGRAM STORAGE_PATH RUN_NAME`.
+Each runs until it is killed.
 """
 
 import sys
@@ -14,7 +14,7 @@ MARKUP = "<b>odd</b>"
 
 
 def train_rank(config: dict[str, Any]) -> None:
-    """Two ranks that take steps together; rank 1 sleeps while there is a file `asleep`."""
+    """Two ranks with collective steps; rank 1 sleeps while the file `asleep` exists."""
     import torch
 
     from syncline.train.torch import prepare_model
@@ -85,9 +85,7 @@ def look_closely(rank: int) -> None:
 
 
 def restarted(storage: Path, name: str) -> None:
-    """First a run that ends with an error, called the same with `-errored`; then one that goes on
-    after one.
-    """
+    """Run `NAME-errored`, which fails, then a run that continues after a failure."""
     for failures, run_name in ((0, f"{name}-errored"), (1, name)):
         trainer = train.DataParallelTrainer(
             stumble,
@@ -106,14 +104,14 @@ def restarted(storage: Path, name: str) -> None:
 
 
 class Keep:
-    """Runs in a process of its own, which makes it an operator of its own."""
+    """Identity in a process of its own, and thus in an operator of its own."""
 
     def __call__(self, batch: dict[str, Any]) -> dict[str, Any]:
         return batch
 
 
 def execution(storage: Path, name: str) -> None:
-    """A dataset with a slow function, and one that waits for it."""
+    """A dataset with a slow function and a fast one behind it."""
 
     def slow(batch: dict[str, Any]) -> dict[str, Any]:
         time.sleep(0.1)
@@ -137,7 +135,7 @@ def trial(config: dict[str, Any]) -> None:
 
 
 def search(storage: Path, name: str) -> None:
-    """Eight trials that end, and two that go on."""
+    """Eight trials that end and two that keep running."""
     widths = tune.grid_search([1, 2, 3, 4, 5, 6, 7, 8, 9, 9])
     tune.Tuner(
         tune.with_resources(trial, {"cpu": 0.5}),

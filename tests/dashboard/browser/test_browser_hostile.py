@@ -1,4 +1,4 @@
-"""What hostile runs do in a browser: nothing. Their texts are shown as texts."""
+"""Hostile runs have no effect in a browser; their texts are shown as texts."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def hostile(place: Site) -> None:
 
 
 def assert_harmless(page: Page) -> None:
-    """Nothing ran, and nothing of a run became an element."""
+    """Assert that nothing was executed and no text became an element."""
     assert page.evaluate("window.pwned") is None
     assert page.locator("main :is(script, img, iframe, object, embed, b)").count() == 0
     content = page.content()
@@ -37,7 +37,8 @@ def test_names_in_the_list_are_texts(watched: Watched) -> None:
     expect(rows).to_have_count(4)
     expect(rows.first).to_contain_text(IMAGE)
     expect(rows.first).to_contain_text("{{7*7}}")
-    assert page.locator("[data-sl-rows] tbody a").count() == 3  # no address names the fourth
+    # no URL can contain the name of the fourth
+    assert page.locator("[data-sl-rows] tbody a").count() == 3
     assert_harmless(page)
     page.get_by_role("link", name=IMAGE).first.click()
     expect(page.get_by_role("heading", level=1)).to_contain_text(IMAGE)
@@ -75,7 +76,7 @@ def test_a_hostile_profile_runs_in_a_place_of_its_own(watched: Watched) -> None:
     opened.value.wait_for_timeout(300)
     assert (
         opened.value.title() == "ran"
-    )  # it has seen neither who opened it, nor a cookie, nor another page
+    )  # it sees neither its opener, nor a cookie, nor another page
     opened.value.close()
     assert_harmless(page)
 

@@ -1,6 +1,4 @@
-"""The list of runs in a browser: filtered, sorted and paged, with the mouse and with the
-keyboard.
-"""
+"""The list of runs in a browser: filter, order and paging with mouse and keyboard."""
 
 from __future__ import annotations
 
@@ -69,4 +67,4 @@ def test_a_run_is_found_and_opened_without_a_mouse(watched: Watched) -> None:
     expect(page.get_by_role("link", name="made-042")).to_be_focused()
     page.keyboard.press("Enter")
     expect(page.get_by_role("heading", level=1)).to_have_text("made-042")
-    expect(page.locator("#errors")).to_be_visible()  # 42 is one of three
+    expect(page.locator("#errors")).to_be_visible()  # 42 is a multiple of three

@@ -1,4 +1,4 @@
-"""Every page on a small screen, in light and dark, and by keyboard."""
+"""Every page on a small screen, in light and dark mode, and with the keyboard."""
 
 from __future__ import annotations
 
@@ -11,27 +11,32 @@ from playwright.sync_api import Page, expect
 
 pytestmark = [pytest.mark.browser, pytest.mark.processes]
 PAGES = ("list", "training", "execution", "search", "cluster", "hostile")
-# What one can press or type in, and what it is called; of what is seen.
+# Visible controls and their accessible names.
 CONTROLS = """() => [...document.querySelectorAll(
-    'a[href], button, input, textarea, summary, [role=button], [role=switch], [role=combobox], [tabindex="0"]')]
-  .filter(each => each.checkVisibility({visibilityProperty: true}) && !each.disabled && each.getClientRects().length
+    'a[href], button, input, textarea, summary, [role=button], [role=switch], [role=combobox], '
+    + '[tabindex="0"]')]
+  .filter(each => each.checkVisibility({visibilityProperty: true}) && !each.disabled
+    && each.getClientRects().length
     && each.tabIndex >= 0 && !each.closest('[aria-hidden=true]'))"""
 NAMELESS = f"""() => ({CONTROLS})().filter(each => !(
     each.getAttribute('aria-label') || each.innerText?.trim() || each.labels?.length || each.title
-    || (each.getAttribute('aria-labelledby') && document.getElementById(each.getAttribute('aria-labelledby')))
+    || (each.getAttribute('aria-labelledby')
+      && document.getElementById(each.getAttribute('aria-labelledby')))
   )).map(each => each.outerHTML.slice(0, 200))"""
 MOST_STOPS = 150
 UNSEEN = """() => {
   const each = document.activeElement;
-  const isMarked = (style) => (style.outlineStyle !== 'none' && style.outlineWidth !== '0px') || style.boxShadow !== 'none';
+  const isMarked = (style) => style.boxShadow !== 'none'
+    || (style.outlineStyle !== 'none' && style.outlineWidth !== '0px');
   const around = [each, each.closest('.q-field__control')].filter(Boolean);
   window.reached.add(each);
-  if (each !== document.body && !around.some((box) => isMarked(getComputedStyle(box)))) window.unseen.push(each.outerHTML.slice(0, 200));
+  if (each !== document.body && !around.some((box) => isMarked(getComputedStyle(box))))
+    window.unseen.push(each.outerHTML.slice(0, 200));
 }"""
 
 
 def open_page(name: str, watched: Watched, programs: Programs, place: Site) -> Page:
-    """With what it shows."""
+    """Open a page and return its content."""
     if name == "list":
         page = watched.go("/")
         expect(page.locator("[data-sl-rows] tbody tr").first).to_be_visible()
@@ -50,10 +55,11 @@ def open_page(name: str, watched: Watched, programs: Programs, place: Site) -> P
 
 
 def lightness(page: Page) -> float:
-    """Of the page's background: 0 is black, 1 is white."""
+    """Return the brightness of the page's background: 0 is black, 1 is white."""
     return float(
         page.evaluate(
-            "Math.max(...getComputedStyle(document.body).backgroundColor.match(/[0-9.]+/g).slice(0, 3)) / 255"
+            "Math.max(...getComputedStyle(document.body).backgroundColor"
+            ".match(/[0-9.]+/g).slice(0, 3)) / 255"
         )
     )
 
@@ -77,11 +83,12 @@ def test_a_page_is_usable_on_every_screen_and_by_keyboard(
 
 
 def assert_headings_descend(page: Page) -> None:
-    """One of the first level, and no level left out."""
+    """Assert that headings begin at level one and skip no level."""
     levels = [
         int(level)
         for level in page.evaluate(
-            "[...document.querySelectorAll('h1, h2, h3, h4')].filter(each => each.checkVisibility()).map(each => each.tagName[1])"
+            "[...document.querySelectorAll('h1, h2, h3, h4')].filter(each => "
+            "each.checkVisibility()).map(each => each.tagName[1])"
         )
     ]
     assert levels[0] == 1
@@ -92,7 +99,7 @@ def assert_headings_descend(page: Page) -> None:
 
 
 def assert_tab_reaches_everything(page: Page) -> None:
-    """From the top, Tab goes to every control, and one sees where it is."""
+    """Assert that Tab reaches every control with a visible focus."""
     page.evaluate("document.activeElement.blur()")
     wanted = page.evaluate(
         f"() => {{ window.controls = ({CONTROLS})(); return window.controls.length }}"
@@ -105,7 +112,10 @@ def assert_tab_reaches_everything(page: Page) -> None:
         page.evaluate("lookAround()")
     assert page.evaluate("window.unseen") == []
     if wanted + 5 <= MOST_STOPS:
-        missed = "[...window.controls].filter(each => each.isConnected && !window.reached.has(each)).map(each => each.outerHTML.slice(0, 200))"
+        missed = (
+            "[...window.controls].filter(each => each.isConnected && "
+            "!window.reached.has(each)).map(each => each.outerHTML.slice(0, 200))"
+        )
         assert page.evaluate(missed) == []
 
 

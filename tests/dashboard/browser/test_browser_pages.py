@@ -1,5 +1,5 @@
-"""The pages of dataset executions, searches and what runs where, in a browser; and what a visitor
-without the token sees.
+"""Pages of dataset executions, searches and the cluster in a browser; and pages of a visitor
+without the token.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def test_a_search_is_seen_while_it_goes_on_and_after_it_was_killed(
 
 
 def check_table(trials: Locator) -> None:
-    """It is sorted by a heading, and filtered by what is typed."""
+    """Sorting by a heading, and filtering."""
     heading = trials.get_by_role("columnheader", name="loss").get_by_role("button")
     heading.click()
     expect(trials.locator("th[aria-sort]")).to_contain_text("loss")
@@ -92,7 +92,7 @@ def check_table(trials: Locator) -> None:
 
 
 def check_copying(page: Page) -> None:
-    """The best configuration goes to the clipboard as it stands there."""
+    """The best configuration is copied to the clipboard."""
     page.context.grant_permissions(["clipboard-read", "clipboard-write"])
     page.get_by_role("button", name="Copy configuration").click()
     expect(page.get_by_text("Copied.")).to_be_visible()
@@ -118,14 +118,13 @@ def test_without_the_token_pages_are_read_and_nothing_can_be_pressed(
 ) -> None:
     page = as_stranger.go(programs.alive("training").address)
     expect(page.locator("h1 + .sl-badge")).to_have_text("running")
-    expect(
-        page.get_by_text("To enable actions, open the URL with the token")
-    ).to_be_visible()
+    expect(page.get_by_text("To enable actions, open the URL with the token")).to_be_visible()
     for name in ("Stack traces of all ranks", "CPU flame graph", "Memory profile", "Torch trace"):
         expect(page.get_by_role("button", name=name)).to_be_disabled()
     page.get_by_role("button", name="Stack traces of all ranks").dispatch_event("click")
     page.evaluate(
-        "document.querySelectorAll('button[disabled]').forEach(button => { button.disabled = false; button.click() })"
+        "document.querySelectorAll('button[disabled]').forEach(button => { button.disabled = "
+        "false; button.click() })"
     )
     page.wait_for_timeout(1000)
     expect(page.locator(".sl-stacks h3")).to_have_count(0)

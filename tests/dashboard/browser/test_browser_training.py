@@ -1,6 +1,4 @@
-"""The page of a training run in a browser: while it goes on, with every action, and after it was
-killed.
-"""
+"""Page of a training run in a browser: live, with every action, and after a kill."""
 
 from __future__ import annotations
 
@@ -22,7 +20,7 @@ pytestmark = [pytest.mark.browser, pytest.mark.processes]
 
 @pytest.fixture
 def training(programs: Programs) -> Program:
-    """A run that has reported."""
+    """A run with a report."""
     program = programs.alive("training")
     eventually(lambda: (program.run / "metrics.jsonl").exists(), what="the run has reported")
     return program
@@ -30,7 +28,7 @@ def training(programs: Programs) -> Program:
 
 @pytest.fixture
 def asleep(place: Site) -> Iterator[None]:
-    """Rank 1 sleeps, and rank 0 waits for it."""
+    """Rank 1 sleeps while rank 0 waits for it."""
     sign = place.root / "asleep"
     sign.touch()
     yield
@@ -103,7 +101,7 @@ def test_stack_traces_of_all_ranks_stand_side_by_side_and_the_one_that_sleeps_is
 
 
 def is_marked(page: Page) -> bool:
-    """Asked again while the ranks still are on their way to where they stay."""
+    """Repeated until the ranks have reached their final frames."""
     page.get_by_role("button", name="Stack traces of all ranks").click()
     expect(page.get_by_text("Collecting stack traces")).to_be_hidden()
     headings = page.locator(".sl-stacks h3").all_inner_texts()
@@ -157,9 +155,7 @@ def test_a_run_that_is_killed_after_a_restart_says_so_and_keeps_its_error(
     page = watched.go(program.address)
     expect(fact(page, "Restarts")).to_have_text("1")
     expect(page.locator("h1 + .sl-badge")).to_have_text("running")
-    expect(page.get_by_label("Rank 1, attempt 1: traceback")).to_contain_text(
-        "look_closely"
-    )
+    expect(page.get_by_label("Rank 1, attempt 1: traceback")).to_contain_text("look_closely")
     program.kill()
     expect(page.locator("h1 + .sl-badge")).to_have_text("killed")
     expect(section(page, "workers").locator(".sl-badge")).to_have_text(["killed", "killed"])

@@ -52,7 +52,9 @@ class DatasetPage:
             self._error = widgets.Mono(label="Error")
         self._nothing = widgets.note("No execution has been recorded yet.")
         self._choice = ExecutionChoice(view)
-        with widgets.section("Plan", "Operations as written and operators as executed.", anchor="plan"):
+        with widgets.section(
+            "Plan", "Operations as written, operators as executed.", anchor="plan"
+        ):
             plan = view.run.config.get("plan")
             widgets.Mono(plan if isinstance(plan, str) else "", label="Plan")
             with widgets.Expandable("Configuration"):
@@ -445,7 +447,8 @@ def _said(operator: OperatorView) -> tuple[str, str, str, str]:
         else f" of {widgets.number(operator.total)}"
     )
     tasks = (
-        f"{widgets.number(operator.tasks)}{total} tasks done, {widgets.number(operator.running)} running"
+        f"{widgets.number(operator.tasks)}{total} tasks done, "
+        f"{widgets.number(operator.running)} running"
         if operator.parts
         else ""
     )

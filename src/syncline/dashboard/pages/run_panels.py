@@ -1,4 +1,6 @@
-"""Curves of the reported metrics: one chart per metric with the mean over ranks and single ranks."""
+"""Panels of the pages of runs: metrics (a chart each), logs (followed and filtered), and actions on
+live workers (stack traces of all, profiles of one).
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Page of a training run: metrics, workers, time, resources, events, checkpoints, datasets, logs."""
+"""Page of a training run, from its errors and metrics to its logs and configuration."""
 
 from __future__ import annotations
 

@@ -298,7 +298,8 @@ class _Best:
             return
         self._facts["Trial"].set(widgets.printable(trial.name or trial.id, 200))
         self._facts["Value"].set(
-            f"{widgets.printable(chosen.metric, 80)} = {widgets.number(trial.metrics[chosen.metric])}"
+            f"{widgets.printable(chosen.metric, 80)} = "
+            f"{widgets.number(trial.metrics[chosen.metric])}"
         )
         self._facts["Iteration"].set(widgets.number(trial.iteration))
         self._facts["Status"].set(state_of(trial, is_alive))

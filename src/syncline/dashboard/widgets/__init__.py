@@ -1,7 +1,7 @@
 """Widgets of the dashboard: page frame, elements, charts and tables.
 
     with widgets.section("Workers", "One line per rank."):
-        columns = [Column(name="rank", label="Rank", number=True), Column(name="host", label="Host")]
+        columns = [Column(name="rank", label="Rank"), Column(name="host", label="Host")]
         table = widgets.DataTable(columns, row_key="rank")
     table.set([{"rank": 0, "host": "a"}])
 
