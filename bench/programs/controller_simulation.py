@@ -14,15 +14,16 @@ from collections.abc import Iterator
 from bench.programs import common
 from syncline.train.config import FailureConfig
 from syncline.train.controller import events
-from syncline.train.controller.events import Event, Instruction, WorkerFailure
-from syncline.train.controller.policy import FailureBudgets
-from syncline.train.controller.state import RESIZE_TIMER, Limits, State, TrainStateMachine
+from syncline.train.controller.attempt import FailureBudgets, WorkerFailure
+from syncline.train.controller.events import Event, Instruction
+from syncline.train.controller.state import TrainStateMachine
+from syncline.train.controller.transitions import RESIZE_TIMER, Limits, State
 from syncline.train.workers.messages import (
     BarrierReached,
     CheckpointPart,
     Finished,
     Reported,
-    Spoken,
+    StateMessage,
 )
 
 SIZES = (100, 1_000, 10_000)
@@ -48,7 +49,7 @@ class Simulation:
 
     def run(self) -> None:
         """Rounds until enough has happened, then the end."""
-        self.tell(events.Begin(next_index=0))
+        self.tell(events.RunStarted(next_index=0))
         number = 0
         while self.events < LEAST_EVENTS or number < LEAST_ROUNDS:
             number += 1
@@ -95,10 +96,10 @@ class Simulation:
         if self.attempt == attempt:
             self.meeting += number % 3 == 0
 
-    def said(self, rank: int, message: Spoken) -> Event:
-        return events.Said(attempt=self.attempt, rank=rank, message=message)
+    def said(self, rank: int, message: StateMessage) -> Event:
+        return events.MessageReceived(attempt=self.attempt, rank=rank, message=message)
 
-    def say(self, rank: int, message: Spoken) -> None:
+    def say(self, rank: int, message: StateMessage) -> None:
         self.tell(self.said(rank, message))
 
     def tell(self, event: Event) -> None:
@@ -122,14 +123,14 @@ class Simulation:
                 )
                 self.meeting = 0
                 self.waiting.append(events.GroupStarted(attempt=self.attempt))
-            case events.LookForRoom():
+            case events.CheckCapacity():
                 self.waiting.append(
-                    events.RoomSeen(
+                    events.CapacityChanged(
                         attempt=self.attempt,
                         workers=self.random.randint(self.ranks // 2, self.ranks),
                     )
                 )
-            case events.HushWorkers():
+            case events.DrainWorkers():
                 self.waiting.extend(
                     events.StreamEnded(attempt=self.attempt, rank=rank)
                     for rank in instruction.ranks

@@ -148,4 +148,4 @@ def test_a_run_of_this_machine_that_does_not_answer_names_its_process(syncline_c
 def test_no_run_names_those_that_there_are(syncline_command, write_run):
     write_run("one", outcome="finished")
     done = syncline_command("stack", "two")
-    assert (done.exit_code, "one" in done.stderr) == (1, True)
+    assert (done.exit_code, "its runs are one" in done.stderr) == (1, True)

@@ -6,8 +6,7 @@ import socket
 
 import pytest
 
-from syncline.train.addresses import hold_port, host_and_port, hosts_of, release_ports
-from syncline.train.backend import Worker
+from syncline.train.backend import Worker, hold_port, host_and_port, hosts_of, release_ports
 
 
 def worker(rank: int, node: str) -> Worker:

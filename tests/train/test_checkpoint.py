@@ -8,8 +8,8 @@ import threading
 import pytest
 from pyarrow import fs
 
-from syncline.train import locks
 from syncline.train.checkpoint import Checkpoint
+from syncline.train.storage import download_locks as locks
 
 
 @pytest.fixture(autouse=True)

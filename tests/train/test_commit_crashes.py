@@ -22,8 +22,8 @@ from pyarrow import fs
 from syncline import faults
 from syncline.train import Checkpoint, CheckpointConfig, Result, RunConfig, ScalingConfig
 from syncline.train.backend import BackendConfig
-from syncline.train.controller.barriers import CompleteReport
-from syncline.train.controller.ledger import Ledger
+from syncline.train.controller.attempt import CompleteReport
+from syncline.train.controller.run_recorder import RunRecorder
 from syncline.train.workers.messages import CheckpointPart, Reported
 from syncline.train.workers.spec import RunSpec
 
@@ -46,7 +46,7 @@ def spec(root):
     )
 
 
-def report(ledger, root, index):
+def report(recorder, root, index):
     parts = []
     for rank in range(RANKS):
         source = root / f"source-{os.getpid()}-{index}-{rank}"
@@ -54,19 +54,19 @@ def report(ledger, root, index):
         for number in range(FILES):
             (source / f"file-{rank}-{number}").write_text(f"report {index}")
         name = NAME or f"checkpoint_{index:06d}"
-        staged = ledger.storage.stage(Checkpoint(str(source)), name, rank=rank, token=f"{os.getpid()}-{index}")
+        staged = recorder.storage.stage(Checkpoint(str(source)), name, rank=rank, token=f"{os.getpid()}-{index}")
         parts.append(CheckpointPart(dir_name=name, staged=staged))
-    ledger.record(0, Reported(index=index, metrics={"index": index}, time=1.0))
+    recorder.record(0, Reported(index=index, metrics={"index": index}, time=1.0))
     complete = CompleteReport(index=index, metrics=({"index": index},) * RANKS, parts=tuple(parts))
-    ledger.commit(complete, validate=False, validation_kwargs=None)
+    recorder.commit(complete, validate=False, validation_kwargs=None)
 
 
 def train(root, point, time):
     faults.configure(f"{point}=kill:{time}")
-    ledger = Ledger(spec(root))
+    recorder = RunRecorder(spec(root))
     for index in range(REPORTS):
-        report(ledger, root, index)
-    ledger.close("finished")
+        report(recorder, root, index)
+    recorder.close("finished")
 
 
 def whole(checkpoint):
@@ -85,14 +85,14 @@ def look(root, point, time):
     for checkpoint, _ in before.best_checkpoints:
         whole(checkpoint)
     unfinished = set(run.glob(".tmp-*"))
-    ledger = Ledger(spec(root))
-    assert ledger.latest == before.checkpoint, (ledger.latest, before.checkpoint)
-    listed = {Path(entry.checkpoint.path).name for entry in ledger.manager.registered}
+    recorder = RunRecorder(spec(root))
+    assert recorder.latest == before.checkpoint, (recorder.latest, before.checkpoint)
+    listed = {Path(entry.checkpoint.path).name for entry in recorder.manager.registered}
     assert {path.name for path in run.iterdir() if path.is_dir()} == listed, (list(run.iterdir()), listed)
     assert not unfinished & set(run.glob(".tmp-*")), list(run.iterdir())
-    report(ledger, root, ledger.next_index)
-    whole(ledger.latest)
-    assert len(ledger.manager.registered) == 1
+    report(recorder, root, recorder.next_index)
+    whole(recorder.latest)
+    assert len(recorder.manager.registered) == 1
     assert len([path for path in run.iterdir() if path.is_dir()]) == 1, list(run.iterdir())
 
 

@@ -18,7 +18,7 @@ import syncline
 from syncline import data, train
 from syncline.data.iterate.cursor import CursorError
 from syncline.train import datasets
-from syncline.train.readers import Readers, states_path
+from syncline.train.resume_state import Readers, states_path
 
 ROWS = 60
 BATCH = 4

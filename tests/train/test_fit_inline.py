@@ -12,7 +12,7 @@ import pytest
 
 import syncline
 from syncline import train
-from syncline.train.workers.session import WorkerSession
+from syncline.train.workers.worker_session import WorkerSession
 
 
 @pytest.fixture(autouse=True)

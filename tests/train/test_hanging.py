@@ -37,6 +37,6 @@ def test_a_rank_that_stays_away_from_a_collective_is_named_with_its_line(
         trainer.fit()
     text = str(raised.value)
     assert list(raised.value.worker_failures) == [1]
-    assert "[rank 1]  <-- the odd one out" in text
+    assert "[rank 1]  <-- outlier" in text
     assert "time.sleep(600)  # stays away" in text
     assert "dist.all_reduce(torch.ones(1))" in text

@@ -21,10 +21,10 @@ import pytest
 
 import syncline
 from syncline import runs
-from syncline.dashboard.live import ActionFailed, LiveRun, reach
-from syncline.dashboard.odd_ones import standings
+from syncline.dashboard.run_control import ActionFailed, LiveRun, reach
 from syncline.testing.waiting import eventually
 from syncline.train import FailureConfig, RunConfig, ScalingConfig, get_context, report
+from syncline.train.controller.outliers import stack_groups
 from syncline.train.torch import TorchTrainer
 
 pytestmark = pytest.mark.processes
@@ -132,8 +132,8 @@ def test_the_rank_that_the_other_waits_for_is_the_odd_one(tmp_path: Path) -> Non
             stacks = live.stacks()
             return stacks if "all_reduce" in stacks["0"] and "time.sleep" in stacks["1"] else None
 
-        found = standings(eventually(waiting, what="one rank waits, the other sleeps"))
-        assert [(place.members, place.is_odd, place.waits) for place in found] == [
+        found = stack_groups(eventually(waiting, what="one rank waits, the other sleeps"))
+        assert [(place.members, place.is_outlier, place.waits) for place in found] == [
             (("1",), True, False),
             (("0",), False, True),
         ]
@@ -168,7 +168,7 @@ def test_profiles_of_each_kind_are_files_of_the_run_and_the_training_goes_on(
         assert "step 4" not in names
         goes_on(run)
 
-        with pytest.raises(ActionFailed, match="it has ranks 0-1"):
+        with pytest.raises(ActionFailed, match="only ranks 0-1"):
             live.profile(2, "cpu")
     assert run.error is None
     assert len(list((run.path / "profiles").iterdir())) == 3

@@ -9,10 +9,10 @@ from pyarrow import fs
 from syncline.runs import RunDirectory
 from syncline.train.checkpoint import Checkpoint
 from syncline.train.config import CheckpointConfig
-from syncline.train.controller.checkpoints import CheckpointManager
+from syncline.train.controller.checkpoint_manager import CheckpointManager
 from syncline.train.errors import TrainingFailedError
 from syncline.train.result import Result
-from syncline.train.storage import StorageContext
+from syncline.train.storage.context import StorageContext
 
 REPORTS = [
     {"iteration": 0, "time": 1.0, "rank": 0, "metrics": {"loss": 2.0, "valid": {"acc": 0.1}}},

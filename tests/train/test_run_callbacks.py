@@ -234,7 +234,7 @@ def test_a_disk_that_takes_no_file_for_tensorboard_ends_no_run(
     def full(*arguments: Any) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("syncline.runs.tensorboard.ScalarWriter.add", full)
+    monkeypatch.setattr("syncline.runs.tensorboard_writer.ScalarWriter.add", full)
     assert fit(training(3), tmp_path).metrics == {"loss": 2.0}
     assert [record.message.partition(" of ")[0] for record in caplog.records] == ["what is shown"]
 
@@ -270,7 +270,7 @@ def test_what_rank_0_has_reported_alone_is_told_too_because_the_record_has_it(
 ) -> None:
     noting = Noting()
     monkeypatch.setattr(
-        "syncline.train.controller.barriers.ReportGathering._complete", lambda self: []
+        "syncline.train.controller.attempt.ReportCollector._complete", lambda self: []
     )
     fit(training(2), tmp_path, noting)
     assert [step for step, _ in noting.of("report")] == [0, 1]

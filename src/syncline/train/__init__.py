@@ -2,9 +2,9 @@
 
 Files, in the order in which a run flows through them: `config` (what a program states), `trainer`
 (checks it), `controller/` (decides: `driver`, `state` with `attempt`, `events`, `policy`,
-`barriers`, `hangs`; keeps: `ledger`, `checkpoints`, `steps`, `validation`, `goodput`; tells:
+`barriers`, `hangs`; keeps: `recorder`, `checkpoints`, `steps`, `validation`, `goodput`; tells:
 `observers`, `live`; on a cluster in an actor: `apart`, `run_actor`, `story`), `workers/` (where it
-happens: `placement`, `group`, `ranks`, `worker`, `session`, `uploads`, `outbox`, `messages`; beside
+happens: `placement`, `group`, `ranks`, `worker`, `session`, `uploads`, `send_buffer`, `messages`; beside
 the training function: `observer`, `watchdog`, `stacks`, `profiling/`), `backend` and a folder for
 each framework (what surrounds the function), `session` and `collective` (what the function calls),
 `datasets`, `readers`, `random_states` (what it reads, and how it goes on there), `metrics`,
@@ -38,7 +38,7 @@ from syncline.train.config import (
     ValidationFn,
     ValidationTaskConfig,
 )
-from syncline.train.controller.apart import attach
+from syncline.train.controller.remote_controller import attach
 from syncline.train.errors import (
     ControllerError,
     NCCLHangError,

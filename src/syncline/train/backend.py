@@ -1,14 +1,18 @@
-"""Backends: what a framework needs around a training function (a process group, environment
-variables).
+"""Backends: setup of a framework around a training function (process group, environment variables).
 
 A `BackendConfig` is what the program states; its `Backend` acts on the worker group from the
-controller's side. `WorkerGroup` is the contract of that group: `workers.group` implements it with
-actors, `workers.inline` in this process.
+controller's side. `WorkerGroup` is the contract of that group; `workers.group` implements it.
+
+The functions at the end are for backends of frameworks that are given addresses and port numbers. A
+framework binds its port later, so the worker holds it until then. Frameworks that take an open
+socket (torch) do not need them.
 """
 
 from __future__ import annotations
 
 import math
+import os
+import socket
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -20,42 +24,46 @@ from syncline.core.refs import ObjectRef
 P = ParamSpec("P")
 R = TypeVar("R")
 
+LOOPBACK = "127.0.0.1"
+
+_held: list[socket.socket] = []
+
 
 @dataclass(frozen=True, kw_only=True)
 class Worker:
-    """One worker and its place among the others."""
+    """One worker and its ranks."""
 
     rank: int
-    """Its number, 0 <= rank < world_size."""
+    """World rank, 0 <= rank < world_size."""
     node_id: str
-    """The node it runs on, as the engine names it."""
+    """Node, as named by the engine."""
     node_ip: str
-    """That node's address."""
+    """Address of the node."""
     hostname: str
-    """That node's name."""
+    """Name of the node."""
     pid: int
-    """Its process."""
+    """Process id."""
     local_rank: int
-    """Its number among the workers of its node."""
+    """Rank among the workers of its node."""
     local_world_size: int
-    """How many workers are on its node."""
+    """Number of workers on its node."""
     node_rank: int
-    """The number of its node."""
+    """Rank of its node."""
     gpu_ids: list[str]
-    """The GPUs assigned to it; empty without GPUs."""
+    """GPUs assigned to it; empty without GPUs."""
 
 
 class WorkerGroup(ABC):
-    """Workers that have started and wait for their training function; ordered by rank.
+    """Started workers in rank order.
 
-    The `execute` family runs functions on the workers beside the training function; an error there
-    is raised here as soon as the first worker has it.
+    The `execute` family runs functions on the workers beside the training function. An error is
+    raised as soon as the first worker has it.
     """
 
     @property
     @abstractmethod
     def workers(self) -> Sequence[Worker]:
-        """The workers by rank."""
+        """Workers by rank."""
 
     def __len__(self) -> int:
         return len(self.workers)
@@ -64,26 +72,26 @@ class WorkerGroup(ABC):
     def execute_single_async(
         self, rank: int, fn: Callable[P, R], *args: P.args, **kwargs: P.kwargs
     ) -> ObjectRef[R]:
-        """Begin to run `fn` on one rank."""
+        """Start `fn` on one rank."""
 
     @abstractmethod
     def gather(self, refs: Sequence[ObjectRef[R]]) -> list[R]:
-        """The results behind `refs` in order; raises the first error at once, though other workers
-        still wait for the failed one.
+        """Return the results behind `refs` in order. Raises the first error immediately, though
+        other workers may still wait for the failed one.
         """
 
     def execute_single(self, rank: int, fn: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
-        """Run `fn` on one rank and wait for its result."""
+        """Run `fn` on one rank and return its result."""
         return self.gather([self.execute_single_async(rank, fn, *args, **kwargs)])[0]
 
     def execute_async(
         self, fn: Callable[P, R], *args: P.args, **kwargs: P.kwargs
     ) -> list[ObjectRef[R]]:
-        """Begin to run `fn` on every rank at once; references by rank."""
+        """Start `fn` on every rank; return references by rank."""
         return [self.execute_single_async(rank, fn, *args, **kwargs) for rank in range(len(self))]
 
     def execute(self, fn: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> list[R]:
-        """Run `fn` on every rank at once and wait; results by rank."""
+        """Run `fn` on every rank in parallel; return results by rank."""
         return self.gather(self.execute_async(fn, *args, **kwargs))
 
 
@@ -91,54 +99,77 @@ ConfigT = TypeVar("ConfigT", bound="BackendConfig")
 
 
 class Backend(Generic[ConfigT]):
-    """Set-up and tear-down of a framework on a worker group; every method may be left as it is."""
+    """Setup and shutdown of a framework on a worker group. The default methods do nothing."""
 
     def on_start(self, worker_group: WorkerGroup, backend_config: ConfigT) -> None:
-        """The workers run, with their ranks and GPUs known; make them one group. An error fails
-        this attempt.
+        """Set the framework up. The workers run, with their ranks and GPUs known. An error fails
+        the attempt.
         """
 
     def on_training_start(self, worker_group: WorkerGroup, backend_config: ConfigT) -> None:
-        """The training functions are about to start."""
+        """Prepare the start of the training functions, which follows."""
 
     def on_shutdown(self, worker_group: WorkerGroup, backend_config: ConfigT) -> None:
-        """Every training function has returned; the workers end after this. Not called for a group
-        that failed.
+        """Shut the framework down after every training function has returned. Not called for a
+        group that failed.
         """
 
 
 class BackendConfig:
-    """What a program states about its framework; subclass it together with `Backend`. Instances are
-    pickled to the workers.
-    """
+    """Configuration of a framework; subclass it together with `Backend`. Instances are pickled."""
 
     @property
     def backend_cls(self) -> type[Backend[Any]]:
-        """The backend that acts on this configuration."""
+        """Backend for this configuration."""
         return Backend
 
     @property
     def worker_modules(self) -> Sequence[str]:
-        """Names of modules that every worker needs, and imports as it starts, all workers at
-        once.
-        """
+        """Names of modules that every worker imports as it starts, all workers in parallel."""
         return ()
 
     @property
     def collective_timeout_s(self) -> float:
-        """Seconds after which the framework itself gives up a collective operation; ranks that wait
-        for longer are told of before.
-        """
+        """Seconds after which the framework itself ends a collective operation."""
         return math.inf
 
     @property
-    def train_func_context(self) -> Callable[[], AbstractContextManager[Any]]:
-        """Makes the context that the training function runs in, in its thread on the worker."""
+    def train_func_context(self) -> Callable[[], AbstractContextManager[object]]:
+        """Factory of the context around the training function, in its thread on the worker."""
         return nullcontext
 
     @property
-    def local_context(self) -> Callable[[], AbstractContextManager[Any]]:
-        """The same with `num_workers=0`, where no backend acts: whatever the function needs in the
-        program's own process.
-        """
+    def local_context(self) -> Callable[[], AbstractContextManager[object]]:
+        """The same for `num_workers=0`, in the program's own process and without a backend."""
         return self.train_func_context
+
+
+def hosts_of(workers: Sequence[Worker]) -> list[str]:
+    """Return by rank the address of a worker for the others: loopback if all are on one node."""
+    one_node = len({worker.node_id for worker in workers}) == 1
+    return [LOOPBACK if one_node else worker.node_ip for worker in workers]
+
+
+def host_and_port(host: str, port: int) -> str:
+    """Return both as text: `10.0.0.1:8476` or `[fd00::1]:8476`."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def is_this_process(worker: Worker) -> bool:
+    """Return True if a worker is in the controller's own process, as with the inline engine."""
+    return worker.pid == os.getpid() and worker.hostname == socket.gethostname()
+
+
+def hold_port() -> int:
+    """Return a free port and hold it until `release_ports`."""
+    holder = socket.socket()
+    holder.bind(("", 0))
+    _held.append(holder)
+    port: int = holder.getsockname()[1]
+    return port
+
+
+def release_ports() -> None:
+    """Release the held ports of this process, before the framework binds them."""
+    while _held:
+        _held.pop().close()

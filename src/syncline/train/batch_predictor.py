@@ -82,13 +82,17 @@ class BatchPredictor:
         """The dataset of the predictions, computed when it is read.
 
         Args:
-            data: The dataset. feature_columns: The columns, after preprocessing, that the model
-            gets, in this order; all if None. keep_columns: The columns that the result has beside
-            the predictions. batch_size: Rows per call. min_scoring_workers: Actors that are kept.
+            data: The dataset.
+            feature_columns: The columns, after preprocessing, that the model gets, in this order;
+                all if None.
+            keep_columns: The columns that the result has beside the predictions.
+            batch_size: Rows per call.
+            min_scoring_workers: Actors that are kept.
             max_scoring_workers: The most actors; None for as many as there is room for.
-            num_cpus_per_worker: CPUs per actor: by default 1, or 0 with GPUs. num_gpus_per_worker:
-            GPUs per actor; the predictor is told to use them. separate_gpu_stage: Accepted for
-            older programs: preprocessing is always a stage of its own, which holds no GPU.
+            num_cpus_per_worker: CPUs per actor: by default 1, or 0 with GPUs.
+            num_gpus_per_worker: GPUs per actor; the predictor is told to use them.
+            separate_gpu_stage: Accepted for older programs: preprocessing is always a stage of its
+                own, which holds no GPU.
             ray_remote_args: Further options of `remote` for the actors.
             **predict_kwargs: For the predictor's `predict`.
         """
@@ -151,8 +155,9 @@ class _Scorer:
     def __init__(self, scoring: _Scoring) -> None:
         self._scoring = scoring
         self._predictor = scoring.predictor_cls.from_checkpoint(
-            scoring.checkpoint, **scoring.predictor_kwargs
-        )  # type: ignore[arg-type]
+            scoring.checkpoint,  # type: ignore[arg-type]  # None for a pandas function
+            **scoring.predictor_kwargs,
+        )
         self._predictor.set_preprocessor(None)  # it was a stage of its own
 
     def __call__(self, batch: Any) -> Any:

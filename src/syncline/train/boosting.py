@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from syncline.core.limits import cpu_count
-from syncline.train import metrics as metric_values
+from syncline.core.cgroups import cpu_count
+from syncline.train import metric_values
 from syncline.train.checkpoint import Checkpoint
 from syncline.train.session import get_session, report
 

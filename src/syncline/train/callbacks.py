@@ -64,8 +64,10 @@ class UserCallback:
         """Rank 0 has reported; other ranks may be behind, and a checkpoint is not committed yet.
 
         Args:
-            run_context: The run's configuration. step: 0, 1, …: a report that is made again after a
-            restart has the step that it had before. metrics: Rank 0's.
+            run_context: The run's configuration.
+            step: 0, 1, …: a report that is made again after a restart has the step that it had
+                before.
+            metrics: Rank 0's.
         """
 
     def after_report(
@@ -95,7 +97,8 @@ class UserCallback:
         """The run has ended, and its outcome is written down.
 
         Args:
-            run_context: The run's configuration. result: What `fit()` returns, without
-            `return_value`; None if the run did not finish. error: What `fit()` raises then: a
-            `TrainingFailedError`, or whatever has broken the run off, such as KeyboardInterrupt.
+            run_context: The run's configuration.
+            result: What `fit()` returns, without `return_value`; None if the run did not finish.
+            error: What `fit()` raises then: a `TrainingFailedError`, or whatever has broken the run
+                off, such as KeyboardInterrupt.
         """

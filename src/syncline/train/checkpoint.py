@@ -22,8 +22,8 @@ from typing import Any, TypeVar
 from pyarrow import fs as pyarrow_fs
 
 from syncline import settings
-from syncline.train import filesystem as files
-from syncline.train.locks import download_once, shared_download
+from syncline.storage import filesystem as files
+from syncline.train.storage.download_locks import download_once, shared_download
 
 METADATA_FILE = ".metadata.json"
 _Self = TypeVar("_Self", bound="Checkpoint")
@@ -35,8 +35,8 @@ class Checkpoint:
 
     Args:
         path: The directory, or its URI (`s3://bucket/run/checkpoint_000001`). A relative local path
-        is made absolute. filesystem: The filesystem that `path` is a path on; found from `path` if
-        not given.
+            is made absolute.
+        filesystem: The filesystem that `path` is a path on; found from `path` if not given.
 
     Raises:
         TypeError: `path` is no path.

@@ -1,40 +1,49 @@
-"""A trainer's datasets: checked when the trainer is made, made where they are functions, shared out
-among the ranks of a worker group.
+"""Datasets of a trainer: checks, creation, and distribution over the ranks of a worker group.
 
-A rank's share is one of the `Readers` of its session, so that after a restart it continues where it
-was.
+A rank's shard is one of the `Readers` of its session, so it resumes after a restart. This module
+imports `syncline.data`, which takes half a second; it is imported only for runs with datasets.
 """
 
 from __future__ import annotations
 
-import difflib
-import importlib
 import json
 import logging
 import secrets
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol, TypeGuard
 
-from syncline.runs import LocalFiles
+from syncline.data.dataset import Dataset
+from syncline.data.execute.execution_journal import RecordTarget
+from syncline.data.iterate.batching import set_device_finder
+from syncline.data.iterate.cursor import CursorError
+from syncline.data.iterator import DataIterator
+from syncline.runs import Files, LocalFiles
 from syncline.train.backend import Worker
 from syncline.train.config import DataConfig
-from syncline.train.session import TrainSession, in_session
-
-if TYPE_CHECKING:  # programs without datasets need not wait for the import of them
-    from syncline.data import DataIterator, Dataset
-    from syncline.runs import Files
+from syncline.train.session import TrainSession, in_session, unknown_dataset
 
 logger = logging.getLogger("syncline")
 
 GivenDatasets = Mapping[str, Any]
-"""What a program gives a trainer by name: a `Dataset`, or a function without parameters that makes
-one.
-"""
+"""Datasets of a trainer by name: a `Dataset`, or a function without parameters that creates one."""
+
+
+class Stateful(Protocol):
+    """Object with a state that can be saved and restored."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the state."""
+
+    def load_state_dict(self, state: Any, /) -> object:
+        """Restore a state."""
 
 
 def check(datasets: GivenDatasets, config: DataConfig) -> None:
-    """TypeError for what is no dataset, ValueError for names in `datasets_to_split` that there are
-    none of.
+    """Check a trainer's datasets.
+
+    Raises:
+        TypeError: A value is neither a dataset nor a function.
+        ValueError: `datasets_to_split` has unknown names.
     """
     for name, given in datasets.items():
         if not callable(given):
@@ -46,17 +55,18 @@ def check(datasets: GivenDatasets, config: DataConfig) -> None:
     )
     if unknown:
         raise ValueError(
-            f"`datasets_to_split` names {unknown}, but the trainer's datasets are {sorted(datasets)}: correct the names."
+            f"`datasets_to_split` names {unknown}, but the trainer's datasets are "
+            f"{sorted(datasets)}: correct the names."
         )
 
 
 class Datasets:
-    """The datasets of a run, for the controller.
+    """Datasets of a run, for the controller.
 
     Args:
-        given: What the trainer was given.
-        config: How they are shared out.
-        files: The run directory, where reading them is recorded; None for nowhere.
+        given: Datasets of the trainer.
+        config: Distribution over the ranks.
+        files: Run directory for records of their execution; None for no records.
     """
 
     def __init__(
@@ -65,18 +75,19 @@ class Datasets:
         self._given = given
         self._config = config
         self._files = files
-        self._made: dict[str, Dataset] = {}
+        self._created: dict[str, Dataset] = {}
 
     def shares(self, workers: Sequence[Worker]) -> list[dict[str, DataIterator]]:
-        """What each rank reads, for a worker group that starts now. Functions that make datasets
-        are called the first time.
+        """Return the shards of each rank for a worker group that starts now.
+
+        Functions that create datasets are called the first time.
         """
         if not self._given:
             return [{} for _ in workers]
         for name, given in self._given.items():
-            if name not in self._made:
-                self._made[name] = _made(name, given)
-        datasets = {name: self._recorded(name, dataset) for name, dataset in self._made.items()}
+            if name not in self._created:
+                self._created[name] = _create(name, given)
+        datasets = {name: self._recorded(name, dataset) for name, dataset in self._created.items()}
         return self._config.configure(
             datasets,
             world_size=len(workers),
@@ -85,62 +96,49 @@ class Datasets:
         )
 
     def _recorded(self, name: str, dataset: Dataset) -> Dataset:
-        """A copy that one worker group reads: the program's own dataset has no part in the run."""
+        """Return a copy for one worker group, which records its execution."""
         if self._files is None:
             return dataset
-        # A process that reads need not know `syncline.train` for a directory of this machine.
-        files = (
-            self._files if self._files.local_path is None else LocalFiles(self._files.local_path)
-        )
-        place = importlib.import_module("syncline.data.execute.recording.place")
+        # Processes that read need not import `syncline.train` for a local directory.
+        local = self._files.local_path
+        files = self._files if local is None else LocalFiles(local)
         return dataset._recorded_in(
-            place.RecordPlace(files=files, dataset=name, key=secrets.token_hex(8))
+            RecordTarget(files=files, dataset=name, key=secrets.token_hex(8))
         )
 
 
 def whole(given: GivenDatasets) -> dict[str, DataIterator]:
-    """What a program reads that trains in its own process: everything."""
-    return {name: _made(name, dataset).iterator() for name, dataset in given.items()}
+    """Return complete datasets for a training in the program's own process."""
+    return {name: _create(name, dataset).iterator() for name, dataset in given.items()}
 
 
-def shard(shares: Mapping[str, DataIterator], name: str, session: TrainSession) -> DataIterator:
-    """A rank's share of a dataset, which becomes one of the session's readers when it is first
-    asked for.
+def shard(shares: Mapping[str, Any], name: str, session: TrainSession) -> Any:
+    """Return a rank's shard of a dataset; the first call adds it to the session's readers.
 
     Raises:
-        KeyError: the trainer has no dataset of that name.
-        ValueError: the share was in the middle of a pass over another dataset, so it cannot go on.
+        KeyError: The trainer has no dataset of that name.
+        ValueError: The shard was in the middle of a pass over another dataset.
     """
     if name not in shares:
-        if not shares:
-            raise KeyError(
-                f"there is no dataset {name!r}: the trainer was given none, pass `datasets={{{name!r}: ...}}` to it"
-            )
-        close = difflib.get_close_matches(name, shares, n=1)
-        hint = f" (is {close[0]!r} meant?)" if close else ""
-        raise KeyError(
-            f"there is no dataset {name!r}{hint}: the trainer was given {', '.join(map(repr, sorted(shares)))}"
-        )
-    importlib.import_module("syncline.data.iterate.device").set_device_finder(_worker_device)
+        raise unknown_dataset(name, shares)
+    set_device_finder(_worker_device)
     share, readers, reader_name = shares[name], session.readers, f"dataset {name!r}"
     if reader_name in readers:
         return share
-    if _is_iterator(share):
+    if isinstance(share, DataIterator):
         reader = ShareReader(reader_name, share, session)
         readers.add(reader_name, reader)
         share.before_pass(lambda: readers.restore_random(reader))
-    elif callable(getattr(share, "state_dict", None)) and callable(
-        getattr(share, "load_state_dict", None)
-    ):
-        readers.add(reader_name, ForeignReader(reader_name, share, session))
+    elif _is_stateful(share):
+        readers.add(reader_name, StatefulReader(reader_name, share, session))
     return share
 
 
 class ShareReader:
-    """A `DataIterator` as a `Reader`, whose states are the iterator's.
+    """`Reader` for a `DataIterator`; its states are those of the iterator.
 
-    A loop that was left early has ended its pass: what comes next is the next epoch. Not if a
-    preemption is announced: the program has left it to save its work, and means to go on.
+    Leaving a loop early ends the pass, and the next one is the next epoch. If a preemption is
+    announced, it does not: the program has left the loop to save a checkpoint.
     """
 
     def __init__(self, name: str, share: DataIterator, session: TrainSession) -> None:
@@ -150,132 +148,129 @@ class ShareReader:
 
     @property
     def waited_s(self) -> float:
-        """How long the program has waited for rows."""
+        """Seconds that the program has waited for rows."""
         return self._share.statistics().waited_s
 
     def state_dict(self) -> dict[str, Any]:
-        """The cursor; where no pass has begun since the last restart, those that were loaded."""
+        """Return the cursor; if no pass has begun since the last restart, the loaded cursors."""
         state = self._share.state_dict()
         if "states" in state:
             loaded = state["states"]
-            return (
-                {
-                    **state,
-                    "epoch": loaded[0]["epoch"],
-                    "ended": all(each["ended"] for each in loaded),
-                }
-                if loaded
-                else {}
-            )
-        is_left = (
-            not self._share.statistics().in_pass and self._session.get_preemption_info() is None
-        )
+            if not loaded:
+                return {}
+            ended = all(each["ended"] for each in loaded)
+            return {**state, "epoch": loaded[0]["epoch"], "ended": ended}
+        in_pass = self._share.statistics().in_pass
+        is_left = not in_pass and self._session.get_preemption_info() is None
         ended = state["ended"] or is_left
         return {**state, "ended": ended, "place": f"{_rows_of_all_ranks(state)} rows"}
 
     def load_state_dict(self, states: Sequence[Mapping[str, Any]], /) -> None:
-        """Go on from the states of all ranks, or from this rank's own.
+        """Continue from the states of all ranks, or from this rank's own.
 
         Raises:
-            CursorError: they are of another dataset, and in the middle of a pass.
+            CursorError: They are in the middle of a pass over another dataset.
         """
         cursors = [
             cursor for state in states for cursor in state.get("states", [state] if state else [])
         ]
         if all(cursor.get("world_size") == 1 for cursor in cursors):  # each is of a whole dataset
-            whole = [state for state in states if state]
+            known = [state for state in states if state]
             rank = self._session.world_rank if self._share.world_size() == 1 else 0
-            cursors = [whole[rank % len(whole)]]
-        error_type = importlib.import_module("syncline.data.iterate.cursor").CursorError
+            cursors = [known[rank % len(known)]]
         try:
             self._share.load_state_dict(cursors)
-        except error_type as error:
+        except CursorError as error:
             if not all(cursor.get("ended") for cursor in cursors):
-                raise error_type(
-                    f"{self._name} cannot be read on from the middle of epoch {cursors[0].get('epoch')}, where the latest checkpoint of "
-                    f"this run was taken: {error}. To begin that epoch anew, pass `DataConfig(resume=False)`; to begin the training anew, "
-                    "give the run another name"
+                raise CursorError(
+                    f"{self._name} cannot resume in the middle of epoch "
+                    f"{cursors[0].get('epoch')}, where the latest checkpoint of this run was "
+                    f"taken: {error}. To restart that epoch, pass `DataConfig(resume=False)`. To "
+                    "restart the training, give the run another name."
                 ) from error
             if self._session.world_rank == 0:
                 logger.warning(
-                    "%s is another one than before the restart: its epochs begin anew", self._name
+                    "%s has changed since the last checkpoint: its epochs start again", self._name
                 )
 
 
-class ForeignReader:
-    """What a program's own `DataConfig` gives out, if it has states, as a `Reader`. The states are
-    the object's own.
-    """
+class StatefulReader:
+    """`Reader` for a stateful object that a program's own `DataConfig` returns."""
 
     waited_s = 0.0
-    """What waiting is there is not known."""
+    """Unknown for these objects."""
 
-    def __init__(self, name: str, share: Any, session: TrainSession) -> None:
+    def __init__(self, name: str, share: Stateful, session: TrainSession) -> None:
         self._name = name
         self._share = share
         self._session = session
 
     def state_dict(self) -> dict[str, Any]:
-        """The object's state. TypeError where JSON cannot hold it."""
+        """Return the object's state.
+
+        Raises:
+            TypeError: JSON cannot hold it.
+        """
         state = self._share.state_dict()
         try:
             json.dumps(state)
         except (TypeError, ValueError) as error:
             raise TypeError(
-                f"the state of {self._name}, a {type(self._share).__name__}, cannot be kept with a checkpoint ({error}): let its "
-                "`state_dict()` return plain numbers, texts, lists and dictionaries"
+                f"The state of {self._name}, a {type(self._share).__name__}, cannot be saved with "
+                f"a checkpoint ({error}): `state_dict()` must return plain numbers, strings, lists "
+                "and dictionaries."
             ) from error
         return {"state": state} if state else {}
 
     def load_state_dict(self, states: Sequence[Mapping[str, Any]], /) -> None:
-        """This rank's own state; where there were fewer ranks, that of another one."""
+        """Load this rank's own state; a rank that is new gets the state of another one."""
         state = states[self._session.world_rank % len(states)]
         if state:
             self._share.load_state_dict(state["state"])
 
 
-def resign(shares: Mapping[str, DataIterator]) -> None:
-    """A rank has ended, and reads no more: who waits for it to begin another epoch is told so."""
+def close_shares(shares: Mapping[str, object]) -> None:
+    """Stop reading, so that other ranks do not wait for this one at the next epoch."""
     for share in shares.values():
-        if _is_iterator(share):
-            share._feed.resign()
+        if isinstance(share, DataIterator):
+            share._source.retire()
 
 
-def _is_iterator(share: Any) -> bool:
-    """Whether a share is one of ours: a program's own `DataConfig` may give out anything."""
-    return isinstance(share, importlib.import_module("syncline.data").DataIterator)
+def _is_stateful(share: object) -> TypeGuard[Stateful]:
+    return callable(getattr(share, "state_dict", None)) and callable(
+        getattr(share, "load_state_dict", None)
+    )
 
 
 def _rows_of_all_ranks(state: Mapping[str, Any]) -> int:
-    """About how many rows of the epoch are done, by the cursor of one rank."""
+    """Estimate how many rows of the epoch all ranks have read, from one rank's cursor."""
     start, chunks = state["start"], state["chunks"]
-    return int(
-        start["prefix"]
-        + sum(start["holes"][1::2])
-        + state["rows"] * sum(chunks) // chunks[state["rank"]]
-    )
+    own = state["rows"] * sum(chunks) // chunks[state["rank"]]
+    return int(start["prefix"] + sum(start["holes"][1::2]) + own)
 
 
-def _worker_device() -> Any:
-    """Where `iter_torch_batches` puts a rank's batches; None outside of a training function."""
-    return (
-        importlib.import_module("syncline.train.torch.device").get_device()
-        if in_session()
-        else None
-    )
+def _worker_device() -> object:
+    """Return the device for batches of `iter_torch_batches`; None outside of a training function."""
+    if not in_session():
+        return None
+    # Called only where torch is imported already.
+    from syncline.train.torch.device import get_device
+
+    return get_device()
 
 
-def _made(name: str, given: Dataset | Callable[[], Dataset]) -> Dataset:
+def _create(name: str, given: Dataset | Callable[[], Dataset]) -> Dataset:
     if not callable(given):
         return given
-    made = given()
-    _check_dataset(name, made, "is a function that returned")
-    return made
+    created = given()
+    _check_dataset(name, created, "is a function that returned")
+    return created
 
 
-def _check_dataset(name: str, value: Any, relation: str) -> None:
-    if not isinstance(value, importlib.import_module("syncline.data").Dataset):
+def _check_dataset(name: str, value: object, relation: str) -> None:
+    if not isinstance(value, Dataset):
         raise TypeError(
-            f"`datasets[{name!r}]` {relation} a {type(value).__name__} ({value!r:.80}), which is no dataset: make one with "
-            "`syncline.data.read_parquet`, `from_torch` and the like, or feed the training function with a `torch.utils.data.DataLoader`."
+            f"`datasets[{name!r}]` {relation} a {type(value).__name__} ({value!r:.80}) instead of "
+            "a Dataset. Create one with `syncline.data.read_parquet`, `from_torch` or similar, or "
+            "use a `torch.utils.data.DataLoader` in the training function."
         )

@@ -43,8 +43,9 @@ class WorkerGroupError(TrainingFailedError):
     """At least one worker failed.
 
     Args:
-        error_message: The whole text, as `worker_failure_message` makes it. worker_failures: The
-        original exception of each failed rank, by rank, the first to fail first.
+        error_message: The whole text, as `worker_failure_message` makes it.
+        worker_failures: The original exception of each failed rank, by rank, the first to fail
+            first.
     """
 
     def __init__(self, error_message: str, worker_failures: Mapping[int, BaseException]) -> None:
@@ -131,10 +132,9 @@ def worker_failure_message(
     every rank in the same way.
 
     Args:
-        failures: Exception by rank, in the order in which the ranks failed. tracebacks: The
-        traceback that each rank saw. An exception leaves it behind when it crosses processes; where
-        a rank has none
-            here, what the exception still carries is shown.
+        failures: Exception by rank, in the order in which the ranks failed.
+        tracebacks: The traceback that each rank saw. An exception leaves it behind when it crosses
+            processes; where a rank has none here, what the exception still carries is shown.
     """
     groups: dict[tuple[type[BaseException], str], list[int]] = {}
     for rank, error in failures.items():

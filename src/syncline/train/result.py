@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any, Literal
 from pyarrow import fs as pyarrow_fs
 
 from syncline.runs import RunRecord
-from syncline.train import filesystem as directories
-from syncline.train import metrics as metric_values
+from syncline.storage import filesystem as directories
+from syncline.train import metric_values
 from syncline.train.checkpoint import Checkpoint
 from syncline.train.config import CheckpointConfig
-from syncline.train.controller.checkpoints import CheckpointManager
+from syncline.train.controller.checkpoint_manager import CheckpointManager
 from syncline.train.errors import TrainingFailedError
-from syncline.train.storage import ArrowFiles
+from syncline.train.storage.context import ArrowFiles
 
 if TYPE_CHECKING:
     import pandas

@@ -1,16 +1,17 @@
-"""What a training function may call: `report`, `get_checkpoint`, `get_context` and their relatives.
+"""Functions for training functions: `report`, `get_checkpoint`, `get_context` and others.
 
-`TrainSession` is the contract between these functions and what stands behind them:
-`workers.session` in a training worker, `local` where `num_workers=0`. A process has at most one
-session at a time. Processes forked from a worker (data loaders) inherit it and may ask it
-questions; only the worker itself may report.
+`TrainSession` is the contract between these functions and their implementations:
+`workers.worker_session` in a training worker, `local_mode` with `num_workers=0`, and trials of a
+search. A process has at most one session at a time. Processes forked from a worker (data loaders)
+inherit the session and may read from it; only the worker itself may report.
 """
 
 from __future__ import annotations
 
+import difflib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Collection
+from typing import Any, NamedTuple
 
 from syncline.train.checkpoint import (
     Checkpoint,
@@ -20,13 +21,40 @@ from syncline.train.checkpoint import (
 )
 from syncline.train.config import ValidationTaskConfig
 from syncline.train.errors import PreemptionInfo
-from syncline.train.readers import Readers
-from syncline.train.storage import StorageContext
+from syncline.train.metric_values import Metrics
+from syncline.train.resume_state import Readers
+from syncline.train.storage.context import StorageContext
 
 UploadFunction = Callable[[Checkpoint, str], Checkpoint]
-"""`checkpoint_upload_fn(checkpoint, dir_name)`: moves the files into the run directory, returns
-where they now are.
+"""`checkpoint_upload_fn(checkpoint, dir_name)`: moves the files into the run directory and returns
+their new location.
 """
+
+
+class ReportCall(NamedTuple):
+    """Arguments of one call of `report`.
+
+    A named tuple, since a frozen dataclass would take longer to create than the rest of a report.
+    """
+
+    metrics: Metrics
+    checkpoint: Checkpoint | None = None
+    dir_name: str | None = None
+    upload_mode: CheckpointUploadMode = CheckpointUploadMode.SYNC
+    delete_local: bool | None = None
+    upload_fn: UploadFunction | None = None
+    validation: bool | ValidationTaskConfig = False
+
+    def check_validation(self) -> None:
+        """Check that there is a checkpoint to validate.
+
+        Raises:
+            ValueError: There is none.
+        """
+        if self.validation and self.checkpoint is None:
+            raise ValueError(
+                "report(validation=…) has no checkpoint to validate: pass `checkpoint=` too."
+            )
 
 
 class TrainSession(ABC):
@@ -36,114 +64,96 @@ class TrainSession(ABC):
     """
 
     world_rank: int
-    """This worker's number, 0 <= world_rank < world_size."""
+    """Rank of this worker, 0 <= world_rank < world_size."""
     world_size: int
-    """How many workers train together."""
+    """Number of workers."""
     local_rank: int
-    """This worker's number among those on its node."""
+    """Rank of this worker among those on its node."""
     local_world_size: int
-    """How many workers are on this node."""
+    """Number of workers on this node."""
     node_rank: int
-    """The number of this worker's node."""
+    """Rank of this worker's node."""
     gpu_ids: tuple[str, ...]
-    """The GPUs assigned to this worker, as `CUDA_VISIBLE_DEVICES` spells them; empty without
-    GPUs.
-    """
+    """GPUs assigned to this worker, in the spelling of `CUDA_VISIBLE_DEVICES`."""
     use_gpu: bool
-    """What the `ScalingConfig` said."""
+    """`ScalingConfig.use_gpu`."""
     local_mode: bool
-    """True where the function runs in the program's own process (`num_workers=0`), with no
-    controller behind it.
+    """True if the function runs in the program's own process (`num_workers=0`), without a
+    controller.
     """
     experiment_name: str
-    """The run's name."""
+    """Name of the run."""
     communication_meters: list[Callable[[], float]]
-    """Each says how many seconds this rank has spent in collective operations of one kind so
-    far.
-    """
+    """Functions that return the seconds spent so far in one kind of collective operations."""
     readers: Readers
-    """What this worker reads from, and how far."""
+    """Readers of this worker with their positions."""
     may_contain_runs: bool = False
-    """Whether a trainer may run in this process meanwhile, with a session of its own: so in a
-    trial, which is no training worker.
-    """
+    """True if a trainer may run in this process with a session of its own, as in a trial."""
 
     @property
     @abstractmethod
     def storage(self) -> StorageContext:
-        """Where the run keeps its files. RuntimeError in local mode, which keeps none."""
+        """Storage of the run. RuntimeError in local mode, which has none."""
 
     @abstractmethod
-    def report(
-        self,
-        metrics: Mapping[str, Any],
-        checkpoint: Checkpoint | None,
-        *,
-        dir_name: str | None,
-        upload_mode: CheckpointUploadMode,
-        delete_local: bool | None,
-        upload_fn: UploadFunction | None,
-        validation: bool | ValidationTaskConfig,
-    ) -> None:
-        """As the public `report`."""
+    def report(self, call: ReportCall) -> None:
+        """Implement the public `report`."""
 
     @abstractmethod
     def get_checkpoint(self) -> Checkpoint | None:
-        """The last checkpoint that this rank reported, else the one that the attempt started
-        from.
-        """
+        """Return the last checkpoint of this rank, else the one that the attempt started from."""
 
     @abstractmethod
     def get_all_reported_checkpoints(
         self, consistency_mode: CheckpointConsistencyMode, timeout_s: float | None
     ) -> list[ReportedCheckpoint]:
-        """As the public function of that name."""
+        """Implement the public function of that name."""
 
     @abstractmethod
     def get_dataset_shard(self, name: str) -> Any:
-        """This rank's share of the dataset `name`; KeyError with the names that exist."""
+        """Return this rank's shard of the dataset `name`; KeyError with the existing names."""
 
     @abstractmethod
     def get_preemption_info(self) -> PreemptionInfo | None:
-        """The announced end of a node of this run, or None."""
+        """Return the announced preemption of nodes of this run, or None."""
 
     @abstractmethod
-    def barrier(self, data: Any) -> Any:
-        """Wait until every rank is here, at the same call; every rank gets rank 0's `data`."""
+    def barrier(self, data: object) -> Any:
+        """Wait until every rank makes this call; return the `data` of rank 0."""
 
 
 class TrainContext:
-    """Facts about the run and this worker's place in it; made by `get_context()`."""
+    """Ranks, world size and name of the run; created by `get_context()`."""
 
     def __init__(self, session: TrainSession) -> None:
         self._session = session
 
     def get_experiment_name(self) -> str:
-        """The run's name."""
+        """Return the name of the run."""
         return self._session.experiment_name
 
     def get_world_size(self) -> int:
-        """How many workers train together."""
+        """Return the number of workers."""
         return self._session.world_size
 
     def get_world_rank(self) -> int:
-        """This worker's number, from 0."""
+        """Return the rank of this worker, from 0."""
         return self._session.world_rank
 
     def get_local_rank(self) -> int:
-        """This worker's number on its node, from 0."""
+        """Return the rank of this worker on its node, from 0."""
         return self._session.local_rank
 
     def get_local_world_size(self) -> int:
-        """How many workers are on this node."""
+        """Return the number of workers on this node."""
         return self._session.local_world_size
 
     def get_node_rank(self) -> int:
-        """The number of this node, from 0."""
+        """Return the rank of this node, from 0."""
         return self._session.node_rank
 
     def get_storage(self) -> StorageContext:
-        """Where the run keeps its files."""
+        """Return the storage of the run."""
         return self._session.storage
 
 
@@ -151,40 +161,60 @@ _session: TrainSession | None = None
 
 
 def set_session(session: TrainSession | None) -> None:
-    """Say which session this process has; None when its training function has ended."""
+    """Set the session of this process; None after the training function has ended."""
     global _session
     _session = session
 
 
 def current_session() -> TrainSession | None:
-    """This process's session, if it has one."""
+    """Return the session of this process, if any."""
     return _session
 
 
 def in_session() -> bool:
-    """True inside a training function, and in the processes that it forked."""
+    """Return True inside a training function and in processes forked from it."""
     return _session is not None
 
 
 def get_session(function: str = "get_session") -> TrainSession:
-    """This process's session; RuntimeError, naming `function`, outside a training function."""
+    """Return the session of this process.
+
+    Raises:
+        RuntimeError: Outside of a training function; the message names `function`.
+    """
     if _session is None:
         raise RuntimeError(
-            f"`syncline.train.{function}()` cannot be used outside a training function: this process is no training worker. "
-            "Call it inside the function that is given to a trainer as `train_loop_per_worker`."
+            f"`syncline.train.{function}()` was called outside of a training function. Call it in "
+            "the function that is given to a trainer as `train_loop_per_worker`."
         )
     return _session
 
 
+def unknown_dataset(name: str, names: Collection[str]) -> KeyError:
+    """Return the error for a dataset that the trainer does not have."""
+    if not names:
+        return KeyError(
+            f"There is no dataset {name!r}, since the trainer was given none: pass "
+            f"`datasets={{{name!r}: ...}}` to it."
+        )
+    close = difflib.get_close_matches(name, names, n=1)
+    hint = f" Did you mean {close[0]!r}?" if close else ""
+    return KeyError(
+        f"There is no dataset {name!r}. Datasets: {', '.join(map(repr, sorted(names)))}.{hint}"
+    )
+
+
 def get_context() -> TrainContext:
-    """The facts about this worker: ranks, world size, the run's name. RuntimeError outside a
-    training function.
+    """Return ranks, world size and name of the run.
+
+    Raises:
+        RuntimeError: Outside of a training function.
     """
     return TrainContext(get_session("get_context"))
 
 
 def report(
-    metrics: Mapping[str, Any],
+    metrics: Metrics,
     checkpoint: Checkpoint | None = None,
     checkpoint_dir_name: str | None = None,
     checkpoint_upload_mode: CheckpointUploadMode = CheckpointUploadMode.SYNC,
@@ -192,45 +222,50 @@ def report(
     checkpoint_upload_fn: UploadFunction | None = None,
     validation: bool | ValidationTaskConfig = False,
 ) -> None:
-    """Hand metrics, and with them perhaps a checkpoint, to the run. Never waits for the other ranks
-    or for the controller.
+    """Report metrics and optionally a checkpoint. Does not wait for other ranks or the controller.
 
     Every rank makes the same number of calls. A checkpoint is registered when the call of the same
-    number has arrived from every rank: the files of all ranks merge into one directory, which gets
-    rank 0's metrics.
+    number has arrived from every rank: the files of all ranks merge into one directory, with the
+    metrics of rank 0.
 
     Args:
-        metrics: numbers, strings, and lists and dicts of these; NumPy scalars are converted. No
-        tensors, modules or state dicts. checkpoint: a directory with this rank's files.
-        checkpoint_dir_name: its name in the run directory; made from the number of the report if
-        None. Rank 0's counts. checkpoint_upload_mode: SYNC copies before returning; ASYNC copies in
-        a thread, in order; NO_UPLOAD: the checkpoint lies in
-            the run directory already.
-        delete_local_checkpoint_after_upload: whether `checkpoint` is deleted after the copy; by
-        default for ASYNC only. checkpoint_upload_fn: copies instead of syncline; called as
-        `fn(checkpoint, checkpoint_dir_name)`, returns the copy. validation: whether to run the
-        trainer's validation function on the checkpoint; a `ValidationTaskConfig` also says how.
+        metrics: Numbers, strings, and lists and dictionaries of these; NumPy scalars are converted.
+            No tensors, modules or state dicts.
+        checkpoint: Directory with this rank's files.
+        checkpoint_dir_name: Name of the checkpoint in the run directory; by default made from the
+            number of the report. The name of rank 0 is used.
+        checkpoint_upload_mode: SYNC copies before returning; ASYNC copies in a thread, in order;
+            NO_UPLOAD copies nothing, as the checkpoint is in the run directory already.
+        delete_local_checkpoint_after_upload: Delete `checkpoint` after the copy; by default only
+            with ASYNC.
+        checkpoint_upload_fn: Copies instead of syncline; called as
+            `fn(checkpoint, checkpoint_dir_name)`, returns the copy.
+        validation: Run the trainer's validation function on the checkpoint; a
+            `ValidationTaskConfig` also configures it.
 
     Raises:
-        ValueError: a tensor in `metrics`; a NO_UPLOAD checkpoint, or a result of
-        `checkpoint_upload_fn`, outside the run directory;
-            `validation` without a checkpoint or without the trainer's `validation_config`.
-        RuntimeError: outside a training function; after an upload failed.
+        ValueError: A tensor in `metrics`; a NO_UPLOAD checkpoint or a result of
+            `checkpoint_upload_fn` outside of the run directory; `validation` without a checkpoint
+            or without the trainer's `validation_config`.
+        RuntimeError: Outside of a training function, or after an upload failed.
     """
-    get_session("report").report(
-        metrics,
-        checkpoint,
-        dir_name=checkpoint_dir_name,
-        upload_mode=checkpoint_upload_mode,
-        delete_local=delete_local_checkpoint_after_upload,
-        upload_fn=checkpoint_upload_fn,
-        validation=validation,
+    session = _session or get_session("report")
+    session.report(
+        ReportCall(
+            metrics,
+            checkpoint,
+            checkpoint_dir_name,
+            checkpoint_upload_mode,
+            delete_local_checkpoint_after_upload,
+            checkpoint_upload_fn,
+            validation,
+        )
     )
 
 
 def get_checkpoint() -> Checkpoint | None:
-    """The last checkpoint that this rank reported, waited for until it is registered; before that,
-    the one to continue from.
+    """Return the last checkpoint of this rank once it is registered; before the first one, the
+    checkpoint to continue from.
     """
     return get_session("get_checkpoint").get_checkpoint()
 
@@ -239,10 +274,10 @@ def get_all_reported_checkpoints(
     consistency_mode: CheckpointConsistencyMode = CheckpointConsistencyMode.VALIDATED,
     timeout_s: float | None = None,
 ) -> list[ReportedCheckpoint]:
-    """Every checkpoint of the run that is kept, oldest first, with metrics and status.
+    """Return the checkpoints that the run keeps, oldest first, with metrics and status.
 
-    Waits until what this rank has reported is registered, and with VALIDATED until the validations
-    that it asked for have ended; after `timeout_s` seconds, returns the list as it is.
+    Waits until the checkpoints of this rank are registered, and with VALIDATED until their
+    validations have ended. After `timeout_s` seconds, returns the list as it is.
     """
     return get_session("get_all_reported_checkpoints").get_all_reported_checkpoints(
         consistency_mode, timeout_s
@@ -250,14 +285,14 @@ def get_all_reported_checkpoints(
 
 
 def get_dataset_shard(dataset_name: str | None = None) -> Any:
-    """This worker's share of one of the trainer's `datasets`, by default of "train". KeyError for
-    an unknown name.
+    """Return this worker's shard of one of the trainer's `datasets`, by default of "train".
+
+    Raises:
+        KeyError: Unknown name.
     """
     return get_session("get_dataset_shard").get_dataset_shard(dataset_name or "train")
 
 
 def get_preemption_info() -> PreemptionInfo | None:
-    """When a node of this run is about to be taken away: until when it runs, and which ranks are on
-    it. Else None.
-    """
+    """Return deadline and ranks of an announced preemption of nodes of this run, or None."""
     return get_session("get_preemption_info").get_preemption_info()

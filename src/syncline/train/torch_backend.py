@@ -15,8 +15,14 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal, get_args
 
-from syncline.train.addresses import hosts_of, is_this_process
-from syncline.train.backend import Backend, BackendConfig, Worker, WorkerGroup
+from syncline.train.backend import (
+    Backend,
+    BackendConfig,
+    Worker,
+    WorkerGroup,
+    hosts_of,
+    is_this_process,
+)
 
 InitMethod = Literal["env", "tcp"]
 
@@ -163,7 +169,7 @@ def refuse_shared_gpus(workers: Sequence[Worker]) -> None:
         owner = owners.setdefault((worker.node_id, worker.gpu_ids[0]), worker.rank)
         if owner != worker.rank:
             raise ValueError(
-                f"Ranks {owner} and {worker.rank} share GPU {worker.gpu_ids[0]} of node {worker.node_ip}, and NCCL communicates only "
+                f"Ranks {owner} and {worker.rank} share GPU {worker.gpu_ids[0]} of node {worker.node_ip}, and NCCL is_communicating only "
                 "between different GPUs: give every worker a whole GPU (`resources_per_worker={'GPU': 1}`), or choose "
                 "`torch_config=TorchConfig(backend='gloo')`."
             )

@@ -14,14 +14,12 @@ from syncline.core.tracebacks import forget_engine
 from syncline.train.backend import BackendConfig
 from syncline.train.checkpoint import Checkpoint
 from syncline.train.config import DataConfig, RunConfig, ScalingConfig, ValidationConfig
-from syncline.train.controller.apart import outlives_this_program, run_apart
 from syncline.train.controller.driver import TrainController
-from syncline.train.datasets import check as check_datasets
+from syncline.train.controller.remote_controller import run_remotely, uses_remote_controller
 from syncline.train.errors import TrainingFailedError
-from syncline.train.local import run_here
+from syncline.train.local_mode import run_in_process
 from syncline.train.result import Result
-from syncline.train.workers.shipped import loaded
-from syncline.train.workers.spec import RunSpec
+from syncline.train.workers.spec import RunSpec, deserialized
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -33,13 +31,18 @@ class DataParallelTrainer:
 
     Args:
         train_loop_per_worker: the training function; called with `train_loop_config` (or `{}`) if
-        it has a parameter, else bare. train_loop_config: what it gets. backend_config: the
-        framework around the function. scaling_config: how many workers, with what. run_config:
-        name, storage, failure policy, callbacks. datasets: name -> `syncline.data.Dataset`, or a
-        function without parameters that makes one; read with `get_dataset_shard(name)`.
-        dataset_config: how datasets are shared out. resume_from_checkpoint: what the first
-        `get_checkpoint()` returns if the run has none of its own. metadata: stored with every
-        checkpoint. validation_config: how `report(validation=True)` validates.
+            it has a parameter, else bare.
+        train_loop_config: what it gets.
+        backend_config: the framework around the function.
+        scaling_config: how many workers, with what.
+        run_config: name, storage, failure policy, callbacks.
+        datasets: name -> `syncline.data.Dataset`, or a function without parameters that makes one;
+            read with `get_dataset_shard(name)`.
+        dataset_config: how datasets are shared out.
+        resume_from_checkpoint: what the first `get_checkpoint()` returns if the run has none of its
+            own.
+        metadata: stored with every checkpoint.
+        validation_config: how `report(validation=True)` validates.
 
     Raises:
         ValueError: for arguments that cannot be meant.
@@ -75,7 +78,11 @@ class DataParallelTrainer:
                 raise ValueError(
                     f"`{name}` is a {type(value).__name__} ({value!r:.80}), but must be a {kind.__name__} or None."
                 )
-        check_datasets(datasets or {}, dataset_config or DataConfig())
+        if datasets or dataset_config is not None:
+            # Only then, since `syncline.data` takes half a second to import.
+            from syncline.train.datasets import check
+
+            check(datasets or {}, dataset_config or DataConfig())
         self._spec = RunSpec(
             train_function=train_loop_per_worker,
             takes_config=takes_config(train_loop_per_worker),
@@ -113,7 +120,7 @@ class DataParallelTrainer:
         trainer = copy.copy(self)
         trainer._spec = replace(
             self._spec,
-            train_config={**loaded(self._spec.train_config), **(train_loop_config or {})},
+            train_config={**deserialized(self._spec.train_config), **(train_loop_config or {})},
             scaling_config=scaling_config or self._spec.scaling_config,
             run_config=run_config or self._spec.run_config,
         )
@@ -127,16 +134,16 @@ class DataParallelTrainer:
 
         Raises:
             TrainingFailedError: a `WorkerGroupError` after more than `max_failures` failed
-            attempts, a `ControllerError`, … ValueError: the run directory cannot be written; the
-            resources can never be had. TypeError: the training function, or its configuration,
-            cannot be pickled.
+                attempts, a `ControllerError`, …
+            ValueError: the run directory cannot be written; the resources can never be had.
+            TypeError: the training function, or its configuration, cannot be pickled.
         """
         if self._spec.scaling_config.max_workers == 0:
-            return run_here(self._spec)
+            return run_in_process(self._spec)
         try:
             return (
-                run_apart(self._spec)
-                if outlives_this_program()
+                run_remotely(self._spec)
+                if uses_remote_controller()
                 else TrainController(self._spec).run()
             )
         except (TrainingFailedError, ValueError, TypeError, KeyboardInterrupt) as error:

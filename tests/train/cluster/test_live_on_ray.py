@@ -14,7 +14,7 @@ import pytest
 
 import syncline
 from syncline import runs
-from syncline.dashboard.live import ActionFailed, LiveRun, NobodyAnswers, reach
+from syncline.dashboard.run_control import ActionFailed, LiveRun, ProgramUnreachable, reach
 from syncline.testing.clusters import RayCluster
 from syncline.testing.waiting import GENEROUS_S, eventually
 
@@ -75,7 +75,7 @@ def test_a_run_on_a_cluster_is_asked_through_its_actor(
         (tmp_path / "over").touch()
         assert program.wait(GENEROUS_S) == 0
         eventually(lambda: reach(run) is None, what="its actor has left")
-        with pytest.raises(NobodyAnswers, match="not under way"):
+        with pytest.raises(ProgramUnreachable, match="not under way"):
             found.stacks()
     finally:
         program.kill()
@@ -88,5 +88,5 @@ def looks_and_profiles(found: LiveRun, path: Path) -> None:
     assert b"train_loop" in (path / found.profile(1, "cpu", seconds=1)).read_bytes()
     with pytest.raises(ActionFailed, match="has not imported torch|no optimizer"):
         found.profile(0, "torch", seconds=1)
-    with pytest.raises(ActionFailed, match="it has ranks 0-1"):
+    with pytest.raises(ActionFailed, match="only ranks 0-1"):
         found.profile(5, "cpu")

@@ -15,16 +15,15 @@ from syncline.train.console.display import INTERVAL_S, Display
 from syncline.train.console.narrator import Narrator
 from syncline.train.console.snapshot import Phase, Snapshot
 from syncline.train.controller import events
-from syncline.train.controller.checkpoints import CheckpointManager
+from syncline.train.controller.checkpoint_manager import CheckpointManager
 from syncline.train.controller.goodput import GoodputMeter
-from syncline.train.controller.state import State
-from syncline.train.storage import StorageContext
+from syncline.train.controller.transitions import State
+from syncline.train.storage.context import StorageContext
 from syncline.train.workers.messages import Reported
-from syncline.train.workers.shipped import ship
-from syncline.train.workers.spec import RunSpec
+from syncline.train.workers.spec import RunSpec, serialize
 
 
-class Told(Display):
+class StreamEvent(Display):
     """Keeps everything."""
 
     takes_snapshots = True
@@ -55,15 +54,15 @@ class Clock:
         return self.now
 
 
-class Story:
+class EventStream:
     """A narrator and who it tells."""
 
     def __init__(self, folder: Path, **run_options: Any) -> None:
         config = RunConfig(name="vit", storage_path=str(folder), **run_options)
         self.spec = RunSpec(
-            train_function=ship(lambda: None, "f"),
+            train_function=serialize(lambda: None, "f"),
             takes_config=True,
-            train_config=ship({"epochs": 4}, "c"),
+            train_config=serialize({"epochs": 4}, "c"),
             backend_config=BackendConfig(),
             scaling_config=ScalingConfig(),
             run_config=config,
@@ -72,7 +71,7 @@ class Story:
             validation_config=None,
             described={"train_config": {"epochs": 4}},
         )
-        self.told, self.clock = Told(), Clock()
+        self.told, self.clock = StreamEvent(), Clock()
         self.path = str(folder / "vit")
         storage = StorageContext.from_run_config(config)
         self.narrator = Narrator(
@@ -95,7 +94,7 @@ def worker() -> Worker:
 
 
 def test_a_quiet_run_is_told_in_three_lines_that_panels_say_too(tmp_path: Path) -> None:
-    story = Story(tmp_path)
+    story = EventStream(tmp_path)
     story.narrator.opened(1, [worker()], "")
     story.clock.now += 2
     meter = GoodputMeter()
@@ -119,7 +118,7 @@ def test_the_page_of_a_run_is_told_when_a_dashboard_is_up(
         "page_of",
         lambda path: asked.append(path) or "http://127.0.0.1:8265/run/0/vit",
     )
-    story = Story(tmp_path)
+    story = EventStream(tmp_path)
     story.narrator.opened(1, [worker()], "from there")
     story.narrator.tick(State.RUNNING)
     assert asked == [story.path]
@@ -137,13 +136,13 @@ def test_a_dashboard_that_cannot_be_looked_for_costs_nothing(
         raise PermissionError(path)
 
     monkeypatch.setattr(narrator.dashboards, "page_of", page_of)
-    story = Story(tmp_path)
+    story = EventStream(tmp_path)
     story.narrator.opened(1, [worker()], "")
     assert len(story.told.outlines) == 1
 
 
 def test_restarts_and_resizes_are_said_to_everybody(tmp_path: Path) -> None:
-    story = Story(tmp_path)
+    story = EventStream(tmp_path)
     story.narrator.restarting(
         events.NotifyRestart(failed_attempt=1, cause="why", count=1, limit=-1), ""
     )
@@ -155,7 +154,7 @@ def test_restarts_and_resizes_are_said_to_everybody(tmp_path: Path) -> None:
 
 
 def test_turns_are_shown_at_once_and_everything_else_twice_a_second(tmp_path: Path) -> None:
-    story = Story(tmp_path)
+    story = EventStream(tmp_path)
     story.narrator.see(events.StartGroup(attempt=1, world_size=1, first_index=0), State.STARTING)
     story.narrator.see(events.LaunchTraining(attempt=1), State.RUNNING)
     assert [snapshot.phase for snapshot in story.told.snapshots] == [Phase.STARTING, Phase.TRAINING]
@@ -175,7 +174,7 @@ def test_the_best_checkpoint_is_known_where_there_is_a_score(tmp_path: Path) -> 
             checkpoint_score_attribute=attribute, checkpoint_score_order="min"
         )
         manager = CheckpointManager(config)
-        story = Story(tmp_path, checkpoint_config=config)
+        story = EventStream(tmp_path, checkpoint_config=config)
         for index, (name, loss) in enumerate([("/a", 0.5), ("/b", 0.25), ("/c", 0.75)]):
             manager.register(index, Checkpoint(name), {"loss": loss})
             story.narrator.committed(Checkpoint(name), manager)
@@ -187,14 +186,14 @@ def test_the_best_checkpoint_is_known_where_there_is_a_score(tmp_path: Path) -> 
 
 
 def test_the_last_snapshot_is_that_of_the_end(tmp_path: Path) -> None:
-    story = Story(tmp_path)
+    story = EventStream(tmp_path)
     story.narrator.close(State.ERRORED)
     assert story.told.snapshots[-1].phase is Phase.FAILED
     assert story.told.closed
 
 
 def test_a_quiet_run_tells_nobody(tmp_path: Path) -> None:
-    story = Story(tmp_path, verbose=0)
+    story = EventStream(tmp_path, verbose=0)
     story.narrator.opened(1, [worker()], "")
     story.narrator.tick(State.RUNNING)
     story.narrator.close(State.FINISHED)

@@ -20,7 +20,7 @@ from syncline.train.console.display import Display, Lines, Silence, display_for
 from syncline.train.console.live import TerminalPanel
 from syncline.train.console.notebook import NotebookPanel
 from syncline.train.console.snapshot import Phase, Snapshot
-from syncline.train.workers import placement
+from syncline.train.workers import reservation as placement
 
 SNAPSHOT = Snapshot(name="vit", path="/runs/vit", phase=Phase.TRAINING, running_s=5.0, attempt=1)
 

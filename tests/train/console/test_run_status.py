@@ -13,9 +13,8 @@ from syncline.train.console.snapshot import Phase
 from syncline.train.console.status import RunStatus
 from syncline.train.controller import events
 from syncline.train.controller.goodput import GoodputMeter
-from syncline.train.controller.state import State
-from syncline.train.step_times import StepTimes
-from syncline.train.workers.messages import Reported
+from syncline.train.controller.transitions import State
+from syncline.train.workers.messages import Reported, StepTimes
 
 
 class Run:
@@ -131,7 +130,7 @@ def test_goodput_so_far_counts_waiting_for_a_restart() -> None:
     assert run.status.snapshot(State.STARTING).goodput is None
     run.train(1)
     run.now += 50
-    run.goodput.spent(0, StepTimes(total_s=50, data_s=10))
+    run.goodput.record(0, StepTimes(total_s=50, data_s=10))
     so_far = run.status.snapshot(State.RUNNING).goodput
     assert so_far is not None
     assert (so_far.data, so_far.compute) == pytest.approx((0.2, 0.8))

@@ -7,7 +7,7 @@ import pytest
 
 from syncline.train.checkpoint import Checkpoint, ReportedCheckpointStatus
 from syncline.train.config import CheckpointConfig
-from syncline.train.controller.checkpoints import CheckpointManager
+from syncline.train.controller.checkpoint_manager import CheckpointManager
 
 
 def at(index):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from syncline.train.controller.goodput import GoodputMeter
-from syncline.train.step_times import StepTimes
+from syncline.train.workers.messages import StepTimes
 
 
 def times(data_s: float = 0.0, report_s: float = 0.0, communication_s: float = 0.0) -> StepTimes:
@@ -17,8 +17,8 @@ def times(data_s: float = 0.0, report_s: float = 0.0, communication_s: float = 0
 def test_the_ranks_mean_counts_and_the_shares_add_up() -> None:
     meter = GoodputMeter()
     meter.attempt_began(1000.0)
-    meter.spent(0, times(data_s=4, report_s=1, communication_s=10))
-    meter.spent(1, times(data_s=0, report_s=1, communication_s=14))
+    meter.record(0, times(data_s=4, report_s=1, communication_s=10))
+    meter.record(1, times(data_s=0, report_s=1, communication_s=14))
     meter.attempt_ended(1100.0, lost=False)
     goodput = meter.goodput()
     assert goodput is not None
@@ -41,10 +41,10 @@ def test_a_failure_costs_the_work_since_the_last_checkpoint_and_the_time_until_t
     meter = GoodputMeter()
     meter.attempt_began(0.0)
     meter.committed(80.0)
-    meter.spent(0, times(data_s=10))
+    meter.record(0, times(data_s=10))
     meter.attempt_ended(100.0, lost=True)
     meter.attempt_began(110.0)
-    meter.spent(0, times(data_s=2))
+    meter.record(0, times(data_s=2))
     meter.attempt_ended(200.0, lost=False)
     goodput = meter.goodput()
     assert goodput is not None
@@ -73,7 +73,7 @@ def test_so_far_everything_counts_but_the_time_without_an_attempt() -> None:
     meter = GoodputMeter()
     assert meter.goodput_so_far(0.0) is None
     meter.attempt_began(0.0)
-    meter.spent(0, times(data_s=5))
+    meter.record(0, times(data_s=5))
     running = meter.goodput_so_far(50.0)
     assert running is not None
     assert (running.data, running.restarts) == pytest.approx((0.1, 0.0))

@@ -14,8 +14,8 @@ import syncline
 from syncline.core import api, control
 from syncline.exceptions import ActorDiedError, GetTimeoutError, RayTaskError
 from syncline.train.backend import Worker
-from syncline.train.controller import live
-from syncline.train.controller.live import LiveActions, LiveError
+from syncline.train.controller import live_actions as live
+from syncline.train.controller.live_actions import LiveActions, LiveError
 from syncline.train.workers.group import TrainingGroup
 from syncline.train.workers.profiling.errors import ProfileError
 
@@ -66,7 +66,7 @@ class FakeGroup(TrainingGroup):
         self, function: Any, config: Any, context: Any, on_batch: Any, on_end: Any
     ) -> None: ...
     def send(self, rank: int, message: Any) -> None: ...
-    def hush(self, ranks: Sequence[int]) -> None: ...
+    def drain(self, ranks: Sequence[int]) -> None: ...
     def kill(self) -> None: ...
 
 
@@ -107,10 +107,7 @@ def test_stacks_of_all_ranks_or_of_some() -> None:
 def test_a_rank_that_does_not_answer_is_there_all_the_same() -> None:
     group = FakeGroup()
     group.silent = {0}
-    assert actions(group).answer("stacks", {"ranks": None}) == {
-        "0": "(it does not answer)",
-        "1": "stack 1",
-    }
+    assert actions(group).answer("stacks", {"ranks": None}) == {"0": "(no answer)", "1": "stack 1"}
 
 
 def test_a_profile_is_asked_of_its_rank_and_answered_with_its_file() -> None:
@@ -124,7 +121,7 @@ def test_a_profile_is_asked_of_its_rank_and_answered_with_its_file() -> None:
 
 @pytest.mark.parametrize("wanted", [2, -1, "x", None, True, "²"])
 def test_a_rank_that_there_is_not_is_refused_with_those_that_there_are(wanted: object) -> None:
-    with pytest.raises(LiveError, match="it has ranks 0-1"):
+    with pytest.raises(LiveError, match="only ranks 0-1"):
         actions(FakeGroup()).answer("profile", {"rank": wanted, "kind": "cpu"})
 
 
@@ -134,7 +131,7 @@ def test_between_attempts_the_answer_says_so() -> None:
 
 
 def test_an_unknown_action_and_an_impossible_request_are_refused() -> None:
-    with pytest.raises(ValueError, match="it knows workers, stacks, profile"):
+    with pytest.raises(ValueError, match="Actions: workers, stacks, profile"):
         actions(FakeGroup()).answer("explode", {})
     with pytest.raises(ValueError, match="is no kind of profile"):
         actions(FakeGroup()).answer("profile", {"rank": 0, "kind": "x"})
@@ -152,8 +149,8 @@ def test_why_a_worker_took_no_profile_is_told_without_its_frames() -> None:
 
 def test_a_worker_that_dies_or_stands_still_ends_its_profile_with_an_error() -> None:
     for error, said in (
-        (ActorDiedError("it was killed"), "rank 1 ended while"),
-        (GetTimeoutError("late"), r"no profile after \d+ s"),
+        (ActorDiedError("it was killed"), "Rank 1 ended while"),
+        (GetTimeoutError("late"), r"no profile within \d+ s"),
     ):
         with pytest.raises(LiveError, match=said):
             actions(FakeGroup(profile=failing(error))).answer("profile", {"rank": 1, "kind": "cpu"})
@@ -168,7 +165,7 @@ def test_a_group_that_is_gone_meanwhile_is_no_riddle() -> None:
         raise IndexError("list index out of range")
 
     group.profile = stopped
-    with pytest.raises(LiveError, match="the attempt ended before the answer was there"):
+    with pytest.raises(LiveError, match="The attempt ended before the answer"):
         asked.answer("profile", {"rank": 0, "kind": "cpu"})
 
 
@@ -182,10 +179,10 @@ def test_other_programs_ask_through_the_control_point_while_the_run_goes_on(
         program = control.find("run:/runs/a")
         assert program is not None
         assert program.pid == os.getpid()
-        assert control.ask(program, "run:/runs/a", "stacks", {"ranks": [0]}) == {"0": "stack 0"}
+        assert control.request(program, "run:/runs/a", "stacks", {"ranks": [0]}) == {"0": "stack 0"}
         asked.group = None
         with pytest.raises(control.ActionFailed, match="between attempts"):
-            control.ask(program, "run:/runs/a", "stacks")
+            control.request(program, "run:/runs/a", "stacks")
     assert control.find("run:/runs/a") is None
 
 

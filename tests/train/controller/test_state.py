@@ -1,4 +1,4 @@
-"""The controller's state machine, fed with events; its instructions compared."""
+"""State machine of a run: feed events, compare instructions."""
 
 from __future__ import annotations
 
@@ -7,36 +7,37 @@ from typing import Any
 
 import pytest
 
-from syncline.core.error_frames import pack_error
 from syncline.train.config import FailureConfig
+from syncline.train.controller.attempt import FailureBudgets, WorkerFailure
 from syncline.train.controller.events import (
-    AskStacks,
-    Begin,
     CancelTimer,
+    CapacityChanged,
+    CheckCapacity,
     CompleteRound,
     ControllerFailed,
     DrainValidations,
+    DrainWorkers,
     End,
     GroupStarted,
     GroupStopped,
-    HushWorkers,
     Instruction,
     Interrupted,
     LaunchTraining,
-    LookForRoom,
+    MessageReceived,
     NotifyFailure,
     NotifyPreemption,
     NotifyResize,
     NotifyRestart,
     ProgramTerminated,
+    RankFailed,
     RecordReport,
+    RequestStacks,
     Reserve,
     Reserved,
-    RoomSeen,
-    Said,
+    RunStarted,
     Send,
     SetTimer,
-    StacksTaken,
+    StacksReceived,
     StartFailed,
     StartGroup,
     StopGroup,
@@ -44,17 +45,15 @@ from syncline.train.controller.events import (
     TimerFired,
     ValidationsEnded,
     Warn,
-    WorkerFailure,
 )
-from syncline.train.controller.policy import FailureBudgets
-from syncline.train.controller.state import (
+from syncline.train.controller.state import TrainStateMachine
+from syncline.train.controller.transitions import (
     PREEMPTION_TIMER,
     RESIZE_TIMER,
     TRANSITIONS,
     InvalidTransition,
     Limits,
     State,
-    TrainStateMachine,
 )
 from syncline.train.errors import (
     ControllerError,
@@ -67,18 +66,17 @@ from syncline.train.workers.messages import (
     BarrierReached,
     BarrierReleased,
     CheckpointPart,
-    Failed,
     Finished,
     PreemptionNoticed,
     Reported,
-    Spoken,
-    Stuck,
+    Stalled,
+    StateMessage,
     Terminating,
 )
 
 
 class Run:
-    """A machine with two running ranks, unless told otherwise; remembers its attempt."""
+    """A state machine with two running ranks by default, and the number of its attempt."""
 
     def __init__(self, *, world_size: int = 2, start: bool = True, **failures: int) -> None:
         self.machine = TrainStateMachine(
@@ -88,7 +86,7 @@ class Run:
         self.attempt = 0
         self.world_size = world_size
         if start:
-            assert self.machine.handle(Begin(next_index=0)) == [Reserve()]
+            assert self.machine.handle(RunStarted(next_index=0)) == [Reserve()]
             self.start()
 
     def start(self) -> None:
@@ -100,8 +98,14 @@ class Run:
             LaunchTraining(attempt=self.attempt)
         ]
 
-    def says(self, rank: int, message: Spoken) -> list[Instruction]:
-        return self.machine.handle(Said(attempt=self.attempt, rank=rank, message=message))
+    def says(self, rank: int, message: StateMessage) -> list[Instruction]:
+        return self.machine.handle(
+            MessageReceived(attempt=self.attempt, rank=rank, message=message)
+        )
+
+    def fails(self, rank: int, error: BaseException) -> list[Instruction]:
+        failure = WorkerFailure(exception=error, traceback=f"Traceback of {error}")
+        return self.machine.handle(RankFailed(attempt=self.attempt, rank=rank, failure=failure))
 
     def ends(self, rank: int, error: BaseException | None = None) -> list[Instruction]:
         failure = WorkerFailure(exception=error, died=True) if error is not None else None
@@ -114,10 +118,6 @@ class Run:
 def report(index: int, *, checkpoint: bool = False) -> Reported:
     part = CheckpointPart(dir_name=f"c{index}", staged=f".tmp-{index}") if checkpoint else None
     return Reported(index=index, metrics={"index": index}, time=0.0, part=part)
-
-
-def failed(error: BaseException) -> Failed:
-    return Failed(exception=pack_error(error), traceback=f"Traceback of {error}")
 
 
 def kinds(instructions: list[Instruction]) -> list[type]:
@@ -143,7 +143,7 @@ def test_a_run_that_succeeds_ends_with_rank_zeros_value() -> None:
     assert run.machine.state is State.FINISHED
 
 
-def test_metrics_are_recorded_at_once_and_their_round_completed_without_a_timer() -> None:
+def test_metrics_are_recorded_immediately_and_need_no_timer() -> None:
     run = Run()
     assert kinds(run.says(0, report(0))) == [RecordReport]
     assert kinds(run.says(1, report(0))) == [RecordReport, CompleteRound]
@@ -159,35 +159,35 @@ def test_a_checkpoint_starts_a_timer_until_every_rank_has_reported() -> None:
     ]
 
 
-def test_ranks_that_do_not_report_in_time_are_named_with_their_stacks() -> None:
+def test_ranks_that_miss_the_report_limit_fail_with_their_stacks() -> None:
     run = Run()
     run.says(0, report(0, checkpoint=True))
-    assert run.machine.handle(TimerFired(name="report")) == [AskStacks(ranks=(1,))]
-    run.machine.handle(StacksTaken(attempt=1, stacks={1: 'File "train.py", line 7, in loop'}))
+    assert run.machine.handle(TimerFired(name="report")) == [RequestStacks(ranks=(1,))]
+    run.machine.handle(StacksReceived(attempt=1, stacks={1: 'File "train.py", line 7, in loop'}))
     run.ends(0)
     down = run.ends(1)
     failure = only(down, NotifyFailure).failures[1]
-    assert "rank 1" in str(failure.exception)
+    assert "Rank 1" in str(failure.exception)
     assert "train.py" in str(failure.exception)
 
 
-def test_a_rank_that_arrives_while_stacks_are_taken_is_not_blamed() -> None:
+def test_a_rank_that_arrives_while_stacks_are_collected_does_not_fail() -> None:
     run = Run()
     run.says(0, report(0, checkpoint=True))
     run.machine.handle(TimerFired(name="report"))
     run.says(1, report(0, checkpoint=True))
-    assert run.machine.handle(StacksTaken(attempt=1, stacks={})) == []
+    assert run.machine.handle(StacksReceived(attempt=1, stacks={})) == []
     assert run.machine.state is State.RUNNING
 
 
-def test_a_rank_that_returns_without_a_report_that_others_have_made_is_named_at_once() -> None:
+def test_a_rank_that_returns_without_a_report_of_the_others_fails_immediately() -> None:
     run = Run()
     run.says(0, report(0, checkpoint=True))
     run.says(1, Finished(return_value=None))
     assert run.machine.state is State.DRAINING
     run.ends(1)
     down = run.ends(0)
-    assert "rank 1 returned" in str(only(down, NotifyFailure).failures[1].exception)
+    assert "Rank 1 returned" in str(only(down, NotifyFailure).failures[1].exception)
 
 
 def test_a_checkpoint_after_another_rank_has_returned_fails_too() -> None:
@@ -208,27 +208,27 @@ def test_collective_lets_ranks_through_together() -> None:
     ]
 
 
-def test_collective_names_the_ranks_that_do_not_come() -> None:
+def test_ranks_that_miss_the_collective_limit_fail() -> None:
     run = Run(world_size=3)
     run.says(2, BarrierReached(sequence=0, data=None))
-    assert run.machine.handle(TimerFired(name="collective")) == [AskStacks(ranks=(0, 1))]
-    run.machine.handle(StacksTaken(attempt=1, stacks={}))
+    assert run.machine.handle(TimerFired(name="collective")) == [RequestStacks(ranks=(0, 1))]
+    run.machine.handle(StacksReceived(attempt=1, stacks={}))
     run.ends(0)
     run.ends(1)
     assert set(only(run.ends(2), NotifyFailure).failures) == {0, 1}
 
 
-def test_an_error_ends_the_attempt_and_leads_the_message() -> None:
+def test_an_error_of_the_user_ends_the_run_and_is_passed_through() -> None:
     run = Run()
-    down = run.says(1, failed(KeyError("mine")))
-    assert HushWorkers(ranks=(0, 1)) in down
+    down = run.fails(1, error := KeyError("mine"))
+    assert DrainWorkers(ranks=(0, 1)) in down
     run.ends(1)
     stop = run.ends(0)
     assert StopGroup(attempt=1, graceful=False) in stop
     (end,) = run.stopped()
     assert isinstance(end, End)
     assert isinstance(end.error, WorkerGroupError)
-    assert isinstance(end.error.worker_failures[1], KeyError)
+    assert end.error.worker_failures[1] is error
     assert "Traceback of" in str(end.error)
 
 
@@ -250,47 +250,47 @@ def test_within_its_budget_a_failed_attempt_is_followed_by_another_that_goes_on_
     assert run.machine.state is State.ERRORED
 
 
-def test_a_death_leads_though_the_errors_that_it_caused_came_first() -> None:
+def test_a_death_precedes_the_errors_that_it_caused() -> None:
     run = Run()
-    run.says(0, failed(ConnectionError("reset by peer")))
+    run.fails(0, ConnectionError("reset by peer"))
     run.ends(0)
     run.ends(1, RuntimeError("killed by SIGKILL"))
     (end,) = run.stopped()
     assert list(end.error.worker_failures) == [1, 0]  # type: ignore[union-attr]
 
 
-def test_what_survivors_have_said_before_a_failure_is_committed() -> None:
+def test_a_checkpoint_that_survivors_complete_after_a_failure_is_committed() -> None:
     run = Run()
     run.says(1, report(0, checkpoint=True))
-    waiting = run.says(1, failed(ValueError("x")))
+    waiting = run.fails(1, ValueError("x"))
     assert SetTimer(name="grace", seconds=1) in waiting
     completing = run.says(0, report(0, checkpoint=True))
     assert CompleteRound in kinds(completing)
-    assert HushWorkers(ranks=(0, 1)) in completing
+    assert DrainWorkers(ranks=(0, 1)) in completing
 
 
-def test_a_survivor_that_does_not_answer_is_not_waited_for_long() -> None:
+def test_waiting_for_survivors_is_limited() -> None:
     run = Run()
     run.says(1, report(0, checkpoint=True))
-    run.says(1, failed(ValueError("x")))
+    run.fails(1, ValueError("x"))
     assert SetTimer(name="drain", seconds=2) in run.machine.handle(TimerFired(name="grace"))
     assert StopGroup(attempt=1, graceful=False) in run.machine.handle(TimerFired(name="drain"))
 
 
-def test_stragglers_of_an_attempt_that_is_over_do_no_harm() -> None:
+def test_events_of_earlier_attempts_are_ignored() -> None:
     run = Run(max_failures=-1)
     run.ends(0, RuntimeError("x"))
     run.ends(1)
     run.stopped()
     run.start()
     assert run.machine.handle(StreamEnded(attempt=1, rank=1)) == []
-    assert run.machine.handle(Said(attempt=1, rank=1, message=report(0))) == []
+    assert run.machine.handle(MessageReceived(attempt=1, rank=1, message=report(0))) == []
     assert run.machine.state is State.RUNNING
 
 
 def test_a_group_that_does_not_start_counts_as_a_failure_of_that_worker() -> None:
     run = Run(start=False)
-    run.machine.handle(Begin(next_index=0))
+    run.machine.handle(RunStarted(next_index=0))
     run.machine.handle(Reserved(world_size=2))
     run.attempt = 1
     down = run.machine.handle(
@@ -301,23 +301,23 @@ def test_a_group_that_does_not_start_counts_as_a_failure_of_that_worker() -> Non
     assert isinstance(end.error, WorkerGroupError)  # type: ignore[union-attr]
 
 
-def test_resources_that_can_never_be_had_end_the_run_with_that_very_error() -> None:
+def test_infeasible_resources_end_the_run_with_the_original_error() -> None:
     run = Run(start=False)
-    run.machine.handle(Begin(next_index=0))
+    run.machine.handle(RunStarted(next_index=0))
     error = ValueError("needs 8 CPUs but there are 2")
     assert run.machine.handle(ControllerFailed(error=error, retriable=False)) == [
         End(outcome="errored", error=error)
     ]
 
 
-def test_a_mistake_of_a_callback_is_not_tried_again() -> None:
+def test_an_error_of_a_callback_is_not_retried() -> None:
     run = Run()
     run.machine.handle(ControllerFailed(error=KeyError("x"), retriable=False))
     (end,) = run.stopped()
     assert isinstance(end.error, ControllerError)  # type: ignore[union-attr]
 
 
-def test_a_storage_that_keeps_failing_is_not_tried_for_ever() -> None:
+def test_repeated_storage_failures_without_progress_end_the_run() -> None:
     run = Run()
     for attempt in range(3):
         assert run.machine.state is State.RUNNING, attempt
@@ -336,7 +336,7 @@ def test_an_interrupt_stops_whatever_runs(running: bool) -> None:
     assert run.machine.handle(TimerFired(name="report")) == []
 
 
-def test_an_invalid_transition_tells_the_story() -> None:
+def test_an_invalid_transition_names_its_history() -> None:
     run = Run()
     with pytest.raises(InvalidTransition, match="cannot go from running to starting") as raised:
         run.machine.handle(Reserved(world_size=2))
@@ -353,7 +353,7 @@ def test_every_state_is_in_the_table_and_can_be_reached() -> None:
 def test_a_node_that_dies_while_the_group_starts_costs_no_failure() -> None:
     run = Run(start=False, max_failures=0)
     machine = run.machine
-    machine.handle(Begin(next_index=0))
+    machine.handle(RunStarted(next_index=0))
     machine.handle(Reserved(world_size=2))
     lost = WorkerFailure(exception=RuntimeError("the actor never ran"))
     assert machine.handle(StartFailed(attempt=1, failures={1: lost}, node_died=True)) == [
@@ -371,7 +371,7 @@ def elastic(**limits: Any) -> Run:
         budgets=FailureBudgets(FailureConfig(max_failures=1)),
         limits=Limits(report_s=60, collective_s=90, grace_s=1, drain_s=2, resize_s=30, **limits),
     )
-    run.machine.handle(Begin(next_index=0))
+    run.machine.handle(RunStarted(next_index=0))
     run.attempt = 1
     run.machine.handle(Reserved(world_size=2))
     assert run.machine.handle(GroupStarted(attempt=1)) == [
@@ -381,11 +381,11 @@ def elastic(**limits: Any) -> Run:
     return run
 
 
-def test_an_elastic_group_grows_after_the_next_checkpoint_and_is_charged_nothing() -> None:
+def test_an_elastic_group_grows_after_the_next_checkpoint_without_a_failure_count() -> None:
     run = elastic()
     looked = run.machine.handle(TimerFired(name=RESIZE_TIMER))
-    assert looked == [LookForRoom(attempt=1), SetTimer(name=RESIZE_TIMER, seconds=30)]
-    assert run.machine.handle(RoomSeen(attempt=1, workers=3)) == []
+    assert looked == [CheckCapacity(attempt=1), SetTimer(name=RESIZE_TIMER, seconds=30)]
+    assert run.machine.handle(CapacityChanged(attempt=1, workers=3)) == []
     run.says(0, report(0))
     assert kinds(run.says(1, report(0))) == [
         RecordReport,
@@ -401,15 +401,15 @@ def test_an_elastic_group_grows_after_the_next_checkpoint_and_is_charged_nothing
     assert start == StartGroup(attempt=2, world_size=3, first_index=2)
     run.machine.handle(GroupStarted(attempt=2))
     run.attempt = 2
-    run.says(0, failed(ValueError("once is allowed")))  # the budget of one failure is untouched
+    run.fails(0, ValueError("once is allowed"))  # the budget of one failure is untouched
     run.ends(0), run.ends(1), run.ends(2)
     assert kinds(run.stopped()) == [NotifyRestart, Reserve]
 
 
-def test_room_that_is_gone_again_or_as_large_as_the_group_changes_nothing() -> None:
+def test_capacity_equal_to_the_group_size_resizes_nothing() -> None:
     run = elastic()
-    run.machine.handle(RoomSeen(attempt=1, workers=1))
-    run.machine.handle(RoomSeen(attempt=1, workers=2))
+    run.machine.handle(CapacityChanged(attempt=1, workers=1))
+    run.machine.handle(CapacityChanged(attempt=1, workers=2))
     run.says(0, report(0, checkpoint=True))
     assert kinds(run.says(1, report(0, checkpoint=True))) == [
         RecordReport,
@@ -420,7 +420,7 @@ def test_room_that_is_gone_again_or_as_large_as_the_group_changes_nothing() -> N
 
 def test_a_group_that_is_about_to_finish_is_not_resized() -> None:
     run = elastic()
-    run.machine.handle(RoomSeen(attempt=1, workers=1))
+    run.machine.handle(CapacityChanged(attempt=1, workers=1))
     run.says(0, report(0, checkpoint=True))
     run.says(0, Finished(return_value=None))
     assert NotifyResize not in kinds(run.says(1, report(0, checkpoint=True)))
@@ -448,7 +448,7 @@ def test_a_preempted_group_runs_on_until_all_ranks_have_ended_and_its_checkpoint
     run.says(0, report(0, checkpoint=True))
     assert CompleteRound in kinds(run.says(1, report(0, checkpoint=True)))
     assert run.says(0, Finished(return_value=None)) == []
-    assert HushWorkers in kinds(run.says(1, failed(RuntimeError("connection closed by peer"))))
+    assert DrainWorkers in kinds(run.fails(1, RuntimeError("connection closed by peer")))
     run.ends(0)
     assert kinds(run.ends(1)) == [CancelTimer, CancelTimer, NotifyFailure, StopGroup]
     notice, reserve = (
@@ -463,7 +463,7 @@ def test_the_deadline_of_a_preemption_ends_ranks_that_still_run() -> None:
     run = Run(max_preemption_failures=0)
     preempt(run, 1)
     over = run.machine.handle(TimerFired(name=PREEMPTION_TIMER))
-    assert HushWorkers(ranks=(0, 1)) in over
+    assert DrainWorkers(ranks=(0, 1)) in over
     run.ends(0), run.ends(1)
     (end,) = run.stopped()
     assert isinstance(end, End)
@@ -472,7 +472,7 @@ def test_the_deadline_of_a_preemption_ends_ranks_that_still_run() -> None:
     assert end.error.preemption_info.preempted_node_to_ranks == {"n0": [1]}
 
 
-def test_ranks_that_are_left_go_on_through_barriers_where_the_run_wants_it() -> None:
+def test_remaining_ranks_pass_barriers_if_configured() -> None:
     run = elastic(relax_on_preemption=True)
     preempt(run, 1)
     run.says(0, report(0, checkpoint=True))
@@ -484,7 +484,7 @@ def test_ranks_that_are_left_go_on_through_barriers_where_the_run_wants_it() -> 
     assert run.machine.state is State.RUNNING
 
 
-def test_a_preempted_group_has_no_limits_but_the_deadline() -> None:
+def test_only_the_deadline_limits_a_preempted_group() -> None:
     run = Run()
     run.says(0, report(0, checkpoint=True))
     preempt(run, 1)
@@ -495,7 +495,7 @@ def test_a_preempted_group_has_no_limits_but_the_deadline() -> None:
     assert run.machine.state is State.RUNNING
 
 
-def test_a_program_that_is_told_to_end_takes_its_run_with_it_whatever_the_budget() -> None:
+def test_sigterm_ends_the_run_regardless_of_budgets() -> None:
     run = Run()
     told = run.machine.handle(
         ProgramTerminated(nodes={"n0": (0, 1)}, deadline_ms=5, seconds_left=9)
@@ -510,10 +510,10 @@ def test_a_program_that_is_told_to_end_takes_its_run_with_it_whatever_the_budget
     assert run.machine.state is State.ERRORED
 
 
-def test_what_ranks_raised_when_they_were_to_save_their_work_is_told_with_the_preemption() -> None:
+def test_errors_of_ranks_during_a_preemption_become_its_cause() -> None:
     run = Run()
     run.machine.handle(ProgramTerminated(nodes={"n0": (0, 1)}, deadline_ms=5, seconds_left=9))
-    run.says(0, failed(ValueError("no room")))
+    run.fails(0, ValueError("no room"))
     run.says(1, Finished(return_value=None))
     run.ends(0), run.ends(1)
     (end,) = run.stopped()
@@ -522,15 +522,15 @@ def test_what_ranks_raised_when_they_were_to_save_their_work_is_told_with_the_pr
     assert "no room" in str(end.error.__cause__)
 
 
-def test_a_program_that_is_told_to_end_before_training_began_ends_at_once() -> None:
+def test_sigterm_before_training_ends_the_run_immediately() -> None:
     run = Run(start=False)
-    run.machine.handle(Begin(next_index=0))
+    run.machine.handle(RunStarted(next_index=0))
     (end,) = run.machine.handle(ProgramTerminated(nodes={}, deadline_ms=5, seconds_left=9))
     assert isinstance(end, End)
     assert isinstance(end.error, PreemptionError)
 
 
-def test_a_program_that_is_told_to_end_waits_for_validations_until_the_deadline() -> None:
+def test_after_sigterm_validations_may_run_until_the_deadline() -> None:
     run = Run()
     run.says(0, Finished(return_value=b"value"))
     run.says(1, Finished(return_value=None))
@@ -544,28 +544,30 @@ def test_a_program_that_is_told_to_end_waits_for_validations_until_the_deadline(
     assert isinstance(end.error, PreemptionError)
 
 
-def test_a_collective_that_takes_long_is_told_with_all_stacks_and_then_ends_the_attempt() -> None:
+def test_a_stalled_collective_leads_to_a_warning_and_then_ends_the_attempt() -> None:
     run = Run()
-    assert run.says(0, Stuck(seconds=60, too_long=False)) == [AskStacks(ranks=(0, 1))]
+    assert run.says(0, Stalled(seconds=60, over_limit=False)) == [RequestStacks(ranks=(0, 1))]
     (warning,) = run.machine.handle(
-        StacksTaken(attempt=1, stacks={0: "in all_reduce", 1: "in sleep"})
+        StacksReceived(attempt=1, stacks={0: "in all_reduce", 1: "in sleep"})
     )
     assert isinstance(warning, Warn)
-    assert "[rank 1]  <-- the odd one out\n  in sleep" in warning.text
-    assert run.says(0, Stuck(seconds=600, too_long=True)) == [AskStacks(ranks=(0, 1))]
-    failing = run.machine.handle(StacksTaken(attempt=1, stacks={0: "in all_reduce", 1: "in sleep"}))
-    assert HushWorkers in kinds(failing)
+    assert "[rank 1]  <-- outlier\n  in sleep" in warning.text
+    assert run.says(0, Stalled(seconds=600, over_limit=True)) == [RequestStacks(ranks=(0, 1))]
+    failing = run.machine.handle(
+        StacksReceived(attempt=1, stacks={0: "in all_reduce", 1: "in sleep"})
+    )
+    assert DrainWorkers in kinds(failing)
     run.ends(0), run.ends(1)
     (end,) = run.stopped()
     assert isinstance(end, End)
     assert isinstance(end.error, NCCLHangError)
     assert list(end.error.worker_failures) == [1]
-    assert "rank 0 waited 600 s in a collective operation" in str(end.error)
+    assert "Rank 0 waited 600 s in a collective operation" in str(end.error)
 
 
-def test_a_collective_that_ended_in_the_meantime_is_no_hang() -> None:
+def test_a_collective_that_ends_while_stacks_are_collected_is_no_hang() -> None:
     run = Run()
-    run.says(0, Stuck(seconds=600, too_long=True))
-    assert run.says(0, Stuck(seconds=0, too_long=False)) == []
-    assert run.machine.handle(StacksTaken(attempt=1, stacks={})) == []
+    run.says(0, Stalled(seconds=600, over_limit=True))
+    assert run.says(0, Stalled(seconds=0, over_limit=False)) == []
+    assert run.machine.handle(StacksReceived(attempt=1, stacks={})) == []
     assert run.machine.state is State.RUNNING

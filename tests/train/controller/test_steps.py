@@ -1,6 +1,6 @@
 """Steps of reports: what is done again after a restart has the steps that it had."""
 
-from syncline.train.controller.steps import StepCount
+from syncline.train.controller.run_recorder import StepCount
 
 
 def test_the_first_attempt_counts_from_0():

@@ -15,7 +15,7 @@ from torch.utils.data import BatchSampler, DataLoader, Dataset, IterableDataset,
 from torch_fakes import FakeSession, session
 
 from syncline.train.checkpoint import Checkpoint
-from syncline.train.readers import states_path
+from syncline.train.resume_state import states_path
 from syncline.train.torch import prepare_data_loader
 
 MakeLoader = Callable[[], DataLoader[Any]]

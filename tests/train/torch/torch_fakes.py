@@ -13,7 +13,7 @@ from typing import Any
 
 from syncline.train.checkpoint import Checkpoint
 from syncline.train.errors import PreemptionInfo
-from syncline.train.readers import Readers
+from syncline.train.resume_state import Readers
 from syncline.train.session import set_session
 
 LIMIT_S = 120

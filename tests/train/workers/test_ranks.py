@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from syncline.train.workers.ranks import WorkerFacts, assign_ranks, rank_order, visible_gpus
+from syncline.train.workers.ranks import WorkerInfo, assign_ranks, rank_order, visible_gpus
 
 
-def facts(node: str, *gpus: str) -> WorkerFacts:
-    return WorkerFacts(node_id=node, node_ip=f"ip-{node}", hostname=node, pid=1, gpu_ids=gpus)
+def facts(node: str, *gpus: str) -> WorkerInfo:
+    return WorkerInfo(node_id=node, node_ip=f"ip-{node}", hostname=node, pid=1, gpu_ids=gpus)
 
 
 def test_workers_are_grouped_by_node_in_the_order_of_their_creation() -> None:

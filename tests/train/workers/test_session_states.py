@@ -16,8 +16,9 @@ from pyarrow.fs import FileSystem, FSSpecHandler, PyFileSystem
 
 from syncline.train import Checkpoint, CheckpointUploadMode
 from syncline.train.backend import Worker
-from syncline.train.readers import Readers, read_states, states_path
-from syncline.train.storage import StorageContext
+from syncline.train.resume_state import Readers, read_states, states_path
+from syncline.train.session import ReportCall
+from syncline.train.storage.context import StorageContext
 from syncline.train.workers.messages import (
     BarrierReleased,
     CheckpointPart,
@@ -25,11 +26,11 @@ from syncline.train.workers.messages import (
     Reported,
     Uploaded,
     WorkerMessage,
-    opened,
+    as_message,
 )
-from syncline.train.workers.outbox import Outbox
-from syncline.train.workers.session import WorkerSession
+from syncline.train.workers.send_buffer import SendBuffer
 from syncline.train.workers.spec import WorkerSpec
+from syncline.train.workers.worker_session import WorkerSession
 
 
 class Counter:
@@ -87,8 +88,8 @@ class Rank:
             visible_gpus=None,
             log_path=None,
         )
-        self.outbox = Outbox()
-        self.session = WorkerSession(spec, self.outbox, lambda error: None)
+        self.send_buffer = SendBuffer()
+        self.session = WorkerSession(spec, self.send_buffer, lambda error: None)
         self.reader = Counter()
         self.session.readers.add("counter", self.reader)
         self.source = directory / f"source-{rank}"
@@ -98,21 +99,14 @@ class Rank:
     def report(
         self, *, files: bool = True, checkpoint: Checkpoint | None = None, **options: Any
     ) -> None:
-        defaults: dict[str, Any] = {
-            "dir_name": None,
-            "upload_mode": CheckpointUploadMode.SYNC,
-            "delete_local": None,
-            "upload_fn": None,
-            "validation": False,
-        }
         given = checkpoint or (Checkpoint.from_directory(self.source) if files else None)
-        self.session.report({}, given, **{**defaults, **options})
+        self.session.report(ReportCall({}, given, **options))
 
     def said(self) -> list[WorkerMessage]:
         """All; there can be no more."""
         self.session.finish_uploads()
-        self.outbox.close()
-        return [opened(message) for batch in self.outbox.batches() for message in batch]
+        self.send_buffer.close()
+        return [as_message(message) for batch in self.send_buffer.batches() for message in batch]
 
     def reports(self) -> list[Reported]:
         return [message for message in self.said() if isinstance(message, Reported)]

@@ -22,7 +22,7 @@ def test_a_worker_imports_what_it_was_told_to_as_it_starts(
 
 def test_a_module_that_cannot_be_imported_does_not_keep_a_worker_from_starting() -> None:
     worker = TrainWorker(["no_such_module_anywhere"])
-    worker.hush()
+    worker.drain()
     assert list(worker.messages()) == []  # it answers
 
 

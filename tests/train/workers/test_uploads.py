@@ -8,7 +8,7 @@ import threading
 import pytest
 
 from syncline.testing.waiting import eventually
-from syncline.train.workers.uploads import MOST_WAITING, Uploader
+from syncline.train.workers.uploads import MAX_WAITING, Uploader
 
 
 def never(error: BaseException) -> None:
@@ -37,16 +37,16 @@ def test_a_submission_waits_while_too_many_wait_and_says_so_once(
     submitted: list[int] = []
 
     def report() -> None:
-        for number in range(MOST_WAITING + 3):
+        for number in range(MAX_WAITING + 3):
             uploader.submit(number)
             submitted.append(number)
 
     with caplog.at_level(logging.WARNING, logger="syncline"):
         thread = threading.Thread(target=report, daemon=True)
         thread.start()
-        eventually(lambda: uploader.statistics().submitted == MOST_WAITING + 2)
-        assert len(submitted) == MOST_WAITING + 1  # one runs, and the last one is not taken
-        for _ in range(MOST_WAITING + 3):
+        eventually(lambda: uploader.statistics().submitted == MAX_WAITING + 2)
+        assert len(submitted) == MAX_WAITING + 1  # one runs, and the last one is not taken
+        for _ in range(MAX_WAITING + 3):
             may_go.release()
         thread.join(60)
     assert not thread.is_alive()
@@ -64,7 +64,7 @@ def test_after_a_failure_the_rest_is_dropped_and_nobody_waits() -> None:
         uploaded.append(number)
 
     uploader = Uploader(upload, failures.append)
-    for number in range(MOST_WAITING * 3):
+    for number in range(MAX_WAITING * 3):
         uploader.submit(number)
     uploader.finish()
     assert uploaded == [0]

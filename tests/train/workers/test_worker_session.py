@@ -16,26 +16,27 @@ from pyarrow.fs import FileSystem, FSSpecHandler, PyFileSystem
 from syncline.train import Checkpoint, CheckpointConsistencyMode, CheckpointUploadMode
 from syncline.train.backend import Worker
 from syncline.train.checkpoint import ReportedCheckpoint
-from syncline.train.storage import StorageContext
+from syncline.train.session import ReportCall
+from syncline.train.storage.context import StorageContext
 from syncline.train.workers.messages import (
     BarrierReached,
     BarrierReleased,
     CheckpointPart,
     Checkpoints,
-    CheckpointsAsked,
+    CheckpointsRequested,
     Committed,
     Reported,
     Uploaded,
     WorkerMessage,
-    opened,
+    as_message,
 )
-from syncline.train.workers.outbox import Outbox
-from syncline.train.workers.session import WorkerSession
+from syncline.train.workers.send_buffer import SendBuffer
 from syncline.train.workers.spec import WorkerSpec
+from syncline.train.workers.worker_session import WorkerSession
 
 
 class Bench:
-    """One session of rank `rank`, with its outbox and what it failed with."""
+    """One session of rank `rank`, with its send_buffer and what it failed with."""
 
     def __init__(
         self,
@@ -74,11 +75,11 @@ class Bench:
             visible_gpus=None,
             log_path=None,
         )
-        self.outbox = Outbox(gap_s=gap_s)
+        self.send_buffer = SendBuffer(gap_s=gap_s)
         self.failures: list[BaseException] = []
         self.failed = threading.Event()
-        self.session = WorkerSession(spec, self.outbox, self._fail)
-        self._batches = self.outbox.batches()
+        self.session = WorkerSession(spec, self.send_buffer, self._fail)
+        self._batches = self.send_buffer.batches()
 
     def _fail(self, error: BaseException) -> None:
         self.failures.append(error)
@@ -87,18 +88,11 @@ class Bench:
     def report(
         self, metrics: dict[str, Any] | None = None, checkpoint: Any = None, **options: Any
     ) -> None:
-        defaults: dict[str, Any] = {
-            "dir_name": None,
-            "upload_mode": CheckpointUploadMode.SYNC,
-            "delete_local": None,
-            "upload_fn": None,
-            "validation": False,
-        }
-        self.session.report(metrics or {}, checkpoint, **{**defaults, **options})
+        self.session.report(ReportCall(metrics or {}, checkpoint, **options))
 
     def heard(self) -> list[WorkerMessage]:
         """The next batch."""
-        return list(map(opened, next(self._batches)))
+        return list(map(as_message, next(self._batches)))
 
     def part(self) -> CheckpointPart:
         """Of the next report, when it is in place."""
@@ -182,8 +176,8 @@ def test_async_reports_at_once_uploads_in_order_and_deletes_the_source(
         sources.append(Checkpoint.from_directory(directory))
         bench.report(checkpoint=sources[-1], upload_mode=CheckpointUploadMode.ASYNC)
     bench.session.finish_uploads()
-    bench.outbox.close()
-    messages = [message for batch in bench.outbox.batches() for message in batch]
+    bench.send_buffer.close()
+    messages = [message for batch in bench.send_buffer.batches() for message in batch]
     assert [m.uploading for m in messages if isinstance(m, Reported)] == [True] * 3
     assert [m.index for m in messages if isinstance(m, Uploaded)] == [4, 5, 6]
     assert not any(Path(checkpoint.path).exists() for checkpoint in sources)
@@ -198,7 +192,7 @@ def test_an_upload_that_fails_fails_the_worker(bench: Bench, tmp_path: Path) -> 
 
 
 def test_no_upload_wants_the_files_in_the_run_directory(bench: Bench, source: Checkpoint) -> None:
-    with pytest.raises(ValueError, match="outside the run directory"):
+    with pytest.raises(ValueError, match="outside of the run directory"):
         bench.report(checkpoint=source, upload_mode=CheckpointUploadMode.NO_UPLOAD)
     inside = bench.run_path() / "mine"
     inside.mkdir()
@@ -217,9 +211,9 @@ def test_an_upload_function_says_where_the_files_are(bench: Bench, source: Check
     bench.report(checkpoint=source, dir_name="epoch_1", upload_fn=upload)
     part = bench.part()
     assert (part.dir_name, part.staged) == ("epoch_1", None)
-    with pytest.raises(ValueError, match="outside the run directory"):
+    with pytest.raises(ValueError, match="outside of the run directory"):
         bench.report(checkpoint=source, upload_fn=lambda checkpoint, name: checkpoint)
-    with pytest.raises(ValueError, match="not a Checkpoint"):
+    with pytest.raises(ValueError, match="Return a Checkpoint"):
         bench.report(checkpoint=source, upload_fn=lambda checkpoint, name: None)
 
 
@@ -234,7 +228,7 @@ def test_a_directory_name_that_leads_elsewhere_is_refused(
 def test_bad_reports_say_what_is_wrong(bench: Bench, source: Checkpoint) -> None:
     with pytest.raises(TypeError, match="from_directory"):
         bench.report(checkpoint=source.path)
-    with pytest.raises(ValueError, match="nothing to validate"):
+    with pytest.raises(ValueError, match="no checkpoint to validate"):
         bench.report(validation=True)
     with pytest.raises(ValueError, match="validation_config"):
         bench.report(checkpoint=source, validation=True)
@@ -268,7 +262,7 @@ def test_all_reported_checkpoints_are_asked_for_and_a_timeout_gives_the_list_as_
     )
     first = bench.heard()
     second = [] if len(first) == 2 else bench.heard()
-    questions = [message for message in first + second if isinstance(message, CheckpointsAsked)]
+    questions = [message for message in first + second if isinstance(message, CheckpointsRequested)]
     assert [question.validated for question in questions] == [True, False]
     listed = (ReportedCheckpoint(Checkpoint("/c")),)
     bench.session.deliver(Checkpoints(request=questions[1].request, checkpoints=listed))
@@ -340,4 +334,4 @@ def test_files_that_are_gone_before_their_upload_make_no_checkpoint_of_what_is_l
     ).unlink()  # as the end of a `with TemporaryDirectory()` does, a moment before the directory itself goes
     go.set()
     assert bench.failed.wait(60)
-    assert "leave them alone after `report`" in str(bench.failures[0])
+    assert "Do not change them after `report`" in str(bench.failures[0])

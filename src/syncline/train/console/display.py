@@ -15,10 +15,10 @@ from collections.abc import Callable
 from dataclasses import replace
 from types import TracebackType
 
-from syncline.core.terminals import is_terminal, is_watched
+from syncline.core.host import is_interactive, is_terminal
 from syncline.train.config import RunConfig
 from syncline.train.console.snapshot import Phase, Snapshot
-from syncline.train.workers.placement import is_hosted
+from syncline.train.workers.reservation import is_hosted
 
 INTERVAL_S = 0.5
 """Snapshots are made, and screens are drawn, this often."""
@@ -139,7 +139,7 @@ class Drawing(Display):
 
     @abstractmethod
     def start(self) -> None:
-        """Begin to draw."""
+        """RunStarted to draw."""
 
 
 def display_for(run_config: RunConfig | None = None, *, may_draw: bool = True) -> Display:
@@ -147,12 +147,13 @@ def display_for(run_config: RunConfig | None = None, *, may_draw: bool = True) -
     lines.
 
     Args:
-        run_config: Its `verbose=0`, or a level above INFO, makes all quiet. may_draw: False where
-        the training function, and perhaps a debugger, has the terminal for itself.
+        run_config: Its `verbose=0`, or a level above INFO, makes all quiet.
+        may_draw: False where the training function, and perhaps a debugger, has the terminal for
+            itself.
     """
     if is_hosted() or is_quiet(run_config):
         return Silence()
-    if may_draw and is_watched(None):
+    if may_draw and is_interactive(None):
         notebook: Display = importlib.import_module(
             "syncline.train.console.notebook"
         ).NotebookPanel()

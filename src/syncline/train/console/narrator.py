@@ -8,8 +8,8 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from syncline.runs import dashboards
-from syncline.train import metrics as metric_values
+from syncline.runs import discovery
+from syncline.train import metric_values
 from syncline.train.backend import Worker
 from syncline.train.checkpoint import Checkpoint
 from syncline.train.config import CheckpointConfig
@@ -17,14 +17,13 @@ from syncline.train.console.display import INTERVAL_S, Display, Silence, display
 from syncline.train.console.status import RunStatus
 from syncline.train.console.values import counted, located
 from syncline.train.controller import events
-from syncline.train.controller.checkpoints import CheckpointManager
+from syncline.train.controller.checkpoint_manager import CheckpointManager
 from syncline.train.controller.events import Instruction
 from syncline.train.controller.goodput import Goodput, GoodputMeter
-from syncline.train.controller.hangs import ranks_text
-from syncline.train.controller.state import State
-from syncline.train.storage import StorageContext
-from syncline.train.workers.shipped import Shipped
-from syncline.train.workers.spec import RunSpec
+from syncline.train.controller.outliers import ranks_text
+from syncline.train.controller.transitions import State
+from syncline.train.storage.context import StorageContext
+from syncline.train.workers.spec import RunSpec, SerializedValue
 
 _TURNS = (
     events.Reserve,
@@ -166,14 +165,14 @@ class Narrator:
 
 def _config(spec: RunSpec) -> Mapping[str, Any]:
     """`train_loop_config`, as far as it can be read here."""
-    config = spec.train_config
-    if isinstance(config, Shipped):
+    config: object = spec.train_config
+    if isinstance(config, SerializedValue):
         config = (spec.described or {}).get("train_config") or {}
     return config if isinstance(config, Mapping) else {}
 
 
 def _page_of(path: str) -> str | None:
     try:
-        return dashboards.page_of(path)
+        return discovery.page_of(path)
     except OSError:  # of no importance to the run
         return None

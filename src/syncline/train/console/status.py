@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from syncline.train import metrics as metric_values
+from syncline.train import metric_values
 from syncline.train.backend import Worker
 from syncline.train.checkpoint import Checkpoint
 from syncline.train.console.progress import ProgressMeter
@@ -20,7 +20,7 @@ from syncline.train.console.values import text_of
 from syncline.train.controller import events
 from syncline.train.controller.events import Instruction
 from syncline.train.controller.goodput import GoodputMeter
-from syncline.train.controller.state import State
+from syncline.train.controller.transitions import State
 
 MAX_METRICS = 100
 """A snapshot has no more of them."""

@@ -1,84 +1,73 @@
-"""The controller's hands: carries out the instructions of `state`, and turns what happens into its
-events.
+"""Driver of the state machine: executes its instructions and turns what happens into its events.
 
-One thread (that of `fit()`) runs the loop; engine threads only put into its queue. It takes a plain
-`RunSpec`, so it can run in any process.
+One thread, that of `fit()`, runs the loop; engine threads only put into its queue. The driver takes
+a plain `RunSpec`, so it can run in any process.
 """
 
 from __future__ import annotations
 
 import logging
 import queue
-import secrets
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import cloudpickle
 
 from syncline import settings
-from syncline.core import api, termination
+from syncline.core import termination
 from syncline.core.context import get_runtime_context
+from syncline.core.error_frames import unpack_error
 from syncline.core.lifecycle import ensure_engine
 from syncline.exceptions import RayError
-from syncline.train.backend import Backend, Worker
-from syncline.train.checkpoint import Checkpoint
 from syncline.train.config import FailureConfig, ScalingConfig
 from syncline.train.console.display import INTERVAL_S, Display
 from syncline.train.console.narrator import Narrator
 from syncline.train.controller import events
-from syncline.train.controller.events import Event, Instruction, WorkerFailure
+from syncline.train.controller.attempt import FailureBudgets, WorkerFailure
+from syncline.train.controller.callback_runner import CallbackRunner
+from syncline.train.controller.events import Event, Instruction
 from syncline.train.controller.goodput import GoodputMeter
-from syncline.train.controller.ledger import Ledger
-from syncline.train.controller.live import LiveActions
-from syncline.train.controller.observers import Observers
-from syncline.train.controller.policy import FailureBudgets
-from syncline.train.controller.state import Limits, State, TrainStateMachine
-from syncline.train.controller.validation import (
-    Validation,
-    ValidationEnded,
-    ValidationQueue,
-    merged,
-)
-from syncline.train.datasets import Datasets
-from syncline.train.readers import places
+from syncline.train.controller.group_starter import GroupStarter
+from syncline.train.controller.live_actions import LiveActions
+from syncline.train.controller.run_recorder import RunRecorder
+from syncline.train.controller.state import TrainStateMachine
+from syncline.train.controller.transitions import Limits, State
+from syncline.train.controller.validation import ValidationEnded, ValidationRunner
 from syncline.train.result import Result
-from syncline.train.storage import StorageFullError
-from syncline.train.storage_probe import StorageProbe, ranks_to_ask, refusal
-from syncline.train.workers.group import ActorWorkerGroup, TrainingGroup, WorkerStartError
-from syncline.train.workers.inline import InlineWorkerGroup
+from syncline.train.resume_state import resume_position
+from syncline.train.storage.context import StorageFullError
+from syncline.train.workers.group import TrainingGroup, WorkerStartError
 from syncline.train.workers.messages import (
     Checkpoints,
     Committed,
     Consumed,
-    Sent,
-    Spent,
+    Failed,
+    StreamItem,
+    UsageReported,
     WorkerMessage,
-    opened,
+    as_message,
 )
-from syncline.train.workers.placement import Reservation, ReservationInterrupted
-from syncline.train.workers.ranks import visible_gpus
-from syncline.train.workers.shipped import loaded
-from syncline.train.workers.spec import RunSpec, WorkerSpec
+from syncline.train.workers.reservation import Reservation, ReservationInterrupted
+from syncline.train.workers.spec import RunSpec
 
 logger = logging.getLogger("syncline")
 
 ACKNOWLEDGE_EVERY = 4
-"""So many batches are read from a worker before it is told; less than the worker's window, so that
-it does not wait.
+"""Batches between two acknowledgements to a worker; less than the worker's window, so that it does
+not wait.
 """
 VALIDATION_TIMER = "validation"
 NODES_TIMER = "nodes"
-PICTURE_TIMER = "picture"
-LOOK_AT_NODES_S = 5.0
-"""How often a controller on a cluster looks whether nodes are about to be taken away."""
+DISPLAY_TIMER = "display"
+CHECK_NODES_S = 5.0
+"""Interval at which a controller on a cluster checks for nodes that are about to be preempted."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Batch:
-    """Messages of one worker, as they came."""
+    """Messages of one worker, in order."""
 
     attempt: int
     rank: int
@@ -87,11 +76,17 @@ class _Batch:
 
 @dataclass(frozen=True)
 class _Interruption:
-    """Somebody wants the run to end."""
+    """Request to abort the run."""
 
 
 class TrainController:
-    """Runs one run from its start to its end. Used once, from one thread."""
+    """Runs one run from its start to its end. Used once, from one thread.
+
+    Args:
+        spec: The run.
+        clock: Monotonic clock in seconds.
+        display: Shows the run to the user; by default chosen for the terminal or notebook.
+    """
 
     def __init__(
         self,
@@ -99,16 +94,12 @@ class TrainController:
         clock: Callable[[], float] = time.monotonic,
         display: Display | None = None,
     ) -> None:
-        """`display` shows the person who runs this what happens; by default one that fits where
-        this program runs.
-        """
         self._spec = spec
         self._clock = clock
         engine = ensure_engine()
         self._local_mode = engine.is_local_mode
-        self._node_id = get_runtime_context().get_node_id()
-        self._ledger = Ledger(spec, staging=engine.session_directory)
-        self._observers = Observers(spec)
+        self._recorder = RunRecorder(spec, staging=engine.session_directory)
+        self._callbacks = CallbackRunner(spec)
         failure_config = spec.run_config.failure_config or FailureConfig()
         self._machine = TrainStateMachine(
             budgets=FailureBudgets(failure_config),
@@ -119,34 +110,37 @@ class TrainController:
         )
         self._deadlines: dict[str, float] = {}
         self._reservation = Reservation(spec.scaling_config)
-        self._backend: Backend[Any] = spec.backend_config.backend_cls()
-        self._datasets = Datasets(
-            loaded(spec.datasets), spec.data_config, self._ledger.storage.files
+        self._starter = GroupStarter(
+            spec,
+            self._recorder,
+            self._reservation,
+            local_mode=self._local_mode,
+            node_id=get_runtime_context().get_node_id(),
         )
         self._group: TrainingGroup | None = None
         self._attempt = 0
-        self._run_token = secrets.token_hex(4)
-        self._function: Any = None
-        self._config: Any = None
+        self._function: object = None
+        self._config: object = None
         self._batches: dict[int, int] = {}
-        self._validations = (
-            ValidationQueue(spec.validation_config, self._queue.put)
-            if spec.validation_config is not None
-            else None
+        self._validations = ValidationRunner(
+            spec.validation_config,
+            self._recorder,
+            on_end=self._queue.put,
+            set_timer=lambda seconds: self._set_timer(VALIDATION_TIMER, seconds),
         )
         self._draining_validations = False
-        self._questions: list[events.AnswerCheckpoints] = []
+        self._checkpoint_requests: list[events.SendCheckpoints] = []
         self._goodput = GoodputMeter()
         self._narrator = Narrator(
             spec,
-            self._ledger.storage,
+            self._recorder.storage,
             self._goodput,
             clock=clock,
             display=display,
             may_draw=not self._local_mode,
         )
         self.live = LiveActions()
-        """Answers questions about the workers, from any thread."""
+        """Answers requests about the workers, on any thread."""
         self._end: events.End | None = None
         self._handlers: dict[type, Callable[[Any], None]] = {
             events.Reserve: self._reserve,
@@ -155,14 +149,12 @@ class TrainController:
             events.RecordReport: self._record,
             events.CompleteRound: self._complete_round,
             events.Send: self._send,
-            events.AnswerCheckpoints: self._answer_checkpoints,
-            events.SetTimer: lambda do: self._deadlines.update(
-                {do.name: self._clock() + do.seconds}
-            ),
-            events.CancelTimer: self._cancel_timer,
-            events.LookForRoom: self._look_for_room,
-            events.AskStacks: self._ask_stacks,
-            events.HushWorkers: lambda do: self._running_group.hush(do.ranks),
+            events.SendCheckpoints: self._send_checkpoints,
+            events.SetTimer: lambda do: self._set_timer(do.name, do.seconds),
+            events.CancelTimer: lambda do: self._set_timer(do.name, None),
+            events.CheckCapacity: self._check_capacity,
+            events.RequestStacks: self._request_stacks,
+            events.DrainWorkers: lambda do: self._running_group.drain(do.ranks),
             events.StopGroup: self._stop_group,
             events.DrainValidations: self._drain_validations,
             events.NotifyFailure: self._notify_failure,
@@ -174,58 +166,55 @@ class TrainController:
         }
 
     def run(self) -> Result:
-        """Train; returns when every rank has returned.
+        """Train; return when every rank has returned.
 
         Raises:
             TrainingFailedError: Workers or the controller failed more often than allowed.
-            ValueError: The resources can never be had.
+            ValueError: The resources cannot be provided.
             TypeError: The training function or its configuration cannot be pickled.
-            KeyboardInterrupt: The program was interrupted; every worker is gone then.
+            KeyboardInterrupt: The program was interrupted; every worker has ended.
         """
-        result, value = self.run_unloaded()
+        result, value = self.run_pickled()
         return replace(result, return_value=cloudpickle.loads(value) if value is not None else None)
 
-    def run_unloaded(self) -> tuple[Result, bytes | None]:
-        """`run`, but with what rank 0 returned as pickled bytes beside the result, for a process
-        that cannot load it.
+    def run_pickled(self) -> tuple[Result, bytes | None]:
+        """Run like `run`, but return the pickled return value of rank 0 beside the result.
+
+        For a process that cannot unpickle the value.
         """
         try:
-            return self._run_to_its_end()
+            return self._run()
         finally:
             self._narrator.close(self._machine.state)
 
-    def _run_to_its_end(self) -> tuple[Result, bytes | None]:
+    def _run(self) -> tuple[Result, bytes | None]:
+        path = self._recorder.storage.experiment_fs_path
         try:
-            self._observers.start(
-                self._ledger.storage.experiment_fs_path, self._ledger.steps.next_step
-            )
-            self._function, self._config = self._shipped()
+            self._callbacks.start(path, self._recorder.steps.next_step)
+            self._function, self._config = self._starter.train_function()
             with (
-                termination.noticed(self._program_terminated),
-                self.live.offered(self._ledger.storage.experiment_fs_path),
+                termination.termination_notice(self._on_program_terminated),
+                self.live.offered(path),
             ):
-                self._handle(events.Begin(next_index=self._ledger.next_index))
+                self._handle(events.RunStarted(next_index=self._recorder.next_index))
                 self._loop()
         except BaseException as error:
             self._handle(events.Interrupted())
-            self._ledger.close("aborted", f"{type(error).__name__}: {error}")
-            self._observers.end(None, error)
+            self._recorder.close("aborted", f"{type(error).__name__}: {error}")
+            self._callbacks.end(None, error)
             raise
         finally:
-            if self._validations is not None:
-                self._validations.stop()
+            self._validations.stop()
             self._reservation.release()
         return self._result()
 
     def interrupt(self) -> None:
-        """End the run as an interrupt of the program would; from any thread."""
+        """Abort the run like an interrupt of the program. Thread-safe."""
         self._queue.put(_Interruption())
         self._reservation.interrupt()
 
-    def _program_terminated(self) -> None:
-        """SIGTERM has come: ranks that run get the usual time to save their work; what has not
-        begun is not begun. On any thread.
-        """
+    def _on_program_terminated(self) -> None:
+        """Handle SIGTERM, on any thread: running ranks get a notice, pending starts are aborted."""
         notice_s = settings.termination_notice_s()
         self._queue.put(
             events.ProgramTerminated(
@@ -234,8 +223,8 @@ class TrainController:
                 seconds_left=notice_s,
             )
         )
-        # Asked after that: an attempt that ends from now on is not followed by another, which would
-        # wait for resources first.
+        # Checked after that: an attempt that ends from now on is not followed by another, which
+        # would wait for resources first.
         if self._machine.state in (
             State.INITIALIZING,
             State.SCHEDULING,
@@ -244,34 +233,25 @@ class TrainController:
         ):
             self._reservation.interrupt()
 
-    # -- the loop
+    # -- loop
 
     def _loop(self) -> None:
-        """Take what has happened, one at a time, until the end."""
         if self._narrator.draws:
-            self._deadlines[PICTURE_TIMER] = self._clock()
+            self._set_timer(DISPLAY_TIMER, 0.0)
         while self._end is None:
-            happened = self._next()
+            item = self._next()
             self._narrator.tick(self._machine.state)
-            if isinstance(happened, _Batch):
-                self._hear(happened)
-            elif isinstance(happened, ValidationEnded):
-                self._settle_validation(happened)
-            elif isinstance(happened, _Interruption):
+            if isinstance(item, _Batch):
+                self._handle_batch(item)
+            elif isinstance(item, ValidationEnded):
+                self._validation_ended(item)
+            elif isinstance(item, _Interruption):
                 raise KeyboardInterrupt
             else:
-                self._handle(happened)
-
-    def _hear(self, batch: _Batch) -> None:
-        for message in batch.messages:
-            if not isinstance(message, Spent):
-                self._handle(events.Said(attempt=batch.attempt, rank=batch.rank, message=message))
-            elif batch.attempt == self._attempt and self._group is not None:
-                self._goodput.spent(batch.rank, message.times)
-                self._ledger.sample(self._group.workers[batch.rank], self._attempt, message)
-        self._acknowledge(batch)
+                self._handle(item)
 
     def _next(self) -> Event | _Batch | ValidationEnded | _Interruption:
+        """Return the next item of the queue or the next expired timer of the state machine."""
         while True:
             name = min(self._deadlines, key=self._deadlines.__getitem__, default=None)
             wait_s = None if name is None else self._deadlines[name] - self._clock()
@@ -282,40 +262,74 @@ class TrainController:
                     continue
                 del self._deadlines[name]
                 if name == VALIDATION_TIMER:
-                    self._validation_overdue()
+                    ended = self._validations.timed_out()
+                    if ended is not None:
+                        return ended
                 elif name == NODES_TIMER:
-                    self._look_at_nodes()
-                elif name == PICTURE_TIMER:
-                    self._deadlines[PICTURE_TIMER] = self._clock() + INTERVAL_S
+                    self._check_nodes()
+                elif name == DISPLAY_TIMER:
+                    self._set_timer(DISPLAY_TIMER, INTERVAL_S)
                     self._narrator.tick(self._machine.state)
                 else:
                     return events.TimerFired(name=name)
 
-    def _handle(self, event: Event) -> None:
-        for instruction in self._machine.handle(event):
-            self._execute(instruction)
+    def _handle_batch(self, batch: _Batch) -> None:
+        attempt, rank = batch.attempt, batch.rank
+        for message in batch.messages:
+            if isinstance(message, Failed):
+                # User code is unpickled here, so that the state machine stays pure.
+                failure = WorkerFailure(
+                    exception=unpack_error(message.exception), traceback=message.traceback
+                )
+                self._handle(events.RankFailed(attempt=attempt, rank=rank, failure=failure))
+            elif not isinstance(message, UsageReported):
+                self._handle(events.MessageReceived(attempt=attempt, rank=rank, message=message))
+            elif attempt == self._attempt and self._group is not None:
+                self._goodput.record(rank, message.times)
+                self._recorder.sample(self._group.workers[rank], attempt, message)
+        self._acknowledge(batch)
 
-    def _execute(self, instruction: Instruction) -> None:
-        """Carry one instruction out; what fails is the controller's failure, to be judged by the
-        machine.
+    def _handle(self, event: Event) -> None:
+        """Pass an event to the machine and execute its instructions.
+
+        After a failed instruction, only those run that end the group or the run: the others (such
+        as `Reserve`, which blocks) assume that all before them succeeded. The machine decides what
+        follows the failure.
         """
+        has_failed = False
+        for instruction in self._machine.handle(event):
+            if not has_failed or isinstance(instruction, (events.StopGroup, events.End)):
+                has_failed |= not self._execute(instruction)
+
+    def _execute(self, instruction: Instruction) -> bool:
+        """Execute an instruction; on failure, queue `ControllerFailed` and return False."""
         try:
             self._narrator.see(instruction, self._machine.state)
             self._handlers[type(instruction)](instruction)
         except Exception as error:
             if isinstance(instruction, events.End):
                 raise
-            self._queue.put(events.ControllerFailed(error=error, retriable=_may_pass(error)))
+            self._fail(error)
+            return False
+        return True
 
-    def _cancel_timer(self, instruction: events.CancelTimer) -> None:
-        self._deadlines.pop(instruction.name, None)
+    def _fail(self, error: Exception) -> None:
+        retriable = isinstance(error, OSError) and not isinstance(error, StorageFullError)
+        self._queue.put(events.ControllerFailed(error=error, retriable=retriable))
+
+    def _set_timer(self, name: str, seconds: float | None) -> None:
+        """Start a timer; None cancels it."""
+        if seconds is None:
+            self._deadlines.pop(name, None)
+        else:
+            self._deadlines[name] = self._clock() + seconds
 
     @property
     def _running_group(self) -> TrainingGroup:
         assert self._group is not None
         return self._group
 
-    # -- the group
+    # -- group
 
     def _reserve(self, instruction: events.Reserve) -> None:
         try:
@@ -325,31 +339,16 @@ class TrainController:
                 else self._reservation.reserve()
             )
         except ReservationInterrupted:
-            return  # what it was interrupted for is in the queue
+            return  # the cause of the interruption is in the queue
         self._queue.put(events.Reserved(world_size=world_size))
 
     def _start_group(self, instruction: events.StartGroup) -> None:
         self._attempt = instruction.attempt
         self._batches = {}
-        self._questions = []  # of workers that are gone
-        spec = self._spec
-        if self._local_mode:
-            self._group = InlineWorkerGroup(num_workers=instruction.world_size)
-        else:
-            self._group = ActorWorkerGroup(
-                placement=self._reservation.group,
-                scaling=spec.scaling_config,
-                runtime_env=spec.run_config.worker_runtime_env,
-                modules=spec.backend_config.worker_modules,
-                has_lost_a_node=self._reservation.has_lost_a_node,
-            )
+        self._checkpoint_requests = []  # their workers have ended
+        group = self._group = self._starter.create(instruction.world_size)
         try:
-            self._group.start()
-            shares = self._datasets.shares(self._group.workers)
-            self._group.prepare(self._worker_specs(self._group, instruction, shares))
-            with self._storage_seen_by(self._group):
-                self._backend.on_start(self._group, spec.backend_config)
-            self._backend.on_training_start(self._group, spec.backend_config)
+            self._starter.start(group, instruction)
         except WorkerStartError as error:
             failure = WorkerFailure(exception=error.cause, traceback=error.traceback)
             node_died = isinstance(error.cause, RayError) and self._reservation.has_lost_a_node()
@@ -361,121 +360,38 @@ class TrainController:
                 )
             )
             return
-        self._narrator.opened(instruction.attempt, self._group.workers, self._start)
+        self._narrator.opened(instruction.attempt, group.workers, self._start)
         if instruction.attempt > 1:
-            self._ledger.discard_unfinished()
-        workers = [vars(worker) for worker in self._group.workers]
-        self._ledger.begin_attempt(instruction.attempt, instruction.first_index, workers=workers)
+            self._recorder.discard_unfinished()
+        workers = [vars(worker) for worker in group.workers]
+        self._recorder.begin_attempt(instruction.attempt, instruction.first_index, workers=workers)
         self._queue.put(events.GroupStarted(attempt=instruction.attempt))
-
-    @contextmanager
-    def _storage_seen_by(self, group: TrainingGroup) -> Iterator[None]:
-        """Ask, while the block runs, every other node whether it sees what this one writes.
-        ValueError with those that do not.
-        """
-        ranks = ranks_to_ask(group.workers, self._node_id)
-        if not ranks:
-            yield
-            return
-        probe = StorageProbe(storage=self._ledger.storage)
-        probe.plant()
-        try:
-            asked = [group.execute_single_async(rank, probe.problem) for rank in ranks]
-            yield
-            problem = refusal(
-                probe.storage, dict(zip(ranks, group.gather(asked), strict=True)), group.workers
-            )
-        finally:
-            probe.remove()
-        if problem is not None:
-            raise ValueError(problem)
-
-    def _worker_specs(
-        self,
-        group: TrainingGroup,
-        instruction: events.StartGroup,
-        shares: Sequence[Mapping[str, Any]],
-    ) -> list[WorkerSpec]:
-        return [
-            WorkerSpec(
-                worker=worker,
-                world_size=len(group),
-                run_name=self._ledger.storage.experiment_dir_name,
-                attempt=instruction.attempt,
-                token=f"{self._run_token}-{instruction.attempt}",
-                storage=self._ledger.storage,
-                use_gpu=self._spec.scaling_config.use_gpu,
-                first_index=instruction.first_index,
-                latest_checkpoint=self._ledger.latest,
-                has_validation=self._spec.validation_config is not None,
-                resumes=self._resumes,
-                hang_limit_s=min(
-                    self._spec.backend_config.collective_timeout_s,
-                    settings.train_collective_timeout_s(),
-                ),
-                visible_gpus=tuple(visible_gpus(group.workers, worker.node_id))
-                if worker.gpu_ids and not self._local_mode
-                else None,
-                log_path=self._ledger.log_path(f"rank-{worker.rank}.log")
-                if self._keeps_output(worker)
-                else None,
-                shares=shares[worker.rank],
-            )
-            for worker in group.workers
-        ]
-
-    @property
-    def _resumes(self) -> bool:
-        """Whether the ranks read on where they were: there is a checkpoint of this very run, and
-        the program wants it.
-        """
-        return self._ledger.manager.latest is not None and self._spec.data_config.resume
-
-    def _keeps_output(self, worker: Worker) -> bool:
-        """Whether the worker has a way to write into the record: where that is not a directory, its
-        files lie on this node first.
-        """
-        return not self._local_mode and (
-            self._ledger.storage.local or worker.node_id == self._node_id
-        )
-
-    def _shipped(self) -> tuple[Any, Any]:
-        """Function and configuration, pickled once for all workers and attempts."""
-        config = self._spec.train_config if self._spec.takes_config else None
-        if self._local_mode:
-            return self._spec.train_function, config
-        return api.put(self._spec.train_function), api.put(config)
 
     def _launch(self, instruction: events.LaunchTraining) -> None:
         attempt = instruction.attempt
 
-        def on_batch(rank: int, messages: Sequence[Sent]) -> None:
-            self._queue.put(
-                _Batch(attempt=attempt, rank=rank, messages=list(map(opened, messages)))
-            )
+        def on_batch(rank: int, items: Sequence[StreamItem]) -> None:
+            messages = list(map(as_message, items))
+            self._queue.put(_Batch(attempt=attempt, rank=rank, messages=messages))
 
         def on_end(rank: int, error: BaseException | None) -> None:
             failure = WorkerFailure(exception=error, died=True) if error is not None else None
             self._queue.put(events.StreamEnded(attempt=attempt, rank=rank, failure=failure))
 
-        self._running_group.launch(
-            self._function,
-            self._config,
-            self._spec.backend_config.train_func_context,
-            on_batch,
-            on_end,
-        )
+        context = self._spec.backend_config.train_func_context
+        self._running_group.launch(self._function, self._config, context, on_batch, on_end)
         self._goodput.attempt_began(self._clock())
         self.live.group = self._group
-        self._requeue_validations()
-        self._look_at_nodes()
+        if attempt == 1:
+            self._validations.add_pending()
+        self._check_nodes()
 
-    def _look_at_nodes(self) -> None:
-        """Tell of nodes of the group that are about to be taken away, and come back to it."""
+    def _check_nodes(self) -> None:
+        """Report nodes of the group that are about to be preempted, and set the next check."""
         engine = ensure_engine()
         if engine.address == "local" or self._group is None:
             return
-        self._deadlines[NODES_TIMER] = self._clock() + LOOK_AT_NODES_S
+        self._set_timer(NODES_TIMER, CHECK_NODES_S)
         draining = engine.draining_nodes()
         nodes = {node: ranks for node, ranks in self._ranks_by_node().items() if node in draining}
         if not nodes:
@@ -490,38 +406,36 @@ class TrainController:
         )
 
     def _ranks_by_node(self) -> dict[str, tuple[int, ...]]:
+        # Read once: the loop may set it to None while another thread is here.
+        group = self._group
         nodes: dict[str, tuple[int, ...]] = {}
-        for worker in self._group.workers if self._group is not None else ():
+        for worker in group.workers if group is not None else ():
             nodes[worker.node_id] = (*nodes.get(worker.node_id, ()), worker.rank)
         return nodes
 
-    def _look_for_room(self, instruction: events.LookForRoom) -> None:
-        self._queue.put(
-            events.RoomSeen(attempt=instruction.attempt, workers=self._reservation.possible_size())
-        )
+    def _check_capacity(self, instruction: events.CheckCapacity) -> None:
+        workers = self._reservation.possible_size()
+        self._queue.put(events.CapacityChanged(attempt=instruction.attempt, workers=workers))
 
     def _stop_group(self, instruction: events.StopGroup) -> None:
         self.live.group = None
-        spent = {rank: asdict(times) for rank, times in sorted(self._goodput.ranks.items())}
-        self._ledger.event("step_times", attempt=instruction.attempt, ranks=spent)
+        times = {rank: asdict(times) for rank, times in sorted(self._goodput.ranks.items())}
+        self._recorder.event("step_times", attempt=instruction.attempt, ranks=times)
         self._goodput.attempt_ended(self._clock(), lost=not instruction.graceful)
         if self._group is not None:
             try:
                 if instruction.graceful:
-                    self._backend.on_shutdown(self._group, self._spec.backend_config)
-            except Exception as error:  # the training functions have returned: their results count, not the way they leave
-                logger.warning("the backend could not be shut down: %s", error)
+                    self._starter.shut_down(self._group)
+            except Exception as error:  # the training functions have returned their results
+                logger.warning("The backend could not be shut down: %s", error)
             finally:
                 self._group.kill()
                 self._group = None
         self._queue.put(events.GroupStopped(attempt=instruction.attempt))
 
-    def _ask_stacks(self, instruction: events.AskStacks) -> None:
-        self._queue.put(
-            events.StacksTaken(
-                attempt=self._attempt, stacks=self._running_group.stacks(instruction.ranks)
-            )
-        )
+    def _request_stacks(self, instruction: events.RequestStacks) -> None:
+        stacks = self._running_group.stacks(instruction.ranks)
+        self._queue.put(events.StacksReceived(attempt=self._attempt, stacks=stacks))
 
     def _send(self, instruction: events.Send) -> None:
         if self._group is not None:
@@ -531,7 +445,7 @@ class TrainController:
                 self._group.send(rank, instruction.message)
 
     def _acknowledge(self, batch: _Batch) -> None:
-        """Tell a worker how far its stream has been read, so that it may send more."""
+        """Tell a worker how many batches have been read, so that it may send more."""
         if batch.attempt != self._attempt or self._group is None:
             return
         count = self._batches[batch.rank] = self._batches.get(batch.rank, 0) + 1
@@ -541,146 +455,88 @@ class TrainController:
     # -- reports
 
     def _record(self, instruction: events.RecordReport) -> None:
-        self._ledger.record(instruction.rank, instruction.report)
+        report = instruction.report
+        self._recorder.record(instruction.rank, report)
         if instruction.rank == 0:
-            self._observers.report(
-                self._ledger.steps.of(instruction.report.index), instruction.report.metrics
-            )
+            self._callbacks.report(self._recorder.steps.of(report.index), report.metrics)
 
     def _complete_round(self, instruction: events.CompleteRound) -> None:
         report = instruction.report
         checkpoint = None
         if report.parts:
-            asked = next((part.validation for part in report.parts if part.validation), None)
-            config = self._spec.validation_config
-            validation = merged(config, asked) if config is not None and asked is not None else None
-            checkpoint = self._ledger.commit(
-                report, validate=validation is not None, validation_kwargs=validation
+            requested = next((part.validation for part in report.parts if part.validation), None)
+            arguments = self._validations.arguments(requested)
+            checkpoint = self._recorder.commit(
+                report, validate=arguments is not None, validation_kwargs=arguments
             ).checkpoint
             self._goodput.committed(self._clock())
-            self._narrator.committed(checkpoint, self._ledger.manager)
-            self._send(
-                events.Send(rank=None, message=Committed(index=report.index, checkpoint=checkpoint))
-            )
-            if validation is not None:
-                self._validate(report.index, checkpoint, validation)
-        self._observers.round(report.metrics, checkpoint)
+            self._narrator.committed(checkpoint, self._recorder.manager)
+            committed = Committed(index=report.index, checkpoint=checkpoint)
+            self._send(events.Send(rank=None, message=committed))
+            if arguments is not None:
+                self._validations.add(report.index, checkpoint, arguments)
+        self._callbacks.round(report.metrics, checkpoint)
 
-    def _answer_checkpoints(self, instruction: events.AnswerCheckpoints) -> None:
-        if instruction.validated and self._validations is not None and not self._validations.idle:
-            self._questions.append(instruction)
+    def _send_checkpoints(self, instruction: events.SendCheckpoints) -> None:
+        if instruction.validated and not self._validations.idle:
+            self._checkpoint_requests.append(instruction)
             return
-        answer = Checkpoints(
-            request=instruction.request, checkpoints=tuple(self._ledger.manager.reported)
-        )
+        checkpoints = tuple(self._recorder.manager.reported)
+        answer = Checkpoints(request=instruction.request, checkpoints=checkpoints)
         self._send(events.Send(rank=instruction.rank, message=answer))
 
     # -- validations
 
-    def _validate(self, index: int, checkpoint: Checkpoint, stored: Mapping[str, Any]) -> None:
-        assert self._validations is not None
-        validation = Validation(
-            index=index,
-            checkpoint=checkpoint,
-            fn_kwargs=dict(stored.get("fn_kwargs") or {}),
-            timeout_s=stored.get("timeout_s"),
-        )
-        if self._validations.add(validation):
-            self._time_validation()
-
-    def _requeue_validations(self) -> None:
-        """At the start of the first attempt: what an earlier run of this name has left pending."""
-        if self._attempt != 1:
-            return
-        for entry in self._ledger.manager.pending:
-            if self._validations is None:
-                self._ledger.validation_failed(entry.index, timed_out=False)
-            else:
-                self._validate(entry.index, entry.checkpoint, entry.validation_kwargs or {})
-
-    def _time_validation(self) -> None:
-        assert self._validations is not None
-        self._deadlines.pop(VALIDATION_TIMER, None)
-        running = self._validations.running
-        if running is not None and running.timeout_s is not None:
-            self._deadlines[VALIDATION_TIMER] = self._clock() + running.timeout_s
-
-    def _validation_overdue(self) -> None:
-        assert self._validations is not None
-        running = self._validations.running
-        if running is not None:
-            self._validations.stop_running()
-            problem = f"it ran longer than {running.timeout_s:g} s"
-            self._settle_validation(
-                ValidationEnded(index=running.index, problem=problem, timed_out=True)
-            )
-
-    def _settle_validation(self, ended: ValidationEnded) -> None:
-        """Take in what a validation has come to; where the storage refuses, that is the
-        controller's failure.
-        """
-        try:
-            self._validation_ended(ended)
-        except Exception as error:
-            self._queue.put(events.ControllerFailed(error=error, retriable=_may_pass(error)))
-
     def _validation_ended(self, ended: ValidationEnded) -> None:
-        assert self._validations is not None
-        if not self._validations.finished(ended.index):
-            return
-        if ended.metrics is not None:
-            self._ledger.validated(ended.index, ended.metrics)
-        else:
-            logger.warning(
-                "the validation of report %d failed, training goes on: %s",
-                ended.index,
-                ended.problem,
-            )
-            self._ledger.validation_failed(ended.index, timed_out=ended.timed_out)
-        self._validations.start_next()
-        self._time_validation()
-        if self._validations.idle:
-            questions, self._questions = self._questions, []
-            for question in questions:
-                self._answer_checkpoints(question)
-            if self._draining_validations:
-                self._queue.put(events.ValidationsEnded())
+        try:
+            self._validations.ended(ended)
+            if self._validations.idle:
+                requests, self._checkpoint_requests = self._checkpoint_requests, []
+                for request in requests:
+                    self._send_checkpoints(request)
+                if self._draining_validations:
+                    self._queue.put(events.ValidationsEnded())
+        except Exception as error:
+            self._fail(error)
 
     def _drain_validations(self, instruction: events.DrainValidations) -> None:
         self._draining_validations = True
-        if self._validations is None or self._validations.idle:
+        if self._validations.idle:
             self._queue.put(events.ValidationsEnded())
 
-    # -- what is told
+    # -- notifications
 
     def _notify_failure(self, instruction: events.NotifyFailure) -> None:
-        exceptions = {rank: failure.exception for rank, failure in instruction.failures.items()}
-        self._ledger.failed(self._attempt, instruction.failures)
-        self._observers.failure(exceptions)
+        self._recorder.failed(self._attempt, instruction.failures)
+        self._callbacks.failure(
+            {rank: failure.exception for rank, failure in instruction.failures.items()}
+        )
 
     def _notify_restart(self, instruction: events.NotifyRestart) -> None:
-        self._ledger.check_room()
+        self._recorder.check_free_space()
         self._narrator.restarting(instruction, self._start)
 
     def _notify_resize(self, instruction: events.NotifyResize) -> None:
-        self._ledger.event("resize", world_size=instruction.world_size, workers=instruction.workers)
+        self._recorder.event(
+            "resize", world_size=instruction.world_size, workers=instruction.workers
+        )
         self._narrator.resizing(instruction)
 
     def _notify_preemption(self, instruction: events.NotifyPreemption) -> None:
         nodes = instruction.info.preempted_node_to_ranks
-        self._ledger.event("preemption", nodes=nodes, seconds_left=instruction.seconds_left)
+        self._recorder.event("preemption", nodes=nodes, seconds_left=instruction.seconds_left)
         self._narrator.preempted(instruction)
 
     @property
     def _start(self) -> str:
-        """Where an attempt begins, in words; empty without a checkpoint."""
-        latest = self._ledger.latest
+        """Starting point of the next attempt as text; empty without a checkpoint."""
+        latest = self._recorder.latest
         if latest is None:
             return ""
-        where = places(latest) if self._resumes else ""
-        return f"from {latest.path} ({where})" if where else f"from {latest.path}"
+        position = resume_position(latest) if self._starter.resumes else ""
+        return f"from {latest.path} ({position})" if position else f"from {latest.path}"
 
-    # -- the end
+    # -- end of the run
 
     def _take_end(self, instruction: events.End) -> None:
         self._end = instruction
@@ -689,33 +545,27 @@ class TrainController:
         assert self._end is not None
         goodput = self._goodput.goodput()
         if goodput is not None:
-            self._ledger.event("goodput", **goodput.to_json())
+            self._recorder.event("goodput", **goodput.to_json())
         error = self._end.error
         if error is not None:
-            self._ledger.close("errored", str(error))
-            self._observers.end(None, error)
+            self._recorder.close("errored", str(error))
+            self._callbacks.end(None, error)
             raise error
-        self._ledger.close("finished")
-        storage = self._ledger.storage
-        self._narrator.finished(goodput, self._ledger.last_metrics)
+        self._recorder.close("finished")
+        storage = self._recorder.storage
+        self._narrator.finished(goodput, self._recorder.last_metrics)
         result = Result.from_path(storage.experiment_fs_path, storage.storage_filesystem)
-        self._observers.end(result, None)
+        self._callbacks.end(result, None)
         return result, self._end.return_value
-
-
-def _may_pass(error: Exception) -> bool:
-    """Whether another attempt may succeed where the controller has failed so."""
-    return isinstance(error, OSError) and not isinstance(error, StorageFullError)
 
 
 def _limits(failures: FailureConfig, scaling: ScalingConfig, *, fixed: bool) -> Limits:
     limit_s = settings.train_collective_timeout_s()
+    is_elastic = scaling.elasticity_enabled and not fixed
     return Limits(
         report_s=limit_s,
         collective_s=limit_s,
         preemption_grace_s=failures.preemption_grace_s,
-        resize_s=scaling.elastic_resize_monitor_interval_s
-        if scaling.elasticity_enabled and not fixed
-        else None,
+        resize_s=scaling.elastic_resize_monitor_interval_s if is_elastic else None,
         relax_on_preemption=failures.relax_collectives_on_preemption,
     )

@@ -1,6 +1,4 @@
-"""What happens to the controller (events) and what it wants done (instructions): the two
-vocabularies of `state`.
-"""
+"""Events and instructions of the controller's state machine (`state`)."""
 
 from __future__ import annotations
 
@@ -8,36 +6,24 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from syncline.train.controller.barriers import CompleteReport
+from syncline.train.controller.attempt import CompleteReport, WorkerFailure
 from syncline.train.errors import PreemptionInfo
-from syncline.train.workers.messages import ControllerMessage, Reported, Spoken
+from syncline.train.workers.messages import ControllerMessage, Reported, StateMessage
 
 # -- events
 
 
 @dataclass(frozen=True, kw_only=True)
-class WorkerFailure:
-    """How one rank failed."""
-
-    exception: BaseException
-    """The user's exception, or the engine's if the process died."""
-    traceback: str | None = None
-    """As the worker saw it; None if the process died."""
-    died: bool = False
-    """The process is gone, which explains the errors of those that talked to it."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Begin:
+class RunStarted:
     """`fit()` was called."""
 
     next_index: int
-    """The number of the first report: those of earlier runs of the same name are below."""
+    """Number of the first report; reports of earlier runs of the same name have lower numbers."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Reserved:
-    """Resources for this many workers are held."""
+    """Resources for `world_size` workers are reserved."""
 
     world_size: int
 
@@ -51,28 +37,35 @@ class GroupStarted:
 
 @dataclass(frozen=True, kw_only=True)
 class StartFailed:
-    """Some worker did not start, or the backend could not be set up."""
+    """A worker did not start, or the backend could not be set up."""
 
     attempt: int
     failures: Mapping[int, WorkerFailure]
     node_died: bool = False
-    """A node of the group died meanwhile: what was to start there never ran, and the next attempt
-    finds another place.
-    """
+    """True if a node of the group died during the start; the next attempt uses other nodes."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Said:
-    """A worker's message."""
+class MessageReceived:
+    """A worker sent a message. A `Failed` arrives as `RankFailed` instead."""
 
     attempt: int
     rank: int
-    message: Spoken
+    message: StateMessage
+
+
+@dataclass(frozen=True, kw_only=True)
+class RankFailed:
+    """A worker sent `Failed`; the driver has unpickled the exception."""
+
+    attempt: int
+    rank: int
+    failure: WorkerFailure
 
 
 @dataclass(frozen=True, kw_only=True)
 class StreamEnded:
-    """A worker will say nothing more; `failure` if that is because it died."""
+    """The message stream of a worker has ended, with `failure` if the worker died."""
 
     attempt: int
     rank: int
@@ -81,38 +74,38 @@ class StreamEnded:
 
 @dataclass(frozen=True, kw_only=True)
 class NodesDraining:
-    """Nodes on which ranks run are about to be taken away."""
+    """Nodes that host ranks are about to be preempted."""
 
     attempt: int
     nodes: Mapping[str, tuple[int, ...]]
     """Node id to the ranks on it."""
     deadline_ms: int | None
-    """When the first of them goes, in milliseconds since the epoch; None: not known."""
+    """Earliest preemption in milliseconds since the epoch; None if unknown."""
     seconds_left: float
-    """The time until then; where it is not known, how long to wait."""
+    """Seconds until the deadline; if the deadline is unknown, seconds to wait."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ProgramTerminated:
-    """The program was told to end (SIGTERM): its run ends with it, after so long at most."""
+    """The program received SIGTERM, so its run has to end by the deadline."""
 
     nodes: Mapping[str, tuple[int, ...]]
-    """Node id to the ranks on it, of all ranks that run."""
+    """Node id to the ranks on it, for all running ranks."""
     deadline_ms: int
     seconds_left: float
 
 
 @dataclass(frozen=True, kw_only=True)
-class RoomSeen:
-    """Answer to `LookForRoom`: a group started now would have so many workers."""
+class CapacityChanged:
+    """Answer to `CheckCapacity`: number of workers that a group started now would have."""
 
     attempt: int
     workers: int
 
 
 @dataclass(frozen=True, kw_only=True)
-class StacksTaken:
-    """Answer to `AskStacks`: the Python stack of each rank that answered."""
+class StacksReceived:
+    """Answer to `RequestStacks`: Python stacks of the ranks that answered."""
 
     attempt: int
     stacks: Mapping[int, str]
@@ -120,48 +113,49 @@ class StacksTaken:
 
 @dataclass(frozen=True, kw_only=True)
 class GroupStopped:
-    """Every process of the attempt is gone."""
+    """Every process of the attempt has ended."""
 
     attempt: int
 
 
 @dataclass(frozen=True, kw_only=True)
 class ValidationsEnded:
-    """No validation waits or runs."""
+    """No validation is queued or running."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TimerFired:
-    """The timer of that name has run out."""
+    """A timer has expired."""
 
     name: str
 
 
 @dataclass(frozen=True, kw_only=True)
 class ControllerFailed:
-    """An instruction could not be carried out."""
+    """An instruction failed."""
 
     error: BaseException
     retriable: bool
-    """Whether another attempt may help: writing to storage, rather than a mistake in a callback."""
+    """True if another attempt may help (a failed write, but no mistake in a callback)."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Interrupted:
-    """The program wants to stop (Ctrl-C)."""
+    """The program was interrupted (Ctrl-C)."""
 
 
 Event = (
-    Begin
+    RunStarted
     | Reserved
     | GroupStarted
     | StartFailed
-    | Said
+    | MessageReceived
+    | RankFailed
     | StreamEnded
     | NodesDraining
     | ProgramTerminated
-    | RoomSeen
-    | StacksTaken
+    | CapacityChanged
+    | StacksReceived
     | GroupStopped
     | ValidationsEnded
     | TimerFired
@@ -175,9 +169,7 @@ Event = (
 
 @dataclass(frozen=True, kw_only=True)
 class Reserve:
-    """Hold resources for as many workers as the scaling configuration wants; answered by
-    `Reserved`.
-    """
+    """Reserve resources for the workers of the scaling configuration; answered by `Reserved`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -191,14 +183,14 @@ class StartGroup:
 
 @dataclass(frozen=True, kw_only=True)
 class LaunchTraining:
-    """Start the training functions and follow what the workers say."""
+    """Start the training functions and read the workers' messages."""
 
     attempt: int
 
 
 @dataclass(frozen=True, kw_only=True)
 class RecordReport:
-    """Write one rank's metrics to the record."""
+    """Write one rank's metrics to the run directory."""
 
     rank: int
     report: Reported
@@ -206,23 +198,23 @@ class RecordReport:
 
 @dataclass(frozen=True, kw_only=True)
 class CompleteRound:
-    """All ranks have made this report: commit its checkpoint if it has one, tell the callbacks."""
+    """Commit the checkpoint of a report that all ranks have made, if any, and call callbacks."""
 
     report: CompleteReport
 
 
 @dataclass(frozen=True, kw_only=True)
 class Send:
-    """Say something to a worker, or to all (`rank=None`)."""
+    """Send a message to one worker, or to all if `rank` is None."""
 
     rank: int | None
     message: ControllerMessage
 
 
 @dataclass(frozen=True, kw_only=True)
-class AnswerCheckpoints:
-    """Tell a worker which checkpoints are registered, once validations have ended if it wants
-    them.
+class SendCheckpoints:
+    """Send the list of registered checkpoints to a worker, after the end of all validations if
+    `validated`.
     """
 
     rank: int
@@ -232,7 +224,7 @@ class AnswerCheckpoints:
 
 @dataclass(frozen=True, kw_only=True)
 class SetTimer:
-    """Start a timer, or restart it; answered by `TimerFired`."""
+    """Start or restart a timer; answered by `TimerFired`."""
 
     name: str
     seconds: float
@@ -240,30 +232,30 @@ class SetTimer:
 
 @dataclass(frozen=True, kw_only=True)
 class CancelTimer:
-    """The timer is not needed any more; it may not be running."""
+    """Cancel a timer, which need not be running."""
 
     name: str
 
 
 @dataclass(frozen=True, kw_only=True)
-class LookForRoom:
-    """See how many workers a group would have that is started now; answered by `RoomSeen`."""
+class CheckCapacity:
+    """Determine how many workers a group started now would have; answered by `CapacityChanged`."""
 
     attempt: int
 
 
 @dataclass(frozen=True, kw_only=True)
-class AskStacks:
-    """Ask ranks where their training functions are; answered by `StacksTaken`, soon, however many
-    answer.
+class RequestStacks:
+    """Request the Python stacks of ranks; answered by `StacksReceived` after a short limit, even if
+    some ranks do not answer.
     """
 
     ranks: tuple[int, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
-class HushWorkers:
-    """Tell workers to hand over what they have said and then end their streams."""
+class DrainWorkers:
+    """Make workers send their buffered messages and end their streams."""
 
     ranks: tuple[int, ...]
 
@@ -274,17 +266,17 @@ class StopGroup:
 
     attempt: int
     graceful: bool
-    """Whether the backend is shut down first."""
+    """Shut the backend down first."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class DrainValidations:
-    """Run the validations that wait; answered by `ValidationsEnded`."""
+    """Run the queued validations; answered by `ValidationsEnded`."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class NotifyFailure:
-    """Tell record and callbacks that workers failed."""
+    """Record that workers failed and call the callbacks."""
 
     failures: Mapping[int, WorkerFailure]
 
@@ -304,14 +296,14 @@ class NotifyResize:
     """Tell the user that a group of another size begins."""
 
     world_size: int
-    """The size so far."""
+    """Current number of workers."""
     workers: int
-    """The size for which there is room."""
+    """New number of workers."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class NotifyPreemption:
-    """Tell the user that nodes are about to be taken away."""
+    """Tell the user that nodes are about to be preempted."""
 
     info: PreemptionInfo
     seconds_left: float
@@ -319,14 +311,14 @@ class NotifyPreemption:
 
 @dataclass(frozen=True, kw_only=True)
 class Warn:
-    """Tell the user something that may be wrong."""
+    """Log a warning."""
 
     text: str
 
 
 @dataclass(frozen=True, kw_only=True)
 class End:
-    """The run is over; nothing follows."""
+    """End the run. Last instruction."""
 
     outcome: Literal["finished", "errored", "aborted"]
     error: BaseException | None = None
@@ -340,12 +332,12 @@ Instruction = (
     | RecordReport
     | CompleteRound
     | Send
-    | AnswerCheckpoints
+    | SendCheckpoints
     | SetTimer
     | CancelTimer
-    | LookForRoom
-    | AskStacks
-    | HushWorkers
+    | CheckCapacity
+    | RequestStacks
+    | DrainWorkers
     | StopGroup
     | DrainValidations
     | NotifyFailure

@@ -1,5 +1,5 @@
-"""How much of a run's time went into training that counted: all but waiting for data, reporting,
-and what failures have cost. Pure.
+"""Goodput: fraction of a run's time spent in training that counts. The rest is waiting for data,
+reporting, and the cost of failures. Pure.
 """
 
 from __future__ import annotations
@@ -7,31 +7,29 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 
-from syncline.train.step_times import StepTimes
+from syncline.train.workers.messages import StepTimes
 
 
 @dataclass(frozen=True, kw_only=True)
 class Goodput:
-    """Shares of the time since the first training functions began; they add up to 1."""
+    """Fractions of the time since the first training functions began; they add up to 1."""
 
     total_s: float
-    """That time."""
+    """That time in seconds."""
     compute: float
     communication: float
     data: float
     report: float
     restarts: float
-    """From the last checkpoint before a failure until training functions ran again: work that was
-    done twice, or waited for.
-    """
+    """From the last checkpoint before a failure until the training functions ran again."""
 
     @property
     def good(self) -> float:
-        """Training that counted."""
+        """Fraction of training that counts."""
         return self.compute + self.communication
 
     def to_json(self) -> Mapping[str, float]:
-        """For the record of the run."""
+        """Return the fields for the record of the run."""
         return {"goodput": self.good, **asdict(self)}
 
     def __str__(self) -> str:
@@ -46,19 +44,19 @@ class Goodput:
 
 
 class GoodputMeter:
-    """Follows a run; times are seconds of one clock."""
+    """Measures the goodput of a run. Times are seconds of one clock."""
 
     def __init__(self) -> None:
         self._began: float | None = None
         self._attempt_began = 0.0
-        self._saved = 0.0  # up to when the work of this attempt is safe
-        self._ended: float | None = None  # when the last attempt ended, until the next begins
+        self._saved = 0.0  # time of the last checkpoint of this attempt
+        self._ended: float | None = None  # end of the last attempt, until the next begins
         self._restarts_s = 0.0
         self._ranks: dict[int, StepTimes] = {}
-        self._spent = StepTimes()  # in earlier attempts, mean of the ranks, only what counted
+        self._spent = StepTimes()  # in earlier attempts, mean of the ranks, only work kept
 
     def attempt_began(self, now: float) -> None:
-        """Training functions run."""
+        """Note that training functions have started."""
         if self._began is None:
             self._began = now
         if self._ended is not None:
@@ -66,23 +64,21 @@ class GoodputMeter:
         self._attempt_began = self._saved = now
         self._ended = None
 
-    def spent(self, rank: int, times: StepTimes) -> None:
-        """What a rank says about its time in this attempt."""
+    def record(self, rank: int, times: StepTimes) -> None:
+        """Set the step times of a rank in this attempt."""
         self._ranks[rank] = times
 
     @property
     def ranks(self) -> Mapping[int, StepTimes]:
-        """What the ranks of this attempt have said last."""
+        """Latest step times of the ranks of this attempt."""
         return dict(self._ranks)
 
     def committed(self, now: float) -> None:
-        """A checkpoint is in the run directory."""
+        """Note that a checkpoint was committed."""
         self._saved = now
 
     def attempt_ended(self, now: float, *, lost: bool) -> None:
-        """No training function runs any more; with `lost`, what came after the last checkpoint has
-        to be done again.
-        """
+        """Note the end of an attempt; with `lost`, work since its last checkpoint is repeated."""
         if self._began is None or self._ended is not None:
             return
         self._ended = now
@@ -97,14 +93,15 @@ class GoodputMeter:
         self._ranks = {}
 
     def goodput(self) -> Goodput | None:
-        """The shares when the last attempt has ended; None if there was none."""
+        """Return the goodput after the end of the last attempt; None if there was none."""
         if self._began is None or self._ended is None or self._ended <= self._began:
             return None
         return _shares(self._ended - self._began, self._spent, self._restarts_s)
 
     def goodput_so_far(self, now: float) -> Goodput | None:
-        """The shares if everything ended well now; None before the first attempt. Ranks say where
-        their time went now and then only.
+        """Return the goodput as if the run finished now; None before the first attempt.
+
+        Step times are as of the ranks' last messages.
         """
         if self._began is None or now <= self._began:
             return None

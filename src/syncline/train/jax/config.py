@@ -7,8 +7,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from syncline.train.addresses import hold_port, host_and_port, hosts_of, is_this_process
-from syncline.train.backend import Backend, BackendConfig, WorkerGroup
+from syncline.train.backend import (
+    Backend,
+    BackendConfig,
+    WorkerGroup,
+    hold_port,
+    host_and_port,
+    hosts_of,
+    is_this_process,
+)
 from syncline.train.jax import processes
 
 

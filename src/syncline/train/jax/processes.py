@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from syncline import settings
 from syncline.optional import load
-from syncline.train.addresses import LOOPBACK, release_ports
+from syncline.train.backend import LOOPBACK, release_ports
 from syncline.train.session import get_session
 
 Platform = Literal["cpu", "cuda", "tpu"]

@@ -19,11 +19,14 @@ class JaxTrainer(DataParallelTrainer):
 
     Args:
         train_loop_per_worker: the training function; called with `train_loop_config` if it has a
-        parameter. train_loop_config: what it gets. jax_config: on which kind of device; by default
-        as `scaling_config` says. scaling_config: how many workers, with what. run_config: the run's
-        name, storage, failure policy and callbacks. datasets: name -> dataset, or a function that
-        makes it; read with `get_dataset_shard(name)`. dataset_config: which of them are split over
-        the workers. validation_config: how `report(validation=True)` validates.
+            parameter.
+        train_loop_config: what it gets.
+        jax_config: on which kind of device; by default as `scaling_config` says.
+        scaling_config: how many workers, with what.
+        run_config: the run's name, storage, failure policy and callbacks.
+        datasets: name -> dataset, or a function that makes it; read with `get_dataset_shard(name)`.
+        dataset_config: which of them are split over the workers.
+        validation_config: how `report(validation=True)` validates.
 
     Raises:
         TypeError: `jax_config` is none.

@@ -23,10 +23,11 @@ class RayTrainReportCallback:
 
     Args:
         metrics: Which of the logged metrics, by names such as "valid_0-auc": one, several, or {name
-        to report: logged name}; all if None. filename: The model's file in a checkpoint. frequency:
-        So many rounds from one checkpoint to the next; 0: none on the way. checkpoint_at_end:
-        Whether the model of the last round is reported as a checkpoint. results_postprocessing_fn:
-        Called with the chosen metrics; what it returns is reported.
+            to report: logged name}; all if None.
+        filename: The model's file in a checkpoint.
+        frequency: So many rounds from one checkpoint to the next; 0: none on the way.
+        checkpoint_at_end: Whether the model of the last round is reported as a checkpoint.
+        results_postprocessing_fn: Called with the chosen metrics; what it returns is reported.
 
     Raises:
         ValueError: For a frequency or a filename that cannot be meant.

@@ -34,9 +34,10 @@ class LightGBMCheckpoint(FrameworkCheckpoint):
         """A checkpoint of a model.
 
         Args:
-            booster: The model; of an estimator, `booster_`. preprocessor: What the model's input
-            went through, for predictors. path: An empty directory that becomes the checkpoint; by
-            default a temporary one, deleted with this object.
+            booster: The model; of an estimator, `booster_`.
+            preprocessor: What the model's input went through, for predictors.
+            path: An empty directory that becomes the checkpoint; by default a temporary one,
+                deleted with this object.
 
         Raises:
             ValueError: There is no directory `path`.

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from syncline.optional import load
-from syncline.train.addresses import release_ports
+from syncline.train.backend import release_ports
 from syncline.train.boosting import share_cores
 from syncline.train.session import get_session, in_session
 

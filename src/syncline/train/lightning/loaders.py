@@ -20,8 +20,8 @@ from typing import Any
 
 from torch.utils.data import DataLoader, IterableDataset
 
-from syncline.data.iterate.batching import Batches
-from syncline.data.iterate.cursor import Cursor, Mark, Progress
+from syncline.data.iterate.batching import BatchIterable
+from syncline.data.iterate.cursor import Cursor, CursorTracker, CursorUpdate
 from syncline.train.torch.loader import prepare_data_loader
 from syncline.train.torch.prepared_loader import PreparedDataLoader
 
@@ -39,13 +39,13 @@ def check_prepared(loader: Any) -> None:
 
 def for_training(loader: Any, trainer: Any) -> Any:
     """What a Lightning `trainer` is to train on in place of `loader`."""
-    if isinstance(loader, Batches) and _fetches_ahead(trainer):
+    if isinstance(loader, BatchIterable) and _fetches_ahead(trainer):
         loader = replace(loader, progress=OneBehind(loader.progress))
     elif _can_be_prepared(loader, trainer):
         loader = prepare_data_loader(loader, add_dist_sampler=False, move_to_device=False)
     return (
         TrainingPasses(loader, trainer)
-        if isinstance(loader, Batches | PreparedDataLoader)
+        if isinstance(loader, BatchIterable | PreparedDataLoader)
         else loader
     )
 
@@ -54,7 +54,7 @@ def for_validation(loader: Any, trainer: Any) -> Any:
     """What it is to validate with, which it does first for a few batches alone, as a check."""
     return (
         ValidationPasses(loader, trainer)
-        if isinstance(loader, Batches | PreparedDataLoader)
+        if isinstance(loader, BatchIterable | PreparedDataLoader)
         else loader
     )
 
@@ -81,28 +81,28 @@ def _can_be_prepared(loader: Any, trainer: Any) -> bool:
     )
 
 
-class OneBehind(Progress):
-    """A `Progress` for a program that has fetched one batch ahead of the one that it works on.
+class OneBehind(CursorTracker):
+    """A `CursorTracker` for a program that has fetched one batch ahead of the one that it works on.
 
     Without it a restart would leave that batch out.
     """
 
-    def __init__(self, progress: Progress) -> None:
+    def __init__(self, progress: CursorTracker) -> None:
         super().__init__()
         self.meter = progress.meter
         self._progress = progress
-        self._fetched: Mark | None = None
+        self._fetched: CursorUpdate | None = None
 
     def begin(self, cursor: Cursor) -> None:
         self._fetched = None
         self._progress.begin(cursor)
 
-    def advance(self, mark: Mark) -> None:
+    def advance(self, mark: CursorUpdate) -> None:
         if self._fetched is not None:
             self._progress.advance(self._fetched)
         self._fetched = mark
 
-    def end(self, mark: Mark) -> None:
+    def end(self, mark: CursorUpdate) -> None:
         # Nothing follows the batch in hand: once the program is done with that, the pass is over.
         self._progress.end(mark)
 
@@ -117,7 +117,9 @@ class TrainingPasses:
     every rank.
     """
 
-    def __init__(self, loader: Batches[Any, Any] | PreparedDataLoader[Any], trainer: Any) -> None:
+    def __init__(
+        self, loader: BatchIterable[Any, Any] | PreparedDataLoader[Any], trainer: Any
+    ) -> None:
         self._loader = loader
         self._trainer = trainer
         place = loader.state_dict() if isinstance(loader, PreparedDataLoader) else {}
@@ -140,7 +142,7 @@ class TrainingPasses:
             return
         if number == _length(self._loader):
             next(batches, None)  # nothing: the end
-        elif isinstance(self._loader, Batches):
+        elif isinstance(self._loader, BatchIterable):
             batches.close()
         del batches  # left
         yield batch

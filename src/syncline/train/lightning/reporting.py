@@ -29,9 +29,10 @@ class RayTrainReportCallback(pl.Callback):
     continues from `directory`, the files of a checkpoint.
 
     Args:
-        checkpoint_upload_mode: as for `report`; SYNC if None. validation: as for `report`.
+        checkpoint_upload_mode: as for `report`; SYNC if None.
+        validation: as for `report`.
         every_n_train_steps: report after every so many optimizer steps too; an epoch that takes
-        hours then need not be repeated.
+            hours then need not be repeated.
     """
 
     CHECKPOINT_NAME = "checkpoint.ckpt"

@@ -94,7 +94,8 @@ class TensorflowCheckpoint(FrameworkCheckpoint):
 
         Raises:
             ValueError: the metadata does not say where the model is, so this class did not make the
-            checkpoint. ImportError: the library that wrote it is not installed.
+                checkpoint.
+            ImportError: the library that wrote it is not installed.
         """
         metadata = self.get_metadata()
         filename = metadata.get(self.MODEL_FILENAME_KEY)

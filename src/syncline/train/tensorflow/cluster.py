@@ -15,7 +15,7 @@ from contextlib import contextmanager
 
 from syncline import settings
 from syncline.optional import load, require
-from syncline.train.addresses import release_ports
+from syncline.train.backend import release_ports
 from syncline.train.session import get_session
 
 

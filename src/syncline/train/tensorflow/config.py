@@ -9,8 +9,15 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
-from syncline.train.addresses import hold_port, host_and_port, hosts_of, is_this_process
-from syncline.train.backend import Backend, BackendConfig, WorkerGroup
+from syncline.train.backend import (
+    Backend,
+    BackendConfig,
+    WorkerGroup,
+    hold_port,
+    host_and_port,
+    hosts_of,
+    is_this_process,
+)
 from syncline.train.tensorflow import cluster
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from tensorflow.keras.callbacks import Callback
 
-from syncline.train import metrics as metric_values
+from syncline.train import metric_values
 from syncline.train.session import get_session, report
 from syncline.train.tensorflow.checkpoint import TensorflowCheckpoint
 
@@ -33,10 +33,11 @@ class ReportCheckpointCallback(Callback):
     It is read with `TensorflowCheckpoint.of(checkpoint).get_model()`.
 
     Args:
-        checkpoint_on: At which events a checkpoint is reported, with the metrics: Keras's hooks
-        without their `on_`, such as "epoch_end". report_metrics_on: At which events metrics are
-        reported. metrics: Which of the logged metrics: one name, several, or {name to report:
-        logged name}; all if None.
+        checkpoint_on: At which events a checkpoint is reported, with the
+        metrics: Keras's hooks without their `on_`, such as "epoch_end".
+        report_metrics_on: At which events metrics are reported.
+        metrics: Which of the logged
+        metrics: one name, several, or {name to report: logged name}; all if None.
 
     Raises:
         ValueError: For an event that does not exist.

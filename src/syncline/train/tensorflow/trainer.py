@@ -19,13 +19,17 @@ class TensorflowTrainer(DataParallelTrainer):
 
     Args:
         train_loop_per_worker: the training function; called with `train_loop_config` if it has a
-        parameter. train_loop_config: what it gets. tensorflow_config: how the workers communicate.
-        scaling_config: how many workers, with what. run_config: the run's name, storage, failure
-        policy and callbacks. datasets: name -> dataset, or a function that makes it; read with
-        `get_dataset_shard(name)`. dataset_config: which of them are split over the workers.
-        validation_config: how `report(validation=True)` validates. metadata: stored with every
-        checkpoint. resume_from_checkpoint: what the first `get_checkpoint()` returns if the run has
-        none of its own.
+            parameter.
+        train_loop_config: what it gets.
+        tensorflow_config: how the workers communicate.
+        scaling_config: how many workers, with what.
+        run_config: the run's name, storage, failure policy and callbacks.
+        datasets: name -> dataset, or a function that makes it; read with `get_dataset_shard(name)`.
+        dataset_config: which of them are split over the workers.
+        validation_config: how `report(validation=True)` validates.
+        metadata: stored with every checkpoint.
+        resume_from_checkpoint: what the first `get_checkpoint()` returns if the run has none of its
+            own.
 
     Raises:
         TypeError: `tensorflow_config` is none.

@@ -38,10 +38,12 @@ def shard(
     has (see `FsdpOptions.useful_alone`).
 
     Args:
-        model: the model; its parameters become `DTensor`s. device: this rank's; on a GPU, the
-        current one. kwargs: the program's `parallel_strategy_kwargs`. world_size: the number of
-        ranks. move: whether tensors of the meta device get memory and values; others always come to
-        the device.
+        model: the model; its parameters become `DTensor`s.
+        device: this rank's; on a GPU, the current one.
+        kwargs: the program's `parallel_strategy_kwargs`.
+        world_size: the number of ranks.
+        move: whether tensors of the meta device get memory and values; others always come to the
+            device.
 
     Raises:
         ValueError, TypeError: for `kwargs` that cannot be meant.

@@ -56,11 +56,12 @@ def prepare_data_loader(
 
     Args:
         data_loader: any `DataLoader`; it is not changed. One that is prepared already is returned
-        as it is. add_dist_sampler: False: every rank iterates over all samples. move_to_device:
-        False: batches stay where they are. On a CPU this makes no difference. auto_transfer: copy
-        one batch ahead on a CUDA stream of its own, beside the computation; `pin_memory=True` makes
-        the copies
-            asynchronous. False, or without worker processes: copy each batch when it is asked for.
+            as it is.
+        add_dist_sampler: False: every rank iterates over all samples.
+        move_to_device: False: batches stay where they are. On a CPU this makes no difference.
+        auto_transfer: copy one batch ahead on a CUDA stream of its own, beside the computation;
+            `pin_memory=True` makes the copies asynchronous. False, or without worker processes:
+            copy each batch when it is asked for.
 
     Raises:
         TypeError: `data_loader` is no DataLoader.

@@ -44,10 +44,11 @@ class Materializer:
     modules share stay shared.
 
     Args:
-        model: the whole model. device: where its tensors will be. param_init_fn: called with every
-        module that has tensors of its own on the meta device, once they have memory. Without it the
-            model's `init_weights()` counts, called by `finish`, or else each module's
-            `reset_parameters()`.
+        model: the whole model.
+        device: where its tensors will be.
+        param_init_fn: called with every module that has tensors of its own on the meta device, once
+            they have memory. Without it the model's `init_weights()` counts, called by `finish`, or
+            else each module's `reset_parameters()`.
     """
 
     def __init__(

@@ -52,10 +52,11 @@ def prepare_model(
     `reset_parameters()` of its modules.
 
     Args:
-        model: the model, the same on every rank. move_to_device: True: to `get_device()`; False:
-        leave it; a device: to that one. parallel_strategy: "ddp", "fsdp", or None to wrap nothing
-        and ignore `parallel_strategy_kwargs`. parallel_strategy_kwargs: beat what syncline would
-        choose. For both strategies:
+        model: the model, the same on every rank.
+        move_to_device: True: to `get_device()`; False: leave it; a device: to that one.
+        parallel_strategy: "ddp", "fsdp", or None to wrap nothing and ignore
+            `parallel_strategy_kwargs`.
+        parallel_strategy_kwargs: beat what syncline would choose. For both strategies:
 
             mesh: a `DeviceMesh`; its dimension "tp", if there is one, is for tensor parallelism,
             the others are for data. With "fsdp" two

@@ -74,7 +74,8 @@ def find(
 
     Args:
         states: What the ranks saved, by rank, some perhaps nothing; or what this rank alone saved,
-        one of as many as now. order: That of this rank's loader now.
+            one of as many as now.
+        order: That of this rank's loader now.
 
     Raises:
         ValueError: they are of another version.

@@ -81,8 +81,9 @@ class TorchPredictor(Predictor):
         are put together as one tensor `(rows, columns)`.
 
         Args:
-            data: An ndarray, a dict of them, a DataFrame or a table. dtype: Of the tensors, or by
-            column; by default floats are given in the model's own dtype, and others as they are.
+            data: An ndarray, a dict of them, a DataFrame or a table.
+            dtype: Of the tensors, or by column; by default floats are given in the model's own
+                dtype, and others as they are.
             **kwargs: For a subclass.
 
         Raises:

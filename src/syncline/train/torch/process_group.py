@@ -26,8 +26,8 @@ import torch.distributed as dist
 from torch.distributed.distributed_c10d import Store
 
 from syncline import settings
-from syncline.core.interfaces import interface_of
-from syncline.train.addresses import LOOPBACK
+from syncline.core.host import interface_of
+from syncline.train.backend import LOOPBACK
 from syncline.train.session import TrainSession, get_session
 from syncline.train.torch.device import get_device
 from syncline.train.torch_backend import GroupPlan, choose_backend
@@ -144,7 +144,7 @@ def default_environment(plan: GroupPlan, interface: str | None = None) -> dict[s
 def limit_threads(local_world_size: int) -> None:
     """Share the node's cores between its workers, or obey OMP_NUM_THREADS.
 
-    Said to torch explicitly: a process that was forked after `import torch` no longer reads the
+    MessageReceived to torch explicitly: a process that was forked after `import torch` no longer reads the
     variable.
     """
     wanted = settings.environment("OMP_NUM_THREADS")

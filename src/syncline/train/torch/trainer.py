@@ -19,13 +19,17 @@ class TorchTrainer(DataParallelTrainer):
 
     Args:
         train_loop_per_worker: the training function; called with `train_loop_config` if it has a
-        parameter. train_loop_config: what it gets. torch_config: backend and limits of the process
-        group. scaling_config: how many workers, with what. run_config: the run's name, storage,
-        failure policy and callbacks. datasets: name -> dataset, or a function that makes it; read
-        with `get_dataset_shard(name)`. dataset_config: which of them are split over the workers.
+            parameter.
+        train_loop_config: what it gets.
+        torch_config: backend and limits of the process group.
+        scaling_config: how many workers, with what.
+        run_config: the run's name, storage, failure policy and callbacks.
+        datasets: name -> dataset, or a function that makes it; read with `get_dataset_shard(name)`.
+        dataset_config: which of them are split over the workers.
         resume_from_checkpoint: what the first `get_checkpoint()` returns if the run has none of its
-        own. metadata: stored with every checkpoint. validation_config: how
-        `report(validation=True)` validates.
+            own.
+        metadata: stored with every checkpoint.
+        validation_config: how `report(validation=True)` validates.
 
     Raises:
         TypeError: `torch_config` is none.

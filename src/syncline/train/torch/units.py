@@ -28,8 +28,9 @@ def find_units(model: nn.Module, policy: ModulePolicy | bool | None = None) -> l
     holds what is in no unit.
 
     Args:
-        model: any model. policy: None or True: the repeated blocks, see `repeated_blocks`; False:
-        none; else as the policy says.
+        model: any model.
+        policy: None or True: the repeated blocks, see `repeated_blocks`; False: none; else as the
+            policy says.
 
     Raises:
         TypeError: the policy is none.

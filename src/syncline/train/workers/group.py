@@ -1,13 +1,15 @@
-"""The worker group: starts the workers of one attempt, follows what they say, ends them.
+"""Worker group: starts the workers of one attempt, reads their messages, ends them.
 
-`TrainingGroup` is what the controller's driver needs of a group; `ActorWorkerGroup` here has an
-actor per rank, `inline` has one worker in this process.
+`TrainingGroup` is the contract that the controller's driver uses. `ActorWorkerGroup` has one actor
+per rank. `InlineWorkerGroup` has one worker in this process, for the inline engine: breakpoints in
+the training function reach the terminal.
 """
 
 from __future__ import annotations
 
 import logging
 import math
+import threading
 import time
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -16,17 +18,18 @@ from dataclasses import replace
 from typing import Any, ParamSpec, TypeVar
 
 from syncline.core import api
-from syncline.core import refs as references
+from syncline.core.engine import current_engine
 from syncline.core.placement import PlacementGroup, PlacementGroupSchedulingStrategy
 from syncline.core.refs import ObjectRef, ObjectRefGenerator
-from syncline.core.remote import remote
+from syncline.core.remote import ActorHandle, remote
 from syncline.exceptions import NodeDiedError, RayTaskError
 from syncline.train.backend import Worker, WorkerGroup
 from syncline.train.config import ScalingConfig
-from syncline.train.workers.messages import ControllerMessage, Sent
-from syncline.train.workers.ranks import WorkerFacts, assign_ranks, rank_order
+from syncline.train.session import current_session, set_session
+from syncline.train.workers.hang_watch import dumped_stack
+from syncline.train.workers.messages import ControllerMessage, StreamItem
+from syncline.train.workers.ranks import WorkerInfo, assign_ranks, rank_order
 from syncline.train.workers.spec import WorkerSpec
-from syncline.train.workers.stacks import of_dump
 from syncline.train.workers.worker import CONCURRENCY, TrainWorker
 
 P = ParamSpec("P")
@@ -35,26 +38,27 @@ R = TypeVar("R")
 logger = logging.getLogger("syncline")
 
 START_TIMEOUT_S = 300.0
-"""How long workers may take to start once their resources are held: a container image may have to
-be fetched.
+"""Seconds that workers may take to start once their resources are reserved; a container image may
+have to be downloaded.
 """
-LOOK_S = 1.0
-"""How often a start looks whether a node has died."""
+POLL_S = 1.0
+"""Interval at which a start checks for dead nodes."""
 STACKS_TIMEOUT_S = 5.0
-"""How long a worker may take to say where it is."""
+"""Seconds that a worker may take to return its stack."""
 
-OnBatch = Callable[[int, Sequence[Sent]], None]
+OnBatch = Callable[[int, Sequence[StreamItem]], None]
 """Called with (rank, batch), in order for each rank."""
 OnEnd = Callable[[int, BaseException | None], None]
-"""Called once per rank, after its last batch, with (rank, what ended the worker early if anything
-did).
-"""
-ContextFactory = Callable[[], AbstractContextManager[Any]]
+"""Called once per rank after its last batch, with (rank, error that ended the worker or None)."""
+ContextFactory = Callable[[], AbstractContextManager[object]]
 
 
 class WorkerStartError(Exception):
-    """A worker did not start, or failed in its set-up: its position among those started, the cause
-    and its traceback.
+    """A worker did not start or failed during its set-up.
+
+    Args:
+        position: Position of the worker among those started.
+        error: Its error.
     """
 
     def __init__(self, position: int, error: BaseException) -> None:
@@ -65,70 +69,82 @@ class WorkerStartError(Exception):
 
 
 class TrainingGroup(WorkerGroup):
-    """A worker group as the controller's driver uses it. Made for one attempt; not safe for use
-    from several threads.
-    """
+    """Worker group of one attempt. Not thread-safe."""
 
     @abstractmethod
     def start(self) -> None:
-        """Start every worker at once and give out ranks. WorkerStartError if one cannot start."""
+        """Start all workers and assign ranks.
+
+        Raises:
+            WorkerStartError: A worker cannot start.
+        """
 
     @abstractmethod
     def prepare(self, specs: Sequence[WorkerSpec]) -> None:
-        """Tell every worker its place; `specs` by rank."""
+        """Send every worker its specification; `specs` is in rank order."""
 
     @abstractmethod
     def launch(
-        self, function: Any, config: Any, context: ContextFactory, on_batch: OnBatch, on_end: OnEnd
+        self,
+        function: object,
+        config: object,
+        context: ContextFactory,
+        on_batch: OnBatch,
+        on_end: OnEnd,
     ) -> None:
-        """Start the training functions; what the workers say is called back, on any thread.
-        `function` and `config` are what `TrainWorker.start` takes, or references to it.
+        """Start the training functions. Callbacks with messages are called on any thread.
+
+        `function` and `config` are arguments of `TrainWorker.start`, or references to them.
         """
 
     @abstractmethod
     def send(self, rank: int, message: ControllerMessage) -> None:
-        """Say something to a worker, without waiting; one that is dead does not hear it."""
+        """Send a message to a worker without waiting; no effect on a dead worker."""
 
     @abstractmethod
-    def hush(self, ranks: Sequence[int]) -> None:
-        """Have workers end their streams after what they have said, without waiting."""
+    def drain(self, ranks: Sequence[int]) -> None:
+        """Make workers end their streams after the buffered messages, without waiting."""
 
     @abstractmethod
     def stacks(self, ranks: Sequence[int]) -> Mapping[int, str]:
-        """Where the training functions of these ranks are; ranks that do not answer in time are
-        left out.
-        """
+        """Return the stacks of the training functions of the ranks that answer in time."""
 
     @abstractmethod
     def kill(self) -> None:
-        """End every worker at once; may be called twice."""
+        """Kill every worker. May be called twice."""
 
 
 class ActorWorkerGroup(TrainingGroup):
-    """One actor per rank, in the bundles of a placement group."""
+    """One actor per rank, in the bundles of a placement group.
+
+    Args:
+        placement: The placement group.
+        scaling: Resources of each worker.
+        runtime_env: Environment of the workers.
+        modules: Modules that every worker imports as it starts.
+        has_lost_a_node: Returns True if a node has died since the placement group was created.
+        start_timeout_s: Seconds that workers may take to start.
+    """
 
     def __init__(
         self,
         *,
         placement: PlacementGroup,
         scaling: ScalingConfig,
-        runtime_env: Mapping[str, Any] | None,
+        runtime_env: Mapping[str, object] | None,
         modules: Sequence[str] = (),
         has_lost_a_node: Callable[[], bool],
         start_timeout_s: float = START_TIMEOUT_S,
     ) -> None:
-        """`modules`: what every worker imports as it starts; `has_lost_a_node`: whether a node has
-        died since the group got its place, and workers may have none any more.
-        """
         self._placement = placement
         self._scaling = scaling
         self._runtime_env = runtime_env
         self._modules = modules
         self._has_lost_a_node = has_lost_a_node
         self._start_timeout_s = start_timeout_s
-        self._actors: list[Any] = []
+        self._actors: list[ActorHandle] = []
         self._workers: list[Worker] = []
-        self._streams: list[ObjectRefGenerator[tuple[Sent, ...]]] = []
+        self._streams: list[ObjectRefGenerator[tuple[StreamItem, ...]]] = []
 
     @property
     def workers(self) -> Sequence[Worker]:
@@ -146,15 +162,18 @@ class ActorWorkerGroup(TrainingGroup):
             self._actors.append(
                 remote_worker.options(**options, scheduling_strategy=strategy).remote(self._modules)
             )
-        started = self._gather(
-            [actor.facts.remote() for actor in self._actors],
+        started: list[WorkerInfo] = self._gather(
+            [actor.info.remote() for actor in self._actors],
             self._start_timeout_s,
-            given_up=self._has_lost_a_node,
+            is_hopeless=self._has_lost_a_node,
         )
-        facts = _with_addresses(started)
-        order = rank_order(facts)
+        addresses = {node["NodeID"]: str(node["NodeManagerAddress"]) for node in api.nodes()}
+        infos = [
+            replace(info, node_ip=addresses.get(info.node_id, "127.0.0.1")) for info in started
+        ]
+        order = rank_order(infos)
         self._actors = [self._actors[position] for position in order]
-        self._workers = assign_ranks([facts[position] for position in order])
+        self._workers = assign_ranks([infos[position] for position in order])
 
     def prepare(self, specs: Sequence[WorkerSpec]) -> None:
         self._gather(
@@ -172,41 +191,44 @@ class ActorWorkerGroup(TrainingGroup):
         return self._gather(refs, None)
 
     def launch(
-        self, function: Any, config: Any, context: ContextFactory, on_batch: OnBatch, on_end: OnEnd
+        self,
+        function: object,
+        config: object,
+        context: ContextFactory,
+        on_batch: OnBatch,
+        on_end: OnEnd,
     ) -> None:
         self._streams = [
             actor.messages.options(num_returns="streaming").remote() for actor in self._actors
         ]
         for rank, stream in enumerate(self._streams):
             _follow(stream, rank, on_batch, on_end)
-        # A worker that dies here is noticed by the end of its stream; a function that cannot be
-        # loaded is noticed by `started`.
+        # The end of its stream reports a worker that dies; `started` reports a function that
+        # cannot be unpickled.
         started = [actor.start.remote(function, config, context) for actor in self._actors]
         for rank, ref in enumerate(started):
-            references.current_engine().on_value(ref, _if_failed(rank, on_end))
+            current_engine().on_value(ref, _if_failed(rank, on_end))
 
     def send(self, rank: int, message: ControllerMessage) -> None:
         self._actors[rank].deliver.remote(message)
 
-    def hush(self, ranks: Sequence[int]) -> None:
+    def drain(self, ranks: Sequence[int]) -> None:
         for rank in ranks:
-            self._actors[rank].hush.remote()
+            self._actors[rank].drain.remote()
 
     def stacks(self, ranks: Sequence[int]) -> Mapping[int, str]:
-        asked = {self._actors[rank].stacks.remote(): rank for rank in ranks}
-        ready, late = api.wait(list(asked), num_returns=len(asked), timeout=STACKS_TIMEOUT_S)
+        pending = {self._actors[rank].stacks.remote(): rank for rank in ranks}
+        ready, late = api.wait(list(pending), num_returns=len(pending), timeout=STACKS_TIMEOUT_S)
         stacks: dict[int, str] = {}
         for ref in ready:
             try:
-                stacks[asked[ref]] = api.get(ref)
-            except Exception as error:  # it died in between, which its stream tells, too
-                stacks[asked[ref]] = f"(it does not answer: {error})"
-        for (
-            ref
-        ) in late:  # its Python is stopped: by a call that holds the interpreter, or by a signal
-            seen = references.current_engine().stack_of(self._actors[asked[ref]]._actor_id)
-            if seen is not None:
-                stacks[asked[ref]] = of_dump(seen)
+                stacks[pending[ref]] = api.get(ref)
+            except Exception as error:  # it died meanwhile; its stream ends too
+                stacks[pending[ref]] = f"(no answer: {error})"
+        for ref in late:  # its Python is stopped, by a call that holds the interpreter or a signal
+            dump = current_engine().stack_of(self._actors[pending[ref]]._actor_id)
+            if dump is not None:
+                stacks[pending[ref]] = dumped_stack(dump)
         return stacks
 
     def kill(self) -> None:
@@ -218,13 +240,18 @@ class ActorWorkerGroup(TrainingGroup):
         self,
         pending: Sequence[ObjectRef[R]],
         timeout_s: float | None,
-        given_up: Callable[[], bool] = lambda: False,
+        is_hopeless: Callable[[], bool] = lambda: False,
     ) -> list[R]:
-        """The results in order; WorkerStartError with the first that fails, which is not the first
-        in order.
+        """Return the results in order.
 
-        `given_up`, asked now and then: whether what is missing may never come, as its node has
-        died.
+        Args:
+            pending: References to the results.
+            timeout_s: Seconds to wait; None for no limit.
+            is_hopeless: Called at intervals; returns True if missing results may never arrive,
+                because a node has died.
+
+        Raises:
+            WorkerStartError: For the result that fails first.
         """
         positions = {ref: position for position, ref in enumerate(pending)}
         results: dict[int, R] = {}
@@ -232,17 +259,14 @@ class ActorWorkerGroup(TrainingGroup):
         deadline = math.inf if timeout_s is None else time.monotonic() + timeout_s
         while waiting:
             left = max(0.0, deadline - time.monotonic())
-            ready, waiting = api.wait(waiting, num_returns=1, timeout=min(left, LOOK_S))
-            if not ready and given_up():
+            ready, waiting = api.wait(waiting, num_returns=1, timeout=min(left, POLL_S))
+            if not ready and is_hopeless():
                 raise WorkerStartError(
-                    positions[waiting[0]], NodeDiedError("a node died while workers were to start")
+                    positions[waiting[0]], NodeDiedError("A node died while its workers started.")
                 )
-            if not ready and left < LOOK_S:
-                position = positions[waiting[0]]
-                raise WorkerStartError(
-                    position,
-                    TimeoutError(_did_not_start(len(waiting), len(pending), timeout_s or 0.0)),
-                )
+            if not ready and left < POLL_S:
+                error = TimeoutError(_did_not_start(len(waiting), len(pending), timeout_s or 0.0))
+                raise WorkerStartError(positions[waiting[0]], error)
             for ref in ready:
                 try:
                     results[positions[ref]] = api.get(ref)
@@ -251,8 +275,70 @@ class ActorWorkerGroup(TrainingGroup):
         return [results[position] for position in range(len(pending))]
 
 
-def actor_options(scaling: ScalingConfig, runtime_env: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Options of one worker's actor: the whole of its bundle."""
+class InlineWorkerGroup(TrainingGroup):
+    """One worker, an object of this process.
+
+    It cannot be killed: after `kill` its training function continues, and its messages are dropped.
+    """
+
+    def __init__(self, *, num_workers: int) -> None:
+        if num_workers != 1:
+            raise ValueError(
+                f"`num_workers={num_workers}` needs {num_workers} processes, but "
+                "`syncline.init(local_mode=True)` has only this one. Set `num_workers=1`, or leave "
+                "`local_mode` out."
+            )
+        self._worker = TrainWorker()
+        self._outer = current_session()  # of a trial that contains the trainer
+        self._workers: list[Worker] = []
+
+    @property
+    def workers(self) -> Sequence[Worker]:
+        return self._workers
+
+    def start(self) -> None:
+        self._workers = assign_ranks([self._worker.info()])
+
+    def prepare(self, specs: Sequence[WorkerSpec]) -> None:
+        self._worker.prepare(specs[0])
+
+    def execute_single_async(
+        self, rank: int, fn: Callable[P, R], *args: P.args, **kwargs: P.kwargs
+    ) -> ObjectRef[R]:
+        return api.put(fn(*args, **kwargs))
+
+    def gather(self, refs: Sequence[ObjectRef[R]]) -> list[R]:
+        return [api.get(ref) for ref in refs]
+
+    def launch(
+        self, function: Any, config: Any, context: ContextFactory, on_batch: OnBatch, on_end: OnEnd
+    ) -> None:
+        def listen() -> None:
+            for batch in self._worker.messages():
+                on_batch(0, batch)
+            on_end(0, None)
+
+        threading.Thread(target=listen, name="syncline-listen", daemon=True).start()
+        self._worker.start(function, config, context)
+
+    def send(self, rank: int, message: ControllerMessage) -> None:
+        self._worker.deliver(message)
+
+    def drain(self, ranks: Sequence[int]) -> None:
+        self._worker.drain()
+
+    def stacks(self, ranks: Sequence[int]) -> Mapping[int, str]:
+        return {rank: self._worker.stacks() for rank in ranks}
+
+    def kill(self) -> None:
+        self._worker.drain()
+        set_session(self._outer)
+
+
+def actor_options(
+    scaling: ScalingConfig, runtime_env: Mapping[str, object] | None
+) -> dict[str, Any]:
+    """Return the options of one worker's actor, which takes its whole bundle."""
     bundle = scaling.bundle()
     options: dict[str, Any] = {
         "num_cpus": bundle.pop("CPU", 0),
@@ -272,40 +358,33 @@ def actor_options(scaling: ScalingConfig, runtime_env: Mapping[str, Any] | None)
     return options
 
 
-def _with_addresses(facts: Sequence[WorkerFacts]) -> list[WorkerFacts]:
-    addresses = {node["NodeID"]: str(node["NodeManagerAddress"]) for node in api.nodes()}
-    return [replace(worker, node_ip=addresses.get(worker.node_id, "127.0.0.1")) for worker in facts]
-
-
 def _follow(
-    stream: ObjectRefGenerator[tuple[Sent, ...]], rank: int, on_batch: OnBatch, on_end: OnEnd
+    stream: ObjectRefGenerator[tuple[StreamItem, ...]], rank: int, on_batch: OnBatch, on_end: OnEnd
 ) -> None:
-    """Call back with every item of `stream` in order: the next is asked for when one has been
-    handed over.
-    """
-    engine = references.current_engine()
+    """Call back with every item of `stream`, one after the other."""
+    engine = current_engine()
 
-    def ask(index: int) -> None:
-        engine.on_item(stream, index, lambda ref: take(index, ref))
+    def request(index: int) -> None:
+        engine.on_item(stream, index, lambda ref: receive(index, ref))
 
-    def take(index: int, ref: ObjectRef[tuple[Sent, ...]] | None) -> None:
+    def receive(index: int, ref: ObjectRef[tuple[StreamItem, ...]] | None) -> None:
         if ref is None:
             on_end(rank, None)
         else:
-            engine.on_value(ref, lambda value, error: hand_over(index, value, error))
+            engine.on_value(ref, lambda value, error: deliver(index, value, error))
 
-    def hand_over(index: int, value: Sequence[Sent], error: BaseException | None) -> None:
+    def deliver(index: int, value: Sequence[StreamItem], error: BaseException | None) -> None:
         if error is not None:
             on_end(rank, _original(error))
             return
         on_batch(rank, value)
-        ask(index + 1)
+        request(index + 1)
 
-    ask(0)
+    request(0)
 
 
-def _if_failed(rank: int, on_end: OnEnd) -> Callable[[Any, BaseException | None], None]:
-    def settle(value: Any, error: BaseException | None) -> None:
+def _if_failed(rank: int, on_end: OnEnd) -> Callable[[object, BaseException | None], None]:
+    def settle(value: object, error: BaseException | None) -> None:
         if error is not None:
             on_end(rank, _original(error))
 
@@ -313,18 +392,15 @@ def _if_failed(rank: int, on_end: OnEnd) -> Callable[[Any, BaseException | None]
 
 
 def _original(error: BaseException | None) -> BaseException | None:
-    """What a worker raised, without the wrapping that it got on its way; errors of the engine as
-    they are.
-    """
-    return (
-        error.cause
-        if isinstance(error, RayTaskError) and isinstance(error.cause, BaseException)
-        else error
-    )
+    """Return the exception that a worker raised, unwrapped; errors of the engine as they are."""
+    if isinstance(error, RayTaskError) and isinstance(error.cause, BaseException):
+        return error.cause
+    return error
 
 
 def _did_not_start(waiting: int, total: int, timeout_s: float) -> str:
     return (
-        f"{waiting} of {total} workers did not start within {timeout_s:g} s though their resources are held: "
-        "see whether the machine is overloaded, and whether what the training function imports at its top takes long."
+        f"{waiting} of {total} workers did not start within {timeout_s:g} s although their "
+        "resources are reserved. Check whether the machine is overloaded, and whether the imports "
+        "of the training function's module take long."
     )

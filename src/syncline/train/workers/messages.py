@@ -1,36 +1,35 @@
-"""What workers and the controller say to each other, each message defined here once and passed
-through unchanged.
+"""Messages between workers and the controller.
 
-Worker to controller travels in batches over the stream of `TrainWorker.messages`, in the order in
-which it was said; controller to worker are calls of `TrainWorker.deliver`.
+Each message is defined once and passed through unchanged. Messages to the controller travel in
+batches over the stream of `TrainWorker.messages`, in the order in which they were sent. Messages to
+a worker are calls of `TrainWorker.deliver`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from syncline.train.checkpoint import Checkpoint, ReportedCheckpoint
 from syncline.train.config import ValidationTaskConfig
 from syncline.train.errors import PreemptionInfo
-from syncline.train.step_times import StepTimes
+from syncline.train.metric_values import Metrics
 
 # -- worker -> controller
 
 
 @dataclass(frozen=True, kw_only=True)
 class CheckpointPart:
-    """Where one rank's files of one checkpoint lie in the run directory."""
+    """Location of one rank's files of one checkpoint in the run directory."""
 
     dir_name: str
-    """The name that this rank wants for the checkpoint; rank 0's counts."""
+    """Checkpoint name that this rank asks for; the name of rank 0 is used."""
     staged: str | None
-    """The hidden directory, relative to the run directory, that becomes the checkpoint; None where
-    the files are in place.
+    """Hidden directory, relative to the run directory, that becomes the checkpoint; None if the
+    files are in their final place.
     """
     validation: bool | ValidationTaskConfig = False
-    """Whether, and how, to validate the checkpoint."""
+    """Request to validate the checkpoint, with its settings if given."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,18 +37,18 @@ class Reported:
     """One call of `report`."""
 
     index: int
-    """The number of the call, continued over attempts and reruns."""
-    metrics: Mapping[str, Any]
-    """Plain values, as `metrics.clean` leaves them."""
+    """Number of the call, continued over attempts and reruns."""
+    metrics: Metrics
+    """Plain values, as returned by `metric_values.clean`."""
     time: float
-    """When, in seconds since the epoch."""
+    """Time of the call in seconds since the epoch."""
     part: CheckpointPart | None = None
-    """The checkpoint's part, in place already."""
+    """Checkpoint part that is in place already."""
     uploading: bool = False
-    """The part will come in an `Uploaded`."""
+    """True if the part follows in an `Uploaded`."""
     states: bytes | None = None
-    """Of a rank that gives no files, in case others do: what `Readers.capture` says, to be put
-    beside theirs.
+    """Result of `Readers.capture` on a rank that reports no files. It is stored with the checkpoint
+    if other ranks report files.
     """
 
 
@@ -66,102 +65,116 @@ class BarrierReached:
     """This rank waits in `collective`."""
 
     sequence: int
-    """The number of the call of this rank, from 0."""
+    """Number of this rank's call, from 0."""
     data: bytes | None
-    """Pickled, from rank 0 only."""
+    """Pickled data of rank 0; None on other ranks."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class CheckpointsAsked:
-    """This rank wants the list of registered checkpoints."""
+class CheckpointsRequested:
+    """This rank requests the list of registered checkpoints."""
 
     request: int
-    """The number of the question, from 0."""
+    """Number of the request, from 0."""
     validated: bool
-    """Answer only when every validation that was asked for has ended."""
+    """Delay the answer until every requested validation has ended."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Finished:
-    """The training function has returned and every upload is done; nothing follows."""
+    """The training function has returned and every upload is done. Last message of a stream."""
 
     return_value: bytes | None
-    """Pickled, from rank 0 only."""
+    """Pickled return value of rank 0; None on other ranks."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Failed:
-    """The training function, or an upload, has raised; nothing follows."""
+    """The training function or an upload has raised. Last message of a stream."""
 
     exception: bytes
-    """As `core.error_frames.pack_error` makes it: it arrives as itself, or as a stand-in of the
-    same name.
+    """Exception packed by `core.error_frames.pack_error`. It is unpacked as itself, or as a
+    substitute of the same name if its class cannot be imported.
     """
     traceback: str
-    """As text, the user's frames of the worker."""
+    """User's frames on the worker, as text."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Stuck:
-    """This rank has been in one collective operation for long."""
+class Stalled:
+    """This rank has spent a long time in one collective operation."""
 
     seconds: float
-    """For so long; 0: not any more."""
-    too_long: bool
-    """The limit is reached; before, it is only something to tell people."""
+    """Time in the operation so far; 0 if the operation has ended."""
+    over_limit: bool
+    """True if the limit is reached; before that, the message only leads to a warning."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Terminating:
-    """This rank's process was told to end (SIGTERM), and goes on until somebody ends it for
-    good.
-    """
+    """This rank's process received SIGTERM. It continues until it is killed."""
 
     node_id: str
-    """Where it is."""
     deadline_ms: int
-    """When that is likely to be, in milliseconds since the epoch."""
+    """Expected time of the kill in milliseconds since the epoch."""
     seconds_left: float
-    """The time until then."""
+    """Seconds until the expected kill."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Spent:
-    """Where this rank's time has gone in this attempt so far, and what its process uses. For the
-    record only.
-    """
+class StepTimes:
+    """Time that a rank has spent since its training function began, in seconds."""
+
+    total_s: float = 0.0
+    """Total time."""
+    data_s: float = 0.0
+    """Waiting for batches of datasets and prepared data loaders."""
+    report_s: float = 0.0
+    """In `report`, `get_checkpoint`, `collective` and similar functions."""
+    communication_s: float = 0.0
+    """In collective operations, except the part that overlaps with computation."""
+
+    @property
+    def compute_s(self) -> float:
+        """Remaining time."""
+        return max(0.0, self.total_s - self.data_s - self.report_s - self.communication_s)
+
+
+@dataclass(frozen=True, kw_only=True)
+class UsageReported:
+    """Step times of this rank and resource usage of its process. Only recorded."""
 
     times: StepTimes
-    usage: Mapping[str, Any]
-    """As `runs.usage.Sampler` gives it."""
+    usage: Mapping[str, object]
+    """Sample of `runs.usage.Sampler`."""
 
 
-Spoken = (
+StateMessage = (
     Reported
     | Uploaded
     | BarrierReached
-    | CheckpointsAsked
+    | CheckpointsRequested
     | Finished
     | Failed
-    | Stuck
+    | Stalled
     | Terminating
 )
-"""What the state of the run depends on."""
-WorkerMessage = Spoken | Spent
+"""Messages that the state machine handles."""
+WorkerMessage = StateMessage | UsageReported
 
-MetricsReported = tuple[int, Mapping[str, Any], float, bytes | None]
-"""A `Reported` without a checkpoint as it travels: index, metrics, time, states. Every step of
-training may make one: a dataclass takes ten times as long to make and to pickle.
+MetricsReported = tuple[int, Metrics, float, bytes | None]
+"""Wire form of a `Reported` without a checkpoint: (index, metrics, time, states). Training may send
+one in every step, and a dataclass takes ten times as long to create and to pickle.
 """
-Sent = WorkerMessage | MetricsReported
-"""What is in a worker's stream."""
+StreamItem = WorkerMessage | MetricsReported
+"""Item of a worker's message stream."""
 
 
-def opened(message: Sent) -> WorkerMessage:
-    """A message as the controller takes it."""
-    if not isinstance(message, tuple):
-        return message
-    index, metrics, time, states = message
+def as_message(item: StreamItem) -> WorkerMessage:
+    """Return a stream item as a message."""
+    if not isinstance(item, tuple):
+        return item
+    index, metrics, time, states = item
     return Reported(index=index, metrics=metrics, time=time, states=states)
 
 
@@ -178,17 +191,17 @@ class Committed:
 
 @dataclass(frozen=True, kw_only=True)
 class BarrierReleased:
-    """Every rank is there."""
+    """Every rank has reached the barrier."""
 
     sequence: int
     data: bytes | None
-    """From rank 0; None where a preemption has ended rank 0 before."""
+    """Data of rank 0; None if rank 0 ended before in a preemption."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Consumed:
-    """The controller has read the first `batches` batches of this worker's stream: the worker may
-    send more.
+    """The controller has read the first `batches` batches of this worker's stream, so the worker
+    may send more.
     """
 
     batches: int
@@ -196,7 +209,7 @@ class Consumed:
 
 @dataclass(frozen=True, kw_only=True)
 class Checkpoints:
-    """The answer to a `CheckpointsAsked`."""
+    """Answer to a `CheckpointsRequested`."""
 
     request: int
     checkpoints: tuple[ReportedCheckpoint, ...]
@@ -204,7 +217,7 @@ class Checkpoints:
 
 @dataclass(frozen=True, kw_only=True)
 class PreemptionNoticed:
-    """Nodes or processes of the run are about to be taken away."""
+    """Nodes or processes of the run are about to be preempted."""
 
     info: PreemptionInfo
 

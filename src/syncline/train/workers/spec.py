@@ -1,46 +1,134 @@
-"""What a run is, and what one worker of it is told: plain values that can go to another process."""
+"""Specifications of a run and of one worker, as plain values that can go to another process.
+
+User code in a `RunSpec` may be a `SerializedValue`: bytes that pass through processes which need
+not be able to unpickle it. A remote controller passes the training function on in this form, so it
+needs neither the modules that the function uses nor the time to import them.
+"""
 
 from __future__ import annotations
 
+import io
 import math
+import pickle
+import socket
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
+import cloudpickle
+
+from syncline.core import serialization
+from syncline.core.refs import ObjectRef
 from syncline.train.backend import BackendConfig, Worker
 from syncline.train.checkpoint import Checkpoint
 from syncline.train.config import DataConfig, RunConfig, ScalingConfig, ValidationConfig
-from syncline.train.storage import StorageContext
-from syncline.train.workers.shipped import Shipped
+from syncline.train.storage.context import StorageContext
+
+
+@dataclass(frozen=True, kw_only=True)
+class SerializedValue:
+    """A pickled value."""
+
+    data: bytes
+    what: str
+    """Description for error messages, such as "the training function `train`"."""
+    refs: tuple[ObjectRef[Any], ...] = ()
+    """Object references in the value. They are kept outside of the bytes so that the engine sees
+    them and keeps their objects alive.
+    """
+
+    def load(self) -> Any:
+        """Return the value.
+
+        Raises:
+            ModuleNotFoundError: A module that the value uses is missing on this node.
+        """
+        try:
+            return _Unpickler(io.BytesIO(self.data), self.refs).load()
+        except ModuleNotFoundError as error:
+            module = (error.name or "module").partition(".")[0]
+            raise ModuleNotFoundError(
+                f"{self.what} needs the module {error.name!r}, which cannot be imported on the "
+                f"node {socket.gethostname()}. Send its directory with "
+                "`syncline.init(runtime_env={'working_dir': '.'})`, or the module alone with "
+                f"`runtime_env={{'py_modules': [{module}]}}`, or install it on every node.",
+                name=error.name,
+                path=error.path,
+            ) from None
+
+
+def serialize(value: object, what: str) -> SerializedValue:
+    """Return `value` as bytes.
+
+    Raises:
+        TypeError: It cannot be pickled; the message names the part at fault.
+    """
+    try:
+        pickler = _Pickler(buffer := io.BytesIO())
+        pickler.dump(value)
+        return SerializedValue(data=buffer.getvalue(), what=what, refs=tuple(pickler.refs))
+    except Exception as error:
+        serialization.pack(value, what=what)  # raises and names the part at fault
+        raise TypeError(f"{what} cannot be pickled: {error}") from error
+
+
+def deserialized(value: Any) -> Any:
+    """Load a `SerializedValue`; return any other value as it is."""
+    return value.load() if isinstance(value, SerializedValue) else value
+
+
+class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # untyped
+    """Collects object references instead of pickling them."""
+
+    def __init__(self, file: io.BytesIO) -> None:
+        super().__init__(file)
+        self.refs: list[ObjectRef[Any]] = []
+
+    def persistent_id(self, value: object) -> int | None:
+        if not isinstance(value, ObjectRef):
+            return None
+        self.refs.append(value)
+        return len(self.refs) - 1
+
+
+class _Unpickler(pickle.Unpickler):
+    """Inserts the collected object references."""
+
+    def __init__(self, file: io.BytesIO, refs: tuple[ObjectRef[Any], ...]) -> None:
+        super().__init__(file)
+        self._refs = refs
+
+    def persistent_load(self, position: object) -> ObjectRef[Any]:
+        return self._refs[cast(int, position)]
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunSpec:
-    """Everything that a trainer was given, checked."""
+    """Checked arguments of a trainer."""
 
-    train_function: Callable[..., Any] | Shipped
-    """The user's function, with one parameter or none."""
+    train_function: Callable[..., object] | SerializedValue
+    """Training function with at most one parameter."""
     takes_config: bool
-    """Whether it has that parameter."""
-    train_config: Mapping[str, Any] | Shipped
-    """What it gets."""
+    """True if the training function has a parameter."""
+    train_config: Mapping[str, Any] | SerializedValue
+    """Argument of the training function."""
     backend_config: BackendConfig
     scaling_config: ScalingConfig
     run_config: RunConfig
     resume_from_checkpoint: Checkpoint | None
-    """Where a run without checkpoints of its own begins."""
+    """Checkpoint that a run without checkpoints of its own starts from."""
     metadata: Mapping[str, Any] | None
-    """Goes into the metadata of every checkpoint."""
+    """Metadata of every checkpoint."""
     validation_config: ValidationConfig | None
-    datasets: Mapping[str, Any] | Shipped = field(default_factory=dict)
-    """Datasets by name, or functions that make them."""
+    datasets: Mapping[str, object] | SerializedValue = field(default_factory=dict)
+    """Datasets, or functions that create them, by name."""
     data_config: DataConfig = field(default_factory=DataConfig)
-    """How they are shared out."""
-    described: Mapping[str, Any] | None = None
-    """What `run.json` says of all this, where some of it is bytes by now."""
+    """Distribution of the datasets over the ranks."""
+    described: Mapping[str, object] | None = None
+    """Result of `description`, taken before values were serialized."""
 
-    def description(self) -> Mapping[str, Any]:
-        """For `run.json`."""
+    def description(self) -> Mapping[str, object]:
+        """Return the content of `run.json`."""
         if self.described is not None:
             return self.described
         return {
@@ -58,35 +146,30 @@ class RunSpec:
 
 @dataclass(frozen=True, kw_only=True)
 class WorkerSpec:
-    """What one worker is told before its training function starts."""
+    """Specification of one worker, sent before its training function starts."""
 
     worker: Worker
-    """Its place."""
     world_size: int
     run_name: str
     attempt: int
-    """The number of this worker group in this call of `fit()`, from 1."""
+    """Number of this worker group in this call of `fit()`, from 1."""
     token: str
-    """Another one for every attempt of every run: marks files that are under way."""
+    """Unique for each attempt of each run; names unfinished files."""
     storage: StorageContext
     use_gpu: bool
     first_index: int
-    """The number of the first report."""
+    """Number of the first report."""
     latest_checkpoint: Checkpoint | None
-    """Where the attempt begins."""
+    """Checkpoint that the attempt starts from."""
     has_validation: bool
-    """Whether the trainer has a validation function."""
+    """True if the trainer has a validation function."""
     resumes: bool = False
-    """Whether this rank reads on where it was when `latest_checkpoint` was taken, which is one of
-    this run.
-    """
+    """True if readers resume from `latest_checkpoint`, which is a checkpoint of this run."""
     visible_gpus: tuple[str, ...] | None
-    """The GPUs of all workers on the node, for `CUDA_VISIBLE_DEVICES`; None leaves the variable
-    alone.
-    """
+    """GPUs of all workers on the node, for `CUDA_VISIBLE_DEVICES`; None does not set it."""
     log_path: str | None
-    """Where what this rank prints is kept, a file of this machine; None keeps nothing."""
+    """Local file for the output of this rank; None for no file."""
     shares: Mapping[str, Any] = field(default_factory=dict)
-    """What this rank reads of each dataset: a `DataIterator` by name."""
+    """Dataset shards of this rank by name, usually `DataIterator` objects."""
     hang_limit_s: float = math.inf
-    """How long this rank may be in one collective operation."""
+    """Longest time of this rank in one collective operation, in seconds."""

@@ -1,79 +1,201 @@
-"""The thread that does what `report` does not wait for: uploads with ASYNC, and the disk. First in,
-first out, and never far behind.
+"""Upload of checkpoints from a worker to the run directory.
 
-Every waiting upload is a checkpoint on the disk of this machine. Where uploads are slower than
-reports, they would fill it, so `submit` waits once `MOST_WAITING` of them wait: training then goes
-at the pace of the storage, which is told once.
+`CheckpointUpload` says how the files of one report reach the storage and performs the upload.
+`Uploader` is the thread for work that `report` does not wait for: uploads with ASYNC, and the
+synchronization with the disk. It is first in, first out.
+
+Every waiting upload is a checkpoint on the disk of this machine. If uploads are slower than reports,
+they would fill it. Therefore `submit` waits while `MAX_WAITING` uploads are queued: training slows
+down to the speed of the storage, and a warning is logged once.
 """
 
 from __future__ import annotations
 
+import errno
 import logging
 import queue
+import shutil
 import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
+from syncline import faults
+from syncline.storage.filesystem import Listing, list_directory
+from syncline.train.checkpoint import Checkpoint, CheckpointUploadMode
+from syncline.train.session import ReportCall
+from syncline.train.workers.messages import CheckpointPart
+from syncline.train.workers.spec import WorkerSpec
+
 T = TypeVar("T")
 logger = logging.getLogger("syncline")
 
-MOST_WAITING = 4
-"""So many uploads of a rank may wait beside the one that runs."""
+MAX_WAITING = 4
+"""Uploads of a rank that may wait beside the one in progress."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckpointUpload:
+    """Upload of the files of one report."""
+
+    spec: WorkerSpec
+    call: ReportCall
+    checkpoint: Checkpoint
+    index: int
+    """Number of the report."""
+    dir_name: str
+    mode: CheckpointUploadMode
+    files: Listing | None
+    """Files at the time of the call; None if syncline copies nothing or the source is missing."""
+    states: bytes
+    """Result of `Readers.capture` at the time of the call."""
+
+    @classmethod
+    def of(
+        cls, call: ReportCall, spec: WorkerSpec, *, index: int, dir_name: str, states: bytes
+    ) -> CheckpointUpload:
+        """Return the upload of a report and list its files.
+
+        Raises:
+            TypeError: The checkpoint of the call is not a `Checkpoint`.
+            ValueError: Unknown upload mode.
+        """
+        checkpoint = call.checkpoint
+        if not isinstance(checkpoint, Checkpoint):
+            raise TypeError(
+                f"report(checkpoint=…) got a {type(checkpoint).__name__} instead of a Checkpoint. "
+                "Save the files in a directory and pass `Checkpoint.from_directory(directory)`."
+            )
+        mode = CheckpointUploadMode(call.upload_mode)
+        files = None
+        if call.upload_fn is None and mode is not CheckpointUploadMode.NO_UPLOAD:
+            try:
+                files = list_directory(checkpoint.filesystem, checkpoint.path)
+            except FileNotFoundError:
+                files = None  # the upload raises
+        return cls(
+            spec=spec,
+            call=call,
+            checkpoint=checkpoint,
+            index=index,
+            dir_name=dir_name,
+            mode=mode,
+            files=files,
+            states=states,
+        )
+
+    def run(self) -> CheckpointPart:
+        """Bring files and reader states to the storage; return their location.
+
+        Raises:
+            FileNotFoundError: A file is gone.
+            OSError: The copy failed.
+            ValueError: The checkpoint or the result of `checkpoint_upload_fn` is outside the run
+                directory.
+        """
+        storage, rank = self.spec.storage, self.spec.worker.rank
+        dir_name, staged = self.dir_name, None
+        delete_source = self.call.delete_local
+        if delete_source is None:
+            delete_source = self.mode.deletes_source_by_default
+        deletes = (
+            delete_source
+            and self.mode is not CheckpointUploadMode.NO_UPLOAD
+            and storage.is_separate(self.checkpoint)
+        )
+        if self.call.upload_fn is not None:
+            uploaded = self.call.upload_fn(self.checkpoint, dir_name)
+            if not isinstance(uploaded, Checkpoint):
+                raise ValueError(
+                    f"`checkpoint_upload_fn` returned a {type(uploaded).__name__}. Return a "
+                    "Checkpoint for the location of the uploaded files."
+                )
+            dir_name = storage.name_of(uploaded)
+            storage.write_states(dir_name, rank, self.states)
+        elif self.mode is CheckpointUploadMode.NO_UPLOAD:
+            dir_name = storage.name_of(self.checkpoint)
+            storage.write_states(dir_name, rank, self.states)
+        else:
+            staged = storage.stage(
+                self.checkpoint,
+                dir_name,
+                rank=rank,
+                token=f"{self.spec.token}-{self.index:06d}",
+                listing=self.files,
+                states=self.states,
+                move=deletes,
+            )
+        faults.reach("train.uploaded")
+        if deletes:
+            shutil.rmtree(self.checkpoint.path, ignore_errors=True)
+        return CheckpointPart(dir_name=dir_name, staged=staged, validation=self.call.validation)
+
+    def run_later(self) -> CheckpointPart:
+        """Run in the upload thread, with an error that explains files that are gone by now."""
+        try:
+            return self.run()
+        except FileNotFoundError as error:
+            if self.files is None:
+                raise
+            raise FileNotFoundError(
+                errno.ENOENT,
+                "The files of a checkpoint reported with ASYNC were changed before their upload. "
+                "Do not change them after `report`, and use no `tempfile.TemporaryDirectory()` "
+                "around it: syncline deletes them",
+                error.filename,
+            ) from error
 
 
 @dataclass(frozen=True, kw_only=True)
 class UploadStatistics:
-    """What has gone through an uploader."""
+    """Counters of an uploader."""
 
     submitted: int
     done: int
-    """Uploaded, or dropped after one had failed."""
+    """Uploaded, or dropped after a failure."""
     waits: int
-    """How often `submit` had to wait."""
+    """Calls of `submit` that had to wait."""
 
 
 class Uploader(Generic[T]):
-    """Calls `upload` with what is submitted, in order, in a thread of its own that begins with the
-    first.
+    """Calls `upload` with submitted items, in order, in a thread that starts with the first item.
 
     Args:
-        upload: Brings one checkpoint to the storage. fail: Is told the first error, in the thread;
-        what was submitted after it is dropped, also later.
+        upload: Processes one item.
+        fail: Called with the first error, in the thread. All items after it are dropped.
     """
 
     def __init__(self, upload: Callable[[T], None], fail: Callable[[BaseException], None]) -> None:
         self._upload = upload
         self._fail = fail
-        self._queue: queue.Queue[T | None] = queue.Queue(MOST_WAITING)
+        self._queue: queue.Queue[T | None] = queue.Queue(MAX_WAITING)
         self._thread: threading.Thread | None = None
         self._submitted = 0
         self._done = 0
         self._waits = 0
 
-    def submit(self, upload: T) -> None:
-        """Put one at the end; waits while `MOST_WAITING` are there."""
+    def submit(self, item: T) -> None:
+        """Queue an item; wait while `MAX_WAITING` items are queued."""
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name="syncline-upload", daemon=True)
             self._thread.start()
         self._submitted += 1
         try:
-            self._queue.put_nowait(upload)
+            self._queue.put_nowait(item)
         except queue.Full:
             self._waits += 1
             if self._waits == 1:
                 logger.warning(
-                    "uploads of checkpoints are slower than reports: `report` waits while %d of them wait, so that they do not fill this "
-                    "machine's disk; report checkpoints less often, or smaller ones",
-                    MOST_WAITING,
+                    "Checkpoint uploads are slower than reports: `report` waits while %d uploads "
+                    "are queued, so that they do not fill the disk of this machine. Report "
+                    "checkpoints less often, or smaller ones.",
+                    MAX_WAITING,
                 )
-            self._queue.put(upload)
+            self._queue.put(item)
 
     def finish(self, limit_s: float | None = None) -> None:
-        """Wait until all that was submitted is uploaded, or for so long. Nothing may be submitted
-        any more.
-        """
+        """Wait up to `limit_s` for all items. Nothing may be submitted afterwards."""
         if self._thread is None:
             return
         began = time.monotonic()
@@ -86,15 +208,15 @@ class Uploader(Generic[T]):
         )
 
     def statistics(self) -> UploadStatistics:
-        """What has gone through."""
+        """Return the counters."""
         return UploadStatistics(submitted=self._submitted, done=self._done, waits=self._waits)
 
     def _run(self) -> None:
         failed = False
-        while (upload := self._queue.get()) is not None:
+        while (item := self._queue.get()) is not None:
             try:
                 if not failed:
-                    self._upload(upload)
+                    self._upload(item)
             except BaseException as error:
                 failed = True
                 self._fail(error)

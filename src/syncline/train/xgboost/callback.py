@@ -21,11 +21,12 @@ class RayTrainReportCallback(TrainingCallback):
 
     Args:
         metrics: Which of the logged metrics, by names such as "train-rmse": one, several, or {name
-        to report: logged name}; all if None. filename: The model's file in a checkpoint; its ending
-        (.ubj, .json) chooses XGBoost's format. frequency: So many rounds from one checkpoint to the
-        next; 0: none on the way. checkpoint_at_end: Whether the finished model is reported as a
-        checkpoint. results_postprocessing_fn: Called with the chosen metrics; what it returns is
-        reported.
+            to report: logged name}; all if None.
+        filename: The model's file in a checkpoint; its ending (.ubj, .json) chooses XGBoost's
+            format.
+        frequency: So many rounds from one checkpoint to the next; 0: none on the way.
+        checkpoint_at_end: Whether the finished model is reported as a checkpoint.
+        results_postprocessing_fn: Called with the chosen metrics; what it returns is reported.
 
     Raises:
         ValueError: For a frequency or a filename that cannot be meant.

@@ -9,8 +9,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
-from syncline.train.addresses import hosts_of, is_this_process
-from syncline.train.backend import Backend, BackendConfig, WorkerGroup
+from syncline.train.backend import Backend, BackendConfig, WorkerGroup, hosts_of, is_this_process
 from syncline.train.xgboost import collective
 
 Communicator = Literal["rabit"]

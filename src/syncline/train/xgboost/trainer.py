@@ -24,13 +24,18 @@ class XGBoostTrainer(DataParallelTrainer):
 
     Args:
         train_loop_per_worker: the training function; called with `train_loop_config` if it has a
-        parameter. train_loop_config: what it gets. xgboost_config: how the workers communicate.
-        scaling_config: how many workers, with what. run_config: the run's name, storage, failure
-        policy and callbacks. datasets: name -> dataset, or a function that makes it; read with
-        `get_dataset_shard(name)`. dataset_config: which of them are split over the workers.
-        validation_config: how `report(validation=True)` validates. metadata: stored with every
-        checkpoint. resume_from_checkpoint: what the first `get_checkpoint()` returns if the run has
-        none of its own. label_column, params, num_boost_round: of an older form; refused.
+            parameter.
+        train_loop_config: what it gets.
+        xgboost_config: how the workers communicate.
+        scaling_config: how many workers, with what.
+        run_config: the run's name, storage, failure policy and callbacks.
+        datasets: name -> dataset, or a function that makes it; read with `get_dataset_shard(name)`.
+        dataset_config: which of them are split over the workers.
+        validation_config: how `report(validation=True)` validates.
+        metadata: stored with every checkpoint.
+        resume_from_checkpoint: what the first `get_checkpoint()` returns if the run has none of its
+            own.
+        label_column, params, num_boost_round: of an older form; refused.
 
     Raises:
         TypeError: `xgboost_config` is none; an argument of the older form is given.

@@ -267,13 +267,13 @@ class _Host:
         finally:
             shutil.rmtree(directory, ignore_errors=True)
 
-    def _commit(self, source: Checkpoint, index: int, *, take: bool = False) -> Checkpoint:
+    def _commit(self, source: Checkpoint, index: int, *, move: bool = False) -> Checkpoint:
         """Commit files as checkpoint `index`; it stays marked unfinished until the controller has
         registered it.
         """
         assert self._spec is not None, "the first command is Start"
         storage, name = self._spec.storage, checkpoint_dir_name(index)
-        staged = storage.stage(source, name, rank=0, token=f"{os.getpid()}-{index}", take=take)
+        staged = storage.stage(source, name, rank=0, token=f"{os.getpid()}-{index}", move=move)
         storage.sync(staged or name)
         return storage.commit(name, [staged])
 

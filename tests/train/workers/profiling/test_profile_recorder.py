@@ -18,11 +18,13 @@ from pyarrow.fs import FSSpecHandler, PyFileSystem
 import syncline
 from syncline.testing.waiting import eventually
 from syncline.train import session as sessions
-from syncline.train.storage import StorageContext
-from syncline.train.workers.profiling import cpu, memory, recorder
+from syncline.train.storage.context import StorageContext
+from syncline.train.workers.profiling import cpu_profile as cpu
+from syncline.train.workers.profiling import memory_profile as memory
+from syncline.train.workers.profiling import profiler as recorder
 from syncline.train.workers.profiling.errors import ProfileError
-from syncline.train.workers.profiling.recorder import take_profile
-from syncline.train.workers.profiling.request import ProfileRequest
+from syncline.train.workers.profiling.profile_request import ProfileRequest
+from syncline.train.workers.profiling.profiler import take_profile
 
 
 class FakeSession:

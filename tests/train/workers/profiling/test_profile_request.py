@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from syncline.train.workers.profiling.request import ProfileKind, ProfileRequest
+from syncline.train.workers.profiling.profile_request import ProfileKind, ProfileRequest
 
 
 def test_defaults_are_filled_in() -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 from torch.utils.data import DataLoader, IterableDataset
 
-from syncline.data.iterate.batching import Batches
+from syncline.data.iterate.batching import BatchIterable
 
 
 def prepare_trainer(trainer: Any) -> Any:
@@ -34,7 +34,7 @@ def prepare_trainer(trainer: Any) -> Any:
         def get_train_dataloader(self) -> Any:
             return (
                 shard_loader(self.train_dataset)
-                if isinstance(self.train_dataset, Batches)
+                if isinstance(self.train_dataset, BatchIterable)
                 else super().get_train_dataloader()
             )
 
@@ -43,25 +43,25 @@ def prepare_trainer(trainer: Any) -> Any:
             chosen = self.eval_dataset[chosen] if isinstance(chosen, str) else chosen
             return (
                 shard_loader(chosen)
-                if isinstance(chosen, Batches)
+                if isinstance(chosen, BatchIterable)
                 else super().get_eval_dataloader(eval_dataset)
             )
 
         def get_test_dataloader(self, test_dataset: Any) -> Any:
             return (
                 shard_loader(test_dataset)
-                if isinstance(test_dataset, Batches)
+                if isinstance(test_dataset, BatchIterable)
                 else super().get_test_dataloader(test_dataset)
             )
 
     ReadsShards.__name__, ReadsShards.__qualname__ = base.__name__, base.__qualname__
     trainer.__class__ = ReadsShards
-    if isinstance(trainer.train_dataset, Batches):
+    if isinstance(trainer.train_dataset, BatchIterable):
         trainer.args.ignore_data_skip = True
     return trainer
 
 
-def shard_loader(batches: Batches[Any, Any]) -> DataLoader[Any]:
+def shard_loader(batches: BatchIterable[Any, Any]) -> DataLoader[Any]:
     """A loader that hands on what `iter_torch_batches` makes."""
     return DataLoader(ReadyBatches(batches), batch_size=None)
 
@@ -69,7 +69,7 @@ def shard_loader(batches: Batches[Any, Any]) -> DataLoader[Any]:
 class ReadyBatches(IterableDataset[Any]):
     """Batches, as they are."""
 
-    def __init__(self, batches: Batches[Any, Any]) -> None:
+    def __init__(self, batches: BatchIterable[Any, Any]) -> None:
         self.batches = batches
 
     def __iter__(self) -> Iterator[Any]:

@@ -13,7 +13,7 @@ from syncline.train.backend import Worker
 from syncline.train.checkpoint import Checkpoint, CheckpointConsistencyMode, ReportedCheckpoint
 from syncline.train.errors import PreemptionInfo
 from syncline.train.resume_state import Readers
-from syncline.train.session import TrainSession, get_session, in_session, set_session
+from syncline.train.session import ReportCall, TrainSession, get_session, in_session, set_session
 from syncline.train.storage.context import StorageContext
 
 

@@ -1,0 +1,84 @@
+"""States of a training run, the table of their transitions, and the limits of its timers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+
+class State(Enum):
+    """State of the run."""
+
+    INITIALIZING = "initializing"
+    SCHEDULING = "scheduling"
+    STARTING = "starting"
+    RUNNING = "running"
+    DRAINING = "draining"
+    RESTARTING = "restarting"
+    FINISHING = "finishing"
+    FINISHED = "finished"
+    ERRORED = "errored"
+    ABORTED = "aborted"
+
+    @property
+    def is_end(self) -> bool:
+        """True if no state follows."""
+        return not TRANSITIONS[self]
+
+
+TRANSITIONS: Mapping[State, frozenset[State]] = {
+    State.INITIALIZING: frozenset({State.SCHEDULING, State.ERRORED, State.ABORTED}),
+    State.SCHEDULING: frozenset({State.STARTING, State.RESTARTING, State.ERRORED, State.ABORTED}),
+    State.STARTING: frozenset({State.RUNNING, State.RESTARTING, State.ERRORED, State.ABORTED}),
+    State.RUNNING: frozenset(
+        {State.DRAINING, State.FINISHING, State.RESTARTING, State.ERRORED, State.ABORTED}
+    ),
+    State.DRAINING: frozenset({State.RESTARTING, State.ERRORED, State.ABORTED}),
+    State.RESTARTING: frozenset({State.SCHEDULING, State.ERRORED, State.ABORTED}),
+    State.FINISHING: frozenset({State.FINISHED, State.ERRORED, State.ABORTED}),
+    State.FINISHED: frozenset(),
+    State.ERRORED: frozenset(),
+    State.ABORTED: frozenset(),
+}
+
+GRACE_TIMER = "grace"
+DRAIN_TIMER = "drain"
+PREEMPTION_TIMER = "preemption"
+RESIZE_TIMER = "resize"
+
+
+class InvalidTransition(RuntimeError):
+    """The machine was about to make a transition that is not in the table.
+
+    The message includes the state changes before it.
+    """
+
+    def __init__(self, state: State, target: State, history: Sequence[str]) -> None:
+        lines = "\n".join(f"  {line}" for line in history)
+        super().__init__(
+            f"The controller cannot go from {state.value} to {target.value}. History:\n{lines}"
+        )
+        self.state = state
+        self.target = target
+        self.history = tuple(history)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """Time limits of the state machine, in seconds."""
+
+    report_s: float
+    """Wait for the other ranks' reports after one rank has reported a checkpoint."""
+    collective_s: float
+    """Wait for the other ranks after one rank has reached `collective`."""
+    grace_s: float = 0.5
+    """Wait, after a failure, for reports that complete a checkpoint of the failed ranks."""
+    drain_s: float = 0.5
+    """Wait, after a failure, for the buffered messages of the survivors."""
+    preemption_grace_s: float = 0.0
+    """Time that ranks may run after the deadline of a preemption."""
+    resize_s: float | None = None
+    """Interval of capacity checks; None if the number of workers is fixed."""
+    relax_on_preemption: bool = False
+    """Do not wait for ranks that have ended in a preemption."""

@@ -1,0 +1,161 @@
+"""Metrics as plain values that JSON, a table and another process can hold.
+
+`clean` converts reported metrics to plain values and refuses tensors, modules and state dicts, which
+keep GPU memory alive and may be large. Neither torch nor NumPy is imported: their values exist only
+in processes that have imported them.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+from syncline.core.pickling import can_pickle
+
+Metrics = Mapping[str, Any]
+"""Reported metrics by name."""
+
+_Types = tuple[type[Any], type[Any]]
+"""(Tensor, Module) of torch, or (generic, ndarray) of NumPy."""
+_PLAIN = frozenset({float, int, str, bool, type(None)})
+"""Types of nearly all values. They are checked first, since every training step may report."""
+
+
+def clean(metrics: Metrics) -> dict[str, Any]:
+    """Return a copy of `metrics` in plain values.
+
+    NumPy scalars become Python numbers and keys become strings, also in nested dictionaries, lists
+    and tuples.
+
+    Raises:
+        TypeError: `metrics` is not a dictionary.
+        ValueError: A value is a tensor, a module or a state dict, or cannot be pickled.
+    """
+    if type(metrics) is not dict and not isinstance(metrics, Mapping):
+        raise TypeError(
+            f"report(metrics={_shorten(metrics)}): metrics must be a dictionary, not a "
+            f'{type(metrics).__name__}. Give each value a name: `report({{"loss": loss}})`.'
+        )
+    return {
+        str(key): value if type(value) in _PLAIN else _clean_value(value, str(key))
+        for key, value in metrics.items()
+    }
+
+
+def flatten(metrics: Metrics) -> dict[str, Any]:
+    """Join the keys of nested dictionaries by `/`: `{"a": {"b": 1}}` becomes `{"a/b": 1}`."""
+    flat: dict[str, Any] = {}
+    for key, value in metrics.items():
+        if isinstance(value, Mapping) and value:
+            flat.update({f"{key}/{inner}": item for inner, item in flatten(value).items()})
+        else:
+            flat[str(key)] = value
+    return flat
+
+
+def select(
+    logged: Metrics, wanted: str | Sequence[str] | Mapping[str, str] | None
+) -> dict[str, Any]:
+    """Return the metrics to report from a framework's log.
+
+    Args:
+        logged: The framework's log.
+        wanted: One name, several names, or `{name to report: name in the log}`; None for all.
+
+    Raises:
+        KeyError: A name is not in the log.
+    """
+    if wanted is None:
+        return dict(logged)
+    if isinstance(wanted, str):
+        wanted = (wanted,)
+    names = wanted if isinstance(wanted, Mapping) else {name: name for name in wanted}
+    missing = sorted(name for name in names.values() if name not in logged)
+    if missing:
+        raise KeyError(
+            f"metrics={wanted!r}: {', '.join(missing)} was not logged. Logged: {sorted(logged)}"
+        )
+    return {reported: logged[name] for reported, name in names.items()}
+
+
+def lookup(metrics: Metrics, key: str) -> Any:
+    """Return the value under `key`, or under the path `a/b` of a nested value; None if missing."""
+    if key in metrics:
+        return metrics[key]
+    head, slash, rest = key.partition("/")
+    inner = metrics.get(head)
+    return lookup(inner, rest) if slash and isinstance(inner, Mapping) else None
+
+
+def score(metrics: Metrics, key: str, order: Literal["max", "min"]) -> float | None:
+    """Return the value under `key` as a score, higher is better; None if it is not a number."""
+    try:
+        number = float(lookup(metrics, key))
+    except (TypeError, ValueError, OverflowError):
+        return None
+    if math.isnan(number):
+        return None
+    return number if order == "max" else -number
+
+
+def _clean_value(value: Any, key: str) -> Any:
+    kind = type(value)
+    if kind in _PLAIN:
+        return value
+    if isinstance(value, Mapping):
+        return {str(name): _clean_value(item, f"{key}/{name}") for name, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        cleaned = [_clean_value(item, f"{key}[{position}]") for position, item in enumerate(value)]
+        return cleaned if isinstance(value, list) else tuple(cleaned)
+    numpy_types, torch_types = _numpy_types(), _torch_types()
+    if numpy_types and (
+        isinstance(value, numpy_types[0]) or (isinstance(value, numpy_types[1]) and value.ndim == 0)
+    ):
+        return value.item()
+    if torch_types and isinstance(value, torch_types):
+        raise ValueError(_refusal(value, key, torch_types))
+    failure = can_pickle(value)
+    if failure is not None:
+        raise ValueError(
+            f"The metric {key!r} is a {kind.__name__}, which cannot be sent to the controller "
+            f"({failure}). Report a number or a string instead."
+        )
+    if numpy_types and isinstance(value, numpy_types[1]):
+        return value.copy()  # the training function may write into it before it is sent
+    return value
+
+
+def _refusal(value: Any, key: str, torch_types: _Types) -> str:
+    kind = f"a {type(value).__module__.partition('.')[0]}.{type(value).__name__}"
+    if isinstance(value, torch_types[1]):
+        remedy = "Save its `state_dict()` in a checkpoint instead"
+    else:
+        kind += f" of shape {tuple(value.shape)} on {value.device}"
+        remedy = (
+            f"Report `{key.partition('/')[0]}.item()` instead"
+            if value.numel() == 1
+            else "Report a number (`.mean().item()`) or a list (`.tolist()`), or save it in a "
+            "checkpoint instead"
+        )
+    return f"The metric {key!r} is {kind}. Metrics are kept, so its memory would be, too. {remedy}."
+
+
+def _torch_types() -> _Types | None:
+    torch = sys.modules.get("torch")
+    # Another thread may be importing torch: the module may exist without its content.
+    tensor = getattr(torch, "Tensor", None)
+    module = getattr(getattr(torch, "nn", None), "Module", None)
+    return (tensor, module) if tensor and module else None
+
+
+def _numpy_types() -> _Types | None:
+    numpy = sys.modules.get("numpy")
+    generic, array = getattr(numpy, "generic", None), getattr(numpy, "ndarray", None)
+    return (generic, array) if generic and array else None
+
+
+def _shorten(value: object, limit: int = 80) -> str:
+    text = repr(value)
+    return text if len(text) <= limit else text[: limit - 1] + "…"

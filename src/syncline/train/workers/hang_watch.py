@@ -1,0 +1,182 @@
+"""Hang watch of a training function: a thread that samples the training thread ten times a second.
+
+A rank that waits for others in a collective operation uses no CPU time. It counts as stalled if two
+samples show the same CPU time and a stack through `torch.distributed` or a backward pass (whose
+gradients `DistributedDataParallel` reduces). Libraries that wait actively (NCCL) have a watchdog of
+their own, whose errors end the rank. The watch also measures the time in collective operations and
+formats the stack of the training function.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import dropwhile
+from types import FrameType
+
+from syncline.train.workers.messages import Stalled
+
+SAMPLE_INTERVAL_S = 0.1
+REPORT_INTERVAL_S = 5.0
+"""Interval of reports about step times and resource usage."""
+FIRST_REPORT_S = 1.0
+"""Time of the first of these reports; early, as the start of a run is often watched."""
+WARN_AFTER = 0.1
+"""Fraction of the limit after which a warning is sent."""
+FAIL_AFTER = 0.9
+"""Fraction of the limit after which the attempt fails. Below 1, because the operation would
+otherwise time out first, with an error that names no rank.
+"""
+
+RUNNER = "_train"
+"""Method of `TrainWorker` that calls the training function. Frames outside of it are not shown."""
+_THIS_PACKAGE = __file__.rpartition("hang_watch.py")[0]
+
+
+@dataclass(frozen=True)
+class ThreadSample:
+    """State of a thread at one moment."""
+
+    cpu_s: float
+    """CPU time of the thread."""
+    in_collective: bool
+    """True if the thread is in a collective operation."""
+
+
+class HangDetector:
+    """Turns samples of a thread into messages. Pure."""
+
+    def __init__(self, limit_s: float) -> None:
+        self._limit_s = limit_s
+        self._last: ThreadSample | None = None
+        self._since_s = 0.0
+        self._has_warned = False
+
+    def update(self, sample: ThreadSample, now_s: float) -> Stalled | None:
+        """Add a sample; return a message, if any. Over the limit, each sample leads to one."""
+        if sample != self._last or not sample.in_collective:
+            has_warned, self._has_warned = self._has_warned, False
+            self._last, self._since_s = sample, now_s
+            return Stalled(seconds=0.0, over_limit=False) if has_warned else None
+        seconds = now_s - self._since_s
+        if seconds >= FAIL_AFTER * self._limit_s:
+            self._has_warned = True
+            return Stalled(seconds=seconds, over_limit=True)
+        if seconds >= WARN_AFTER * self._limit_s and not self._has_warned:
+            self._has_warned = True
+            return Stalled(seconds=seconds, over_limit=False)
+        return None
+
+
+class HangWatch:
+    """Samples one thread until it ends.
+
+    Args:
+        hang_limit_s: Longest time in one collective operation.
+        on_stall: Called with messages of the detector.
+        on_interval: Called every few seconds. Both are called on the thread of the watch.
+    """
+
+    def __init__(
+        self,
+        *,
+        hang_limit_s: float,
+        on_stall: Callable[[Stalled], None],
+        on_interval: Callable[[], None],
+    ) -> None:
+        self._detector = HangDetector(hang_limit_s)
+        self._on_stall = on_stall
+        self._on_interval = on_interval
+        self.communicated_s = 0.0
+        """Seconds that the thread spent in `torch.distributed`, to about one sample interval."""
+
+    def follow(self, thread: threading.Thread) -> None:
+        """Start to sample a running thread."""
+        threading.Thread(
+            target=self._sample, args=(thread,), name="syncline-hang-watch", daemon=True
+        ).start()
+
+    def _sample(self, thread: threading.Thread) -> None:
+        assert thread.ident is not None, "the thread has started"
+        last = time.monotonic()
+        next_report = last + FIRST_REPORT_S
+        while True:
+            thread.join(SAMPLE_INTERVAL_S)
+            if not thread.is_alive():  # its CPU clock does not exist any more
+                return
+            now = time.monotonic()
+            frame = sys._current_frames().get(thread.ident)
+            if is_communicating(frame):
+                self.communicated_s += now - last
+            sample = ThreadSample(_cpu_s(thread.ident, now), is_in_collective(frame))
+            message = self._detector.update(sample, now)
+            if message is not None:
+                self._on_stall(message)
+            if now >= next_report:
+                next_report = now + REPORT_INTERVAL_S
+                self._on_interval()
+            last = now
+
+
+def is_in_collective(frame: FrameType | None) -> bool:
+    """Return True if a stack, given by its innermost frame, goes through `torch.distributed` or a
+    backward pass.
+    """
+    while frame is not None:
+        if is_communicating(frame) or frame.f_code.co_name == "_engine_run_backward":
+            return True
+        frame = frame.f_back
+    return False
+
+
+def is_communicating(frame: FrameType | None) -> bool:
+    """Return True if an innermost frame is in `torch.distributed`."""
+    return frame is not None and str(frame.f_globals.get("__name__", "")).startswith(
+        "torch.distributed"
+    )
+
+
+def thread_stack(thread: threading.Thread | None) -> str:
+    """Return the stack of a training thread of this process, from the training function on."""
+    frame = sys._current_frames().get(thread.ident or 0) if thread is not None else None
+    if frame is None:
+        return "(the training function is not running)"
+    frames = traceback.extract_stack(frame)
+    inner = list(
+        dropwhile(
+            lambda each: each.name != RUNNER or not each.filename.startswith(_THIS_PACKAGE), frames
+        )
+    )[1:]
+    return "".join(traceback.format_list(inner or frames))
+
+
+def dumped_stack(dump: str) -> str:
+    """Return the stack of the training thread of another process, outermost frame first.
+
+    Args:
+        dump: Stacks of all its threads as printed by `faulthandler`, innermost frame first.
+    """
+    for thread in dump.split("\n\n"):
+        lines = [line for line in thread.splitlines() if line.lstrip().startswith("File ")]
+        runner = next(
+            (
+                position
+                for position, line in enumerate(lines)
+                if line.endswith(f" in {RUNNER}") and _THIS_PACKAGE in line
+            ),
+            None,
+        )
+        if runner:
+            return "\n".join(reversed(lines[:runner]))
+    return dump
+
+
+def _cpu_s(thread: int, otherwise: float) -> float:
+    """Return the CPU time of a thread; `otherwise` on platforms without thread clocks."""
+    if not hasattr(time, "pthread_getcpuclockid"):
+        return otherwise
+    return time.clock_gettime(time.pthread_getcpuclockid(thread))
