@@ -1,4 +1,4 @@
-"""Errors of tasks: both classes at once, attributes, pickling, and what they say."""
+"""Errors of tasks: both classes, attributes, pickling, and messages."""
 
 import pickle
 import threading
@@ -79,19 +79,19 @@ def test_attributes_of_the_cause_are_visible():
 @pytest.mark.parametrize(
     "cause", [Final("f"), SystemExit(3), KeyboardInterrupt(), StopIteration(1)]
 )
-def test_what_cannot_or_must_not_be_raised_as_itself_is_a_task_error_with_a_cause(cause):
+def test_classes_that_cannot_be_combined_give_a_task_error_with_a_cause(cause):
     error = failed(cause).as_instanceof_cause()
     assert type(error) is RayTaskError
     assert error.cause is cause
 
 
-def test_classes_are_made_once():
+def test_combined_classes_are_created_once():
     assert type(failed(KeyError(1)).as_instanceof_cause()) is type(
         failed(KeyError(2)).as_instanceof_cause()
     )
 
 
-def test_a_cause_that_cannot_be_pickled_arrives_as_a_stand_in():
+def test_an_unpicklable_cause_arrives_as_a_stand_in():
     error = pickle.loads(pickle.dumps(failed(ValueError("held", threading.Lock()))))
     assert isinstance(error.as_instanceof_cause(), ValueError)
     assert "ValueError" in error.traceback_str
@@ -104,7 +104,7 @@ def test_the_first_error_counts_in_a_chain_of_tasks():
     assert isinstance(outer.as_instanceof_cause(), KeyError)
 
 
-def test_a_task_error_tells_the_frames_of_user_code():
+def test_a_task_error_has_the_frames_of_user_code():
     error = failed(KeyError("missing"))
     assert "in fail(), pid=" in str(error)
     assert "in failed" in str(error)
@@ -118,7 +118,7 @@ def test_a_raised_task_error_names_cause_and_frames_on_one_line():
     assert "\n" not in str(raised)
 
 
-def test_errors_about_processes_keep_their_facts():
+def test_errors_about_processes_keep_their_attributes():
     error = ActorDiedError(
         "It died.",
         actor_name="counter",
@@ -138,7 +138,7 @@ def test_errors_about_processes_keep_their_facts():
 
 
 @pytest.mark.parametrize("name", sorted(set(exceptions.__all__) - {"RayTaskError"}))
-def test_every_error_can_be_made_of_a_message_and_travels(name):
+def test_every_error_accepts_a_message_and_can_be_pickled(name):
     error = getattr(exceptions, name)("message")
     copy = pickle.loads(pickle.dumps(error))
     assert type(copy) is type(error)

@@ -1,4 +1,4 @@
-"""Fault injection: reading the setting, counting, and the actions that a test survives."""
+"""Fault injection: parsing, counting, and the actions that a test survives."""
 
 import signal
 import subprocess
@@ -20,7 +20,7 @@ def test_without_faults_points_do_nothing():
     faults.reach("anywhere")
 
 
-def test_a_fault_happens_the_time_it_says_and_only_at_its_point():
+def test_a_fault_triggers_at_its_visit_and_point_only():
     faults.configure("here=raise:2")
     faults.reach("there")
     faults.reach("here")
@@ -29,7 +29,7 @@ def test_a_fault_happens_the_time_it_says_and_only_at_its_point():
     faults.reach("here")
 
 
-def test_a_marker_lets_a_fault_happen_once_in_all_processes(tmp_path):
+def test_a_marker_limits_a_fault_to_one_process(tmp_path):
     marker = tmp_path / "marker"
     faults.configure(f"here=raise@{marker}")
     with pytest.raises(faults.FaultInjected):
@@ -39,13 +39,16 @@ def test_a_marker_lets_a_fault_happen_once_in_all_processes(tmp_path):
 
 
 @pytest.mark.parametrize("text", ["here", "here=explode", "here=kill:x", "=kill", "here=kill:-1"])
-def test_unreadable_faults_are_refused(text):
+def test_malformed_faults_are_refused(text):
     with pytest.raises(ValueError, match="SYNCLINE_FAULTS"):
         faults.parse(text)
 
 
 def test_the_environment_arms_a_fresh_process(monkeypatch):
     monkeypatch.setenv("SYNCLINE_FAULTS", "a=sleep:0, b=kill:2")
-    code = "from syncline import faults; faults.reach('a'); faults.reach('b'); print('alive', flush=True); faults.reach('b'); print('not me')"
+    code = (
+        "from syncline import faults; faults.reach('a'); faults.reach('b'); "
+        "print('alive', flush=True); faults.reach('b'); print('not me')"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert (done.stdout, done.returncode) == ("alive\n", -signal.SIGKILL)

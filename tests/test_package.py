@@ -1,6 +1,4 @@
-"""The package as it is shipped: its version, its type marker, its pins and the command that
-continuous integration runs.
-"""
+"""The package: version, type marker, pins, and the command of continuous integration."""
 
 import importlib.metadata
 import os
@@ -40,11 +38,11 @@ def test_installed_version_is_the_declared_one() -> None:
     assert importlib.metadata.version("syncline") == declared.group(1)
 
 
-def test_package_says_that_it_is_typed() -> None:
+def test_package_has_a_type_marker() -> None:
     assert (ROOT / "src" / "syncline" / "py.typed").is_file()
 
 
-def test_torch_is_no_dependency_in_any_extra() -> None:
+def test_torch_is_not_a_dependency_of_any_extra() -> None:
     assert not [
         requirement for requirement in declared_requirements() if re.match(r"torch\b", requirement)
     ]

@@ -13,7 +13,7 @@ def test_flags(monkeypatch, text, meaning):
     assert settings.full_traceback() is meaning
 
 
-def test_a_flag_that_is_neither_yes_nor_no_is_refused(monkeypatch):
+def test_a_flag_that_is_not_a_boolean_is_refused(monkeypatch):
     monkeypatch.setenv("SYNCLINE_FULL_TRACEBACK", "perhaps")
     with pytest.raises(ValueError, match="SYNCLINE_FULL_TRACEBACK='perhaps'"):
         settings.full_traceback()

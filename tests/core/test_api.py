@@ -1,4 +1,4 @@
-"""`get`, `put`, `wait` and the others: what reaches the engine, and what is refused before."""
+"""`get`, `put`, `wait` and others: calls of the engine, and refused arguments."""
 
 import json
 
@@ -29,7 +29,7 @@ def test_get_of_one_and_of_many(engine):
     assert syncline.get([]) == []
 
 
-def test_get_gives_a_generator_back(engine):
+def test_get_returns_a_generator_unchanged(engine):
     generator = syncline.ObjectRefGenerator(5)
     assert syncline.get(generator) is generator
 
@@ -43,7 +43,7 @@ def test_get_gives_a_generator_back(engine):
         (syncline.remote(lambda: 1), r"call `.remote\(...\)` on it"),
     ],
 )
-def test_get_of_what_is_no_reference_names_the_remedy(engine, value, message):
+def test_get_of_a_non_reference_names_the_remedy(engine, value, message):
     with pytest.raises(TypeError, match=message):
         syncline.get(value)
     with pytest.raises(ValueError):
@@ -72,7 +72,7 @@ def test_put_refuses_references(engine):
         syncline.put(syncline.put(1))
 
 
-def test_wait_hands_its_arguments_over(engine):
+def test_wait_passes_its_arguments_to_the_engine(engine):
     refs = [syncline.put(i) for i in range(3)]
     assert syncline.wait(refs, num_returns=2, timeout=1, fetch_local=False) == (refs[:2], refs[2:])
     assert engine.calls[-1] == ("wait", 2, 1, False)
@@ -123,7 +123,7 @@ def test_facts_about_the_machine(engine, tmp_path):
     assert json.loads((tmp_path / "trace.json").read_text()) == [{"name": "f"}]
 
 
-def test_gpu_ids_are_numbers_where_they_can_be(engine):
+def test_gpu_indices_are_integers(engine):
     engine.info = RuntimeInfo(
         job_id="1", node_id="n", worker_id="w", namespace="d", gpu_ids=("0", "MIG-1")
     )
@@ -158,7 +158,8 @@ def test_the_runtime_context_of_the_program(engine):
 def test_the_runtime_context_of_an_actor(engine):
     handle = syncline.remote(Worker).remote()
     engine.info = RuntimeInfo(
-        job_id="1", node_id="n", worker_id="w", namespace="d", actor_id=handle._actor_id.hex(), actor=handle._syncline_record,
+        job_id="1", node_id="n", worker_id="w", namespace="d",
+        actor_id=handle._actor_id.hex(), actor=handle._syncline_record,
         was_restarted=True, placement_group_id=7, assigned_resources={"CPU": 1.0},
     )  # fmt: skip
     context = syncline.get_runtime_context()

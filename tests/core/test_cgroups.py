@@ -1,4 +1,4 @@
-"""CPU and memory limits, read from small trees of files that stand for machines."""
+"""CPU and memory limits, read from small trees of files."""
 
 from __future__ import annotations
 
@@ -66,7 +66,8 @@ def test_v1_controllers_each_have_their_own_path_and_mount(tmp_path: Path) -> No
         {
             "proc/self/cgroup": "5:cpuacct,cpu:/job\n4:memory:/job/a\n0::/ignored\n",
             "proc/self/mountinfo": (
-                "32 31 0:29 / /cg/cpu,cpuacct rw - cgroup cgroup rw,cpu,cpuacct\n35 31 0:32 / /cg/memory rw - cgroup cgroup rw,memory\n"
+                "32 31 0:29 / /cg/cpu,cpuacct rw - cgroup cgroup rw,cpu,cpuacct\n"
+                "35 31 0:32 / /cg/memory rw - cgroup cgroup rw,memory\n"
             ),
             "cg/cpu,cpuacct/job/cpu.cfs_quota_us": "150000",
             "cg/cpu,cpuacct/job/cpu.cfs_period_us": "50000",
@@ -97,7 +98,9 @@ def test_host_path_that_a_container_cannot_see_falls_back_to_the_mount(tmp_path:
         tmp_path,
         {
             "proc/self/cgroup": "4:cpu:/docker/0123abc\n",
-            "proc/self/mountinfo": "32 31 0:29 /docker/0123abc /sys/fs/cgroup/cpu ro - cgroup cgroup rw,cpu\n",
+            "proc/self/mountinfo": (
+                "32 31 0:29 /docker/0123abc /sys/fs/cgroup/cpu ro - cgroup cgroup rw,cpu\n"
+            ),
             "sys/fs/cgroup/cpu/cpu.cfs_quota_us": "200000",
             "sys/fs/cgroup/cpu/cpu.cfs_period_us": "100000",
         },
@@ -115,7 +118,7 @@ def test_cpu_count_is_at_least_one_and_at_most_the_affinity(
     assert cgroups.cpu_count(root, affinity=4) == cpus
 
 
-def test_nonsense_in_the_files_states_no_limit(tmp_path: Path) -> None:
+def test_malformed_files_set_no_limit(tmp_path: Path) -> None:
     root = tree(
         tmp_path,
         {
@@ -134,9 +137,7 @@ def test_this_machine_has_a_cpu_and_memory() -> None:
     assert here.memory_bytes > 0
 
 
-def test_memory_that_is_left_is_that_of_the_tightest_group_without_its_cache(
-    tmp_path: Path,
-) -> None:
+def test_available_memory_is_that_of_the_tightest_group_without_its_cache(tmp_path: Path) -> None:
     base = "sys/fs/cgroup/job/"
     files = {
         "proc/self/cgroup": "0::/job/step\n",
@@ -174,7 +175,7 @@ def test_memory_that_is_left_is_that_of_the_tightest_group_without_its_cache(
         ({}, None),
     ],
 )
-def test_kills_for_lack_of_memory_are_those_of_the_group_or_else_of_the_machine(
+def test_out_of_memory_kills_of_the_group_or_else_of_the_machine(
     tmp_path: Path, files: dict[str, str], kills: int | None
 ) -> None:
     assert cgroups.MemoryFiles.of(tree(tmp_path, files)).kills() == kills

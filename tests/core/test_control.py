@@ -1,6 +1,4 @@
-"""Questions to running programs: who is found, what is answered, what is refused, and that nobody
-waits for ever.
-"""
+"""Control sockets: discovery, requests, errors and limits."""
 
 import json
 import os
@@ -26,7 +24,7 @@ LONG_S = 60.0
 
 @pytest.fixture(autouse=True)
 def temporary(tmp_path, monkeypatch):
-    """A directory for temporary files of the test's own; nothing is offered before and after."""
+    """A private directory for temporary files; no handlers before and after the test."""
     monkeypatch.setenv("SYNCLINE_TMPDIR", str(tmp_path))
     control.close()
     yield tmp_path
@@ -54,10 +52,10 @@ def raw_connection(program):
     return connection
 
 
-# -- offering and finding
+# -- serving and discovery
 
 
-def test_a_program_that_offers_is_found_and_answers(temporary):
+def test_a_serving_program_is_found_and_answers(temporary):
     control.serve("run:/a", echo)
     program = this_program()
     assert (program.pid, program.subjects) == (os.getpid(), ("run:/a",))
@@ -69,7 +67,7 @@ def test_a_program_that_offers_is_found_and_answers(temporary):
     }
 
 
-def test_a_program_that_offers_nothing_has_no_socket(temporary):
+def test_a_program_without_handlers_has_no_socket(temporary):
     assert control.programs() == []
     assert list(temporary.iterdir()) == []
 
@@ -81,7 +79,7 @@ def test_the_socket_is_for_this_user_alone(temporary):
     assert stat.S_IMODE(directory.parent.stat().st_mode) == 0o700
 
 
-def test_the_socket_goes_with_the_last_offer(temporary):
+def test_the_socket_is_removed_with_the_last_handler(temporary):
     first = control.serve("a", echo)
     second = control.serve("b", echo)
     first()
@@ -94,7 +92,7 @@ def test_the_socket_goes_with_the_last_offer(temporary):
     assert this_program().subjects == ("c",)
 
 
-def test_close_ends_everything_and_late_withdrawals_mean_nothing(temporary):
+def test_withdrawals_after_close_have_no_effect(temporary):
     withdraw = control.serve("a", echo)
     control.close()
     assert sockets_below(temporary) == []
@@ -103,7 +101,7 @@ def test_close_ends_everything_and_late_withdrawals_mean_nothing(temporary):
     assert this_program().subjects == ("b",)
 
 
-def test_of_two_offers_for_a_subject_the_last_answers_until_it_is_withdrawn(temporary):
+def test_the_latest_handler_of_a_subject_answers_until_it_is_withdrawn(temporary):
     control.serve("a", lambda *_: "first")
     withdraw = control.serve("a", lambda *_: "second")
     assert this_program().subjects == ("a",)
@@ -112,13 +110,13 @@ def test_of_two_offers_for_a_subject_the_last_answers_until_it_is_withdrawn(temp
     assert control.request(this_program(), "a", "") == "first"
 
 
-def test_find_looks_for_the_subject(temporary):
+def test_find_searches_by_subject(temporary):
     control.serve("run:/a", echo)
     assert control.find("run:/a") == this_program()
     assert control.find("run:/b") is None
 
 
-def test_the_session_of_an_engine_is_used_where_others_look_and_another_is_not(temporary, tmp_path):
+def test_the_session_of_an_engine_is_used_if_others_search_it(temporary, tmp_path):
     inside = create_session(str(temporary), shm_root=None)
     withdraw = control.serve("engine", echo, directory=inside.directory)
     assert Path(this_program().socket) == inside.directory / SOCKET_NAME
@@ -132,14 +130,14 @@ def test_the_session_of_an_engine_is_used_where_others_look_and_another_is_not(t
     outside.remove()
 
 
-def test_names_longer_than_sockets_may_have_work(temporary, monkeypatch):
+def test_long_socket_paths_work(temporary, monkeypatch):
     monkeypatch.setenv("SYNCLINE_TMPDIR", str(temporary / ("d" * 100) / ("e" * 100)))
     control.serve("a", echo)
     assert len(this_program().socket) > 200
     assert control.request(this_program(), "a", "x")["action"] == "x"
 
 
-def test_a_program_that_cannot_make_a_socket_goes_on_with_a_warning(temporary, monkeypatch, caplog):
+def test_a_program_without_a_socket_continues_with_a_warning(temporary, monkeypatch, caplog):
     (temporary / "file").touch()
     monkeypatch.setenv("SYNCLINE_TMPDIR", str(temporary / "file"))
     monkeypatch.setattr(control._process, "is_warned", False)
@@ -150,19 +148,19 @@ def test_a_program_that_cannot_make_a_socket_goes_on_with_a_warning(temporary, m
     assert control.programs() == []
 
 
-def test_a_directory_of_another_user_is_not_believed(temporary, monkeypatch):
+def test_a_directory_of_another_user_is_ignored(temporary, monkeypatch):
     control.serve("a", echo)
     monkeypatch.setattr(control, "is_private", lambda _: False)
     assert control.programs() == []
 
 
-def test_sockets_that_killed_programs_left_are_skipped(temporary):
+def test_sockets_of_killed_programs_are_skipped(temporary):
     control.serve("a", echo)
     dead = sessions_directory(temporary) / "session-1-dead"
     dead.mkdir()
     left = socket.socket(socket.AF_UNIX)
     host.by_short_name(dead, SOCKET_NAME, left.bind)
-    left.close()  # what is left of a killed program: a name that nobody listens at
+    left.close()  # like a killed program: the name exists without a listener
     (sessions_directory(temporary) / "session-2-strange").mkdir()
     (sessions_directory(temporary) / "session-2-strange" / SOCKET_NAME).touch()
     assert [program.pid for program in control.programs()] == [os.getpid()]
@@ -180,10 +178,10 @@ def test_a_program_that_does_not_answer_is_listed_without_subjects(temporary):
     session.remove()
 
 
-# -- answers
+# -- replies
 
 
-def test_an_answer_that_raises_becomes_the_text_of_the_error(temporary):
+def test_an_error_of_a_handler_is_returned_as_text(temporary):
     def refuse(action, arguments):
         raise ValueError(f"{action}: rank 7 does not exist")
 
@@ -193,7 +191,7 @@ def test_an_answer_that_raises_becomes_the_text_of_the_error(temporary):
     assert caught.value.kind == "ValueError"
 
 
-def test_an_error_without_a_text_is_told_by_its_name(temporary):
+def test_an_error_without_a_message_is_returned_by_name(temporary):
     def refuse(action, arguments):
         raise NotImplementedError
 
@@ -202,26 +200,26 @@ def test_an_error_without_a_text_is_told_by_its_name(temporary):
         control.request(this_program(), "a", "x")
 
 
-def test_an_answer_that_json_cannot_hold_is_an_error(temporary):
+def test_an_answer_that_is_not_json_serializable_is_an_error(temporary):
     control.serve("a", lambda *_: {1, 2})
     with pytest.raises(ActionFailed, match="set is not JSON serializable"):
         control.request(this_program(), "a", "x")
 
 
-def test_an_answer_that_is_too_long_is_an_error_with_numbers(temporary, monkeypatch):
+def test_a_long_answer_is_an_error_with_both_sizes(temporary, monkeypatch):
     monkeypatch.setattr(control_server, "RESPONSE_BYTES", 1000)
     control.serve("a", lambda *_: "x" * 2000)
     with pytest.raises(ActionFailed, match="at most 1000"):
         control.request(this_program(), "a", "x")
 
 
-def test_a_subject_that_is_not_offered_is_told_with_those_that_are(temporary):
+def test_an_unknown_subject_is_an_error_with_the_known_ones(temporary):
     control.serve("engine", echo)
     with pytest.raises(ProgramUnreachable, match=r"'run:/gone' \(any more\).*'engine'"):
         control.request(this_program(), "run:/gone", "stacks")
 
 
-def test_a_program_that_has_ended_meanwhile_is_nobody(temporary):
+def test_an_ended_program_is_unreachable(temporary):
     control.serve("a", echo)
     program = this_program()
     control.close()
@@ -229,13 +227,13 @@ def test_a_program_that_has_ended_meanwhile_is_nobody(temporary):
         control.request(program, "a", "x")
 
 
-def test_arguments_that_json_cannot_hold_are_refused_here(temporary):
+def test_arguments_that_are_not_json_serializable_are_refused(temporary):
     control.serve("a", echo)
     with pytest.raises(TypeError):
         control.request(this_program(), "a", "x", {"value": object()})
 
 
-def test_a_long_answer_does_not_hold_up_others(temporary):
+def test_a_slow_handler_does_not_block_others(temporary):
     release = threading.Event()
 
     def answer(action, arguments):
@@ -256,7 +254,7 @@ def test_a_long_answer_does_not_hold_up_others(temporary):
     assert answers == ["profile"]
 
 
-def test_an_answer_that_is_being_made_when_the_offer_goes_is_still_sent(temporary):
+def test_an_answer_in_progress_is_sent_after_withdrawal(temporary):
     begun, release = threading.Event(), threading.Event()
 
     def answer(action, arguments):
@@ -278,7 +276,7 @@ def test_an_answer_that_is_being_made_when_the_offer_goes_is_still_sent(temporar
     assert answers == ["last words"]
 
 
-# -- clients that behave badly
+# -- misbehaving clients
 
 
 @pytest.mark.parametrize(
@@ -292,14 +290,14 @@ def test_an_answer_that_is_being_made_when_the_offer_goes_is_still_sent(temporar
         b"[" * 10_000,
     ],
 )
-def test_what_is_no_question_gets_an_error(temporary, line):
+def test_a_malformed_request_gets_an_error(temporary, line):
     control.serve("a", echo)
     with raw_connection(this_program()) as connection:
         connection.sendall(line + b"\n")
         assert "does not understand" in json.loads(connection.makefile().readline())["failed"]
 
 
-def test_a_question_that_is_too_long_is_cut_off(temporary, monkeypatch):
+def test_a_long_request_is_cut_off(temporary, monkeypatch):
     monkeypatch.setattr(control_server, "REQUEST_BYTES", 1000)
     control.serve("a", echo)
     with pytest.raises(
@@ -310,7 +308,7 @@ def test_a_question_that_is_too_long_is_cut_off(temporary, monkeypatch):
     assert control.request(this_program(), "a", "x")["action"] == "x"
 
 
-def test_a_client_that_says_nothing_is_dropped(tmp_path):
+def test_a_silent_client_is_dropped(tmp_path):
     point = ControlServer(tmp_path, request_timeout_s=0.05)
     with socket.socket(socket.AF_UNIX) as client:
         host.by_short_name(tmp_path, SOCKET_NAME, client.connect)
@@ -331,7 +329,7 @@ def test_a_client_that_does_not_read_is_dropped(tmp_path):
     point.close()
 
 
-def test_more_clients_than_are_served_are_turned_away(temporary, monkeypatch):
+def test_clients_beyond_the_limit_are_refused(temporary, monkeypatch):
     monkeypatch.setattr(control_server, "MAX_CONNECTIONS", 2)
     control.serve("a", echo)
     program = this_program()
@@ -365,7 +363,7 @@ def test_another_user_gets_no_answer(tmp_path, monkeypatch):
     point.close()
 
 
-# -- the engine's answers
+# -- the engine's handler
 
 
 class SmallEngine:
@@ -441,7 +439,7 @@ time.sleep(100)
 
 
 @pytest.mark.processes
-def test_a_forked_child_neither_answers_for_its_parent_nor_takes_its_socket_away(temporary):
+def test_a_forked_child_neither_serves_nor_removes_its_parents_socket(temporary):
     with run_program(FORKING, "offers", environment={"SYNCLINE_TMPDIR": str(temporary)}) as program:
         child = int(program.wait_for("child").split()[1])
         program.wait_for("parent")
@@ -479,7 +477,7 @@ time.sleep(100)
 
 
 @pytest.mark.processes
-def test_the_engine_of_a_program_is_found_asked_and_gone_when_it_is_killed(temporary):
+def test_the_engine_of_a_program_answers_until_the_program_is_killed(temporary):
     with run_program(WITH_ENGINE, environment={"SYNCLINE_TMPDIR": str(temporary)}) as program:
         program.wait_for("kept")
         found = eventually(lambda: control.find("engine"))

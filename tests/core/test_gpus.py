@@ -1,4 +1,4 @@
-"""GPU discovery with a fake management library, with the driver's files, and with neither."""
+"""GPU discovery with a fake management library, with the driver's files, and without both."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from syncline.core import gpus
 
 
 class FakeNvml:
-    """Two GPUs, as ``pynvml`` shows them."""
+    """A fake ``pynvml`` with two GPUs."""
 
     class NVMLError(Exception):
-        """As in the library."""
+        """The library's error class."""
 
     names: tuple[str | bytes, ...] = ("NVIDIA H200", b"NVIDIA A100-SXM4-80GB")
 

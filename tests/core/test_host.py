@@ -1,4 +1,4 @@
-"""Which network interface has an address."""
+"""The network interface of an address."""
 
 from types import SimpleNamespace
 
@@ -20,6 +20,6 @@ def test_interface_is_the_one_that_has_the_address() -> None:
     assert interface_of("203.0.113.9", interfaces) is None
 
 
-def test_this_machine_has_the_loopback_address_and_not_a_strangers() -> None:
+def test_this_machine_has_the_loopback_address_only() -> None:
     assert interface_of("127.0.0.1")
     assert interface_of("192.0.2.255") is None

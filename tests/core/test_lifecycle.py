@@ -1,4 +1,4 @@
-"""`init`, `shutdown`, and what becomes of the engine in forked children."""
+"""`init`, `shutdown`, and the engine in forked children."""
 
 import logging
 import os
@@ -21,7 +21,8 @@ def started(monkeypatch):
 
 def test_arguments_reach_the_engine(started, tmp_path):
     syncline.init(
-        num_cpus=2, num_gpus=1, resources={"a": 1}, object_store_memory=1e6, namespace="n", runtime_env={"env_vars": {"A": "1"}},
+        num_cpus=2, num_gpus=1, resources={"a": 1}, object_store_memory=1e6, namespace="n",
+        runtime_env={"env_vars": {"A": "1"}},
         logging_level="warning", log_to_driver=False, _temp_dir=tmp_path,
     )  # fmt: skip
     config = started[0].config
@@ -48,7 +49,7 @@ def test_local_mode_chooses_the_inline_engine(started):
     assert started[0].name == "inline"
 
 
-def test_a_second_init_is_refused_unless_told_otherwise(started):
+def test_a_second_init_is_refused_by_default(started):
     syncline.init()
     with pytest.raises(RuntimeError, match="ignore_reinit_error=True"):
         syncline.init()
@@ -67,7 +68,7 @@ def test_shutdown_ends_the_engine_and_may_be_repeated(started):
     assert len(started) == 2
 
 
-def test_the_context_tells_where_things_are_and_ends_the_engine(started):
+def test_the_init_context_has_addresses_and_shuts_down(started):
     with syncline.init() as context:
         assert context["node_id"] == context.address_info["node_id"] == "n1"
         assert context["node_ip_address"] == "127.0.0.1"
@@ -108,7 +109,7 @@ def test_older_spellings_are_accepted_with_a_warning(started):
     assert started[0].config.num_cpus == 3
 
 
-def test_arguments_without_meaning_are_ignored_silently(started, caplog):
+def test_arguments_without_effect_are_ignored_silently(started, caplog):
     with caplog.at_level(logging.DEBUG, "syncline"), warnings.catch_warnings():
         warnings.simplefilter("error")
         syncline.init(
@@ -155,7 +156,7 @@ def in_forked_child(check):
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 
-def test_a_forked_child_lets_go_of_the_engine_and_says_why_it_cannot_be_used(started):
+def test_a_forked_child_drops_the_engine_and_explains_why(started):
     syncline.init()
 
     def check():

@@ -1,4 +1,4 @@
-"""Options: defaults, checks, older spellings, and the resources that they come to."""
+"""Options: defaults, checks, older spellings, and resources."""
 
 import logging
 import pickle
@@ -9,7 +9,7 @@ from syncline.core.options import ActorOptions, MethodOptions, TaskOptions, upda
 from syncline.core.placement import PlacementGroup, PlacementGroupSchedulingStrategy
 
 
-def test_a_task_holds_one_cpu_unless_told_otherwise():
+def test_a_task_holds_one_cpu_by_default():
     assert TaskOptions().resources_needed() == {"CPU": 1}
     assert TaskOptions(num_cpus=0).resources_needed() == {}
     options = TaskOptions(
@@ -24,7 +24,7 @@ def test_a_task_holds_one_cpu_unless_told_otherwise():
     }
 
 
-def test_an_actor_needs_a_cpu_to_start_and_holds_none_unless_told_otherwise():
+def test_an_actor_needs_a_cpu_to_start_and_holds_none_by_default():
     assert (ActorOptions().resources_to_place(), ActorOptions().resources_needed()) == (
         {"CPU": 1},
         {},
@@ -107,13 +107,13 @@ def test_older_placement_group_options_become_a_strategy():
         updated(TaskOptions(), {"placement_group": group, "scheduling_strategy": "SPREAD"})
 
 
-def test_options_without_meaning_are_ignored_with_one_debug_line(caplog):
+def test_options_without_effect_are_ignored_with_one_debug_line(caplog):
     with caplog.at_level(logging.DEBUG, "syncline"):
         assert updated(TaskOptions(), {"_metadata": {}}) == TaskOptions()
     assert [record.levelname for record in caplog.records] == ["DEBUG"]
 
 
-def test_options_travel():
+def test_options_can_be_pickled():
     group = PlacementGroup(5, [{"CPU": 1}])
     options = updated(
         TaskOptions(),

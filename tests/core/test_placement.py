@@ -14,7 +14,7 @@ from syncline.core.placement import (
 )
 
 
-def test_a_placement_group_travels_and_compares_by_id():
+def test_a_placement_group_can_be_pickled_and_compares_by_id():
     group = PlacementGroup(3, [{"CPU": 1}, {"GPU": 2}])
     copy = pickle.loads(pickle.dumps(group))
     assert copy == group
@@ -37,7 +37,7 @@ def test_something_else_for_a_placement_group_is_refused():
         PlacementGroupSchedulingStrategy("group")
 
 
-def test_strategies_travel():
+def test_strategies_can_be_pickled():
     for strategy in (
         NodeAffinitySchedulingStrategy("ab", soft=True),
         NodeLabelSchedulingStrategy({"zone": In("a", "b"), "ssd": Exists()}),

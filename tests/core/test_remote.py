@@ -1,6 +1,4 @@
-"""Remote functions, actor classes and handles: what reaches the engine, and what is refused
-before.
-"""
+"""Remote functions, actor classes and handles: calls of the engine, and refused arguments."""
 
 import pickle
 
@@ -51,7 +49,7 @@ class Counter:
         return 1
 
 
-def test_a_call_reaches_the_engine_with_its_plan_and_arguments(engine):
+def test_a_call_reaches_the_engine_with_its_definition_and_arguments(engine):
     f = syncline.remote(num_cpus=2)(add)
     ref = f.remote(1, c=2)
     kind, plan, args, kwargs = engine.calls[-1]
@@ -61,7 +59,7 @@ def test_a_call_reaches_the_engine_with_its_plan_and_arguments(engine):
     assert isinstance(ref, syncline.ObjectRef)
 
 
-def test_every_call_of_one_function_shares_one_plan(engine):
+def test_every_call_of_one_function_shares_one_definition(engine):
     f = syncline.remote(add)
     f.remote(1)
     f.remote(2)
@@ -73,7 +71,7 @@ def test_every_call_of_one_function_shares_one_plan(engine):
     assert plans[2] is not plans[0]
 
 
-def test_options_that_compare_equal_but_differ_in_type_are_told_apart(engine):
+def test_equal_options_of_different_types_are_distinguished(engine):
     f = syncline.remote(add)
     f.options(num_returns=1)
     with pytest.raises(TypeError, match="num_returns=True"):
@@ -110,7 +108,7 @@ def test_arguments_that_do_not_fit_are_refused_at_the_call(engine, args, kwargs)
 
 
 @pytest.mark.parametrize("target", [3, "f", [add]])
-def test_remote_refuses_what_is_neither_function_nor_class(target):
+def test_remote_refuses_other_objects_than_functions_and_classes(target):
     with pytest.raises(TypeError, match="remote"):
         syncline.remote(target)
 
@@ -133,7 +131,7 @@ def test_remote_twice_is_refused():
         syncline.remote(syncline.remote(add))
 
 
-def test_a_generator_function_streams_unless_told_otherwise(engine):
+def test_a_generator_function_streams_by_default(engine):
     def numbers(n):
         yield from range(n)
 
@@ -147,7 +145,7 @@ def test_a_generator_function_streams_unless_told_otherwise(engine):
     assert engine.calls[-1][1].options.num_returns == 3
 
 
-def test_remote_functions_and_actor_classes_travel(engine):
+def test_remote_functions_and_actor_classes_can_be_pickled(engine):
     f = pickle.loads(cloudpickle.dumps(syncline.remote(num_cpus=2)(add)))
     f.remote(1)
     assert engine.calls[-1][1].options.num_cpus == 2
@@ -155,7 +153,7 @@ def test_remote_functions_and_actor_classes_travel(engine):
     assert made.remote().add.remote() is not None
 
 
-def test_an_actor_is_made_with_its_plan(engine):
+def test_an_actor_is_created_with_its_definition(engine):
     handle = syncline.remote(Counter).options(name="c", max_restarts=2).remote(5)
     kind, plan, args, _ = engine.calls[-1]
     assert (kind, plan.cls, plan.name, plan.options.name, args, plan.is_async) == (
@@ -260,7 +258,7 @@ def test_class_attributes_stay_visible():
     assert (cls.LIMIT, cls.__doc__, cls.__name__) == (9, "Counts.", "Counter")
 
 
-def test_handles_travel_and_compare_by_actor(engine):
+def test_handles_can_be_pickled_and_compare_by_actor(engine):
     handle = syncline.remote(Counter).remote()
     copy = pickle.loads(pickle.dumps(handle))
     assert copy == handle
@@ -272,7 +270,7 @@ def test_handles_travel_and_compare_by_actor(engine):
     assert engine.calls[-1][1].actor_id == handle._actor_id
 
 
-def test_a_method_keeps_its_actor_and_the_last_handle_lets_it_go(engine):
+def test_a_method_keeps_its_actor_alive_until_the_last_handle_is_gone(engine):
     handle = syncline.remote(Counter).remote()
     actor_id, method = int(handle._actor_id), handle.add
     refs.journal.clear()
@@ -297,7 +295,7 @@ def test_methods_of_every_actor(engine):
     assert engine.calls[-1] == ("exit_actor",)
 
 
-def test_method_options_are_checked_where_they_stand():
+def test_method_options_are_checked_at_the_decorator():
     with pytest.raises(ValueError, match="num_return.*Did you mean 'num_returns'"):
         syncline.method(num_return=2)
     with pytest.raises(TypeError, match="options by name"):

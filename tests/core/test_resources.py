@@ -1,6 +1,4 @@
-"""Fixed-point resource arithmetic, validation of what users pass, and the message for what can
-never be met.
-"""
+"""Fixed-point resource arithmetic, validation, and the message for infeasible demands."""
 
 from __future__ import annotations
 
@@ -15,7 +13,7 @@ def test_ten_tenths_are_exactly_one() -> None:
     assert sum([tenth] * 10, Resources()) == Resources.of({"CPU": 1})
 
 
-def test_amounts_come_back_as_users_wrote_them() -> None:
+def test_amounts_round_trip() -> None:
     assert Resources.of({"CPU": 2, "GPU": 0.5, "memory": 1e9}).amounts() == {
         "CPU": 2,
         "GPU": 0.5,
@@ -47,18 +45,18 @@ def test_subset_sum_and_difference() -> None:
 
 
 @pytest.mark.parametrize("amount", [-1, float("nan"), float("inf"), 0.00001])
-def test_meaningless_amounts_are_refused(amount: float) -> None:
+def test_invalid_amounts_are_refused(amount: float) -> None:
     with pytest.raises(ValueError, match="'CPU' is "):
         Resources.of({"CPU": amount})
 
 
 @pytest.mark.parametrize("amount", ["2", None, [1]])
-def test_amounts_that_are_no_numbers_are_refused(amount: object) -> None:
+def test_non_numeric_amounts_are_refused(amount: object) -> None:
     with pytest.raises(TypeError, match="must be a number"):
         Resources.of({"CPU": amount})  # type: ignore[dict-item]
 
 
-def test_names_that_are_no_strings_are_refused() -> None:
+def test_non_string_names_are_refused() -> None:
     with pytest.raises(TypeError, match="must be a non-empty string"):
         Resources.of({1: 1})  # type: ignore[dict-item]
 

@@ -1,4 +1,4 @@
-"""`runtime_env`: the normal form, merging, keys, and what it changes in a process."""
+"""`runtime_env`: normal form, merging, keys, and application to a process."""
 
 import email
 import os
@@ -49,7 +49,7 @@ def test_impossible_environments_are_refused(env, error, message):
     assert message in str(caught.value)
 
 
-def test_an_object_may_name_what_only_a_cluster_does():
+def test_an_object_may_have_fields_for_clusters_only():
     env = RuntimeEnv(pip=["torch"], env_vars={"A": "1"}, working_dir=None)
     assert env.to_dict() == {"pip": ["torch"], "env_vars": {"A": "1"}}
 

@@ -1,6 +1,4 @@
-"""Packing values: what travels by value, what stays out of the stream, and what is said when
-something cannot.
-"""
+"""Packing of values: by value or by reference, out-of-band buffers, and errors."""
 
 import functools
 import pickle
@@ -34,7 +32,7 @@ def roundtrip(value):
 
 
 class Ref:
-    """Stands for an ObjectRef."""
+    """A substitute for ObjectRef."""
 
     def __init__(self, id):
         self.id = id
@@ -66,7 +64,7 @@ class LeavesOutItsLock:
 
 
 class PacksInside:
-    """Its `__reduce__` packs something by itself, as a handle that carries a value does."""
+    """Its `__reduce__` packs a value, like a handle that contains one."""
 
     def __reduce__(self):
         note_ref(1)
@@ -104,26 +102,26 @@ def uses_global():
     ],
     ids=repr,
 )
-def test_values_come_back_equal_and_with_the_same_type(value):
+def test_values_round_trip_with_their_type(value):
     back = roundtrip(value)
     assert back == value
     assert type(back) is type(value)
 
 
-def test_an_object_that_occurs_twice_comes_back_as_one():
+def test_a_shared_object_stays_shared():
     shared = [1]
     left, right = roundtrip((shared, shared))
     assert left is right
 
 
-def test_a_list_that_contains_itself_comes_back():
+def test_a_recursive_list_round_trips():
     ring = []
     ring.append(ring)
     back = roundtrip(ring)
     assert back[0] is back
 
 
-def test_lambdas_closures_and_local_classes_travel_by_value():
+def test_lambdas_closures_and_local_classes_are_pickled_by_value():
     offset = 5
 
     class Local:
@@ -135,13 +133,13 @@ def test_lambdas_closures_and_local_classes_travel_by_value():
     assert roundtrip({"f": lambda: offset})["f"]() == 5
 
 
-def test_importable_functions_travel_by_reference():
+def test_importable_functions_are_pickled_by_reference():
     data = pack_callable(functools.reduce)
     assert len(data) < 100
     assert unpack(data) is functools.reduce
 
 
-def test_functions_of_the_main_module_travel_by_value():
+def test_functions_of_the_main_module_are_pickled_by_value():
     main = types.ModuleType("__main__")
     exec("def double(x):\n    return 2 * x", main.__dict__)
     assert unpack(pack_callable(main.double))(4) == 8
@@ -298,7 +296,7 @@ def test_arrow_tables_stay_out_of_the_stream():
     ],
 )
 @pytest.mark.filterwarnings("error")
-def test_torch_tensors_come_back_equal_without_a_warning(make):
+def test_torch_tensors_round_trip_without_a_warning(make):
     torch = pytest.importorskip("torch")
     tensor = make(torch)
     back = roundtrip([tensor])[0]
@@ -330,7 +328,7 @@ def test_writing_to_a_small_received_tensor_leaves_the_frame_alone():
     assert unpack(packed.data, packed.buffers).sum() == 0
 
 
-def test_torch_modules_come_back_trainable():
+def test_torch_modules_stay_trainable():
     torch = pytest.importorskip("torch")
     model = torch.nn.Linear(300, 400)
     back = roundtrip(model)
@@ -354,7 +352,7 @@ def test_importing_it_loads_no_heavy_module():
     assert done.stdout.strip() == "[]", done.stderr
 
 
-# What cannot be pickled is named.
+# -- unpicklable values
 
 
 def message_of(call):
@@ -398,7 +396,7 @@ def test_an_argument_without_a_known_name_is_named_by_position():
         ),
     ],
 )
-def test_the_path_to_the_culprit_is_given(value, place):
+def test_the_path_of_the_unpicklable_part_is_given(value, place):
     message = message_of(lambda: pack_call((), {"config": value}, function_name="f"))
     assert "argument `config` of `f()`" in message
     assert place in message
@@ -443,13 +441,13 @@ def test_a_default_and_a_class_attribute_are_named():
     assert "class `" in message
 
 
-def test_a_value_given_to_put_is_named_by_what_it_is_for():
+def test_a_value_given_to_put_is_named():
     assert message_of(lambda: pack([threading.Lock()], what="the value given to put()")).startswith(
         "the value given to put() cannot"
     )
 
 
-def test_the_search_ends_in_rings_and_without_time():
+def test_the_search_ends_in_cycles_and_at_the_time_limit():
     ring = {"lock": None}
     ring["self"] = ring
     ring["lock"] = threading.Lock()
@@ -465,7 +463,7 @@ def test_the_search_ends_in_rings_and_without_time():
     assert found == serializability.UnpicklablePart("value", "list", "no")
 
 
-# Exceptions
+# -- exceptions
 
 
 class Simple(ValueError):
@@ -517,7 +515,7 @@ class CannotBeRebuilt(ValueError):
     ],
     ids=lambda error: type(error).__name__,
 )
-def test_exceptions_come_back_with_their_type_and_message(error):
+def test_exceptions_round_trip_with_type_and_message(error):
     back = unpack_error(pack_error(error))
     assert type(back) is type(error)
     assert str(back) == str(error)
@@ -526,14 +524,14 @@ def test_exceptions_come_back_with_their_type_and_message(error):
         assert getattr(back, name, None) == getattr(error, name, None)
 
 
-def test_an_exception_whose_class_was_sent_by_value_comes_back_as_itself():
+def test_an_exception_of_a_class_sent_by_value_round_trips():
     class Inner(Exception):
         pass
 
     qualified_name, Inner.__qualname__ = (
         Inner.__qualname__,
         "Inner",
-    )  # which is all that the process that got the class by value knows
+    )  # the name of a class that was sent by value
     data = pack_error(Inner("x"))
     Inner.__qualname__ = qualified_name
     assert type(unpack_error(data)) is Inner
@@ -549,7 +547,7 @@ def test_an_exception_that_cannot_be_rebuilt_has_a_stand_in():
     assert back.traceback_text == "Traceback: line 3"
 
 
-def test_a_stand_in_travels_on_as_itself():
+def test_a_stand_in_can_be_sent_again():
     once = unpack_error(pack_error(CannotBeRebuilt(secret=1), traceback_text="Traceback: line 3"))
     twice = unpack_error(pack_error(once))
     assert isinstance(twice, RemoteException)
@@ -576,7 +574,7 @@ def test_an_exception_of_an_unknown_module_keeps_name_message_and_base(base, mon
     assert isinstance(back, base) or base is UnicodeDecodeError
 
 
-def test_causes_contexts_and_notes_travel():
+def test_causes_contexts_and_notes_are_included():
     try:
         try:
             raise KeyError("inner")
@@ -599,7 +597,7 @@ def test_causes_contexts_and_notes_travel():
     assert back.__cause__ is None
 
 
-def test_a_chain_of_exceptions_that_never_ends_is_cut():
+def test_a_cyclic_chain_of_exceptions_is_cut():
     left, right = Simple("left"), Simple("right")
     left.__cause__, right.__cause__ = right, left
     back = unpack_error(pack_error(left))

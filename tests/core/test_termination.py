@@ -1,4 +1,4 @@
-"""SIGTERM as a notice for the program's own process, and where there is nobody to tell."""
+"""SIGTERM as a notice to the driver's process."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from syncline.testing import assert_nothing_left, eventually, run_program
 
 @pytest.fixture(autouse=True)
 def default_handling() -> Iterator[None]:
-    """Whatever the runner of the suite has set."""
+    """Restore the test runner's handlers."""
     former = signal.signal(signal.SIGTERM, signal.SIG_DFL)
     yield
     signal.signal(signal.SIGTERM, former)
@@ -41,17 +41,16 @@ def test_signal_calls_back_on_another_thread_while_the_block_runs() -> None:
 
 
 def _pipes() -> set[str]:
-    """Those that this process has open."""
+    """Return the open descriptors of this process."""
     names: set[str] = set()
     for descriptor in os.listdir("/proc/self/fd"):
-        with suppress(FileNotFoundError):  # that of the listing itself
+        with suppress(FileNotFoundError):  # the descriptor of the listing itself
             names.add(os.readlink(f"/proc/self/fd/{descriptor}"))
     return {name for name in names if name.startswith("pipe:")}
 
 
-def test_everything_is_as_before_after_the_block() -> None:
-    # Not counted: threads and descriptors that earlier tests have left to end by themselves may do
-    # so at any moment.
+def test_the_block_restores_the_previous_handlers() -> None:
+    # Not a count, because threads and descriptors of earlier tests may end at any moment.
     threads, pipes = set(threading.enumerate()), _pipes()
     own_threads: set[threading.Thread] = set()
     own_pipes: set[str] = set()
@@ -71,7 +70,7 @@ def test_everything_is_as_before_after_the_block() -> None:
 
 
 @pytest.mark.parametrize("handler", [signal.SIG_IGN, lambda *_: None])
-def test_handling_of_the_programs_own_stays(handler: object) -> None:
+def test_the_programs_own_handler_stays(handler: object) -> None:
     signal.signal(signal.SIGTERM, handler)  # type: ignore[arg-type]
     with termination.termination_notice(lambda: None) as watched:
         assert not watched
@@ -91,7 +90,7 @@ def test_other_threads_change_nothing() -> None:
     assert seen == [False, signal.SIG_DFL]
 
 
-def test_blocks_inside_of_blocks_leave_the_outer_one_in_charge() -> None:
+def test_a_nested_block_leaves_the_outer_one_active() -> None:
     told = threading.Event()
     with termination.termination_notice(told.set):
         with termination.termination_notice(lambda: None) as watched:
@@ -130,7 +129,7 @@ def test_children_that_a_program_forks_inside_the_block_end_by_the_signal() -> N
     assert not told
 
 
-def test_actors_without_a_process_are_not_told() -> None:
+def test_actors_without_a_process_are_not_notified() -> None:
     @syncline.remote
     class Saver:
         def watch(self) -> bool:
@@ -177,7 +176,7 @@ with termination.termination_notice(lambda: print("told", flush=True)):
     "wait",
     ["syncline.get(Forever.remote().wait.remote())", "queue.Queue().get()", "lock.acquire()"],
 )
-def test_program_that_waits_is_told_and_ends_at_the_second_signal(wait: str) -> None:
+def test_a_waiting_program_is_notified_and_ends_at_the_second_signal(wait: str) -> None:
     with run_program(PROGRAM.replace("WAIT", wait)) as program:
         program.wait_for("waiting")
         program.send_signal(signal.SIGTERM)

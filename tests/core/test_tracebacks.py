@@ -1,6 +1,4 @@
-"""Tracebacks: the user's frames of the worker, then those of the driver, and nothing of the
-engine's.
-"""
+"""Tracebacks: user frames of the worker, then of the driver, without the engine's frames."""
 
 import traceback
 
@@ -43,7 +41,7 @@ def raised_by_get(monkeypatch):
     )
 
 
-def test_the_worker_writes_down_user_frames_only():
+def test_the_worker_records_user_frames_only():
     text = stored_error().traceback_str
     assert "in user_function" in text
     assert ENGINE_FILE not in text
@@ -76,15 +74,13 @@ def test_an_error_of_the_engines_own_code_keeps_its_frames():
     assert ENGINE_FILE in tracebacks.user_traceback(caught.value)
 
 
-def test_what_syncline_raises_on_purpose_is_self_explanatory_unless_code_of_the_programs_took_part(
-    monkeypatch,
-):
+def test_errors_raised_by_syncline_are_self_explanatory_unless_user_code_is_involved(monkeypatch):
     def caught(call) -> BaseException:
         with pytest.raises((ValueError, KeyError)) as info:
             call()
         info.value.__traceback__ = (
             info.value.__traceback__.tb_next
-        )  # without the frame of this test
+        )  # excludes the frame of this test
         return info.value
 
     monkeypatch.setenv("SYNCLINE_TRAIN_COLLECTIVE_TIMEOUT_S", "soon")
@@ -105,14 +101,14 @@ def test_get_shows_the_workers_frames_and_then_the_drivers(monkeypatch):
     )
     assert (
         text.count("in user_function()") == 2
-    )  # the title of the worker's part, and the last line
+    )  # the title of the worker's traceback, and the last line
     assert "RayTaskError(KeyError): KeyError: 'missing'" in text.rstrip().rpartition("\n")[2]
 
 
 def test_no_frame_of_the_engine_is_shown(monkeypatch):
     package = syncline.__file__.removesuffix("__init__.py")
     shown = [line for line in raised_by_get(monkeypatch).splitlines() if package in line]
-    # Python 3.10 keeps the frame that raises again.
+    # Python 3.10 keeps the frame of the re-raise.
     assert all("in get" in line for line in shown)
     assert shown == [] or traceback.sys.version_info < (3, 11)
 

@@ -1,7 +1,7 @@
 """One cluster on three hosts for all tests of this folder.
 
-Where hosts of their own are not permitted, all three are this machine, and tests that need more
-(the fixture `apart`) skip with the reason.
+If simulated hosts are not permitted, all three are this machine, and tests that need separate hosts
+(the fixture `apart`) are skipped with the reason.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def whole_lab() -> Iterator[Lab]:
 
 @pytest.fixture
 def lab(whole_lab: Lab) -> Iterator[Lab]:
-    """With both nodes, and every link whole."""
+    """The cluster with both nodes and all links."""
     whole_lab.start_missing()
     yield whole_lab
     for number in range(len(whole_lab.rig)):
@@ -38,7 +38,7 @@ def lab(whole_lab: Lab) -> Iterator[Lab]:
 
 @pytest.fixture
 def apart(lab: Lab) -> Lab:
-    """Skip where the hosts are only this machine."""
+    """Skip the test if the hosts are this machine."""
     if lab.rig.why_not is not None:
         pytest.skip(lab.rig.why_not)
     return lab

@@ -1,4 +1,4 @@
-"""Three hosts with a Ray cluster on them, and programs that run there."""
+"""A Ray cluster on three hosts, and programs that run on it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from syncline.testing.hosts import Rig
 HEAD = "head"
 NODES = ("first", "second")
 CPUS = 2
-"""Of a node."""
+"""CPUs of each node."""
 STORE_BYTES = 100 * 1024**2
 
 PRELUDE = """
@@ -30,9 +30,18 @@ shared = Path(os.environ["SHARED"])
 def trainer(function, workers=2, needs="away", kind=train.DataParallelTrainer, **run):
     return kind(
         function,
-        scaling_config=train.ScalingConfig(num_workers=workers, placement_strategy="SPREAD", resources_per_worker={"CPU": 1, needs: 1}),
+        scaling_config=train.ScalingConfig(
+            num_workers=workers,
+            placement_strategy="SPREAD",
+            resources_per_worker={"CPU": 1, needs: 1},
+        ),
         run_config=train.RunConfig(
-            name="run", **{"storage_path": str(shared / "runs"), "failure_config": train.FailureConfig(max_failures=1), **run}
+            name="run",
+            **{
+                "storage_path": str(shared / "runs"),
+                "failure_config": train.FailureConfig(max_failures=1),
+                **run,
+            },
         ),
     )
 
@@ -48,7 +57,9 @@ def tell(**facts):
 
 def begin():
     checkpoint = train.get_checkpoint()
-    return json.loads(Path(checkpoint.path, "state.json").read_text())["epoch"] + 1 if checkpoint else 0
+    if checkpoint is None:
+        return 0
+    return json.loads(Path(checkpoint.path, "state.json").read_text())["epoch"] + 1
 
 
 def save(**state):
@@ -59,19 +70,20 @@ def save(**state):
 
 
 def in_step(last):
-    "Epochs of one checkpoint each; the next one begins when the test says so, to whom a mark tells that the run has the checkpoint."
+    "Run epochs with one checkpoint each; wait for the test's permission after each."
     rank = train.get_context().get_world_rank()
     for epoch in range(begin(), last + 1):
         save(epoch=epoch)
         train.get_checkpoint()
-        mark(f"{epoch}-{rank}", host=socket.gethostname(), node=syncline.get_runtime_context().get_node_id())
+        node = syncline.get_runtime_context().get_node_id()
+        mark(f"{epoch}-{rank}", host=socket.gethostname(), node=node)
         while not (shared / f"go-{epoch}").exists():
             time.sleep(0.02)
     return last
 
 
 def at_will():
-    "Epochs of one checkpoint each, one after the other until the test says stop; a mark tells which epoch a host is in."
+    "Run epochs with one checkpoint each until the test stops them; mark the host's epoch."
     epoch, host = begin(), socket.gethostname()
     while not (shared / "stop").exists():
         save(epoch=epoch, host=host)
@@ -87,16 +99,16 @@ def summary(result):
         "reported": [report["metrics"]["epoch"] for report in result.reports],
         "kept": [json.loads((path / "state.json").read_text())["epoch"] for path in paths],
         "hosts": [metrics.get("host") for _, metrics in result.best_checkpoints],
-        "writers": [[writer.name.removeprefix("by-") for writer in path.glob("by-*")] for path in paths],
+        "writers": [
+            [writer.name.removeprefix("by-") for writer in path.glob("by-*")] for path in paths
+        ],
         "value": result.return_value,
     }
 """
 
 
 class Lab:
-    """A cluster on the hosts of a rig. The head is on the first of them, a node on each of the
-    others.
-    """
+    """A cluster on the hosts of a rig: the head on the first, a node on each other host."""
 
     def __init__(self, rig: Rig, cluster: RayCluster) -> None:
         self.rig = rig
@@ -104,12 +116,13 @@ class Lab:
         self._running: set[str] = set()
 
     def host(self, name: str) -> Host:
-        """Where the head or a node is."""
+        """Return the host of the head or of a node."""
         return self.rig[(HEAD, *NODES).index(name)]
 
     def start(self, name: str, host: Host | None = None) -> None:
-        """Start a node, on another host than its own if one is given. It has as much "away" as
-        CPUs, and its own name, as resources.
+        """Start a node on its own host or on `host`.
+
+        It has the resources "away" and its own name, as many as CPUs.
         """
         self.cluster.add_node(
             name, num_cpus=CPUS, resources={"away": CPUS, name: CPUS}, host=host or self.host(name)
@@ -122,17 +135,13 @@ class Lab:
         self.cluster.kill_node(name)
 
     def start_missing(self) -> None:
-        """Both nodes run again. One after the other, as they look for free names in the same
-        directory.
-        """
+        """Start missing nodes, one by one, because they choose names in the same directory."""
         for name in NODES:
             if name not in self._running:
                 self.start(name)
 
     def program(self, *parts: str, shared: Path, on: str = HEAD) -> AbstractContextManager[Program]:
-        """A program that uses the cluster, on the host of the head or a node; it shares a directory
-        with the test.
-        """
+        """Run a program on the host of the head or a node; `shared` is shared with the test."""
         environment = {
             **self.cluster.variables,
             "SYNCLINE_ADDRESS": self.cluster.address,
@@ -142,7 +151,7 @@ class Lab:
 
 
 def facts_of(program: Program) -> dict[str, Any]:
-    """What a program tells until it ends, which it must do well."""
+    """Wait for a program's success and return the facts that it printed."""
     facts: dict[str, Any] = {}
     for line in program.wait().check().stdout.splitlines():
         if line.startswith("FACTS "):
@@ -151,7 +160,7 @@ def facts_of(program: Program) -> dict[str, Any]:
 
 
 def marked(shared: Path, name: str) -> Mapping[str, Any]:
-    """What the mark of that name says, when it is there."""
+    """Wait for a mark and return its facts."""
     mark = shared / name
     eventually(mark.exists, what=f"the mark {name}")
     facts: dict[str, Any] = json.loads(mark.read_text())
@@ -159,11 +168,11 @@ def marked(shared: Path, name: str) -> Mapping[str, Any]:
 
 
 def marks_of_epoch(shared: Path, epoch: int, ranks: int = 2) -> list[Mapping[str, Any]]:
-    """Where each rank is, when all are in that epoch and the run has its checkpoint."""
+    """Wait until all ranks are in the epoch and the run has its checkpoint; return their marks."""
     return [marked(shared, f"{epoch}-{rank}") for rank in range(ranks)]
 
 
 def go(shared: Path, *epochs: int) -> None:
-    """These epochs may end."""
+    """Let these epochs end."""
     for epoch in epochs:
         (shared / f"go-{epoch}").touch()

@@ -1,6 +1,4 @@
-"""A cluster on several hosts: nodes that join, objects that do not fit into memory, links that
-break, storage that is not shared.
-"""
+"""A cluster on several hosts: joining nodes, spilled objects, broken links, private storage."""
 
 from __future__ import annotations
 
@@ -21,9 +19,7 @@ pytestmark = [
 ]
 
 
-def test_a_node_that_joins_is_used_by_a_group_that_waits_and_by_the_next_tasks(
-    lab: Lab, tmp_path: Path
-) -> None:
+def test_a_new_node_is_used_by_a_pending_group_and_by_new_tasks(lab: Lab, tmp_path: Path) -> None:
     text = """
 @syncline.remote(resources={"second": 1})
 def where():
@@ -59,15 +55,22 @@ def make(number):
 
 @syncline.remote
 def wrong(numbers, arrays):
-    return [number for number, ref in zip(numbers, arrays) if not (syncline.get(ref) == number).all()]
+    pairs = zip(numbers, arrays)
+    return [number for number, ref in pairs if not (syncline.get(ref) == number).all()]
 
 numbers = list(range(COUNT))
 put = [syncline.put(numpy.full(SIZE, number, dtype=numpy.uint8)) for number in numbers]
 returned = [make.options(resources={{"first": 1}}).remote(number) for number in numbers]
 tell(
     here=[number for number, ref in zip(numbers, put) if not (syncline.get(ref) == number).all()],
-    from_first=[number for number, ref in zip(numbers, returned) if not (syncline.get(ref) == number).all()],
-    on_second=syncline.get(wrong.options(resources={{"second": 1}}).remote(numbers, put + returned)),
+    from_first=[
+        number
+        for number, ref in zip(numbers, returned)
+        if not (syncline.get(ref) == number).all()
+    ],
+    on_second=syncline.get(
+        wrong.options(resources={{"second": 1}}).remote(numbers, put + returned)
+    ),
     count=COUNT,
 )
 """
@@ -95,7 +98,7 @@ def test_doctor_finds_a_broken_link_and_names_both_ends(apart: Lab, tmp_path: Pa
 
 
 def _doctor(lab: Lab, storage: Path) -> dict[str, Any]:
-    """What `syncline doctor` finds on the head's host, which must fit its exit code."""
+    """Run `syncline doctor` on the head's host and return its findings; check its exit code."""
     text = f"""
 from syncline.cli import main
 
@@ -109,9 +112,7 @@ sys.exit(main())
     return found
 
 
-def test_storage_that_one_host_has_for_itself_is_refused_with_its_name(
-    apart: Lab, tmp_path: Path
-) -> None:
+def test_private_storage_of_a_host_is_refused_with_its_name(apart: Lab, tmp_path: Path) -> None:
     (tmp_path / "runs").mkdir()
     apart.kill("second")
     apart.start("second", apart.rig.with_own(apart.host("second"), tmp_path / "runs"))

@@ -1,6 +1,4 @@
-"""An elastic run on several hosts: a node that joins is used, one that dies is done without, every
-sample is seen once an epoch.
-"""
+"""An elastic run on several hosts: nodes join and die; each epoch has each sample once."""
 
 from __future__ import annotations
 
@@ -30,7 +28,7 @@ data.DataContext.get_current().seed = 11
 
 
 def loop():
-    "Remembers which ids it has seen, by epoch, until the test says that it is enough; it saves that in the middle of epochs, too."
+    "Record the ids of each epoch until the test stops the run; save also in mid-epoch."
     context = train.get_context()
     rank, ranks = context.get_world_rank(), context.get_world_size()
     epoch, step, seen = 0, 0, {{}}
@@ -66,25 +64,29 @@ result = train.DataParallelTrainer(
     loop,
     datasets={{"train": data.range({ROWS}, override_num_blocks=4).random_shuffle(num_blocks=3)}},
     scaling_config=train.ScalingConfig(
-        num_workers=(1, 4), resources_per_worker={{"CPU": 1, "away": 1}}, elastic_resize_monitor_interval_s=0.2
+        num_workers=(1, 4),
+        resources_per_worker={{"CPU": 1, "away": 1}},
+        elastic_resize_monitor_interval_s=0.2,
     ),
-    run_config=train.RunConfig(name="run", storage_path=str(shared / "runs"), failure_config=train.FailureConfig(max_failures=1)),
+    run_config=train.RunConfig(
+        name="run",
+        storage_path=str(shared / "runs"),
+        failure_config=train.FailureConfig(max_failures=1),
+    ),
 ).fit()
 tell(path=result.checkpoint.path)
 """
 
 
 def _at(shared: Path, rank: int) -> dict[str, Any]:
-    """Where a rank was when it last saved its work."""
+    """Return the state of a rank at its last checkpoint."""
     mark = shared / f"at-{rank}"
     found: dict[str, Any] = json.loads(mark.read_text()) if mark.exists() else {"ranks": 0}
     return found
 
 
 def _hosts_of(shared: Path, ranks: int) -> list[str]:
-    """On which host each rank is, once there are so many and all have saved in the middle of an
-    epoch.
-    """
+    """Wait until all `ranks` have saved in mid-epoch; return the host of each."""
 
     def found() -> list[str]:
         places = [_at(shared, rank) for rank in range(ranks)]
@@ -98,16 +100,12 @@ def _hosts_of(shared: Path, ranks: int) -> list[str]:
 
 @pytest.fixture
 def shared(tmp_path: Path) -> Iterator[Path]:
-    """The program's folder; in the end, whatever came of the test, the run is told to end, which
-    would outlive its program.
-    """
+    """The program's directory; at the end, stop the run, which would outlive its program."""
     yield tmp_path
     (tmp_path / "enough").touch()
 
 
-def test_a_node_that_joins_is_used_and_one_that_dies_is_done_without(
-    lab: Lab, shared: Path
-) -> None:
+def test_the_run_grows_with_a_new_node_and_shrinks_with_a_dead_one(lab: Lab, shared: Path) -> None:
     lab.kill("second")
     with lab.program(PROGRAM, shared=shared) as program:
         before = _hosts_of(shared, CPUS)

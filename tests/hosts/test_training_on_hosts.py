@@ -1,6 +1,4 @@
-"""Training on several hosts: over their own addresses, and through the deaths and the silence of
-nodes and programs.
-"""
+"""Training on several hosts: addresses, and deaths and silence of nodes and programs."""
 
 from __future__ import annotations
 
@@ -20,25 +18,25 @@ pytestmark = [
 ]
 
 BRIEFLY_S = 1.0
-"""Less than it takes Ray to give a node up, with the settings of the tests' clusters."""
+"""Shorter than Ray's time to declare a node dead in the tests' clusters."""
 HOSTNAMES = {"first": "host-2", "second": "host-3"}
 
 
 def _epoch(shared: Path, node: str) -> int:
-    """How far a worker that trains at will has come on the host of a node."""
+    """Return the epoch of the worker on a node's host."""
     path = shared / f"at-{HOSTNAMES[node]}"
     return int(marked(shared, path.name)["epoch"]) if path.exists() else -1
 
 
 def _busy(shared: Path) -> tuple[str, str] | None:
-    """(the node whose host has been training for some epochs, the other node)."""
+    """Return (the node whose host has trained several epochs, the other node)."""
     for former, other in (("first", "second"), ("second", "first")):
         if _epoch(shared, former) > 3:
             return former, other
     return None
 
 
-def test_ranks_on_two_hosts_meet_at_their_own_addresses(apart: Lab, tmp_path: Path) -> None:
+def test_ranks_on_two_hosts_connect_at_their_own_addresses(apart: Lab, tmp_path: Path) -> None:
     program = apart.program(
         """
 from syncline.train.torch import TorchTrainer
@@ -51,7 +49,8 @@ def loop():
     torch.distributed.all_reduce(total)
     names = ("MASTER_ADDR", "GLOO_SOCKET_IFNAME")
     places = (context.get_node_rank(), context.get_local_rank())
-    facts = {name: os.environ[name] for name in names} | {"places": places, "total": total.item(), "host": socket.gethostname()}
+    facts = {name: os.environ[name] for name in names}
+    facts |= {"places": places, "total": total.item(), "host": socket.gethostname()}
     mark(f"rank-{context.get_world_rank()}", **facts)
 
 trainer(loop, workers=3, kind=TorchTrainer).fit()
@@ -76,7 +75,7 @@ trainer(loop, workers=3, kind=TorchTrainer).fit()
     }
 
 
-def test_workers_of_a_killed_node_come_back_elsewhere(lab: Lab, tmp_path: Path) -> None:
+def test_workers_of_a_killed_node_restart_elsewhere(lab: Lab, tmp_path: Path) -> None:
     text = """
 result = trainer(lambda: in_step(3)).fit()
 tell(**summary(result), alive=[node["NodeID"] for node in syncline.nodes() if node["Alive"]])
@@ -109,18 +108,20 @@ def test_a_short_silence_of_a_node_loses_and_repeats_nothing(apart: Lab, tmp_pat
     assert facts["value"] == 3
 
 
-def test_a_worker_that_was_given_up_with_its_node_writes_nothing_into_the_run(
+def test_a_worker_of_a_node_declared_dead_does_not_write_to_the_run(
     apart: Lab, tmp_path: Path
 ) -> None:
     text = """
 from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
 
-# Not a directory of the machine, as far as the run knows: workers write to the final place, as in a bucket.
+# Not a local directory for the run: workers write to the final path, as in a bucket.
 bucket = SubTreeFileSystem(str(shared), LocalFileSystem())
 
 def begin():
     checkpoint = train.get_checkpoint()
-    return json.loads(bucket.open_input_file(f"{checkpoint.path}/state.json").read())["epoch"] + 1 if checkpoint else 0
+    if checkpoint is None:
+        return 0
+    return json.loads(bucket.open_input_file(f"{checkpoint.path}/state.json").read())["epoch"] + 1
 
 result = trainer(at_will, workers=1, storage_path="runs", storage_filesystem=bucket).fit()
 os.chdir(shared)
@@ -147,9 +148,7 @@ tell(**summary(result))
     assert facts["writers"] == [[host] for host in facts["hosts"]]
 
 
-def test_a_second_program_goes_on_with_the_run_of_one_that_was_killed(
-    lab: Lab, tmp_path: Path
-) -> None:
+def test_a_second_program_resumes_the_run_of_a_killed_one(lab: Lab, tmp_path: Path) -> None:
     with lab.program("trainer(lambda: in_step(2)).fit()", shared=tmp_path) as first:
         before = marks_of_epoch(tmp_path, 0)
         first.end()
@@ -173,7 +172,7 @@ tell(**summary(result), attached=summary(attached[0]))
     ]
 
 
-def test_a_controller_that_was_given_up_with_its_node_writes_nothing_into_the_run(
+def test_a_controller_of_a_node_declared_dead_does_not_write_to_the_run(
     apart: Lab, tmp_path: Path
 ) -> None:
     with (

@@ -1,4 +1,4 @@
-"""Resources that come and go under a running program."""
+"""Changes of resources under a running program."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def engine() -> Iterator[None]:
 
 @pytest.mark.processes
 @pytest.mark.usefixtures("engine")
-def test_actor_that_waits_starts_when_the_machine_grows_and_keeps_what_it_has_when_it_shrinks() -> (
+def test_a_pending_actor_starts_after_an_increase_and_keeps_its_resources_after_a_decrease() -> (
     None
 ):
     @syncline.remote(num_cpus=2)
@@ -50,7 +50,7 @@ def test_actor_that_waits_starts_when_the_machine_grows_and_keeps_what_it_has_wh
 
 @pytest.mark.processes
 @pytest.mark.usefixtures("engine")
-def test_groups_wait_for_the_machine_to_grow_and_resources_may_have_any_name() -> None:
+def test_groups_wait_for_an_increase_and_resources_may_have_any_name() -> None:
     set_total({"disk:fast": 1}, CPU=2)
     held = placement_group([{"CPU": 2, "disk:fast": 1}])
     assert held.wait(60)

@@ -1,4 +1,4 @@
-"""The suites themselves: complete, and skipped where they mean nothing."""
+"""The conformance suites: completeness, and skips by traits."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def test_every_suite_is_listed_once() -> None:
     assert len(conformance.SUITES) == len({suite.__name__ for suite in conformance.SUITES})
 
 
-def test_engine_without_processes_skips_what_needs_them() -> None:
+def test_engine_without_processes_skips_suites_that_need_them() -> None:
     traits = conformance.EngineTraits(processes=False, parallel=True)
     names = conformance.tests_for_engine({}, traits=traits)
     skipped = {

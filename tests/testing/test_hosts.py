@@ -1,6 +1,4 @@
-"""Hosts made of this machine: what they share and what not, links that break, and what is left of
-them.
-"""
+"""Simulated hosts: isolation, broken links, and cleanup."""
 
 from __future__ import annotations
 
@@ -56,7 +54,7 @@ def output(host: Host, *command: str) -> str:
     ).stdout.strip()
 
 
-def test_every_host_has_an_address_a_name_and_processes_of_its_own_but_the_same_files(
+def test_hosts_have_separate_addresses_names_and_processes_but_shared_files(
     rig: Rig, tmp_path: Path
 ) -> None:
     assert len({host.address for host in rig}) == len(rig) == 3
@@ -89,7 +87,7 @@ def test_links_are_cut_one_by_one_or_all_of_a_host_and_heal(rig: Rig) -> None:
         assert reached() == ["host-2", "host-2"]
 
 
-def test_a_program_on_a_host_dies_with_the_process_that_stands_for_it(rig: Rig) -> None:
+def test_a_program_on_a_host_dies_with_its_local_process(rig: Rig) -> None:
     with rig.run(rig[0], "import time; print('UP', flush=True); time.sleep(600)") as program:
         program.wait_for("UP")
         (inner,) = psutil.Process(program.pid).children()
@@ -97,7 +95,7 @@ def test_a_program_on_a_host_dies_with_the_process_that_stands_for_it(rig: Rig) 
         eventually(lambda: not inner.is_running() or inner.status() == psutil.STATUS_ZOMBIE)
 
 
-def test_nothing_is_left_of_a_rig_that_is_killed(rig: Rig) -> None:
+def test_a_killed_rig_leaves_nothing_behind(rig: Rig) -> None:
     text = """
 import subprocess, time
 from syncline.testing.hosts import hosts
@@ -131,9 +129,7 @@ with hosts(2) as rig:
         )
 
 
-def test_where_hosts_are_not_permitted_all_of_them_are_this_machine(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_without_permission_all_hosts_are_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "")
     with hosts(2) as rig:
         assert list(rig) == [THIS_HOST, THIS_HOST]

@@ -1,4 +1,4 @@
-"""Running programs, and seeing what they leave behind."""
+"""Programs as subprocesses, and their leftovers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from syncline.testing.waiting import eventually
 pytestmark = pytest.mark.processes
 
 
-def test_program_runs_with_arguments_in_a_directory_of_its_own() -> None:
+def test_program_runs_with_arguments_in_its_own_directory() -> None:
     with run_program(
         "import os, sys; print(os.getcwd()); print(sys.argv[1], os.environ['EXTRA'])",
         "x",
@@ -28,7 +28,7 @@ def test_program_runs_with_arguments_in_a_directory_of_its_own() -> None:
     assert not program.directory.exists()
 
 
-def test_failed_program_is_told_with_its_output() -> None:
+def test_failed_program_is_reported_with_its_output() -> None:
     with run_program("print('hello'); raise SystemExit('gone wrong')") as program:
         ended = program.wait()
         assert ended.return_code == 1
@@ -44,7 +44,7 @@ def test_signal_at_a_marker() -> None:
         assert_nothing_left(program)
 
 
-def test_marker_that_never_comes_is_an_error_with_the_output() -> None:
+def test_missing_marker_is_an_error_with_the_output() -> None:
     with (
         run_program("print('something else')") as program,
         pytest.raises(AssertionError, match="something else"),
@@ -55,10 +55,12 @@ def test_marker_that_never_comes_is_an_error_with_the_output() -> None:
 def test_signal_to_the_group_reaches_children() -> None:
     text = (
         "import subprocess, sys\n"
-        "child = subprocess.Popen([sys.executable, '-c', 'import time\\nprint(1, flush=True)\\nwhile True: time.sleep(0.01)'],"
+        "child = subprocess.Popen([sys.executable, '-c', "
+        "'import time\\nprint(1, flush=True)\\nwhile True: time.sleep(0.01)'],"
         " stdout=subprocess.PIPE)\n"
         "child.stdout.readline()\n"
-        "try:\n    print('ready')\n    child.wait()\nexcept KeyboardInterrupt:\n    child.wait()\n    print('both ended')"
+        "try:\n    print('ready')\n    child.wait()\n"
+        "except KeyboardInterrupt:\n    child.wait()\n    print('both ended')"
     )
     with run_program(text) as program:
         program.wait_for("ready")
@@ -70,7 +72,8 @@ def test_signal_to_the_group_reaches_children() -> None:
 
 ORPHAN = """
 import subprocess, sys
-subprocess.Popen([sys.executable, "-c", "import time\\nwhile True: time.sleep(0.01)"], start_new_session=True)
+endless = "import time\\nwhile True: time.sleep(0.01)"
+subprocess.Popen([sys.executable, "-c", endless], start_new_session=True)
 print("ready")
 """
 

@@ -12,6 +12,6 @@ def test_first_true_value_is_returned() -> None:
     assert eventually(lambda: next(answers)) == "there"
 
 
-def test_condition_that_never_holds_is_an_error_with_the_last_answer() -> None:
+def test_timeout_is_an_error_with_the_last_value() -> None:
     with pytest.raises(AssertionError, match=r"the moon is full.*\[\]"):
         eventually(list, within_s=0.01, what="the moon is full")

@@ -26,7 +26,7 @@ def a_class() -> type:
     return Own
 
 
-def test_a_class_sent_by_one_comes_back_through_the_other_as_itself() -> None:
+def test_a_class_sent_by_one_returns_through_the_other_as_itself() -> None:
     before, early = a_class(), a_class()
     sent_before = cloudpickle.dumps(before)
     ray_cloudpickle.dumps(early)

@@ -1,6 +1,4 @@
-"""`init` on clusters that refuse, do not fit, die, or are left for others: what the program is
-told, and what is on its terminal.
-"""
+"""`init` on clusters that refuse the program, are incompatible, or die: errors and output."""
 
 from __future__ import annotations
 
@@ -41,7 +39,13 @@ def never():
 
 waiting, kept = never.remote(), syncline.put(b"kept")
 print("ready", flush=True)
-for call in (lambda: syncline.get(waiting), lambda: syncline.wait([waiting]), lambda: syncline.put(1), lambda: never.remote()):
+calls = (
+    lambda: syncline.get(waiting),
+    lambda: syncline.wait([waiting]),
+    lambda: syncline.put(1),
+    lambda: never.remote(),
+)
+for call in calls:
     try:
         print("result", call(), flush=True)
     except syncline.exceptions.LocalRayletDiedError as error:
@@ -72,7 +76,7 @@ def disconnected(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def program(text: str, cluster: RayCluster, **variables: str) -> subprocess.CompletedProcess[str]:
-    """A program of its own, as a user sees it in a terminal."""
+    """Run a program as a subprocess, with a user's view of its output."""
     environment = cluster.environment(**variables)
     return subprocess.run(
         [sys.executable, "-c", text],
@@ -85,7 +89,7 @@ def program(text: str, cluster: RayCluster, **variables: str) -> subprocess.Comp
 
 
 def processes_of(cluster: RayCluster, name: str) -> list[psutil.Process]:
-    """The head's processes of one name."""
+    """Return the head's processes with one name."""
     found = []
     for process in psutil.process_iter():
         try:
@@ -99,10 +103,10 @@ def processes_of(cluster: RayCluster, name: str) -> list[psutil.Process]:
     return found
 
 
-# -- a cluster that asks for a token
+# -- a cluster with a token
 
 
-def test_a_program_without_a_token_prints_one_error_and_nothing_of_rays(closed_cluster):
+def test_a_program_without_a_token_prints_one_error_and_no_output_of_ray(closed_cluster):
     done = program("import syncline; syncline.init()", closed_cluster, RAY_AUTH_MODE="disabled")
     assert done.returncode == 1
     assert done.stdout == ""
@@ -114,7 +118,7 @@ def test_a_program_without_a_token_prints_one_error_and_nothing_of_rays(closed_c
     assert "InvalidAuthToken" not in done.stderr
 
 
-def test_a_wrong_token_is_refused_by_name_and_the_right_one_lets_in(closed_cluster, monkeypatch):
+def test_a_wrong_token_is_named_and_the_right_one_connects(closed_cluster, monkeypatch):
     monkeypatch.setenv("RAY_AUTH_MODE", "token")
     monkeypatch.setenv("RAY_AUTH_TOKEN", "0" * 64)
     with pytest.raises(
@@ -127,10 +131,10 @@ def test_a_wrong_token_is_refused_by_name_and_the_right_one_lets_in(closed_clust
     assert syncline.cluster_resources()["CPU"] == 1
 
 
-# -- one that does not fit
+# -- an incompatible cluster
 
 
-def test_a_cluster_of_other_versions_is_told_before_anything_is_sent(cluster):
+def test_a_cluster_of_other_versions_is_refused_before_connecting(cluster):
     gcs, key = GcsClient(address=cluster.address), (b"CLUSTER_METADATA", b"cluster")
     kept = gcs.internal_kv_get(key[0], namespace=key[1])
     gcs.internal_kv_put(
@@ -155,7 +159,7 @@ def one():
 
 
 def one_of_an_actor():
-    """Made here, so that the class travels by value: the workers cannot import this module."""
+    """Define the class here, so that it is pickled by value: workers cannot import this module."""
 
     @syncline.remote
     class Actor:
@@ -165,7 +169,7 @@ def one_of_an_actor():
     return Actor.remote().one.remote()
 
 
-def test_nodes_with_another_syncline_are_told_by_the_first_task(cluster, monkeypatch):
+def test_another_syncline_on_nodes_fails_the_first_task(cluster, monkeypatch):
     monkeypatch.setattr(compatibility, "SYNCLINE_VERSION", "0.0.1")
     syncline.init(cluster.address)
     with pytest.raises(
@@ -176,7 +180,7 @@ def test_nodes_with_another_syncline_are_told_by_the_first_task(cluster, monkeyp
         syncline.get(one_of_an_actor())
 
 
-def test_nodes_without_syncline_are_told_by_the_first_task(tmp_path):
+def test_missing_syncline_on_nodes_fails_the_first_task(tmp_path):
     (tmp_path / "syncline.py").write_text(
         "raise ModuleNotFoundError(\"No module named 'syncline'\", name='syncline')\n"
     )
@@ -189,9 +193,7 @@ def test_nodes_without_syncline_are_told_by_the_first_task(tmp_path):
         syncline.shutdown()
 
 
-def test_a_module_that_only_the_program_has_is_named_with_the_ways_to_send_it(
-    cluster, tmp_path, monkeypatch
-):
+def test_a_module_of_the_driver_only_is_named_with_remedies(cluster, tmp_path, monkeypatch):
     (tmp_path / "only_here.py").write_text("def f():\n    return 1\n")
     monkeypatch.syspath_prepend(tmp_path)
     import only_here
@@ -202,10 +204,10 @@ def test_a_module_that_only_the_program_has_is_named_with_the_ways_to_send_it(
         syncline.get(syncline.remote(only_here.f).remote())
 
 
-# -- one that dies
+# -- a cluster that dies
 
 
-def test_a_cluster_without_a_living_node_here_is_no_way_in():
+def test_a_cluster_without_a_living_local_node_is_refused():
     with RayCluster(num_cpus=1) as half:
         for process in processes_of(half, "raylet"):
             process.kill()
@@ -215,14 +217,14 @@ def test_a_cluster_without_a_living_node_here_is_no_way_in():
             eventually(lambda: syncline.init(half.address) and syncline.shutdown(), within_s=0.0)
 
 
-def test_a_head_that_has_died_is_told(cluster):
+def test_a_dead_head_is_reported(cluster):
     with RayCluster(num_cpus=1) as dead:
         address = dead.address
     with pytest.raises(ConnectionError, match=f"'{address}': Connection refused"):
         syncline.init(address)
 
 
-def test_a_program_outlives_its_cluster_and_goes_on_elsewhere(cluster, tmp_path):
+def test_a_program_outlives_its_cluster_and_connects_to_another(cluster, tmp_path):
     text = f"OTHER = {cluster.address!r}\n{LOST_CLUSTER}"
     with RayCluster(num_cpus=1) as dying, (tmp_path / "output").open("w+") as output:
         driver = subprocess.Popen(
@@ -245,7 +247,7 @@ def test_a_program_outlives_its_cluster_and_goes_on_elsewhere(cluster, tmp_path)
     assert lines[-1] == "elsewhere works"
 
 
-# -- in the same process
+# -- several connections in one process
 
 
 def test_one_cluster_after_another(cluster):
@@ -260,7 +262,7 @@ def test_one_cluster_after_another(cluster):
             syncline.shutdown()
 
 
-def test_a_second_init_is_refused_unless_told_otherwise(cluster):
+def test_a_second_init_is_refused_by_default(cluster):
     syncline.init(cluster.address)
     with pytest.raises(RuntimeError, match="ignore_reinit_error=True"):
         syncline.init(cluster.address)
@@ -269,7 +271,7 @@ def test_a_second_init_is_refused_unless_told_otherwise(cluster):
     )
 
 
-def test_older_forms_and_variables_connect(cluster, monkeypatch):
+def test_older_spellings_and_variables_connect(cluster, monkeypatch):
     with pytest.warns(DeprecationWarning, match="redis_address"):
         syncline.init(redis_address=cluster.address, _redis_password="5241590000000000")
     assert syncline.cluster_resources()["CPU"] == 2
@@ -284,7 +286,7 @@ def test_older_forms_and_variables_connect(cluster, monkeypatch):
     assert syncline.cluster_resources()["CPU"] == 2
 
 
-def test_rays_variable_alone_leads_to_no_cluster(monkeypatch):
+def test_rays_variable_alone_selects_no_cluster(monkeypatch):
     monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:1")
     syncline.init(num_cpus=1)
     assert syncline.cluster_resources()["CPU"] == 1

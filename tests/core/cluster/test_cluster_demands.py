@@ -1,6 +1,4 @@
-"""Which node a task or an actor comes to: labels, kinds of accelerators, memory; and what no node
-has is refused at once.
-"""
+"""Placement by labels, accelerators and memory; infeasible demands are refused."""
 
 from __future__ import annotations
 
@@ -83,7 +81,7 @@ def test_labels_by_a_strategy_choose_the_node() -> None:
     )
 
 
-def test_labels_that_no_node_has_are_refused_at_once() -> None:
+def test_infeasible_labels_are_refused() -> None:
     for make in (node, Placed):
         with pytest.raises(ValueError, match=r"labels .*'zone': 'c'.*its 2 nodes"):
             make.options(label_selector={"zone": "c"}).remote()
@@ -106,7 +104,7 @@ def test_kind_of_accelerator_chooses_the_node() -> None:
         node.options(num_gpus=1, accelerator_type="H100").remote()
 
 
-def test_memory_is_reserved_while_it_is_asked_for() -> None:
+def test_memory_is_reserved_while_the_task_runs() -> None:
     whole = syncline.cluster_resources()["memory"]
     actor = Placed.options(memory=MEMORY_BYTES).remote()
     assert syncline.get(actor.resources.remote(), timeout=60)["memory"] == MEMORY_BYTES
@@ -115,6 +113,6 @@ def test_memory_is_reserved_while_it_is_asked_for() -> None:
     eventually(lambda: syncline.available_resources()["memory"] == whole)
 
 
-def test_more_memory_than_any_node_has_is_refused_at_once() -> None:
+def test_infeasible_memory_is_refused() -> None:
     with pytest.raises(ValueError, match="memory"):
         node.options(memory=10**18).remote()

@@ -1,4 +1,4 @@
-"""Nodes that a cluster is about to lose."""
+"""Nodes that are about to leave the cluster."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ SECONDS_LEFT = 600
 
 @syncline.remote(num_cpus=1)
 class Resident:
-    """Keeps its node from ending as soon as that is drained."""
+    """Keeps its node alive after the drain request."""
 
     def node(self) -> str:
         return syncline.get_runtime_context().get_node_id()
 
 
-def test_draining_node_is_known_with_its_deadline() -> None:
+def test_draining_node_is_listed_with_its_deadline() -> None:
     with RayCluster(num_cpus=0) as cluster:
         cluster.add_node("a", num_cpus=1)
         cluster.add_node("b", num_cpus=1)

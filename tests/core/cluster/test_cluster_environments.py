@@ -1,6 +1,4 @@
-"""Runtime environments on a cluster: what a program's machine has is carried to the workers, what
-they lack is installed there.
-"""
+"""Runtime environments on a cluster: uploads from the driver, installations in workers."""
 
 from __future__ import annotations
 
@@ -27,12 +25,12 @@ pytestmark = [
 ]
 
 WAIT_S = 150
-"""An installation may copy the whole environment that Ray runs in."""
+"""Long, because an installation may copy the whole environment of Ray."""
 
 
 @syncline.remote
 def seen(module: str, file: str = "") -> Any:
-    """What a worker finds: a module's value, a file's text, its directory."""
+    """Return a module's value, a file's text and the directory, as a worker sees them."""
     return (
         importlib.import_module(module).VALUE,
         Path(file).read_text() if file else "",
@@ -46,9 +44,7 @@ def seen_by_child(module: str) -> Any:
 
 
 def looking() -> Any:
-    """An actor class that travels by itself: workers with another directory cannot import this
-    module.
-    """
+    """Return an actor class that is pickled by value: workers cannot import this module."""
 
     @syncline.remote
     class Looking:
@@ -66,7 +62,7 @@ def cluster() -> Iterator[RayCluster]:
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
-    """A directory with a module, a package, data, and what is not to travel."""
+    """A directory with a module, a package, data, and an ignored file."""
     directory = tmp_path / "project"
     (directory / "carried_package").mkdir(parents=True)
     (directory / "carried_module.py").write_text("VALUE = 'module'")
@@ -77,7 +73,7 @@ def project(tmp_path: Path) -> Path:
     return directory
 
 
-def test_programs_directory_is_that_of_all_its_workers(cluster: RayCluster, project: Path) -> None:
+def test_all_workers_use_the_programs_directory(cluster: RayCluster, project: Path) -> None:
     environment = {"working_dir": str(project), "env_vars": {"OF_PROGRAM": "yes"}}
     with syncline.init(address=cluster.address, runtime_env=environment):
         value, text, directory = syncline.get(
@@ -94,7 +90,7 @@ def test_programs_directory_is_that_of_all_its_workers(cluster: RayCluster, proj
             syncline.get(seen.remote("carried_module", "left_behind.txt"), timeout=WAIT_S)
 
 
-def test_tasks_environment_replaces_the_programs_but_for_variables(
+def test_a_tasks_environment_replaces_the_programs_except_variables(
     cluster: RayCluster, project: Path, tmp_path: Path
 ) -> None:
     other = tmp_path / "other"
@@ -123,7 +119,7 @@ def test_tasks_environment_replaces_the_programs_but_for_variables(
         assert syncline.get(seen.remote("carried_module"), timeout=WAIT_S)[0] == "module"
 
 
-def test_modules_of_the_program_are_carried_as_paths_or_as_themselves(
+def test_modules_are_uploaded_from_paths_or_module_objects(
     cluster: RayCluster, project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.syspath_prepend(str(project))
@@ -142,7 +138,7 @@ def test_modules_of_the_program_are_carried_as_paths_or_as_themselves(
     importlib.util.find_spec("virtualenv") is None,
     reason="Ray installs packages with virtualenv, which is not there",
 )
-def test_packages_are_installed_for_those_who_ask(cluster: RayCluster, tmp_path: Path) -> None:
+def test_packages_are_installed_on_request(cluster: RayCluster, tmp_path: Path) -> None:
     wheel = _wheel(tmp_path, "carried_wheel")
     with syncline.init(address=cluster.address):
         assert (
@@ -156,7 +152,7 @@ def test_packages_are_installed_for_those_who_ask(cluster: RayCluster, tmp_path:
             syncline.get(seen.remote("carried_wheel"), timeout=WAIT_S)
 
 
-def test_environment_that_cannot_be_made_is_the_error_of_what_needs_it(cluster: RayCluster) -> None:
+def test_a_failed_environment_fails_its_tasks(cluster: RayCluster) -> None:
     impossible = {"conda": "no-such-environment"}
     with syncline.init(address=cluster.address):
         for kind in (
@@ -171,12 +167,14 @@ def test_environment_that_cannot_be_made_is_the_error_of_what_needs_it(cluster: 
 
 
 def _wheel(directory: Path, name: str) -> Path:
-    """A package of one file, as pip installs it without an index."""
+    """Build a wheel of one file, which pip installs without an index."""
     about = f"{name}-1.0.dist-info"
     files = {
         f"{name}.py": "VALUE = 'wheel'\n",
         f"{about}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n",
-        f"{about}/WHEEL": "Wheel-Version: 1.0\nGenerator: a test\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+        f"{about}/WHEEL": (
+            "Wheel-Version: 1.0\nGenerator: a test\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+        ),
     }
     record = "".join(f"{path},,\n" for path in [*files, f"{about}/RECORD"])
     path = directory / f"{name}-1.0-py3-none-any.whl"

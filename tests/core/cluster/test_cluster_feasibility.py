@@ -43,7 +43,7 @@ def test_invalid_bundles_are_refused(bundles: list[dict[str, float]]) -> None:
 
 
 @pytest.mark.parametrize("condition", ["h100", "!a100", "in(h100, l4)", "!in(a100)"])
-def test_a_demand_fits_where_its_labels_are(condition: str) -> None:
+def test_a_demand_needs_a_node_with_its_labels(condition: str) -> None:
     nodes = [node(CPU=8) | {"Labels": {"gpu": "a100"}}, node(CPU=2) | {"Labels": {"gpu": "h100"}}]
     check_demand({"CPU": 2}, nodes, "f", {"gpu": condition})
     with pytest.raises(ValueError, match=r"3 CPU.* 1 nodes of the cluster with .*gpu.* 2 CPU"):

@@ -42,7 +42,7 @@ def reply(*frames):
 
 @contextmanager
 def server(serve: Callable[[socket.socket], None]) -> Iterator[int]:
-    """The port of a server for one connection."""
+    """Run a server for one connection and yield its port."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
 
         def run():

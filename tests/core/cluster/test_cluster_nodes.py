@@ -1,8 +1,6 @@
-"""Several nodes and several programs: where things run, what survives a node, and what outlives a
-program.
+"""Several nodes and programs: placement, loss of a node, and detached actors.
 
-The head offers nothing, so that everything runs on the nodes "a" and "b" until a test takes one
-away.
+The head has no resources, so everything runs on the nodes "a" and "b" until a test kills one.
 """
 
 from __future__ import annotations
@@ -71,7 +69,7 @@ def cluster() -> Iterator[RayCluster]:
 
 @pytest.fixture
 def nodes(cluster: RayCluster) -> Iterator[dict[str, str]]:
-    """The ids of the nodes by name; the program is connected."""
+    """Connect and return the node ids by name."""
     with syncline.init(address=cluster.address, namespace="nodes"):
         yield eventually(_nodes_by_name, what="both nodes are there")
 
@@ -91,7 +89,7 @@ def _run_where(**options: Any) -> str:
     return syncline.get(where.options(**options).remote(), timeout=WAIT_S)
 
 
-def test_program_is_told_where_it_is_connected(cluster: RayCluster) -> None:
+def test_the_init_context_has_the_clusters_address(cluster: RayCluster) -> None:
     with syncline.init(address=cluster.address) as context:
         assert context["address"] == context["gcs_address"] == cluster.address
         assert context["node_ip_address"] in {
@@ -151,7 +149,7 @@ def test_groups_spread_over_nodes_or_stay_on_one(nodes: dict[str, str]) -> None:
         remove_placement_group(group)
 
 
-def test_groups_that_no_nodes_could_hold_are_refused(nodes: dict[str, str]) -> None:
+def test_infeasible_groups_are_refused(nodes: dict[str, str]) -> None:
     for bundles, strategy in (
         ([{"CPU": 1}] * 4, "STRICT_SPREAD"),
         ([{"CPU": 2}] * 2, "STRICT_PACK"),
@@ -204,7 +202,7 @@ def test_detached_actors_outlive_their_program_and_others_do_not(cluster: RayClu
         syncline.kill(kept)
 
 
-def test_actor_of_a_killed_node_comes_back_on_one_that_joins(
+def test_actor_of_a_killed_node_restarts_on_a_new_node(
     cluster: RayCluster, nodes: dict[str, str]
 ) -> None:
     spare = f"spare-{uuid.uuid4().hex}"

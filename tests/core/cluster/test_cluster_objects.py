@@ -1,6 +1,4 @@
-"""Large values on a cluster: every reader of a machine maps the same memory, and nobody copies or
-changes it.
-"""
+"""Large values on a cluster: all readers on a machine map the same read-only memory."""
 
 from __future__ import annotations
 
@@ -47,7 +45,7 @@ def address(array: Any) -> int:
 
 
 def is_shared(at: int) -> bool:
-    """Whether the memory at an address is mapped from what other processes map too."""
+    """Return True if the address is in a shared mapping."""
     for line in Path("/proc/self/maps").read_text().splitlines():
         span, permissions, *_ = line.split()
         low, high = (int(end, 16) for end in span.split("-"))
@@ -78,14 +76,14 @@ def seen_table(table: Any) -> list[bool]:
 AS_SHARED = {"owns": False, "writeable": False, "shared": True}
 
 
-def test_array_is_read_where_it_lies(array_ref: Any) -> None:
+def test_array_is_read_without_a_copy(array_ref: Any) -> None:
     first, second = syncline.get(array_ref), syncline.get(array_ref)
     assert seen_array(first) == AS_SHARED
     assert address(first) == address(second)
     assert int(first[-1]) == LARGE_BYTES // 8 - 1
 
 
-def test_tasks_and_actors_read_an_array_where_it_lies(array_ref: Any) -> None:
+def test_tasks_and_actors_read_an_array_without_a_copy(array_ref: Any) -> None:
     @syncline.remote
     class Reader:
         def read(self, array: Any) -> Any:
@@ -103,7 +101,7 @@ def test_tasks_and_actors_read_an_array_where_it_lies(array_ref: Any) -> None:
     assert syncline.get(refs, timeout=60) == [AS_SHARED] * 3
 
 
-def test_array_that_a_task_made_is_read_where_it_lies(cluster: None) -> None:
+def test_array_of_a_task_is_read_without_a_copy(cluster: None) -> None:
     @syncline.remote
     def make() -> Any:
         return np.ones(1_000_000)
@@ -117,7 +115,7 @@ def test_array_that_a_task_made_is_read_where_it_lies(cluster: None) -> None:
         assert seen_array(syncline.get(ref, timeout=60)) == AS_SHARED
 
 
-def test_arrays_inside_a_value_are_read_where_they_lie(cluster: None) -> None:
+def test_nested_arrays_are_read_without_a_copy(cluster: None) -> None:
     ref = syncline.put(
         {"rows": [np.zeros((1000, 100)), np.ones(100_000, dtype=np.int8)], "name": "batch"}
     )
@@ -126,7 +124,7 @@ def test_arrays_inside_a_value_are_read_where_they_lie(cluster: None) -> None:
         assert not array.flags.writeable
 
 
-def test_table_is_read_where_it_lies(table_ref: Any) -> None:
+def test_table_is_read_without_a_copy(table_ref: Any) -> None:
     first, second = syncline.get(table_ref), syncline.get(table_ref)
     assert all(seen_table(first))
     assert (
@@ -136,7 +134,7 @@ def test_table_is_read_where_it_lies(table_ref: Any) -> None:
     assert first.num_rows == 1_000_000
 
 
-def test_tasks_read_a_table_where_it_lies_and_give_columns_of_it(table_ref: Any) -> None:
+def test_tasks_read_a_table_without_a_copy_and_return_columns(table_ref: Any) -> None:
     @syncline.remote
     def column(table: Any) -> Any:
         return seen_table(table), table.select(["number"])

@@ -1,6 +1,4 @@
-"""Programs that come to a cluster one after another, that cancel what has just ended, and whose
-modules the workers do not have.
-"""
+"""Successive programs on a cluster, cancellation, and modules that workers lack."""
 
 from __future__ import annotations
 
@@ -24,7 +22,7 @@ def cluster() -> Iterator[RayCluster]:
 
 @pytest.fixture
 def only_here(tmp_path: Path) -> str:
-    """A directory with a module that only the program finds."""
+    """A directory with a module that only the program can import."""
     (tmp_path / "only_here.py").write_text(
         "class Thing:\n"
         "    def __init__(self, value=5):\n"
@@ -38,7 +36,7 @@ def only_here(tmp_path: Path) -> str:
 
 
 def output(cluster: RayCluster, text: str, *arguments: str) -> str:
-    """What a program prints that runs on the cluster and ends well."""
+    """Run a program on the cluster, check its success, and return its output."""
     with run_program(text, *arguments, environment=cluster.environment()) as program:
         ended = program.wait()
     assert ended.return_code == 0, ended.stderr
@@ -99,7 +97,9 @@ print("lives")
 """
 
 
-def test_cancelling_what_has_just_ended_does_not_end_the_program(cluster: RayCluster) -> None:
+def test_cancelling_a_task_that_has_just_ended_does_not_end_the_program(
+    cluster: RayCluster,
+) -> None:
     assert output(cluster, CANCEL) == "lives\n"
 
 

@@ -155,7 +155,7 @@ class TestThroughRayClient:
         assert syncline.get(task.remote(task.remote(3))) == 12
         assert syncline.get([task.remote(n) for n in range(5)]) == [0, 2, 4, 6, 8]
 
-    def test_references_travel_inside_values_both_ways(self):
+    def test_references_inside_values_work_in_both_directions(self):
         @syncline.remote
         def pass_on(box):
             return [box[0], syncline.put(syncline.get(box[0]) + 1)]
@@ -165,7 +165,7 @@ class TestThroughRayClient:
         assert back == mine
         assert syncline.get([back, new]) == [1, 2]
 
-    def test_a_module_that_only_the_program_has_is_named(self, tmp_path, monkeypatch):
+    def test_a_module_of_the_driver_only_is_named(self, tmp_path, monkeypatch):
         (tmp_path / "only_at_the_client.py").write_text("def f():\n    return 1\n")
         monkeypatch.syspath_prepend(tmp_path)
         module = importlib.import_module("only_at_the_client")
@@ -178,7 +178,7 @@ class TestThroughRayClient:
         first, second = syncline.remote(lambda: (1, 2)).options(num_returns=2).remote()
         assert syncline.get([second, first]) == [2, 1]
 
-    def test_arrays_come_back_as_they_went(self):
+    def test_arrays_round_trip(self):
         array = np.arange(1_000_000)
         assert np.array_equal(syncline.get(syncline.put(array)), array)
 
@@ -186,11 +186,11 @@ class TestThroughRayClient:
         with pytest.raises(KeyError, match="no such thing"):
             syncline.get(counter_class().remote().fail.remote())
 
-    def test_waiting_ends_with_its_limit(self):
+    def test_waits_time_out(self):
         @syncline.remote
         def never():
             while True:
-                time.sleep(0.01)  # Ray interrupts between calls, not inside one
+                time.sleep(0.01)  # Ray interrupts between calls, not inside a call
 
         slow, fast = never.remote(), syncline.put(1)
         assert syncline.wait([slow, fast], num_returns=2, timeout=0.5) == ([fast], [slow])
@@ -211,18 +211,18 @@ class TestThroughRayClient:
         with pytest.raises(ValueError, match="no living actor is named 'counter'"):
             eventually(lambda: syncline.get_actor("counter") is None, within_s=5.0)
 
-    def test_actors_can_be_handed_to_tasks(self):
+    def test_actors_can_be_passed_to_tasks(self):
         @syncline.remote
         def use(actor):
             return syncline.get(actor.add.remote())
 
         assert syncline.get(use.remote(counter_class().remote(1))) == 2
 
-    def test_generators_of_tasks_give_items_as_they_come(self):
+    def test_generators_of_tasks_yield_items(self):
         generator = counting().remote(3)
         assert [syncline.get(ref) for ref in generator] == [0, 1, 2]
 
-    def test_generators_of_actors_give_items_and_errors(self):
+    def test_generators_of_actors_yield_items_and_errors(self):
         @syncline.remote
         class Failing:
             def items(self):
@@ -253,27 +253,27 @@ class TestThroughRayClient:
         with pytest.raises(TaskCancelledError):
             syncline.get(next(generator))
 
-    def test_placement_groups_reserve_and_give_back(self):
+    def test_placement_groups_reserve_and_release(self):
         group = placement_group([{"CPU": 1}, {"CPU": 1}])
         assert syncline.get(group.ready(), timeout=LIMIT_S)
         inside = doubling().options(scheduling_strategy=PlacementGroupSchedulingStrategy(group))
         assert syncline.get(inside.remote(4)) == 8
         remove_placement_group(group)
 
-    def test_what_can_never_run_is_refused(self):
+    def test_infeasible_tasks_are_refused(self):
         with pytest.raises(ValueError, match="5 CPU"):
             doubling().options(num_cpus=5).remote(1)
         with pytest.raises(ValueError, match="5 CPU"):
             counting().options(num_cpus=5).remote(1)
 
-    def test_facts_are_those_of_the_cluster(self, connection):
+    def test_runtime_info_is_that_of_the_cluster(self, connection):
         assert syncline.cluster_resources()["CPU"] == 4
         assert [node["Alive"] for node in syncline.nodes()] == [True]
         context = syncline.get_runtime_context()
         assert context.get_node_id() == syncline.nodes()[0]["NodeID"]
         assert context.gcs_address == connection.client_address
 
-    def test_torch_trains_on_the_cluster_and_its_checkpoint_comes_back(self, tmp_path):
+    def test_torch_trains_on_the_cluster_and_returns_its_checkpoint(self, tmp_path):
         def train_fn(config):
             context = get_context()
             model = prepare_model(torch.nn.Linear(2, 1, bias=False))
@@ -299,20 +299,20 @@ class TestThroughRayClient:
         with result.checkpoint.as_directory() as directory:
             assert torch.load(Path(directory, "weight.pt")).tolist() == [
                 [-1.0, -0.5]
-            ]  # the mean of both ranks' gradients
+            ]  # from the mean of both ranks' gradients
 
 
 class TestConnecting:
     pytestmark = clustered
 
-    def test_one_connection_after_another_and_another_kind(self, cluster):
+    def test_successive_connections_of_both_kinds(self, cluster):
         task = doubling()
         for address in (cluster.client_address, cluster.address, cluster.client_address):
             syncline.shutdown()
             syncline.init(address)
             assert syncline.get(task.remote(2)) == 4
 
-    def test_another_syncline_is_told_by_the_first_task(self, cluster, monkeypatch):
+    def test_another_syncline_fails_the_first_task(self, cluster, monkeypatch):
         syncline.shutdown()
         monkeypatch.setattr(compatibility, "SYNCLINE_VERSION", "0.0.1")
         syncline.init(cluster.client_address)

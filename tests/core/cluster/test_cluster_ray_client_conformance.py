@@ -1,6 +1,4 @@
-"""The engine through Ray Client does what every engine does, but for the differences listed here
-and explained in docs/engines.md.
-"""
+"""Conformance of the engine through Ray Client; docs/engines.md explains the differences."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Errors are caught as syncline's and as Ray's, wherever they come from and however many processes
-they went through.
-"""
+"""Errors are instances of syncline's and of Ray's classes, also after several processes."""
 
 from __future__ import annotations
 
@@ -152,9 +150,7 @@ def test_errors_are_caught_as_ours_and_as_rays(
 @pytest.mark.parametrize(
     "end", [task_error, crashed_worker, dead_actor, late], ids=lambda end: end.__name__
 )
-def test_errors_stay_what_they_are_through_a_second_and_a_third_task(
-    end: Callable[[], None],
-) -> None:
+def test_errors_keep_their_class_through_several_tasks(end: Callable[[], None]) -> None:
     run = syncline.remote(max_retries=0)(end)
     with pytest.raises(ENDS[end]) as first:
         end()
@@ -169,7 +165,7 @@ def test_errors_stay_what_they_are_through_a_second_and_a_third_task(
 
 
 @needs_cluster
-def test_a_task_whose_wait_by_ray_itself_ended_is_not_taken_for_a_wait_that_ended_here() -> None:
+def test_a_timeout_inside_a_task_is_not_taken_for_a_timeout_of_get() -> None:
     with pytest.raises(rays.GetTimeoutError) as caught:
         syncline.get(syncline.remote(rays_late).remote(), timeout=60)
     assert isinstance(caught.value, ours.RayTaskError)
@@ -193,7 +189,7 @@ def test_error_that_a_task_returns_is_a_value() -> None:
 
 
 @needs_cluster
-def test_generator_item_that_does_not_come_in_time_is_caught_as_either() -> None:
+def test_generator_timeout_is_caught_as_either() -> None:
     @syncline.remote(num_cpus=0.1)
     def endless() -> Iterator[int]:
         time.sleep(600)
@@ -208,7 +204,7 @@ def test_generator_item_that_does_not_come_in_time_is_caught_as_either() -> None
 
 
 @pytest.mark.parametrize("ours_class", MADE_BY_RAY, ids=lambda cls: cls.__name__)
-def test_what_ray_raises_by_itself_is_both(
+def test_rays_own_errors_are_both(
     ours_class: type[Exception], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rays_class = getattr(rays, ours_class.__name__)
@@ -219,6 +215,6 @@ def test_what_ray_raises_by_itself_is_both(
     assert "what Ray tells" in str(error)
 
 
-def test_an_error_that_only_ray_knows_is_the_nearest_of_ours() -> None:
+def test_an_error_that_only_ray_has_is_the_nearest_of_ours() -> None:
     error = translated(rays.ObjectReconstructionFailedError("00" * 28, "", "", ""))
     assert type(error).__bases__ == (ours.ObjectLostError, rays.ObjectReconstructionFailedError)

@@ -34,14 +34,14 @@ class ActorPools(Suite):
     def pool(self) -> object:
         return ActorPool([Doubler.remote(), Doubler.remote()])
 
-    def test_map_keeps_the_order(self, pool: ActorPool[int, int]) -> None:
+    def test_map_keeps_the_order(self, pool: ActorPool[int]) -> None:
         assert list(pool.map(_double, range(7))) == [2 * i for i in range(7)]
         assert list(pool.map(_double, [5])) == [10]
 
-    def test_map_unordered_gives_everything_once(self, pool: ActorPool[int, int]) -> None:
+    def test_map_unordered_gives_everything_once(self, pool: ActorPool[int]) -> None:
         assert sorted(pool.map_unordered(_double, range(7))) == [2 * i for i in range(7)]
 
-    def test_submit_and_get_next(self, pool: ActorPool[int, int]) -> None:
+    def test_submit_and_get_next(self, pool: ActorPool[int]) -> None:
         for i in range(4):
             pool.submit(_double, i)
         assert pool.has_next()
@@ -50,14 +50,14 @@ class ActorPools(Suite):
         with pytest.raises(StopIteration):
             pool.get_next()
 
-    def test_get_next_unordered(self, pool: ActorPool[int, int]) -> None:
+    def test_get_next_unordered(self, pool: ActorPool[int]) -> None:
         for i in range(4):
             pool.submit(_double, i)
         assert sorted(pool.get_next_unordered(timeout=60) for _ in range(4)) == [0, 2, 4, 6]
         with pytest.raises(StopIteration):
             pool.get_next_unordered()
 
-    def test_error_of_one_value_leaves_the_pool_usable(self, pool: ActorPool[int, int]) -> None:
+    def test_error_of_one_value_leaves_the_pool_usable(self, pool: ActorPool[int]) -> None:
         for i in (-1, 3):
             pool.submit(_double, i)
         with pytest.raises(ValueError, match="negative"):
@@ -65,7 +65,7 @@ class ActorPools(Suite):
         assert pool.get_next() == 6
         assert list(pool.map(_double, range(3))) == [0, 2, 4]
 
-    def test_idle_actors_can_be_popped_and_pushed(self, pool: ActorPool[int, int]) -> None:
+    def test_idle_actors_can_be_popped_and_pushed(self, pool: ActorPool[int]) -> None:
         assert pool.has_free()
         first, second = pool.pop_idle(), pool.pop_idle()
         assert first != second
@@ -77,7 +77,7 @@ class ActorPools(Suite):
         with pytest.raises(ValueError):
             pool.push(first)
 
-    def test_results_that_were_not_taken_are_discarded_by_map(self, pool: ActorPool[int, int]) -> None:
+    def test_results_that_were_not_taken_are_discarded_by_map(self, pool: ActorPool[int]) -> None:
         pool.submit(_double, 100)
         assert list(pool.map(_double, [1])) == [2]
 
