@@ -1,5 +1,5 @@
-"""What the reliability tests share: the beginning of every program that they run, and the check
-that nothing of it is left.
+"""Shared parts of the reliability tests: the beginning of every program, and the check that it
+leaves nothing.
 """
 
 from __future__ import annotations
@@ -71,14 +71,12 @@ def until_nothing_held():
 
 
 def assert_all_gone(program: Program) -> None:
-    """Wait until nothing of `program` is left; a warning where that took longer than the design
-    allows.
-    """
+    """Wait until nothing of `program` is left; warn if that takes longer than the design allows."""
     began = time.monotonic()
     assert_nothing_left(program, within_s=PATIENCE_S / SLOWNESS)
     took_s = time.monotonic() - began
     if took_s > DESIGN_S:
         warnings.warn(
-            f"it took {took_s:.1f} s until nothing of the program was left; {DESIGN_S:g} s are allowed",
+            f"it took {took_s:.1f} s until nothing of the program was left, not {DESIGN_S:g} s",
             stacklevel=2,
         )

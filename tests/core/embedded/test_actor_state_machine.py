@@ -46,7 +46,7 @@ def test_calls_before_the_actor_is_alive_are_sent_in_order_when_it_is() -> None:
     assert actor.calls_in_flight() == [10, 11]
 
 
-def test_call_of_a_living_actor_is_sent_at_once() -> None:
+def test_call_of_an_alive_actor_is_sent_immediately() -> None:
     actor = alive(worker=7)
     assert actor.call(10) == 7
     assert actor.calls_in_flight() == [10]
@@ -54,7 +54,7 @@ def test_call_of_a_living_actor_is_sent_at_once() -> None:
     assert actor.calls_in_flight() == []
 
 
-def test_death_without_restarts_fails_every_call_for_good() -> None:
+def test_death_without_restarts_fails_every_call() -> None:
     actor = alive()
     actor.call(10)
     actor.call(11)
@@ -123,7 +123,7 @@ def test_constructor_that_raises_is_never_retried() -> None:
     ]
 
 
-def test_kill_beats_restarts_unless_told_otherwise() -> None:
+def test_kill_prevents_restarts_by_default() -> None:
     cause = Cause(kind=CauseKind.KILLED)
     actor = alive(max_restarts=5)
     assert actor.killed() == [StopProcess(7, True), Died(1, cause)]
@@ -169,7 +169,7 @@ def test_dropped_handle_waits_for_the_constructor_and_the_queued_calls() -> None
     ]
 
 
-def test_dropped_handle_of_an_actor_that_nobody_waits_for_ends_it_before_it_is_placed() -> None:
+def test_dropped_handle_ends_an_unplaced_actor_without_calls() -> None:
     actor = ActorStateMachine(1)
     assert actor.handle_dropped() == [Died(1, Cause(kind=CauseKind.HANDLES_DROPPED))]
 
@@ -207,7 +207,7 @@ def test_only_calls_that_were_not_sent_can_be_cancelled() -> None:
     assert not actor.cancel(11)
 
 
-def test_everything_after_the_death_is_ignored() -> None:
+def test_events_after_the_death_are_ignored() -> None:
     actor = alive()
     actor.call(10)
     actor.killed()
@@ -220,14 +220,14 @@ def test_everything_after_the_death_is_ignored() -> None:
     assert actor.exit_requested() == ()
 
 
-def test_impossible_event_tells_the_history() -> None:
+def test_invalid_transition_contains_the_history() -> None:
     actor = alive()
     with pytest.raises(InvalidTransition, match="(?s)actor 1 .*ALIVE to STARTING.*constructed"):
         actor.placed(8)
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_no_call_is_lost_whatever_happens(seed: int) -> None:
+def test_no_call_is_lost_in_random_histories(seed: int) -> None:
     chance = random.Random(seed)
     actor = ActorStateMachine(
         1, max_restarts=chance.choice([-1, 0, 3]), max_task_retries=chance.choice([-1, 0, 2])

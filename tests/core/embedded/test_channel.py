@@ -1,6 +1,4 @@
-"""Channels: messages arrive whole and in order, sending never blocks, and the end of the peer is
-noticed after its last words.
-"""
+"""Channels: messages arrive whole and in order, sending never blocks, the end comes last."""
 
 import os
 import select
@@ -56,7 +54,7 @@ def test_both_directions_are_independent(ends):
     assert receive(left, 1) == [(2,)]
 
 
-def test_what_is_held_leaves_with_the_next_message_in_order(ends):
+def test_queued_messages_are_sent_with_the_next_one_in_order(ends):
     left, right = ends
     left.enqueue((1,))
     left.enqueue((2,))
@@ -65,7 +63,7 @@ def test_what_is_held_leaves_with_the_next_message_in_order(ends):
     assert receive(right, 3) == [(1,), (2,), (3,)]
 
 
-def test_a_message_is_encoded_when_it_is_held(ends):
+def test_a_message_is_encoded_when_it_is_queued(ends):
     left, right = ends
     changes = [1]
     left.enqueue((changes,))
@@ -74,11 +72,11 @@ def test_a_message_is_encoded_when_it_is_held(ends):
     assert receive(right, 1) == [([1],)]
 
 
-def test_receive_without_anything_there_is_empty(ends):
+def test_receive_without_input_is_empty(ends):
     assert ends[1].receive() == []
 
 
-def test_frames_cut_anywhere_are_put_together():
+def test_split_frames_are_reassembled():
     plain, end = socket.socketpair()
     memory = Channel(end)
     spare, spare_end = (Channel(each) for each in socket.socketpair())
@@ -119,7 +117,7 @@ def test_drain_waits_for_a_reader(ends):
     assert len(received) == 1
 
 
-def test_drain_ends_when_the_peer_is_gone(ends):
+def test_drain_ends_when_the_peer_closes(ends):
     left, right = ends
     left.send((b"x" * LARGE_BYTES,))
     right.close()
@@ -127,7 +125,7 @@ def test_drain_ends_when_the_peer_is_gone(ends):
     assert not left.congested
 
 
-def test_the_last_words_of_a_peer_are_heard(ends):
+def test_last_messages_of_a_closed_peer_are_received(ends):
     left, right = ends
     right.send((0,))  # never read by the peer, so that its end is a reset
     left.send((1,))
@@ -138,7 +136,7 @@ def test_the_last_words_of_a_peer_are_heard(ends):
         right.receive()
 
 
-def test_sending_to_a_peer_that_is_gone_raises_nothing(ends):
+def test_sending_to_a_closed_peer_raises_nothing(ends):
     left, right = ends
     right.close()
     for index in range(3):
@@ -146,7 +144,7 @@ def test_sending_to_a_peer_that_is_gone_raises_nothing(ends):
     assert not left.congested
 
 
-def test_a_closed_channel_takes_messages_and_forgets_them(ends):
+def test_a_closed_channel_drops_messages(ends):
     left, _ = ends
     left.close()
     left.close()

@@ -1,4 +1,4 @@
-"""The embedded engine does what every engine does."""
+"""The conformance suite on the embedded engine."""
 
 from __future__ import annotations
 

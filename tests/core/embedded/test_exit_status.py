@@ -1,5 +1,5 @@
-"""How workers end: what is certain, what is likely, and a worker that runs out of memory in a
-control group of its own.
+"""Exit status of workers: certain and likely causes, and a worker that runs out of memory in its
+control group.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ KILLED = -signal.SIGKILL
 
 
 class Machine:
-    """A small tree of files that stands for a machine with 10 GB of memory."""
+    """A tree of files that describes a machine with 10 GB of memory."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -46,16 +46,16 @@ def watch(machine: Machine) -> MemoryMonitor:
     return MemoryMonitor(machine.root)
 
 
-def test_other_ends_are_not_about_memory(machine: Machine, watch: MemoryMonitor) -> None:
+def test_other_exit_codes_are_not_attributed_to_memory(
+    machine: Machine, watch: MemoryMonitor
+) -> None:
     machine.tell(kills=5, available=0)
     watch.sample()
     assert watch.exit_status(1, 9 * GB) == ExitStatus(cause="exited with code 1")
     assert watch.exit_status(-signal.SIGTERM, 9 * GB) == ExitStatus(cause="was killed by SIGTERM")
 
 
-def test_each_kill_that_was_counted_explains_one_worker(
-    machine: Machine, watch: MemoryMonitor
-) -> None:
+def test_each_counted_kill_explains_one_worker(machine: Machine, watch: MemoryMonitor) -> None:
     assert not watch.exit_status(KILLED, GB).is_out_of_memory
     machine.tell(kills=6)
     for _ in range(2):
@@ -68,7 +68,7 @@ def test_each_kill_that_was_counted_explains_one_worker(
     assert not watch.exit_status(KILLED, 2 * GB).is_out_of_memory
 
 
-def test_kill_is_still_known_when_the_worker_is_told_of_after_the_next_look(
+def test_counted_kill_explains_a_worker_reported_after_the_next_sample(
     machine: Machine, watch: MemoryMonitor
 ) -> None:
     watch.sample()
@@ -77,9 +77,7 @@ def test_kill_is_still_known_when_the_worker_is_told_of_after_the_next_look(
     assert watch.exit_status(KILLED, 2 * GB).is_out_of_memory
 
 
-def test_kill_of_long_ago_was_that_of_another_process(
-    machine: Machine, watch: MemoryMonitor
-) -> None:
+def test_old_kill_is_attributed_to_another_process(machine: Machine, watch: MemoryMonitor) -> None:
     machine.tell(kills=5)
     for _ in range(RECENT_SAMPLES):
         watch.sample()
@@ -90,7 +88,7 @@ def test_kill_of_long_ago_was_that_of_another_process(
     ("peak", "available", "likely"),
     [(2 * GB, 8 * GB, False), (6 * GB, 8 * GB, True), (2 * GB, GB // 10, True)],
 )
-def test_kill_that_nobody_counted_is_called_likely_where_memory_was_short(
+def test_uncounted_kill_is_likely_out_of_memory_if_memory_was_short(
     machine: Machine, watch: MemoryMonitor, peak: int, available: int, likely: bool
 ) -> None:
     machine.tell(kills=4, available=available)
@@ -163,7 +161,7 @@ for begin in (lambda: devour.remote(), lambda: Glutton.remote().eat.remote()):
 
 
 @pytest.mark.processes
-def test_worker_that_runs_out_of_memory_is_told_so(small_group: Path) -> None:
+def test_error_of_a_worker_that_ran_out_of_memory_says_so(small_group: Path) -> None:
     enter = ["sh", "-c", f'echo $$ > {small_group}/cgroup.procs && exec "$@"', "sh"]
     with run_program(PROGRAM, enter=enter) as program:
         task, actor = program.wait().check().stdout.splitlines()[-2:]

@@ -1,5 +1,5 @@
-"""What a result refers to stays alive until the hub knows of the result, whichever thread tells it
-of dropped references meanwhile.
+"""References in a result live until the hub has the result, even if other threads drop references
+in the meantime.
 """
 
 import threading
@@ -30,7 +30,7 @@ def test_references_in_a_result_are_held_between_packing_and_sending() -> None:
 
 
 @pytest.mark.processes
-def test_a_threaded_actor_can_hand_on_the_last_reference_to_a_value() -> None:
+def test_a_threaded_actor_can_return_the_last_reference_to_a_value() -> None:
     @syncline.remote(num_cpus=0, max_concurrency=8)
     class Source:
         def __init__(self) -> None:

@@ -1,6 +1,4 @@
-"""What the driver's terminal shows: one writer unchanged, several with labels, deduplicator, and bars
-that do not garble each other.
-"""
+"""The driver's terminal: labels of several workers, counted repeats, readable progress bars."""
 
 import random
 
@@ -18,7 +16,7 @@ from syncline.core.embedded.log_display import (
 
 
 class Terminal:
-    """A display with its clock, and all that it showed."""
+    """A display with its clock and its output."""
 
     def __init__(self, *labels):
         self.display = Display()
@@ -67,7 +65,7 @@ def shared(*labels):
 # -- one writer
 
 
-def test_a_single_writer_passes_at_once_and_unchanged():
+def test_output_of_a_single_worker_passes_unchanged():
     terminal = Terminal("A")
     assert terminal.write(1, "one\n\n  two\r\n") == "one\n\n  two\r\n"
     assert terminal.write(1, "one\n") == "one\n"
@@ -75,7 +73,7 @@ def test_a_single_writer_passes_at_once_and_unchanged():
     assert terminal.shown == {"out": "one\n\n  two\r\none\n", "err": "warning\n"}
 
 
-def test_a_prompt_of_a_single_writer_shows_after_a_moment():
+def test_a_prompt_of_a_single_worker_is_shown_after_a_delay():
     terminal = Terminal("A")
     assert terminal.write(1, "name? ") == ""
     assert terminal.display.next_moment() == terminal.now + PARTIAL_S
@@ -85,14 +83,14 @@ def test_a_prompt_of_a_single_writer_shows_after_a_moment():
     assert terminal.write(1, "Ada\n") == "Ada\n"
 
 
-def test_a_bar_of_a_single_writer_passes_at_once():
+def test_a_bar_of_a_single_worker_passes_immediately():
     terminal = Terminal("A")
     assert terminal.write(1, "\r 10%") == "\r 10%"
     assert terminal.write(1, "\r 20%") == "\r 20%"
     assert terminal.write(1, "\rdone\nnext\n") == "\rdone\nnext\n"
 
 
-def test_a_single_writer_passes_byte_for_byte_however_it_is_cut():
+def test_split_output_of_a_single_worker_passes_byte_for_byte():
     alphabet = "ab \r\n\t\x1b[A\u00e9"
     generator = random.Random(0)
     text = "".join(generator.choice(alphabet) for _ in range(5_000)) + "x" * (2 * LONGEST_LINE)
@@ -107,7 +105,7 @@ def test_a_single_writer_passes_byte_for_byte_however_it_is_cut():
     assert terminal.out == text
 
 
-def test_the_end_of_a_single_writer_shows_what_is_held():
+def test_the_end_of_a_single_worker_shows_held_text():
     terminal = Terminal("A")
     terminal.write(1, "no newline")
     assert terminal.end(1) == "no newline"
@@ -148,7 +146,7 @@ def test_the_second_writer_does_not_continue_the_first_ones_line():
     assert terminal.out == "a: \n(B) b\n(A) a: done\n"
 
 
-def test_the_first_writer_goes_on_in_its_line_when_nobody_came_between():
+def test_the_first_worker_continues_its_line_without_interruption():
     terminal = Terminal("A", "B")
     terminal.write(1, "a: ")
     terminal.write(2, "b", "err")
@@ -156,7 +154,7 @@ def test_the_first_writer_goes_on_in_its_line_when_nobody_came_between():
     assert terminal.out == "a: done\n"
 
 
-def test_lines_in_pieces_come_out_whole():
+def test_split_lines_are_shown_whole():
     terminal = shared("A", "B")
     terminal.write(1, "on")
     terminal.write(2, "tw")
@@ -165,7 +163,7 @@ def test_lines_in_pieces_come_out_whole():
     assert terminal.out == "(A) one\n(B) two\n(B) three\n"
 
 
-def test_a_row_of_dots_grows_in_its_place():
+def test_a_row_of_dots_grows_in_place():
     terminal = shared("A", "B")
     for _ in range(3):
         terminal.write(1, ".")
@@ -224,7 +222,7 @@ def test_flush_shows_everything_and_leaves_the_cursor_at_the_start_of_a_line():
 # -- deduplicator
 
 
-def test_same_lines_of_many_workers_are_folded():
+def test_equal_lines_of_many_workers_are_counted():
     terminal = shared("A", "B", "C", "D")
     for number in (1, 2, 3, 4):
         terminal.write(number, "loading\n")
@@ -234,7 +232,7 @@ def test_same_lines_of_many_workers_are_folded():
     assert terminal.display.repeated_lines == 3
 
 
-def test_what_the_only_writer_printed_a_moment_ago_is_folded_too():
+def test_recent_lines_of_the_first_worker_are_counted_too():
     terminal = Terminal("A", "B", "C")
     for number in (1, 2, 3):
         terminal.write(number, "hello\n")
@@ -242,7 +240,7 @@ def test_what_the_only_writer_printed_a_moment_ago_is_folded_too():
     assert terminal.out == "hello\n(C) hello [repeated 2x across workers]\n"
 
 
-def test_what_the_only_writer_printed_long_ago_is_not_folded():
+def test_old_lines_of_the_first_worker_are_not_counted():
     terminal = Terminal("A", "B")
     terminal.write(1, "hello\n")
     terminal.tick(10)
@@ -250,7 +248,7 @@ def test_what_the_only_writer_printed_long_ago_is_not_folded():
     assert terminal.out == "hello\n(B) hello\n"
 
 
-def test_own_repeats_blank_lines_and_the_other_stream_are_not_folded():
+def test_own_repeats_blank_lines_and_the_other_stream_are_not_counted():
     terminal = shared("A", "B")
     terminal.write(1, "x\nx\n\n")
     terminal.write(2, "\n")
@@ -292,14 +290,14 @@ def test_one_bar_among_several_writers_is_redrawn_in_place():
     assert terminal.write(1, "\r100%\n") == "\r(A) 100%\n"
 
 
-def test_updates_that_end_with_a_carriage_return_stay_so():
+def test_updates_keep_their_final_carriage_return():
     terminal = shared("A", "B")
     assert terminal.write(1, "10%\r") == "(A) 10%\r"
     assert terminal.write(1, "20%\r") == "(A) 20%\r"
     assert terminal.write(1, "\n") == "(A) 20%\n"
 
 
-def test_what_a_longer_bar_leaves_is_covered():
+def test_a_shorter_bar_overwrites_a_longer_one():
     terminal = shared("A", "B")
     terminal.write(1, "\r 10%|####|")
     assert terminal.write(1, "\r          \rnote\n") == "\r(A) note      \n"
@@ -330,7 +328,7 @@ def test_two_bars_do_not_garble_each_other():
     assert {line[:3] for line in lines} == {"(A)", "(B)"}
 
 
-def test_bars_of_many_workers_give_few_lines():
+def test_bars_of_many_workers_print_few_lines():
     terminal = shared(*"ABCDEFGH")
     for step in range(200):
         for number in range(1, 9):
@@ -350,13 +348,13 @@ def test_nested_bars_do_not_print_a_line_for_each_update():
     assert terminal.out.count("\n") <= 2
 
 
-def test_colours_stay():
+def test_colours_are_kept():
     terminal = shared("A", "B")
     terminal.write(1, "\x1b[31mred\x1b[0m\n")
     assert terminal.out == "(A) \x1b[31mred\x1b[0m\n"
 
 
-def test_the_first_of_a_line_is_no_repeat_and_others_are():
+def test_the_first_line_is_no_repeat_and_later_ones_are():
     deduplicator = LineDeduplicator()
     assert not deduplicator.is_repeat("x", 1, "(a) ", 0.0)
     assert deduplicator.is_repeat("x", 2, "(b) ", 0.1)
@@ -368,14 +366,14 @@ def test_the_first_of_a_line_is_no_repeat_and_others_are():
     assert deduplicator.total == 2
 
 
-def test_a_single_repeat_is_told_as_it_is():
+def test_a_single_repeat_is_printed_unchanged():
     deduplicator = LineDeduplicator()
     deduplicator.is_repeat("x", 1, "(a) ", 0.0)
     assert deduplicator.is_repeat("x", 2, "(b) ", 0.0)
     assert deduplicator.expire(1.0) == ["(b) x\n"]
 
 
-def test_the_same_worker_repeats_itself_freely():
+def test_repeats_of_the_same_worker_are_printed():
     deduplicator = LineDeduplicator()
     assert not any(deduplicator.is_repeat("x", 1, "(a) ", 0.0) for _ in range(3))
     assert deduplicator.next_moment is None
@@ -398,7 +396,7 @@ def test_memory_is_bounded_in_a_flood():
     assert deduplicator.is_repeat(str(3 * MOST_LINES - 1), 2, "(b) ", 0.0)
 
 
-def test_flush_tells_at_once():
+def test_flush_ends_all_windows():
     deduplicator = LineDeduplicator()
     deduplicator.is_repeat("x", 1, "(a) ", 0.0)
     deduplicator.is_repeat("x", 2, "(b) ", 0.0)

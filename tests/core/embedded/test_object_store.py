@@ -1,6 +1,4 @@
-"""The object store: segments are reused, bounded, and fall back to disk; what is mapped stays
-mapped.
-"""
+"""The object store: segments are reused, bounded, fall back to disk, and stay mapped."""
 
 import gc
 import os
@@ -124,7 +122,7 @@ def test_a_segment_is_a_private_file_of_the_promised_size(make_store, shared_dir
     assert len(pickle.dumps(segment)) < 300
 
 
-def test_released_segments_are_used_again_and_names_never_for_another_file(make_store):
+def test_released_segments_are_reused_but_their_names_are_not(make_store):
     store = make_store()
     first, second = store.create(MB), store.create(MB)
     assert first.name != second.name
@@ -139,7 +137,7 @@ def test_released_segments_are_used_again_and_names_never_for_another_file(make_
     assert statistics.pooled_bytes == first.capacity
 
 
-def test_a_slightly_larger_segment_serves_too_a_much_larger_one_does_not(make_store):
+def test_a_slightly_larger_segment_is_reused_but_not_a_much_larger_one(make_store):
     store = make_store()
     segment = store.create(2**20 + 1)
     store.release(segment)
@@ -178,7 +176,7 @@ def test_the_pool_makes_room_for_objects_of_other_sizes(make_store):
     assert statistics.in_use_bytes + statistics.pooled_bytes == 16 * 2**20
 
 
-def test_past_the_limit_objects_lie_on_disk_and_stay_readable(make_store, tmp_path):
+def test_objects_beyond_the_limit_go_to_disk_and_stay_readable(make_store, tmp_path):
     store = make_store(limit_bytes=4 * 2**20)
     layouts = [put(store, bytes([i]) * 2**20) for i in range(8)]
     assert [layout.segment.on_disk for layout in layouts].count(True) >= 4
@@ -289,7 +287,7 @@ def test_write_mappings_are_bounded(make_store, monkeypatch):
     assert len(segments._process.written) == 4
 
 
-def test_segments_removed_from_the_pool_do_not_go_on_occupying_memory(make_store):
+def test_segments_removed_from_the_pool_free_their_memory(make_store):
     store = make_store(limit_bytes=8 * 2**20)
     packed = pack_bytes(3 * 2**20)
     segment = store.create(layout_nbytes(packed))
@@ -303,7 +301,7 @@ def test_segments_removed_from_the_pool_do_not_go_on_occupying_memory(make_store
     os.close(fd)
 
 
-def test_many_threads_write_and_read_at_once(make_store):
+def test_many_threads_write_and_read_concurrently(make_store):
     store = make_store()
     lock = threading.Lock()
     wrong = []
@@ -328,7 +326,7 @@ def test_many_threads_write_and_read_at_once(make_store):
     assert store.statistics().in_use_segments == 0
 
 
-def test_on_release_comes_once_and_only_after_the_last_view(make_store):
+def test_on_release_is_called_once_after_the_last_view(make_store):
     released = []
     layout = put(make_store(), bytearray(MB))
     mapped = read(layout, lambda: released.append(layout))
@@ -365,7 +363,7 @@ def test_arrays_alias_the_mapping_are_read_only_and_keep_it(make_store):
     assert released == [1]
 
 
-def test_a_value_that_copies_everything_releases_at_once(make_store):
+def test_a_value_without_views_is_released_immediately(make_store):
     released = []
     value = get(put(make_store(), b"x" * MB), lambda: released.append(1))
     gc.collect()
@@ -374,7 +372,7 @@ def test_a_value_that_copies_everything_releases_at_once(make_store):
 
 
 @pytest.mark.filterwarnings("error")
-def test_writing_to_a_received_tensor_changes_it_for_nobody_else(make_store):
+def test_writing_to_a_received_tensor_changes_no_other_copy(make_store):
     torch = pytest.importorskip("torch")
     layout = put(make_store(), torch.zeros(MB))
     mine, other = get(layout), get(layout)
@@ -392,7 +390,7 @@ def test_more_objects_can_be_mapped_than_files_may_be_open(make_store):
     assert all(mapped.buffers[0].nbytes == MB for mapped in held)
 
 
-def test_reading_a_removed_segment_says_so_and_releases_nothing(tmp_path):
+def test_reading_a_removed_segment_raises_and_releases_nothing(tmp_path):
     released = []
     with pytest.raises(FileNotFoundError):
         read(
@@ -444,7 +442,7 @@ def test_a_forked_child_releases_nothing_of_its_parent(make_store, shared_direct
 
 @pytest.mark.processes
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
-def test_what_a_forked_child_may_be_reading_is_not_released(make_store):
+def test_segments_that_a_forked_child_may_read_are_not_released(make_store):
     released = []
     layout = put(make_store(), b"a" * MB)
     held = read(layout, lambda: released.append("before the fork"))
@@ -458,7 +456,7 @@ def test_what_a_forked_child_may_be_reading_is_not_released(make_store):
 
 @pytest.mark.processes
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
-def test_a_forked_child_writes_and_reads_by_itself(make_store):
+def test_a_forked_child_can_write_and_read(make_store):
     store = make_store()
     packed = pack_bytes(MB, b"c")
     segment = store.create(layout_nbytes(packed))

@@ -1,6 +1,4 @@
-"""The table of objects: freed with the last holder and not before, whatever the order in which
-values and releases come.
-"""
+"""The object table: objects are freed with their last reference, in any order of events."""
 
 import random
 
@@ -37,7 +35,7 @@ def small(*refs):
     return inline(b"", (), refs)
 
 
-def test_an_object_goes_with_its_last_holder(table, store):
+def test_an_object_is_freed_with_its_last_reference(table, store):
     table.add(1, count=2)
     table.settle(1, in_memory("a", 1))
     table.release([1])
@@ -48,7 +46,7 @@ def test_an_object_goes_with_its_last_holder(table, store):
     assert store.released == ["a"]
 
 
-def test_hold_adds_a_holder_and_the_unknown_stay_unknown(table):
+def test_hold_ignores_unknown_objects(table):
     table.add(1)
     table.hold([1, 99])
     table.release([1, 99])
@@ -57,7 +55,7 @@ def test_hold_adds_a_holder_and_the_unknown_stay_unknown(table):
     assert table.entries == {}
 
 
-def test_several_releases_of_one_at_once(table):
+def test_several_releases_of_one_object_in_one_call(table):
     table.add(1, count=3)
     table.release([1, 1])
     assert 1 in table.entries
@@ -65,7 +63,7 @@ def test_several_releases_of_one_at_once(table):
     assert table.entries == {}
 
 
-def test_a_value_that_nobody_wants_any_more_is_dropped_on_arrival(table, store):
+def test_a_value_of_a_freed_object_is_discarded(table, store):
     table.add(1)
     table.add(2)
     table.release([1])
@@ -74,7 +72,7 @@ def test_a_value_that_nobody_wants_any_more_is_dropped_on_arrival(table, store):
     assert table.entries[2].count == 1
 
 
-def test_a_second_value_is_dropped_and_the_first_stays(table, store):
+def test_a_second_value_is_discarded(table, store):
     table.add(1)
     table.settle(1, in_memory("first", 1))
     table.settle(1, in_memory("second", 1))
@@ -82,7 +80,7 @@ def test_a_second_value_is_dropped_and_the_first_stays(table, store):
     assert table.entries[1].value[1].segment.name == "first"
 
 
-def test_what_a_value_contains_lives_as_long_as_it(table, store):
+def test_contents_of_a_value_live_as_long_as_the_value(table, store):
     table.add(1)
     table.add(2)
     table.settle(1, in_memory("inner", 1))
@@ -107,7 +105,7 @@ def test_a_chain_longer_than_the_stack_is_freed(table, store):
     assert len(store.released) == length
 
 
-def test_producers_are_told_of_objects_that_nobody_holds(table):
+def test_on_free_is_called_for_freed_objects(table):
     freed = []
     for id in (1, 2):
         table.add(id, producer="task").on_free = freed.append
@@ -118,7 +116,7 @@ def test_producers_are_told_of_objects_that_nobody_holds(table):
     assert freed == [1, 2]
 
 
-def test_who_waits_is_told_once_in_order(table):
+def test_subscribers_are_called_once_in_order(table):
     told = []
     arrivals = [lambda id, value, name=name: told.append((name, id, value)) for name in "abc"]
     table.add(1)
@@ -133,7 +131,7 @@ def test_who_waits_is_told_once_in_order(table):
     assert told[-1] == ("c", 1, value)
 
 
-def test_who_does_not_wait_any_more_is_not_told(table):
+def test_cancelled_subscribers_are_not_called(table):
     told = []
 
     def arrival(id, value):
@@ -149,12 +147,12 @@ def test_who_does_not_wait_any_more_is_not_told(table):
     assert told == []
 
 
-def test_waiting_for_what_does_not_exist_is_an_error(table):
+def test_subscribing_to_an_unknown_object_is_an_error(table):
     with pytest.raises(KeyError):
         table.subscribe(1, print)
 
 
-def test_an_arrival_may_release_its_object(table, store):
+def test_a_subscriber_may_release_its_object(table, store):
     table.add(1)
     told = []
 
@@ -186,10 +184,8 @@ def test_statistics_count_objects(table):
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_a_random_life_frees_exactly_what_nobody_holds(table, store, seed):
-    """Against a model: what is reachable from held objects through settled values is alive, the
-    rest is not.
-    """
+def test_random_operations_free_exactly_the_unreachable_objects(table, store, seed):
+    """Compare with a model: exactly the objects reachable from held ones are alive."""
     generator = random.Random(seed)
     held, contains, made = {}, {}, 0
     for _ in range(400):

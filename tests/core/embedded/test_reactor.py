@@ -1,6 +1,4 @@
-"""The reactor: descriptors and timers are called, from whatever thread they were registered; a
-wake-up is never lost.
-"""
+"""The reactor: handlers and timers of all threads are called, and no wake-up is lost."""
 
 import os
 import select
@@ -78,7 +76,7 @@ def test_room_to_write_is_watched_on_demand(reactor):
     right.close()
 
 
-def test_a_forgotten_descriptor_is_not_handled(reactor, pipe):
+def test_an_unregistered_descriptor_is_not_handled(reactor, pipe):
     events = []
     reactor.register(pipe[0], events.append)
     assert reactor.handler(pipe[0]) == events.append
@@ -89,7 +87,7 @@ def test_a_forgotten_descriptor_is_not_handled(reactor, pipe):
     assert events == []
 
 
-def test_a_handler_may_forget_another_that_is_due(reactor):
+def test_a_handler_may_unregister_another_due_one(reactor):
     pipes = [os.pipe() for _ in range(2)]
     handled = []
 
@@ -128,7 +126,7 @@ def test_a_handler_that_fails_leaves_the_reactor_usable(reactor, pipe):
     assert done == [1]
 
 
-def test_timers_run_in_their_order_and_once():
+def test_timers_run_once_in_order():
     clock = Clock()
     reactor = Reactor(clock)
     ran = []
@@ -147,7 +145,7 @@ def test_timers_run_in_their_order_and_once():
     reactor.close()
 
 
-def test_a_timer_that_sets_the_next_for_now_does_not_keep_the_turn():
+def test_a_timer_that_schedules_another_for_now_does_not_block():
     clock = Clock()
     reactor = Reactor(clock)
     ran = []
@@ -164,7 +162,7 @@ def test_a_timer_that_sets_the_next_for_now_does_not_keep_the_turn():
     reactor.close()
 
 
-def test_a_timer_ends_a_turn_that_waits_for_longer(reactor):
+def test_a_timer_ends_a_longer_wait(reactor):
     done = []
     reactor.call_later(0.01, lambda: done.append(1))
     for _ in range(100):
@@ -175,7 +173,7 @@ def test_a_timer_ends_a_turn_that_waits_for_longer(reactor):
 
 
 @pytest.mark.timeout(60)
-def test_a_wake_up_before_the_turn_is_not_lost(reactor):
+def test_a_wake_up_before_the_wait_is_not_lost(reactor):
     reactor.wake()
     reactor.wake()
     reactor.run_once(None)
@@ -183,7 +181,7 @@ def test_a_wake_up_before_the_turn_is_not_lost(reactor):
 
 
 @pytest.mark.timeout(60)
-def test_a_wake_up_and_a_timer_from_another_thread_end_the_turn(reactor):
+def test_a_wake_up_and_a_timer_from_another_thread_end_the_wait(reactor):
     done = threading.Event()
     thread = threading.Thread(target=lambda: reactor.call_later(0, done.set), daemon=True)
     thread.start()
@@ -194,7 +192,7 @@ def test_a_wake_up_and_a_timer_from_another_thread_end_the_turn(reactor):
 
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize("timeout_s", [1e7, 1e12, float("inf")])
-def test_it_may_be_asked_to_wait_for_longer_than_the_system_can(reactor, timeout_s):
+def test_timeouts_may_be_longer_than_the_system_allows(reactor, timeout_s):
     reactor.wake()
     reactor.run_once(timeout_s)
 
@@ -211,7 +209,7 @@ def test_a_late_wake_up_does_not_write_into_a_file_that_got_the_number(tmp_path)
         assert os.path.getsize(file.name) == 0
 
 
-def test_without_eventfd_a_pipe_does_the_same(monkeypatch):
+def test_without_eventfd_a_pipe_is_used(monkeypatch):
     monkeypatch.delattr(os, "eventfd", raising=False)
     reactor = Reactor()
     for _ in range(3):

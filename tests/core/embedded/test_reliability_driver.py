@@ -1,6 +1,4 @@
-"""The driver's end, however it comes, leaves no process and no file; the fork_server's end disturbs
-nobody.
-"""
+"""Every end of the driver leaves no process and no file; the fork server's end affects no task."""
 
 from __future__ import annotations
 
@@ -100,7 +98,7 @@ def test_killed_driver_leaves_nothing(doing: str) -> None:
 
 
 @pytest.mark.parametrize("doing", ["idle", "running", "putting"])
-def test_workers_clean_up_when_driver_and_template_are_killed(doing: str) -> None:
+def test_workers_clean_up_when_driver_and_fork_server_are_killed(doing: str) -> None:
     with run_program(PRELUDE + PROGRAMS[doing]) as program:
         program.wait_for("ready")
         os.kill(_template(program), signal.SIGKILL)
@@ -109,12 +107,15 @@ def test_workers_clean_up_when_driver_and_template_are_killed(doing: str) -> Non
         assert_all_gone(program)
 
 
-def test_next_program_removes_what_a_program_without_survivors_left(tmp_path: Path) -> None:
+def test_next_program_removes_files_of_a_program_without_survivors(tmp_path: Path) -> None:
     environment = {"SYNCLINE_TMPDIR": str(tmp_path)}
-    text = "syncline.init(num_cpus=1)\nkept = syncline.put(np.ones(1_000_000))\nprint('fork_server', fork_server_pid())\ntime.sleep(1000)\n"
+    text = (
+        "syncline.init(num_cpus=1)\nkept = syncline.put(np.ones(1_000_000))\n"
+        "print('fork_server', fork_server_pid())\ntime.sleep(1000)\n"
+    )
     with run_program(PRELUDE + text, environment=environment) as program:
         os.kill(_template(program), signal.SIGKILL)
-        program.end()  # every process at once: nobody is left to clean up
+        program.end()  # every process at the same time: none is left to clean up
         with run_program(PRELUDE + "syncline.init(num_cpus=1)", environment=environment) as after:
             after.wait().check()
             assert_all_gone(after)
@@ -122,7 +123,7 @@ def test_next_program_removes_what_a_program_without_survivors_left(tmp_path: Pa
         assert not list(tmp_path.glob("*/*"))
 
 
-def test_driver_killed_long_after_the_template_leaves_nothing() -> None:
+def test_driver_killed_long_after_the_fork_server_leaves_nothing() -> None:
     with run_program(
         PRELUDE + RUNNING.replace('print("ready")', "os.kill(fork_server_pid(), 9); print('ready')")
     ) as program:
@@ -154,7 +155,8 @@ def test_driver_ended_by_a_signal_leaves_nothing(number: signal.Signals) -> None
         ("os.execv(sys.executable, [sys.executable, '-c', 'print(1)'])", 0),
         ("syncline.shutdown()", 0),
         (
-            "threading.Thread(target=lambda: (syncline.shutdown(), os._exit(5))).start(); time.sleep(1000)",
+            "threading.Thread(target=lambda: (syncline.shutdown(), os._exit(5))).start()\n"
+            "time.sleep(1000)",
             5,
         ),
     ],
@@ -169,7 +171,7 @@ def test_every_way_to_leave_a_program_leaves_nothing(end: str, code: int) -> Non
         assert_all_gone(program)
 
 
-def test_killed_template_disturbs_nobody() -> None:
+def test_killed_fork_server_is_replaced_without_effect_on_tasks() -> None:
     text = """
 syncline.init(num_cpus=4)
 
@@ -208,11 +210,13 @@ until(lambda: os.path.exists("begun-21") and os.path.exists("child"), "tasks run
 before = fork_server_pid()
 os.kill(before, signal.SIGKILL)
 
-assert syncline.get(counter.add.remote(), timeout=LIMIT_S) == (2, pid), "the actor goes on in its process"
-assert syncline.get([double.remote(i, 0.01) for i in range(40)], timeout=LIMIT_S) == [2 * i for i in range(40)]
+assert syncline.get(counter.add.remote(), timeout=LIMIT_S) == (2, pid), "same process"
+doubled = syncline.get([double.remote(i, 0.01) for i in range(40)], timeout=LIMIT_S)
+assert doubled == [2 * i for i in range(40)]
 assert syncline.get(lasting, timeout=LIMIT_S) == 42
 others = [Counter.remote() for _ in range(3)]
-assert [n for n, _ in syncline.get([other.add.remote() for other in others], timeout=LIMIT_S)] == [1, 1, 1]
+added = syncline.get([other.add.remote() for other in others], timeout=LIMIT_S)
+assert [n for n, _ in added] == [1, 1, 1]
 until(lambda: fork_server_pid() != before, "there is a new fork_server")
 
 with open("child") as file:
@@ -243,7 +247,7 @@ print("done")
         assert_all_gone(program)
 
 
-def test_interrupted_get_goes_on() -> None:
+def test_get_works_again_after_an_interrupt() -> None:
     text = """
 syncline.init(num_cpus=2)
 
@@ -262,9 +266,10 @@ try:
     raise SystemExit("no interrupt")
 except KeyboardInterrupt:
     pass
-assert syncline.get(lasting, timeout=LIMIT_S) == 8, "a Ctrl-C of the terminal does not reach workers"
+assert syncline.get(lasting, timeout=LIMIT_S) == 8, "Ctrl-C does not reach workers"
 syncline.cancel(waiting)
-assert syncline.get([double.remote(i) for i in range(50)], timeout=LIMIT_S) == [2 * i for i in range(50)]
+doubled = syncline.get([double.remote(i) for i in range(50)], timeout=LIMIT_S)
+assert doubled == [2 * i for i in range(50)]
 print("done")
 """
     with run_program(PRELUDE + text) as program:

@@ -1,6 +1,4 @@
-"""Long use leaves the driver as it was; and whatever happens at random moments, results are right
-and tables become empty.
-"""
+"""Long use leaks nothing; under random failures results are right and tables become empty."""
 
 from __future__ import annotations
 
@@ -37,7 +35,7 @@ def assert_flat(before, what, bytes_each, count):
 """
 
 
-def test_small_objects_leave_the_driver_as_it_was() -> None:
+def test_small_objects_leak_nothing_in_the_driver() -> None:
     _run(
         MEASURE
         + """
@@ -67,7 +65,7 @@ print("done")
     )
 
 
-def test_large_objects_leave_the_driver_as_it_was() -> None:
+def test_large_objects_leak_nothing_in_the_driver() -> None:
     _run(
         MEASURE
         + """
@@ -81,7 +79,8 @@ def copy(array):
 
 def turn(count):
     for i in range(count):
-        assert syncline.get(copy.remote(syncline.put(np.full(50_000, float(i)))), timeout=LIMIT_S)[-1] == i + 1
+        copied = syncline.get(copy.remote(syncline.put(np.full(50_000, float(i)))), timeout=LIMIT_S)
+        assert copied[-1] == i + 1
 
 
 turn(200)
@@ -94,7 +93,7 @@ print("done")
     )
 
 
-def test_actors_leave_the_driver_as_it_was() -> None:
+def test_actors_leak_nothing_in_the_driver() -> None:
     _run(
         MEASURE
         + """
@@ -113,7 +112,8 @@ class Keeper:
 def turn(count):
     for first in range(0, count, 10):
         keepers = [Keeper.remote(first + i) for i in range(10)]
-        assert syncline.get([keeper.tell.remote() for keeper in keepers], timeout=LIMIT_S) == list(range(first, first + 10))
+        kept = syncline.get([keeper.tell.remote() for keeper in keepers], timeout=LIMIT_S)
+        assert kept == list(range(first, first + 10))
         if first % 20:
             for keeper in keepers:
                 syncline.kill(keeper)
@@ -220,7 +220,10 @@ for step in range(300):
     elif choice < 0.9:
         ref = random.choice([leaf.remote(x, 0.02), tree.remote(x, 1)])
         syncline.cancel(ref, force=random.random() < 0.3, recursive=random.random() < 0.5)
-        asked.append((ref, None, (exceptions.TaskCancelledError, exceptions.RayTaskError, exceptions.WorkerCrashedError)))
+        errors = (
+            exceptions.TaskCancelledError, exceptions.RayTaskError, exceptions.WorkerCrashedError
+        )
+        asked.append((ref, None, errors))
     elif choice < 0.95:
         kill_some()
     elif asked:
@@ -239,7 +242,9 @@ for generator, count in streams:
 del asked, streams, steady, ref, generator
 until_nothing_held()
 now = statistics()
-assert now["objects"].pending == 0 and now["scheduler"].running == now["scheduler"].queued == now["scheduler"].blocked == 0, now
+assert now["objects"].pending == 0, now
+scheduler = now["scheduler"]
+assert scheduler.running == scheduler.queued == scheduler.blocked == 0, now
 until(lambda: syncline.available_resources().get("CPU") == 4, "all CPUs are free again")
 print("done")
 """

@@ -1,6 +1,4 @@
-"""Programs beside one another, other users, a small shared memory, and processes that the program
-makes itself.
-"""
+"""Concurrent programs, other users, small shared memory, and processes of user code."""
 
 from __future__ import annotations
 
@@ -58,7 +56,7 @@ print("done")
 """
 
 
-def test_two_programs_do_not_meet(tmp_path: Path) -> None:
+def test_two_programs_are_independent(tmp_path: Path) -> None:
     environment = {"SYNCLINE_TMPDIR": str(tmp_path)}
     with (
         run_program(PRELUDE + NAMED, "a", environment=environment) as one,
@@ -130,7 +128,7 @@ def test_two_users_share_a_directory_for_temporary_files(public_directory: Path)
             PRELUDE + "syncline.init(num_cpus=1); print(syncline.get(syncline.put(3)))",
             environment=environment,
         ) as third:
-            third.wait().check()  # it looks for what dead programs left, and leaves the other user's alone
+            third.wait().check()  # sweeps dead sessions, but not the other user's
             assert_all_gone(third)
         Path(files[0]).touch()
         assert "done" in two.wait().check().stdout
@@ -143,7 +141,8 @@ def test_two_users_share_a_directory_for_temporary_files(public_directory: Path)
 SMALL_SHARED_MEMORY = """
 if len(sys.argv) == 1:
     mount = 'mount -t tmpfs -o size=64m tmpfs /dev/shm && exec "$0" "$@"'
-    os.execvp("unshare", ["unshare", "-m", "sh", "-c", mount, sys.executable, *sys.orig_argv[1:], "inside"])
+    program = [sys.executable, *sys.orig_argv[1:], "inside"]
+    os.execvp("unshare", ["unshare", "-m", "sh", "-c", mount, *program])
 syncline.init(num_cpus=2)
 arrays = [np.full(2_500_000, float(i)) for i in range(10)]
 kept = [syncline.put(array) for array in arrays]
@@ -173,15 +172,15 @@ def _may_mount() -> bool:
 
 def test_shared_memory_of_64_megabytes_suffices() -> None:
     if not _may_mount():
-        pytest.skip("needs the right to mount a shared memory of its own")
+        pytest.skip("needs the right to mount its own shared memory")
     with run_program(PRELUDE + SMALL_SHARED_MEMORY) as program:
         assert "done" in program.wait().check().stdout
         assert_all_gone(program)
 
 
-def test_forked_children_of_the_driver_do_not_disturb_it() -> None:
+def test_forked_children_of_the_driver_do_not_affect_it() -> None:
     text = """
-faulthandler.cancel_dump_traceback_later()  # CPython's own finalization waits for it in forked children
+faulthandler.cancel_dump_traceback_later()  # a forked child's finalization would wait for it
 syncline.init(num_cpus=2)
 
 
@@ -199,7 +198,10 @@ class Adder:
 adder = Adder.remote()
 large = syncline.put(np.ones(1_000_000))
 array = syncline.get(large)
-leave = [lambda: os._exit(0), lambda: sys.exit(0), lambda: os.kill(os.getpid(), 9), lambda: (syncline.shutdown(), os._exit(0))]
+leave = [
+    lambda: os._exit(0), lambda: sys.exit(0), lambda: os.kill(os.getpid(), 9),
+    lambda: (syncline.shutdown(), os._exit(0)),
+]
 for number, way in enumerate(leave):
     running = [double.remote(i) for i in range(20)]
     pid = os.fork()
@@ -230,7 +232,10 @@ for _ in range(3):  # while another thread works with the engine
     thread.join()
 del array, large, adder, running
 # children may still read what was mapped when they were forked, so that one object stays to the end
-until(lambda: statistics()["objects"].objects <= 1 and not statistics()["hub"].actors, "everything else is freed")
+until(
+    lambda: statistics()["objects"].objects <= 1 and not statistics()["hub"].actors,
+    "all other objects are freed",
+)
 print("done")
 """
     with run_program(PRELUDE + text) as program:
@@ -276,7 +281,7 @@ print("done")
 """
 
 
-def test_references_of_an_earlier_session_mean_nothing_in_the_next() -> None:
+def test_references_of_an_earlier_session_are_invalid_in_the_next() -> None:
     with run_program(PRELUDE + AGAIN) as program:
         assert "done" in program.wait().check().stdout
         assert_all_gone(program)

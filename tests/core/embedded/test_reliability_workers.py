@@ -1,6 +1,4 @@
-"""A worker may die at any moment: its work is done again or ends in an error that tells why, and
-nothing leaks.
-"""
+"""Killed workers: their tasks are retried or fail with a cause, and nothing leaks."""
 
 from __future__ import annotations
 
@@ -54,7 +52,7 @@ for _ in range(5):
 """)
 
 
-def test_running_task_is_tried_again() -> None:
+def test_running_task_is_retried() -> None:
     _run("""
 @syncline.remote(max_retries=1)
 def survive(x):
@@ -67,7 +65,7 @@ assert syncline.get(survive.remote(np.ones(1_000_000)), timeout=LIMIT_S).sum() =
 """)
 
 
-def test_task_without_retries_tells_its_cause_and_last_lines() -> None:
+def test_error_of_a_task_without_retries_has_cause_and_last_lines() -> None:
     _run("""
 @syncline.remote(max_retries=0)
 def die():
@@ -177,7 +175,7 @@ del actor, in_flight, error
 """)
 
 
-def test_calls_of_a_killed_actor_are_tried_again_in_order() -> None:
+def test_calls_of_a_killed_actor_are_retried_in_order() -> None:
     _run("""
 @syncline.remote(max_restarts=-1, max_task_retries=-1)
 class Stubborn:
@@ -267,7 +265,8 @@ class Keeper:
 
 
 keepers = [Keeper.remote() for _ in range(2)]
-assert syncline.get([keeper.keep.remote(np.ones(100_000)) for keeper in keepers], timeout=LIMIT_S)[1].sum() == 100_000
+kept = syncline.get([keeper.keep.remote(np.ones(100_000)) for keeper in keepers], timeout=LIMIT_S)
+assert kept[1].sum() == 100_000
 double = syncline.remote(lambda x: 2 * x)
 assert syncline.get([double.remote(i) for i in range(20)], timeout=LIMIT_S) == list(range(0, 40, 2))
 del keepers

@@ -1,4 +1,4 @@
-"""The scheduler's decisions, told by instruction lists."""
+"""The scheduler's decisions, as instruction lists."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_same_demand_is_the_same_shape() -> None:
     assert scheduler.shape({"CPU": 1}) != scheduler.shape({"CPU": 1}, environment="abc")
 
 
-def test_what_can_never_be_met_is_refused_with_numbers() -> None:
+def test_infeasible_demands_are_refused_with_numbers() -> None:
     scheduler = machine(CPU=2, GPU=1)
     with pytest.raises(
         Infeasible, match=r"asked \{'CPU': 8\} but this machine has \{'CPU': 2\}: .*lower num_cpus"
@@ -80,7 +80,7 @@ def test_what_can_never_be_met_is_refused_with_numbers() -> None:
         scheduler.shape({"tpu": 1})
 
 
-def test_cancel_removes_only_what_no_worker_has() -> None:
+def test_cancel_removes_unassigned_tasks_only() -> None:
     scheduler = machine(workers=1, CPU=1)
     cpu = scheduler.shape({"CPU": 1})
     scheduler.submit(1, cpu)
@@ -107,13 +107,13 @@ def test_dead_worker_leaves_its_tasks_and_its_resources() -> None:
     check_scheduler(scheduler)
 
 
-def test_process_that_fails_to_start_is_asked_for_again() -> None:
+def test_process_that_fails_to_start_is_requested_again() -> None:
     scheduler = machine()
     scheduler.submit(1, scheduler.shape({"CPU": 1}, environment="e"))
     assert scheduler.start_failed("e") == [StartWorker("e", 1)]
 
 
-def test_environments_have_their_own_workers_and_idle_ones_make_room() -> None:
+def test_environments_have_their_own_workers_and_idle_ones_are_stopped_for_others() -> None:
     scheduler = machine(workers=2)
     other = scheduler.shape({"CPU": 1}, environment="e")
     assert scheduler.submit(1, other) == [StartWorker("e", 1)]
@@ -136,7 +136,7 @@ def test_prestarted_workers_are_at_most_one_per_cpu() -> None:
     assert not scheduler.prestart("", 8)
 
 
-def test_retired_worker_gets_nothing_more_and_is_stopped() -> None:
+def test_retired_worker_gets_no_more_tasks_and_is_stopped() -> None:
     scheduler = machine(workers=1, CPU=1)
     cpu = scheduler.shape({"CPU": 1})
     scheduler.submit(1, cpu)
@@ -165,7 +165,7 @@ def test_tasks_without_cpu_run_beside_full_cpus_up_to_a_bound() -> None:
     check_scheduler(scheduler)
 
 
-def test_spare_shape_runs_on_one_process_more() -> None:
+def test_spare_shape_runs_on_one_extra_process() -> None:
     scheduler = machine(workers=1, CPU=1)
     data = scheduler.shape({"CPU": 1}, spare=True)
     scheduler.submit(1, scheduler.shape({"CPU": 1}))
@@ -194,7 +194,7 @@ def test_shape_that_cannot_run_never_blocks_another() -> None:
     check_scheduler(scheduler)
 
 
-def test_shapes_take_turns() -> None:
+def test_shapes_are_served_round_robin() -> None:
     scheduler = machine(workers=1, CPU=1)
     small, large = scheduler.shape({"CPU": 0.6}), scheduler.shape({"CPU": 1})
     order: list[int] = []
@@ -218,7 +218,7 @@ def test_pipelining_only_when_no_worker_can_take_the_task() -> None:
     check_scheduler(scheduler)
 
 
-def test_no_pipelining_while_a_process_is_on_its_way() -> None:
+def test_no_pipelining_while_a_process_is_starting() -> None:
     scheduler = machine(workers=1, CPU=2)
     cpu = scheduler.shape({"CPU": 1})
     scheduler.set_depth(cpu, 4)
@@ -292,7 +292,7 @@ def test_pipelining_shape_gives_way_to_another_after_a_while() -> None:
 # Waiting in get
 
 
-def test_blocked_worker_lends_its_cpu_and_takes_it_back() -> None:
+def test_blocked_worker_releases_its_cpu_and_takes_it_back() -> None:
     scheduler = machine(workers=1, CPU=1)
     cpu = scheduler.shape({"CPU": 1})
     scheduler.submit(1, cpu)
@@ -310,9 +310,7 @@ def test_blocked_worker_lends_its_cpu_and_takes_it_back() -> None:
     check_scheduler(scheduler)
 
 
-def test_blocked_worker_gives_back_what_it_has_not_started_so_nested_tasks_cannot_deadlock() -> (
-    None
-):
+def test_blocked_worker_returns_unstarted_tasks_so_that_nested_tasks_cannot_deadlock() -> None:
     scheduler = machine(workers=1, CPU=1)
     cpu = scheduler.shape({"CPU": 1})
     scheduler.set_depth(cpu, 2)
@@ -365,7 +363,7 @@ def test_gpu_ids_can_be_named() -> None:
 # Actors
 
 
-def test_actor_needs_a_cpu_to_be_placed_and_keeps_what_it_asked_for() -> None:
+def test_actor_needs_a_cpu_to_be_placed_and_keeps_its_own_resources() -> None:
     scheduler = machine(workers=1, CPU=1)
     place, keep = scheduler.shape({"CPU": 1}), scheduler.shape({})
     assert scheduler.reserve_actor(1, place, keep) == [AssignActor(0, 1, ())]
@@ -392,7 +390,7 @@ def test_actor_waits_for_its_resources_and_goes_before_tasks() -> None:
     check_scheduler(scheduler)
 
 
-def test_tasks_go_on_while_an_actor_waits_for_other_actors() -> None:
+def test_tasks_continue_while_an_actor_waits_for_other_actors() -> None:
     scheduler = machine(workers=2, CPU=2)
     one = scheduler.shape({"CPU": 1})
     scheduler.reserve_actor(1, one)
@@ -401,7 +399,7 @@ def test_tasks_go_on_while_an_actor_waits_for_other_actors() -> None:
     check_scheduler(scheduler)
 
 
-def test_released_actor_that_was_never_placed_leaves_nothing() -> None:
+def test_released_unplaced_actor_leaves_nothing() -> None:
     scheduler = machine(CPU=1)
     one = scheduler.shape({"CPU": 1})
     assert scheduler.reserve_actor(1, one) == [StartWorker("", 1)]
@@ -413,7 +411,7 @@ def test_released_actor_that_was_never_placed_leaves_nothing() -> None:
     check_scheduler(scheduler)
 
 
-def test_blocked_actor_lends_its_cpu() -> None:
+def test_blocked_actor_releases_its_cpu() -> None:
     scheduler = machine(workers=1, CPU=1)
     one = scheduler.shape({"CPU": 1})
     scheduler.reserve_actor(1, one)
@@ -432,7 +430,7 @@ def test_actor_cannot_keep_more_than_it_was_placed_with() -> None:
 # Placement groups
 
 
-def test_group_is_reserved_at_once_and_its_tasks_run_inside() -> None:
+def test_group_is_reserved_immediately_and_its_tasks_run_inside() -> None:
     scheduler = machine(workers=2, CPU=2, GPU=2)
     assert scheduler.create_group(5, [{"CPU": 1, "GPU": 1}, {"GPU": 1}], "STRICT_PACK") == [
         GroupReady(5)
@@ -538,7 +536,7 @@ def test_shapes_of_a_group_are_checked_against_its_bundles() -> None:
 # A machine that grows and shrinks
 
 
-def test_larger_machine_starts_what_waits() -> None:
+def test_larger_machine_starts_waiting_work() -> None:
     scheduler = machine(workers=1, CPU=1)
     cpu = scheduler.shape({"CPU": 1})
     assert scheduler.submit(1, cpu) == assigned(0, 1)
@@ -589,7 +587,7 @@ def test_groups_that_no_longer_fit_wait_and_new_ones_are_refused() -> None:
     check_scheduler(scheduler)
 
 
-def test_resource_that_is_new_can_be_used_in_groups_that_exist_too() -> None:
+def test_new_resource_can_be_used_in_existing_groups() -> None:
     scheduler = machine(workers=1, CPU=4)
     scheduler.create_group(1, [{"CPU": 1}], "PACK")
     assert not scheduler.resize({"disk": 2})
@@ -602,6 +600,6 @@ def test_resource_that_is_new_can_be_used_in_groups_that_exist_too() -> None:
     check_scheduler(scheduler)
 
 
-def test_number_of_gpus_stays() -> None:
+def test_number_of_gpus_cannot_change() -> None:
     with pytest.raises(ValueError, match="2 GPUs, and this number is fixed"):
         machine(CPU=1, GPU=2).resize({"GPU": 1})

@@ -1,6 +1,4 @@
-"""The scheduler under thousands of random events: the invariants hold after each, and at the end
-nothing is lost.
-"""
+"""The scheduler under random events: the invariants hold after each, and no task is lost."""
 
 from __future__ import annotations
 
@@ -36,7 +34,7 @@ DEMANDS: list[dict[str, float]] = [
 
 
 class Driver:
-    """A machine with imaginary processes that does what the scheduler says, at random moments."""
+    """A machine with imaginary processes that applies instructions at random times."""
 
     def __init__(self, seed: int) -> None:
         self.chance = random.Random(seed)
@@ -226,11 +224,12 @@ class Driver:
 
 
 @pytest.mark.parametrize(("seed", "resizes"), [(seed, seed % 2) for seed in range(16)])
-def test_books_hold_after_every_event_and_nothing_is_lost(seed: int, resizes: int) -> None:
+def test_invariants_hold_after_every_event_and_nothing_is_lost(seed: int, resizes: int) -> None:
     driver = Driver(seed)
     events = [
-        (driver.submit, 30), (driver.ready, 20), (driver.finish, 30), (driver.block, 6), (driver.give_back, 4), (driver.kill, 2),
-        (driver.cancel, 2), (driver.create_actor, 3), (driver.end_actor, 3), (driver.create_group, 1), (driver.remove_group, 1),
+        (driver.submit, 30), (driver.ready, 20), (driver.finish, 30), (driver.block, 6),
+        (driver.give_back, 4), (driver.kill, 2), (driver.cancel, 2), (driver.create_actor, 3),
+        (driver.end_actor, 3), (driver.create_group, 1), (driver.remove_group, 1),
         (driver.resize, resizes),
     ]  # fmt: skip
     for event in driver.chance.choices(
@@ -252,9 +251,7 @@ def test_books_hold_after_every_event_and_nothing_is_lost(seed: int, resizes: in
 
 
 def _drain(driver: Driver) -> None:
-    """No new work: end actors and groups, wake what is blocked, and let everything run to its
-    end.
-    """
+    """Submit no new work: end actors and groups, unblock workers, and finish all tasks."""
     while driver.groups:
         driver.remove_group()
     while driver.open_actors:

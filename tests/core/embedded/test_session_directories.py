@@ -77,7 +77,8 @@ def test_a_dead_session_is_swept_from_both_places(create):
 @pytest.mark.processes
 def test_the_session_of_a_killed_process_is_swept(create, roots):
     program = (
-        "import os, sys, signal\nfrom pathlib import Path\nfrom syncline.core.embedded.session_directories import create_session\n"
+        "import os, sys, signal\nfrom pathlib import Path\n"
+        "from syncline.core.embedded.session_directories import create_session\n"
         "session = create_session(sys.argv[1], shm_root=Path(sys.argv[2]))\n"
         "print(session.paths.directory, session.paths.shm_directory, flush=True)\n"
         "os.kill(os.getpid(), signal.SIGKILL)\n"
@@ -149,8 +150,8 @@ def test_users_do_not_see_each_others_sessions(create, monkeypatch):
     assert exists(mine) == (True, True)
 
 
-def test_a_base_that_somebody_else_made_as_a_link_is_refused(create, roots, monkeypatch):
-    """The link is the stranger's, what it points to is mine."""
+def test_a_base_directory_linked_by_another_user_is_refused(create, roots, monkeypatch):
+    """The link belongs to another user, its target to this one."""
     target = roots[0] / "my-home"
     target.mkdir(parents=True)
     link = roots[0] / f"syncline-{os.getuid()}"
@@ -171,7 +172,7 @@ def test_a_base_that_somebody_else_made_as_a_link_is_refused(create, roots, monk
     assert list(target.iterdir()) == []
 
 
-def test_remove_takes_both_directories_and_may_come_twice(create):
+def test_remove_removes_both_directories_and_is_idempotent(create):
     session = create()
     session.remove()
     assert exists(session) == (False, False)
@@ -193,7 +194,7 @@ def test_without_shared_memory_there_is_no_directory_in_it(roots, monkeypatch):
     assert not session.directory.exists()
 
 
-def test_full_shared_memory_is_done_without(roots, monkeypatch):
+def test_full_shared_memory_is_not_used(roots, monkeypatch):
     mkdir = Path.mkdir
 
     def full(path, *args, **kwargs):
@@ -207,7 +208,7 @@ def test_full_shared_memory_is_done_without(roots, monkeypatch):
     session.remove()
 
 
-def test_a_long_temporary_directory_is_made_and_works(create, tmp_path):
+def test_a_long_temporary_directory_works(create, tmp_path):
     """Longer than the name of a socket may be, which is therefore bound relative to its
     directory.
     """

@@ -1,6 +1,4 @@
-"""The shared_reactor: threads that wait turn the reactor themselves, settle each other, and are never
-forgotten.
-"""
+"""The shared reactor: waiting threads run the reactor, settle each other, and are never lost."""
 
 import os
 import threading
@@ -15,12 +13,14 @@ LONG_S = 60
 
 
 class Rig:
-    """A reactor and its shared_reactor, and a pipe whose bytes settle waiters in order."""
+    """A shared reactor, and a pipe whose bytes settle waiters in order."""
 
     def __init__(self):
         self.reactor = Reactor()
-        self.tended = threading.Event()
-        self.shared_reactor = SharedReactor(self.reactor, name="test", on_idle=self.tended.set)
+        self.idle_actions = threading.Event()
+        self.shared_reactor = SharedReactor(
+            self.reactor, name="test", on_idle=self.idle_actions.set
+        )
         self.read, self.write = os.pipe()
         self.waiting = []
         self.handled_by = []
@@ -56,7 +56,7 @@ def rig(request):
 
 
 class Waiting(threading.Thread):
-    """A thread in `wait`, with what it came to."""
+    """A thread in `wait`, with its result."""
 
     def __init__(self, rig, waiter, timeout_s=None):
         super().__init__(daemon=True)
@@ -87,7 +87,7 @@ def until(condition):
     raise AssertionError("it never came true")
 
 
-def test_what_is_done_is_not_waited_for(rig):
+def test_a_done_waiter_does_not_wait(rig):
     assert rig.shared_reactor.wait(Waiter(0))
 
 
@@ -102,7 +102,7 @@ def test_a_waiter_counts_down():
     waiter.wake()
 
 
-def test_a_thread_that_waits_is_told_by_the_reactor(rig):
+def test_the_reactor_settles_a_waiting_thread(rig):
     waiter = rig.waiter(2)
     rig.settle(0)
     rig.settle(0)
@@ -114,7 +114,7 @@ def test_a_timeout_passes(rig):
     assert not rig.shared_reactor.wait(rig.waiter(), 0)
 
 
-def test_a_wait_longer_than_the_system_can(rig):
+def test_a_wait_longer_than_the_system_allows(rig):
     waiters = [rig.waiter() for _ in range(2)]
     threads = [
         Waiting(rig, waiter, timeout_s)
@@ -135,7 +135,7 @@ def test_a_follower_may_time_out(rig):
 
 
 @pytest.mark.parametrize("order", [[0, 1, 2, 3], [3, 2, 1, 0], [2, 0, 3, 1]])
-def test_many_threads_are_told_in_any_order(rig, order):
+def test_many_threads_are_settled_in_any_order(rig, order):
     threads = [Waiting(rig, rig.waiter()) for _ in range(4)]
     until(lambda: len(rig.shared_reactor._inside) == 4)
     for number in order:
@@ -143,7 +143,7 @@ def test_many_threads_are_told_in_any_order(rig, order):
         assert threads[number].outcome() is True
 
 
-def test_a_leader_is_told_by_a_thread_that_does_not_turn_the_reactor(rig):
+def test_another_thread_settles_the_leader(rig):
     waiter = rig.waiter()
     leader = Waiting(rig, waiter)
     until(rig.shared_reactor._leader.locked)
@@ -152,7 +152,7 @@ def test_a_leader_is_told_by_a_thread_that_does_not_turn_the_reactor(rig):
     assert leader.outcome() is True
 
 
-def test_a_follower_is_told_by_a_thread_that_does_not_turn_the_reactor(rig):
+def test_another_thread_settles_a_follower(rig):
     waiters = [rig.waiter() for _ in range(2)]
     threads = [Waiting(rig, waiter) for waiter in waiters]
     until(lambda: len(rig.shared_reactor._inside) == 2)
@@ -161,7 +161,7 @@ def test_a_follower_is_told_by_a_thread_that_does_not_turn_the_reactor(rig):
         assert thread.outcome() is True
 
 
-def test_many_threads_wait_again_and_again(rig):
+def test_many_threads_wait_repeatedly(rig):
     rounds, count = 200, 4
     failures = []
 
@@ -181,14 +181,15 @@ def test_many_threads_wait_again_and_again(rig):
     assert failures == []
 
 
-def test_a_nudge_that_comes_late_does_not_take_the_next_gate_away():
+def test_a_late_wake_does_not_remove_the_next_gate():
     waiter = Waiter()
     old, new = threading.Lock(), threading.Lock()
     new.acquire()
 
     class Gate:
         def release(self):
-            waiter._gate = new  # the thread woke up for another reason and follows again, before the nudge is over
+            # the thread woke up for another reason and follows again before `wake` returns
+            waiter._gate = new
             old.release()
 
     waiter._gate = Gate()
@@ -207,11 +208,11 @@ def test_close_ends_every_wait(rig):
         rig.shared_reactor.wait(rig.waiter())
 
 
-def test_while_nobody_waits_the_background_thread_leads():
+def test_the_background_thread_leads_while_no_thread_waits():
     rig = Rig()
     rig.shared_reactor.start()
     waiter = rig.waiter()
-    until(rig.tended.is_set)
+    until(rig.idle_actions.is_set)
     rig.settle(0)
     until(lambda: waiter.done)
     assert rig.handled_by == [rig.shared_reactor._thread.ident]
@@ -219,20 +220,20 @@ def test_while_nobody_waits_the_background_thread_leads():
     assert not rig.shared_reactor._thread.is_alive()
 
 
-def test_the_background_thread_tends_while_another_waits_for_long():
+def test_the_background_thread_runs_idle_actions_during_a_long_wait():
     rig = Rig()
     rig.shared_reactor.start()
     thread = Waiting(rig, rig.waiter())
     until(lambda: len(rig.shared_reactor._inside) == 1)
     until(lambda: rig.shared_reactor._sleeping)
-    rig.tended.clear()
-    until(rig.tended.is_set)
+    rig.idle_actions.clear()
+    until(rig.idle_actions.is_set)
     rig.settle(0)
     assert thread.outcome() is True
     rig.close()
 
 
-def test_the_background_thread_takes_over_again_after_a_wait():
+def test_the_background_thread_leads_again_after_a_wait():
     rig = Rig()
     rig.shared_reactor.start()
     first, second = rig.waiter(), rig.waiter()
@@ -246,7 +247,7 @@ def test_the_background_thread_takes_over_again_after_a_wait():
     rig.close()
 
 
-def test_a_handler_that_fails_reaches_its_leader_and_the_next_takes_over():
+def test_an_error_of_a_handler_is_raised_in_the_leader():
     rig = Rig()
     waiters = [rig.waiter() for _ in range(2)]
 

@@ -1,4 +1,4 @@
-"""Stacks of workers that answer nothing, taken from outside."""
+"""Stack dumps of workers that do not respond, taken from another process."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_worker_in_c_code_shows_where_it_is(method: str, tmp_path: Path) -> None
     )
 
 
-def test_second_stack_is_new(tmp_path: Path) -> None:
+def test_second_dump_is_new(tmp_path: Path) -> None:
     actor = Stuck.remote()  # type: ignore[attr-defined]
     pid = syncline.get(actor.pid.remote(), timeout=60)
     first = eventually(lambda: ensure_engine().stack_of(actor._actor_id))
@@ -73,7 +73,7 @@ def test_second_stack_is_new(tmp_path: Path) -> None:
     assert os.getpgid(pid) == pid
 
 
-def test_process_that_is_stopped_has_no_stack(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stopped_process_has_no_dump(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stack_dump, "ANSWER_S", 0.1)
     actor = Stuck.remote()  # type: ignore[attr-defined]
     pid = syncline.get(actor.pid.remote(), timeout=60)

@@ -1,6 +1,4 @@
-"""The way of what workers print: files, tails, the driver's streams, threads, and streams that
-fail.
-"""
+"""Worker output: log files, tails, the driver's streams, threads, and failing streams."""
 
 import io
 import sys
@@ -18,7 +16,7 @@ from syncline.core.embedded.worker_output import (
 
 
 class Time:
-    """A clock and a timer that stand still until they are told."""
+    """A clock and a timer that tests advance."""
 
     def __init__(self):
         self.now = 50.0
@@ -76,7 +74,7 @@ def test_streams_go_to_the_driver_each_to_its_own(rig):
     assert (rig.stdout.getvalue(), rig.stderr.getvalue()) == ("one\n", "two\n")
 
 
-def test_labels_come_with_the_second_writer(rig):
+def test_labels_appear_with_the_second_worker(rig):
     rig.output.name(1, "Counter pid=123")
     rig.output.name(2, "rank 1")
     rig.output.feed(1, "out", b"a\n")
@@ -85,7 +83,7 @@ def test_labels_come_with_the_second_writer(rig):
     assert rig.stdout.getvalue() == "a\n(rank 1) b\n(Counter pid=123) c\n"
 
 
-def test_characters_cut_in_the_middle_are_put_together(rig):
+def test_split_characters_are_reassembled(rig):
     data = "zwölf Boxkämpfer 🥊\n".encode()
     for index in range(len(data)):
         rig.output.feed(1, "out", data[index : index + 1])
@@ -100,7 +98,7 @@ def test_bytes_that_are_no_text_are_replaced(rig):
     assert rig.stdout.getvalue() == "a\ufffdb\nhalf \ufffd"
 
 
-def test_a_prompt_appears_when_the_timer_says_so(rig):
+def test_the_timer_shows_a_prompt(rig):
     rig.output.feed(1, "out", b"name? ")
     assert rig.stdout.getvalue() == ""
     rig.time.advance(1)
@@ -108,7 +106,7 @@ def test_a_prompt_appears_when_the_timer_says_so(rig):
     assert rig.time.due == []
 
 
-def test_repeats_are_told_when_the_timer_says_so(rig):
+def test_the_timer_shows_repeats(rig):
     for number in range(1, 5):
         rig.output.feed(number, "out", b"loading\n")
     assert rig.stdout.getvalue() == "loading\n"
@@ -126,7 +124,7 @@ def test_timers_do_not_pile_up(rig):
     assert len(rig.time.due) <= 20
 
 
-def test_nothing_reaches_the_driver_when_it_does_not_want_it(tmp_path):
+def test_nothing_is_printed_without_log_to_driver(tmp_path):
     rig = Rig(tmp_path, to_driver=False)
     rig.output.name(1, "A")
     rig.output.feed(1, "out", b"x\ny")
@@ -157,7 +155,7 @@ def test_tails_outlive_their_workers(rig):
     assert rig.output.tail(99) == ""
 
 
-def test_tails_of_the_dead_are_bounded(rig):
+def test_tails_of_ended_workers_are_bounded(rig):
     for number in range(ENDED_TAILS + 10):
         rig.output.feed(number, "out", b"x\n")
         rig.output.end(number)
@@ -166,7 +164,7 @@ def test_tails_of_the_dead_are_bounded(rig):
     assert rig.output.statistics.workers == 0
 
 
-def test_the_end_of_a_worker_does_not_write_in_the_callers_hands(rig):
+def test_the_end_of_a_worker_does_not_write_on_the_callers_thread(rig):
     rig.output.feed(1, "out", b"unfinished")
     rig.output.end(1)
     assert rig.stdout.getvalue() == ""
@@ -174,7 +172,7 @@ def test_the_end_of_a_worker_does_not_write_in_the_callers_hands(rig):
     assert rig.stdout.getvalue() == "unfinished"
 
 
-def test_close_shows_what_is_held_and_later_bytes_are_dropped(rig):
+def test_close_shows_held_text_and_drops_later_bytes(rig):
     rig.output.feed(1, "out", b"held")
     rig.output.close()
     assert rig.stdout.getvalue() == "held"
@@ -197,7 +195,7 @@ def closed_stream():
 
 
 @pytest.mark.parametrize("stream", [Broken(), closed_stream()], ids=["broken", "closed"])
-def test_a_stream_that_fails_costs_its_text_only(tmp_path, stream):
+def test_a_failing_stream_loses_its_text_only(tmp_path, stream):
     rig = Rig(tmp_path, stdout=stream, stderr=io.StringIO())
     rig.output.feed(1, "out", b"x\n")
     rig.output.feed(1, "out", b"y\n")
@@ -213,7 +211,7 @@ def test_no_stream_at_all_is_fine(tmp_path, monkeypatch):
     assert rig.output.statistics.lost_texts == 1
 
 
-def test_a_stream_that_cannot_say_a_character_says_its_code(tmp_path):
+def test_unencodable_characters_are_escaped(tmp_path):
     raw = io.BytesIO()
     rig = Rig(
         tmp_path, stdout=io.TextIOWrapper(raw, encoding="ascii", newline=""), stderr=io.StringIO()
@@ -222,7 +220,7 @@ def test_a_stream_that_cannot_say_a_character_says_its_code(tmp_path):
     assert raw.getvalue() == b"\\xf6\n"
 
 
-def test_a_directory_that_is_gone_costs_the_log_only(tmp_path):
+def test_a_removed_directory_loses_the_log_only(tmp_path):
     rig = Rig(tmp_path / "missing")
     rig.output.feed(1, "out", b"x\n")
     assert rig.stdout.getvalue() == "x\n"
@@ -244,7 +242,7 @@ class Reentrant(io.StringIO):
 
 
 @pytest.mark.timeout(60)
-def test_a_stream_that_comes_back_here_finds_no_lock_of_its_own(tmp_path):
+def test_a_reentrant_stream_finds_no_lock(tmp_path):
     stream = Reentrant()
     rig = Rig(tmp_path, stdout=stream, stderr=io.StringIO())
     stream.output = rig.output
@@ -284,7 +282,7 @@ def test_a_file_is_made_by_the_first_write(tmp_path):
     assert (tmp_path / "worker-1.out").read_bytes() == b"\xff raw\n"
 
 
-def test_a_file_that_is_full_is_rotated_and_the_oldest_goes(tmp_path):
+def test_a_full_file_is_rotated_and_the_oldest_removed(tmp_path):
     path = tmp_path / "log"
     file = LogFile(path, limit_bytes=10, files=3)
     for index in range(8):
@@ -316,7 +314,7 @@ def test_a_closed_file_is_opened_again_by_a_write(tmp_path):
     assert (tmp_path / "log").read_bytes() == b"ab"
 
 
-def test_a_missing_directory_costs_the_log_only(tmp_path):
+def test_a_missing_directory_loses_the_log_only(tmp_path):
     file = LogFile(tmp_path / "missing" / "log")
     assert not file.write(b"x")
     (tmp_path / "missing").mkdir()

@@ -1,4 +1,4 @@
-"""What workers find imported already, because the fork_server has done so."""
+"""Modules that workers inherit from the fork server."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ print("started after:", *syncline.get(Looks.remote().for_modules.remote()))
 """
 
 
-def test_workers_have_what_the_program_has_imported_and_what_datasets_import_at_first_use() -> None:
+def test_workers_have_the_programs_imports_and_those_of_first_use() -> None:
     with run_program(PROGRAM) as program:
         lines = program.wait().check().stdout.splitlines()
     assert lines == [

@@ -1,4 +1,4 @@
-"""The inline engine does what every engine does, as far as one process can."""
+"""The conformance suite on the inline engine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What only the inline engine has: order, this process, and when exactly values are freed."""
+"""The inline engine alone: order, this process, and the time when values are freed."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def _the_log() -> list[Any]:
     return _logs["log"]
 
 
-def test_engine_says_that_it_is_local(engine: Engine) -> None:
+def test_engine_is_local_mode(engine: Engine) -> None:
     assert engine.is_local_mode
 
 
@@ -76,7 +76,7 @@ def test_ctrl_c_in_a_task_reaches_the_program() -> None:
         interrupted.remote()
 
 
-def test_sys_exit_in_a_task_is_the_end_of_the_task_only() -> None:
+def test_sys_exit_in_a_task_ends_the_task_only() -> None:
     @syncline.remote
     def leave() -> None:
         raise SystemExit(4)
@@ -85,7 +85,7 @@ def test_sys_exit_in_a_task_is_the_end_of_the_task_only() -> None:
         syncline.get(leave.remote())
 
 
-def test_sys_exit_in_an_actor_is_its_end() -> None:
+def test_sys_exit_in_an_actor_ends_the_actor() -> None:
     @syncline.remote
     class Leaver:
         def leave(self) -> None:
@@ -96,7 +96,7 @@ def test_sys_exit_in_an_actor_is_its_end() -> None:
         syncline.get(leaver.leave.remote())
 
 
-def test_streaming_generator_runs_only_as_far_as_it_is_asked(tmp_path: Path) -> None:
+def test_streaming_generator_runs_only_as_far_as_items_are_requested(tmp_path: Path) -> None:
     log = str(tmp_path / "log")
 
     @syncline.remote(num_returns="streaming")
@@ -190,7 +190,7 @@ def test_many_actors_leave_no_threads() -> None:
     assert threading.active_count() <= before + 1
 
 
-def test_getting_what_was_freed_tells_so(engine: Engine) -> None:
+def test_getting_a_freed_object_raises(engine: Engine) -> None:
     ref = syncline.put(1)
     stale = object.__new__(syncline.ObjectRef)
     stale.id = ref.id + 10_000
@@ -205,7 +205,7 @@ def test_session_directory_lives_as_long_as_the_engine(engine: Engine) -> None:
     assert not directory.exists()
 
 
-def test_references_of_an_earlier_session_lead_nowhere() -> None:
+def test_references_of_an_earlier_session_are_invalid() -> None:
     ref = syncline.put(1)
     syncline.shutdown()
     syncline.init(local_mode=True)
@@ -213,7 +213,7 @@ def test_references_of_an_earlier_session_lead_nowhere() -> None:
         syncline.get(ref)
 
 
-def test_shutdown_with_calls_under_way() -> None:
+def test_shutdown_with_calls_in_progress() -> None:
     @syncline.remote
     class Waiter:
         async def wait(self) -> None:
@@ -236,7 +236,7 @@ def test_actor_may_call_itself() -> None:
     assert syncline.get(Recursive.remote().factorial.remote(5)) == 120
 
 
-def test_calls_behind_one_that_waits_keep_their_order() -> None:
+def test_calls_after_a_waiting_one_keep_their_order() -> None:
     @syncline.remote
     class Gate:
         def __init__(self) -> None:

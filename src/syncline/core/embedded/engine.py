@@ -263,8 +263,8 @@ class EmbeddedEngine(Engine):
             else serialization.pack_callable(lambda: (Exception,) if retry is True else retry)
         )
         message = (
-            m.CALL, call_id, definition.actor_id, definition.method, mode, value, top, held, extra, count,
-            CURRENT.get().task_id, options.max_task_retries, options.concurrency_group, retry_on,
+            m.CALL, call_id, definition.actor_id, definition.method, mode, value, top,
+            held, extra, count, CURRENT.get().task_id, options.max_task_retries, options.concurrency_group, retry_on,
         )  # fmt: skip
         self._connection.send(message)
         if own:
