@@ -427,7 +427,7 @@ from syncline.core import control
 withdraw = control.serve("parent", lambda *_: os.getpid())
 pid = os.fork()
 if pid == 0:
-    assert control._process.point is None
+    assert control._process.server is None
     withdraw()  # the parent's, not the child's
     if sys.argv[1] == "offers":
         control.serve("child", lambda *_: os.getpid())

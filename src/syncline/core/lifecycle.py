@@ -26,12 +26,16 @@ logger = logging.getLogger("syncline")
 
 EngineName = Literal["cluster", "embedded", "inline"]
 
-_ENTRY_POINTS: dict[EngineName, tuple[str, str]] = {
+_ENTRY_POINTS = {
     "cluster": ("syncline.core.cluster.start", "start_engine"),
     "embedded": ("syncline.core.embedded.start", "start_engine"),
     "inline": ("syncline.core.inline.engine", "InlineEngine"),
+    "child": ("syncline.core.embedded.child_processes", "join"),
 }
-"""Module and function by engine, so that a program imports only the engine that it uses."""
+"""Module and function by engine, so that a program imports only the engine that it uses.
+
+"child" is the engine of a process that a worker starts with multiprocessing.
+"""
 
 after_fork_hooks: list[Callable[[Engine], None]] = []
 """Called in a forked child with the parent's engine, after the child has dropped it.
@@ -143,11 +147,8 @@ def init(address: str | None = None, **arguments: Any) -> InitContext:
 
 def load_engine(name: EngineName, config: EngineConfig) -> Engine:
     """Import and start an engine."""
-    module, function = _ENTRY_POINTS[name]
     try:
-        starter: Callable[[EngineConfig], Engine] = getattr(
-            importlib.import_module(module), function
-        )
+        start: Callable[[EngineConfig], Engine] = _entry_point(name)
     except ModuleNotFoundError as error:
         if error.name != "ray":
             raise
@@ -157,7 +158,13 @@ def load_engine(name: EngineName, config: EngineConfig) -> Engine:
             f"out `address` (and unset SYNCLINE_ADDRESS) to run on this machine.",
             name="ray",
         ) from None
-    return starter(config)
+    return start(config)
+
+
+def _entry_point(name: str) -> Callable[..., Engine]:
+    module, function = _ENTRY_POINTS[name]
+    entry: Callable[..., Engine] = getattr(importlib.import_module(module), function)
+    return entry
 
 
 def _start(name: EngineName, config: EngineConfig) -> Engine:
@@ -212,8 +219,7 @@ def ensure_engine() -> Engine:
         if engines.current is None:
             session = settings.session()
             if session is not None and multiprocessing.parent_process() is not None:
-                child_processes = importlib.import_module("syncline.core.embedded.child_processes")
-                set_engine(child_processes.join(session))
+                set_engine(_entry_point("child")(session))
                 return current_engine()
             if _process.forked_from is not None:
                 raise RuntimeError(

@@ -40,10 +40,6 @@ class NotGrpcError(OSError):
     """The server does not speak gRPC."""
 
 
-class AnotherServer(OSError):
-    """Something answers, but not as a server of gRPC does."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class Call:
     """A unary call."""
