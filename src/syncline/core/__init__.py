@@ -10,7 +10,8 @@ Files in the order in which a call flows through them:
   machine), `inline` (this process), `cluster` (Ray).
 - `refs`: references to values, and their reference counting.
 - `serialization`: values as bytes (`pickling`: the pickler; `serializability`: which part fails).
-- `error_frames`: exceptions as bytes; `tracebacks`: without syncline's frames; `errors`: messages.
+- `error_frames`: exceptions as bytes; `tracebacks`: without syncline's frames; `error_messages`:
+  texts that engines share.
 - `resources`, `cgroups`, `gpus`: amounts, limits and devices of this machine.
 - `termination`: SIGTERM as a notice.
 - `control` and `control_server`: requests to running programs; `host`: sockets, network, terminal.

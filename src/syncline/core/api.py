@@ -14,7 +14,7 @@ from typing import Any, TypeVar, overload
 from syncline.core import engine as engines
 from syncline.core.context import RuntimeContext, get_runtime_context
 from syncline.core.engine import LISTED, ActorListing, TaskListing
-from syncline.core.errors import NotAReferenceError
+from syncline.core.error_messages import NotAReferenceError
 from syncline.core.lifecycle import InitContext, ensure_engine, init, is_initialized, shutdown
 from syncline.core.refs import ObjectRef, ObjectRefGenerator
 from syncline.core.remote import ActorClass, ActorHandle, RemoteFunction, method, remote

@@ -15,7 +15,7 @@ from typing import Any
 from syncline import settings
 from syncline.core import option_checks as check
 from syncline.core import runtime_env as environments
-from syncline.core.errors import did_you_mean
+from syncline.core.error_messages import did_you_mean
 from syncline.core.options import Keywords
 
 logger = logging.getLogger("syncline")

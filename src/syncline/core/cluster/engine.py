@@ -17,7 +17,7 @@ import ray
 import ray.exceptions
 from ray.experimental import internal_kv
 
-from syncline.core import errors, runtime_env, serialization
+from syncline.core import error_messages, runtime_env, serialization
 from syncline.core.cluster import cluster_state, feasibility, handles, ray_options
 from syncline.core.cluster.handles import ClusterRef, ItemWaiter, RayObject, ReadyRef, ray_ref
 from syncline.core.cluster.health import Connection
@@ -289,7 +289,9 @@ class ClusterEngine(Engine):
             raise translated(error) from None
         if values is None:
             raise get_timeout_error(
-                errors.get_timeout(timeout_s or 0.0, len(unique) - len(_ready(unique)), len(refs))
+                error_messages.get_timeout(
+                    timeout_s or 0.0, len(unique) - len(_ready(unique)), len(refs)
+                )
             )
         return [
             True if type(ref) is ReadyRef else value

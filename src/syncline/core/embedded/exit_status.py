@@ -15,7 +15,8 @@ from collections import deque
 from dataclasses import dataclass
 from pathlib import Path
 
-from syncline.core import cgroups, errors
+from syncline.core import cgroups
+from syncline.core import error_messages
 
 SAMPLE_INTERVAL_S = 1.0
 RECENT_SAMPLES = 5
@@ -58,7 +59,7 @@ class MemoryMonitor:
 
     def exit_status(self, return_code: int, peak_bytes: int) -> ExitStatus:
         """Explain the end of a worker from its return code (negative signal) and peak memory."""
-        cause = errors.exit_cause(return_code)
+        cause = error_messages.exit_cause(return_code)
         if return_code != -signal.SIGKILL:
             return ExitStatus(cause=cause)
         total_bytes = cgroups.memory_bytes(self._root)

@@ -13,7 +13,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Literal
 
-from syncline.core import errors, runtime_env, serialization
+from syncline.core import error_messages, runtime_env, serialization
 from syncline.core.definitions import ActorDefinition, CallDefinition, TaskDefinition
 from syncline.core.embedded.engine import CURRENT, placement_of
 from syncline.core.embedded.messages import inline
@@ -490,7 +490,7 @@ class InlineEngine(InlineEngineBase):
             existing = [known for space, known in sorted(self._names) if space == wanted]
             raise ValueError(
                 f"no living actor is named {name!r} in namespace {wanted!r}."
-                f"{errors.did_you_mean(name, existing)} It has "
+                f"{error_messages.did_you_mean(name, existing)} It has "
                 f"{', '.join(map(repr, existing)) or 'no named actors'}."
             )
         return self._actors[id].record, Hold(id)
@@ -529,7 +529,9 @@ class InlineEngine(InlineEngineBase):
             left_s = None if deadline is None else max(0.0, deadline - time.monotonic())
             if not self._objects.wait_for([entry], 1, left_s):
                 pending = sum(entry.value is None for entry in entries)
-                raise GetTimeoutError(errors.get_timeout(timeout_s or 0.0, pending, len(entries)))
+                raise GetTimeoutError(
+                    error_messages.get_timeout(timeout_s or 0.0, pending, len(entries))
+                )
             assert entry.value is not None
             value, error = load_outcome(entry.value)
             if error is not None:

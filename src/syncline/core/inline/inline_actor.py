@@ -8,7 +8,7 @@ import os
 import threading
 from collections.abc import Callable, Coroutine
 
-from syncline.core import definitions, errors, tracebacks
+from syncline.core import definitions, error_messages, tracebacks
 from syncline.core.definitions import AnyFunction
 from syncline.core.embedded.resource_pools import Holding
 from syncline.core.engine import ActorRecord
@@ -178,7 +178,7 @@ class InlineActor:
 
     def _died(self, cause: str, traceback: str) -> ActorDiedError:
         name, class_name = self.options.name, self.record.class_name
-        message = errors.actor_died(
+        message = error_messages.actor_died(
             class_name, name, os.getpid(), cause, max_restarts=self.options.max_restarts
         )
         return ActorDiedError(

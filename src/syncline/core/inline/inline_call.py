@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from syncline import settings
-from syncline.core import errors, runtime_env, serialization
+from syncline.core import error_messages, runtime_env, serialization
 from syncline.core.embedded.engine import CURRENT, CurrentTask, TaskContext
 from syncline.core.embedded.invocation import Arguments, load_arguments, split_result
 from syncline.core.embedded.messages import ERROR, Value
@@ -121,7 +121,7 @@ class Call:
             return error.error
         if isinstance(error, SystemExit):
             cause = f"called sys.exit({error.code!r})"
-            message = errors.worker_crashed(self.name, os.getpid(), cause, attempts=1)
+            message = error_messages.worker_crashed(self.name, os.getpid(), cause, attempts=1)
             return WorkerCrashedError(message, pid=os.getpid(), exit_cause=cause)
         return task_error(self.name, error)
 

@@ -12,7 +12,7 @@ import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from syncline.core.errors import did_you_mean
+from syncline.core.error_messages import did_you_mean
 from syncline.tune.result import AUTO_RESULT_KEYS, DEFAULT_METRIC
 from syncline.tune.schedulers.trial_scheduler import FIFOScheduler
 
