@@ -20,8 +20,8 @@ from syncline.core import definitions
 from syncline.core.embedded import messages as m
 from syncline.core.embedded.engine import CURRENT, CurrentTask, TaskContext
 from syncline.core.embedded.hub_connection import RemoteHubConnection
-from syncline.core.embedded.invocation import ResultPacker, cancelled, is_retryable, load_arguments
-from syncline.core.embedded.messages import ActorSpec, Message, Value
+from syncline.core.embedded.invocation import Outcome, ResultPacker, cancelled, load_arguments
+from syncline.core.embedded.messages import ActorSpec, Message
 
 
 class ActorExit(BaseException):
@@ -33,12 +33,12 @@ class ActorExecutor:
 
     def __init__(
         self,
-        link: RemoteHubConnection,
+        connection: RemoteHubConnection,
         results: ResultPacker,
         spec: ActorSpec,
         context: TaskContext,
     ) -> None:
-        self._connection = link
+        self._connection = connection
         self._packer = results
         self._spec = spec
         self._context = context
@@ -99,45 +99,34 @@ class ActorExecutor:
     # -- in a thread
 
     def _call(self, message: Message) -> None:
-        _, call_id, name, mode, args, top, count, extra, _, retry_on = message
+        _, call_id, name, mode, args, arg_values, count, extra, _, retry_on = message
         faults.reach("worker.before_call")
         context = self._context_of(name)
         token = CURRENT.set(CurrentTask(call_id, context))
-        started = time.time()
-        values: list[Value] = []
-        failed: bytes | None = None
-        retry = leaving = False
+        outcome = Outcome(call_id)
+        leaving = False
         try:
-            positional, keyword = load_arguments(args, top)
+            positional, keyword = load_arguments(args, arg_values)
             method = definitions.bound_method(self._instance, name)
             result = method(*positional, **keyword)
-            values = self._packer.pack(result, context.name, mode, count, (call_id, *extra))
+            outcome.values = self._packer.pack(result, context.name, mode, count, (call_id, *extra))
         except ActorExit:
             leaving = True
         except KeyboardInterrupt:
-            failed = cancelled()
+            outcome.error = cancelled()
         except BaseException as error:
-            failed, retry = self._packer.error(error, context.name), is_retryable(error, retry_on)
+            self._packer.fail(outcome, error, context.name, retry_on)
         # drop references before the hub learns of the end
         result, positional, keyword = None, (), {}
         CURRENT.reset(token)
         faults.reach("worker.before_result")
-        self._send_result(call_id, values, failed, retry, started, leaving)
+        self._send(outcome, leaving)
 
-    def _send_result(
-        self,
-        call_id: int,
-        values: list[Value],
-        failed: bytes | None,
-        retry: bool,
-        started: float,
-        leaving: bool,
-    ) -> None:
+    def _send(self, outcome: Outcome, leaving: bool) -> None:
         if leaving:
             self._connection.send((m.RETIRE, "exit_actor"))
         else:
-            self._connection.send((m.DONE, call_id, values, failed, retry, started, time.time()))
-            self._packer.sent(values)
+            self._packer.send(outcome)
 
     # -- on the event loop
 
@@ -152,7 +141,7 @@ class ActorExecutor:
             if message[0] == m.EXIT:
                 return
             self._begin(message)
-        while not inbox:  # only LEAVE arrives there
+        while not inbox:  # only EXIT arrives there
             await asyncio.sleep(0.2)
 
     def _begin(self, message: Message) -> None:
@@ -167,33 +156,35 @@ class ActorExecutor:
             task.cancel()
 
     async def _call_async(self, message: Message) -> None:
-        _, call_id, name, mode, args, top, count, extra, _, retry_on = message
+        _, call_id, name, mode, args, arg_values, count, extra, _, retry_on = message
         context = self._context_of(name)
         CURRENT.set(CurrentTask(call_id, context))
-        started = time.time()
-        values: list[Value] = []
-        failed: bytes | None = None
-        retry = leaving = False
+        outcome = Outcome(call_id)
+        leaving = False
         try:
             async with self._limits[self._group(message)]:
-                started = time.time()
-                positional, keyword = load_arguments(args, top)
+                outcome.started = time.time()
+                positional, keyword = load_arguments(args, arg_values)
                 result = definitions.bound_method(self._instance, name)(*positional, **keyword)
                 if inspect.isasyncgen(result):
-                    values = await self._packer.pack_stream(result, context.name, (call_id,))
+                    outcome.values = await self._packer.pack_stream(
+                        result, context.name, (call_id,)
+                    )
                 else:
                     if inspect.isawaitable(result):
                         result = await result
-                    values = self._packer.pack(result, context.name, mode, count, (call_id, *extra))
+                    outcome.values = self._packer.pack(
+                        result, context.name, mode, count, (call_id, *extra)
+                    )
         except ActorExit:
             leaving = True
         except asyncio.CancelledError:
-            failed = cancelled()
+            outcome.error = cancelled()
         except BaseException as error:
-            failed, retry = self._packer.error(error, context.name), is_retryable(error, retry_on)
+            self._packer.fail(outcome, error, context.name, retry_on)
         result, positional, keyword = None, (), {}
         faults.reach("worker.before_result")
-        self._send_result(call_id, values, failed, retry, started, leaving)
+        self._send(outcome, leaving)
 
     # -- shared
 

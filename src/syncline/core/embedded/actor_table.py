@@ -9,7 +9,7 @@ import time
 from collections import deque
 from collections.abc import Sequence
 
-from syncline.core import errors, serialization
+from syncline.core import error_messages, serialization
 from syncline.core.embedded import messages as m
 from syncline.core.embedded.actor_state_machine import (
     PROCESS_DEATHS,
@@ -151,7 +151,7 @@ class ActorTable:
             names = sorted(known for space, known in self._names if space == namespace)
             raise ValueError(
                 f"There is no actor named {name!r} in namespace {namespace!r}."
-                f"{errors.did_you_mean(name, names)} "
+                f"{error_messages.did_you_mean(name, names)} "
                 f"It has {', '.join(map(repr, names)) or 'no named actors'}; an actor that died "
                 "loses its name."
             )
@@ -265,69 +265,38 @@ class ActorTable:
 
     def on_call(self, process: Process, message: Message) -> None:
         (
-            _,
-            call_id,
-            actor_id,
-            method,
-            mode,
-            args,
-            arg_refs,
-            held_refs,
-            extra,
-            count,
-            parent,
-            retries,
-            group,
-            retry_on,
-        ) = message
+            _, call_id, actor_id, method, mode, args, arg_refs, held_refs, extra, count, parent,
+            retries, group, retry_on,
+        ) = message  # fmt: skip
         call = Task(
-            call_id,
-            args,
-            arg_refs,
-            held_refs,
-            (call_id, *extra) if count else (),
-            process.number,
-            parent,
-        )
-        call.actor_id = actor_id
-        call.method = method
-        call.mode = mode
-        call.count = count
-        call.group = group
-        call.retry_on = retry_on
+            call_id, args, arg_refs, held_refs, (call_id, *extra) if count else (), process.number,
+            parent, actor_id=actor_id, method=method, mode=mode, count=count, group=group,
+            retry_on=retry_on,
+        )  # fmt: skip
         actor = self.actors.get(actor_id)
-        call.retries = (
-            retries
-            if retries is not None
-            else (actor.spec.max_task_retries if actor is not None else 0)
-        )
         if actor is None:
             self._tasks.register(process, call)
-            self._tasks.fail(
-                call,
-                error_value(
-                    ActorDiedError("The actor is dead: it ended before this call was made.")
-                ),
-            )
+            error = ActorDiedError("The actor is dead: it ended before this call was made.")
+            self._tasks.fail(call, error_value(error))
             return
+        call.retries = actor.spec.max_task_retries if retries is None else retries
         limit = actor.spec.max_pending_calls
         if 0 < limit <= self._pending(actor_id, process):
-            error = PendingCallsLimitExceeded(
+            exceeded = PendingCallsLimitExceeded(
                 f"{actor.spec.class_name} has max_pending_calls={limit} and {limit} calls are "
                 "pending: get some results first, or raise the limit."
             )
             if process.channel is None:
-                raise error
+                raise exceeded
             self._tasks.register(process, call)
-            self._tasks.fail(call, error_value(error))
-            return
-        if arg_refs or actor.waiting:
+            self._tasks.fail(call, error_value(exceeded))
+        elif arg_refs or actor.waiting:
             actor.waiting.append(call)
             self._tasks.register(process, call)
             self._release_waiting(actor)
-            return
-        self._tasks.register(process, call)
-        self._pass_on(actor, call)
+        else:
+            self._tasks.register(process, call)
+            self._pass_on(actor, call)
 
     def on_arguments(self, call: Task) -> None:
         """Send the calls whose arguments have values."""
@@ -408,17 +377,9 @@ class ActorTable:
         process.tasks[call.id] = call
         values = self._tasks.values_of(call)
         message = (
-            m.RUN_CALL,
-            call.id,
-            call.method,
-            call.mode,
-            call.args,
-            values,
-            call.count,
-            call.result_ids[1:],
-            call.group,
-            call.retry_on,
-        )
+            m.RUN_CALL, call.id, call.method, call.mode, call.args, values, call.count,
+            call.result_ids[1:], call.group, call.retry_on,
+        )  # fmt: skip
         if actor.in_order and len(process.tasks) > LAZY_CALLS:
             hub.send_later(process, message)
         else:
@@ -517,11 +478,11 @@ class ActorTable:
             "log_tail": (actor.log_tail or None) if cause.kind in PROCESS_DEATHS else None,
         }
         if temporary:
-            message = errors.actor_unavailable(
+            message = error_messages.actor_unavailable(
                 spec.class_name, name, actor.pid, cause.detail or "was killed"
             )
             return error_value(ActorUnavailableError(message, **details))  # type: ignore[arg-type]
-        who = errors.actor_name(spec.class_name, name)
+        who = error_messages.actor_name(spec.class_name, name)
         if cause.kind is CauseKind.UNPLACEABLE and "placement group" in cause.detail:
             return error_value(
                 ActorPlacementGroupRemoved(
@@ -529,12 +490,12 @@ class ActorTable:
                 )
             )
         if cause.kind is CauseKind.OUT_OF_MEMORY:
-            message = errors.actor_out_of_memory(
+            message = error_messages.actor_out_of_memory(
                 spec.class_name, name, actor.pid, cause.detail, max_restarts=spec.max_restarts
             )
             return error_value(ActorOutOfMemoryError(message, **details))  # type: ignore[arg-type]
         if cause.kind is CauseKind.WORKER_DIED:
-            message = errors.actor_died(
+            message = error_messages.actor_died(
                 spec.class_name, name, actor.pid, cause.detail, max_restarts=spec.max_restarts
             )
         elif cause.kind is CauseKind.CONSTRUCTOR_FAILED:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from syncline.core import errors, refs, runtime_env, serialization
+from syncline.core import error_messages, refs, runtime_env, serialization
 from syncline.core.definitions import ActorDefinition, AnyFunction, CallDefinition, TaskDefinition
 from syncline.core.embedded import messages as m
 from syncline.core.embedded import stack_dump
@@ -29,7 +29,7 @@ from syncline.core.engine import (
     Submitted,
     TaskListing,
 )
-from syncline.core.options import ASYNC_CONCURRENCY, ActorOptions, TaskOptions
+from syncline.core.options import ASYNC_CONCURRENCY, ActorOptions, RetryExceptions, TaskOptions
 from syncline.core.placement import PlacementGroupSchedulingStrategy
 from syncline.core.refs import AnyGenerator, AnyRef, Hold, ObjectRef, ObjectRefGenerator
 from syncline.core.tracebacks import raisable
@@ -152,10 +152,10 @@ class EmbeddedEngine(Engine):
             self._prepare_task(definition, current.context.captured_group_id)
         definition_id, mode, count, _, parameters = definition.prepared
         task_id = self._new_id()
-        value, top, held, own = self._pack_arguments(args, kwargs, definition.name, parameters)
+        value, arg_refs, held, own = self._pack_arguments(args, kwargs, definition.name, parameters)
         extra = tuple([self._new_id() for _ in range(count - 1)]) if count > 1 else ()
         self._connection.send(
-            (m.SUBMIT, task_id, definition_id, value, top, held, extra, current.task_id)
+            (m.SUBMIT, task_id, definition_id, value, arg_refs, held, extra, current.task_id)
         )
         if own:
             refs.journal.append(-own)
@@ -164,12 +164,7 @@ class EmbeddedEngine(Engine):
     def _prepare_task(self, definition: TaskDefinition, captured_group_id: int) -> None:
         options = definition.options
         mode, count = _mode(options.num_returns)
-        retry = options.retry_exceptions
-        retry_on = (
-            serialization.pack_callable(lambda: (Exception,) if retry is True else retry)
-            if retry
-            else None
-        )
+        retry_on = _pack_retry(options.retry_exceptions)
         group, captures = placement_of(options, captured_group_id)
         spec = TaskSpec(
             function_id=self._function_id(definition.function),
@@ -210,7 +205,9 @@ class EmbeddedEngine(Engine):
             groups=definition.groups,
         )
         group, captures = placement_of(options, CURRENT.get().context.captured_group_id)
-        value, top, held, own = self._pack_arguments(args, kwargs, f"{definition.name}.__init__")
+        value, arg_refs, held, own = self._pack_arguments(
+            args, kwargs, f"{definition.name}.__init__"
+        )
         if definition.prepared_for is not self:
             definition.prepared = self._function_id(definition.cls)
             definition.prepared_for = self
@@ -241,7 +238,7 @@ class EmbeddedEngine(Engine):
             ),
         )
         found: bytes | None = self._connection.request(
-            "create_actor", actor_id, spec, value, top, held
+            "create_actor", actor_id, spec, value, arg_refs, held
         )
         if own:
             refs.journal.append(-own)
@@ -254,17 +251,13 @@ class EmbeddedEngine(Engine):
         options = definition.options
         mode, count = (m.ONE, 1) if options.num_returns is None else _mode(options.num_returns)
         call_id = self._new_id()
-        value, top, held, own = self._pack_arguments(args, kwargs, definition.method)
+        value, arg_refs, held, own = self._pack_arguments(args, kwargs, definition.method)
         extra = tuple([self._new_id() for _ in range(count - 1)]) if count > 1 else ()
-        retry = options.retry_exceptions
-        retry_on = (
-            None
-            if not retry
-            else serialization.pack_callable(lambda: (Exception,) if retry is True else retry)
-        )
+        retry_on = _pack_retry(options.retry_exceptions)
         message = (
-            m.CALL, call_id, definition.actor_id, definition.method, mode, value, top,
-            held, extra, count, CURRENT.get().task_id, options.max_task_retries, options.concurrency_group, retry_on,
+            m.CALL, call_id, definition.actor_id, definition.method, mode, value, arg_refs, held,
+            extra, count, CURRENT.get().task_id, options.max_task_retries,
+            options.concurrency_group, retry_on,
         )  # fmt: skip
         self._connection.send(message)
         if own:
@@ -319,14 +312,14 @@ class EmbeddedEngine(Engine):
                 raise raisable(serialization.unpack_error(value[1]))
         if len(values) < len(set(ids)):
             raise GetTimeoutError(
-                errors.get_timeout(timeout_s or 0.0, len(set(ids)) - len(values), len(ids))
+                error_messages.get_timeout(timeout_s or 0.0, len(set(ids)) - len(values), len(ids))
             )
         return [open_value(values[id]) for id in ids]
 
     def _get_one(self, id: int, timeout_s: float | None) -> Any:
         value = self._connection.value(id, timeout_s)
         if value is None:
-            raise GetTimeoutError(errors.get_timeout(timeout_s or 0.0, 1, 1))
+            raise GetTimeoutError(error_messages.get_timeout(timeout_s or 0.0, 1, 1))
         if value[0] == m.ERROR:
             raise raisable(serialization.unpack_error(value[1]))
         return open_value(value)
@@ -454,15 +447,15 @@ class EmbeddedEngine(Engine):
             args, kwargs, function_name=name, parameter_names=parameters
         )
         held = packed.refs
-        top: tuple[int, ...] = ()
+        arg_refs: tuple[int, ...] = ()
         if held:
-            top = tuple([a.id for a in (*args, *kwargs.values()) if type(a) is ObjectRef])
+            arg_refs = tuple([a.id for a in (*args, *kwargs.values()) if type(a) is ObjectRef])
         id = self._new_id()
         value = make_value(packed, id, self._connection.allocate)
         if value[0] == m.SHARED:
             self._connection.send((m.PUT, id, value))
-            return value, top, (*held, id), id
-        return value, top, held, 0
+            return value, arg_refs, (*held, id), id
+        return value, arg_refs, held, 0
 
     def _function_id(self, function: AnyFunction) -> int:
         inside: list[int] = []
@@ -489,6 +482,13 @@ def _parameters(function: AnyFunction) -> tuple[str, ...]:
         return tuple(inspect.signature(function).parameters)
     except (TypeError, ValueError):  # written in C
         return ()
+
+
+def _pack_retry(retry: RetryExceptions) -> bytes | None:
+    """Return a pickled function that returns the error types to retry, or None."""
+    if not retry:
+        return None
+    return serialization.pack_callable(lambda: (Exception,) if retry is True else retry)
 
 
 def placement_of(

@@ -13,7 +13,6 @@ import pickle
 import signal
 import sys
 import threading
-import time
 from collections import deque
 from collections.abc import Callable
 from types import FrameType
@@ -25,8 +24,8 @@ from syncline.core.embedded import messages as m
 from syncline.core.embedded.actor_executor import ActorExecutor, ActorExit
 from syncline.core.embedded.engine import CURRENT, CurrentTask, TaskContext
 from syncline.core.embedded.hub_connection import RemoteHubConnection
-from syncline.core.embedded.invocation import ResultPacker, cancelled, is_retryable, load_arguments
-from syncline.core.embedded.messages import Message, TaskSpec, Value
+from syncline.core.embedded.invocation import Outcome, ResultPacker, cancelled, load_arguments
+from syncline.core.embedded.messages import Message, TaskSpec
 from syncline.core.embedded.shared_reactor import Waiter
 
 
@@ -34,10 +33,10 @@ class Executor:
     """Runs the tasks of one worker, or the calls of its actor."""
 
     def __init__(
-        self, link: RemoteHubConnection, number: int, setup_failure: Exception | None
+        self, connection: RemoteHubConnection, number: int, setup_failure: Exception | None
     ) -> None:
         """`setup_failure`: error of the worker's setup; every task then fails with it."""
-        self._connection = link
+        self._connection = connection
         self._number = number
         self._setup_failure = setup_failure
         self._inbox: deque[Message] = deque()
@@ -51,7 +50,7 @@ class Executor:
         self._running = 0  # the task or call whose user code runs in the main thread
         self._interrupting = 0  # the task that is being cancelled
         self._actor: ActorExecutor | None = None
-        self._packer = ResultPacker(link, lambda: self.new_id())
+        self._packer = ResultPacker(connection, lambda: self.new_id())
         self._gpu_ids: tuple[str, ...] | None = None
         self.new_id: Callable[[], int] = lambda: 0
         self.context = TaskContext()
@@ -122,7 +121,7 @@ class Executor:
                     self._inbox.remove(message)
                 except ValueError:
                     break  # it has just begun
-                self._send_result(task_id, [], cancelled(), False, time.time())
+                self._packer.send(Outcome(task_id, error=cancelled()))
                 return
         if self._actor is not None and self._actor.stop(task_id):
             return
@@ -172,33 +171,33 @@ class Executor:
         os._exit(0)
 
     def _run(self, message: Message) -> None:
-        _, task_id, definition_id, args, top, extra, gpu_ids = message
+        _, task_id, definition_id, args, arg_values, extra, gpu_ids = message
         faults.reach("worker.before_task")
         definition = self._definitions[definition_id]
         ids = (task_id, *extra)
         self.context = self._context(definition_id, definition, gpu_ids)
         token = CURRENT.set(CurrentTask(task_id, self.context))
-        started = time.time()
-        values: list[Value] = []
-        failed: bytes | None = None
-        retry = False
+        outcome = Outcome(task_id)
         try:
             function = self.load(definition.function_id)
             self._use_gpus(gpu_ids)
-            positional, keyword = load_arguments(args, top)
+            positional, keyword = load_arguments(args, arg_values)
             try:
                 self._running = task_id
                 result = function(*positional, **keyword)
                 if definition.mode != m.ONE:
-                    values = self._packer.pack(
+                    outcome.values = self._packer.pack(
                         result, definition.name, definition.mode, definition.num_returns, ids
                     )
             finally:
                 self._running = 0
             if definition.mode == m.ONE:
-                values = self._packer.pack(result, definition.name, m.ONE, 1, ids)
+                outcome.values = self._packer.pack(result, definition.name, m.ONE, 1, ids)
         except BaseException as error:
-            failed, retry = self._failure(error, task_id, definition.name, definition.retry_on)
+            if isinstance(error, KeyboardInterrupt) and self._interrupting == task_id:
+                outcome.error = cancelled()
+            else:
+                self._packer.fail(outcome, error, definition.name, definition.retry_on)
         # drop references before the hub learns of the end
         result, positional, keyword = None, (), {}
         CURRENT.reset(token)
@@ -209,7 +208,7 @@ class Executor:
             )
             if made == definition.max_calls:
                 self._connection.send((m.RETIRE, "max_calls"))
-        self._send_result(task_id, values, failed, retry, started)
+        self._packer.send(outcome)
 
     def _invoke(self, message: Message) -> None:
         assert self._actor is not None
@@ -223,7 +222,7 @@ class Executor:
 
     def _create_actor(self, message: Message) -> None:
         """Run an actor's constructor and report the result."""
-        _, actor_id, spec, args, top, gpu_ids, restarted = message
+        _, actor_id, spec, args, arg_values, gpu_ids, restarted = message
         context = TaskContext(
             name=f"{spec.class_name}.__init__",
             actor_id=actor_id,
@@ -242,34 +241,18 @@ class Executor:
         try:
             cls = self.load(spec.class_id)
             self._use_gpus(gpu_ids)
-            positional, keyword = load_arguments(args, top)
+            positional, keyword = load_arguments(args, arg_values)
             actor = ActorExecutor(self._connection, self._packer, spec, context)
             actor.construct(cls, positional, keyword)
         except BaseException as error:
             failed = self._packer.error(error, context.name)
         faults.reach("worker.before_constructed")
-        self._set_actor(None if failed else actor)
+        with self._connection.guard:
+            self._actor = None if failed else actor
         self._connection.send((m.CONSTRUCTED, actor_id, failed))
         if self._actor is not None and self._actor.needs_event_loop:
             self._actor.serve_loop(self._inbox)
             self._exit()
-
-    def _set_actor(self, actor: ActorExecutor | None) -> None:
-        with self._connection.guard:
-            self._actor = actor
-
-    def _failure(
-        self, error: BaseException, task_id: int, name: str, retry_on: bytes | None
-    ) -> tuple[bytes, bool]:
-        if isinstance(error, KeyboardInterrupt) and self._interrupting == task_id:
-            return cancelled(), False
-        return self._packer.error(error, name), is_retryable(error, retry_on)
-
-    def _send_result(
-        self, task_id: int, values: list[Value], failed: bytes | None, retry: bool, started: float
-    ) -> None:
-        self._connection.send((m.DONE, task_id, values, failed, retry, started, time.time()))
-        self._packer.sent(values)
 
     def _context(
         self, definition_id: int, definition: TaskSpec, gpu_ids: tuple[str, ...]

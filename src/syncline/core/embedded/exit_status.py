@@ -15,8 +15,7 @@ from collections import deque
 from dataclasses import dataclass
 from pathlib import Path
 
-from syncline.core import cgroups
-from syncline.core import error_messages
+from syncline.core import cgroups, error_messages
 
 SAMPLE_INTERVAL_S = 1.0
 RECENT_SAMPLES = 5

@@ -8,7 +8,7 @@ their channels, on any thread; the driver calls `handle` and `perform` directly.
 from __future__ import annotations
 
 import select
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Protocol
 
@@ -32,11 +32,7 @@ from syncline.core.embedded.instructions import (
     reject_unknown,
 )
 from syncline.core.embedded.messages import Message, Value
-from syncline.core.embedded.object_store import Store
-from syncline.core.embedded.reactor import Reactor
-from syncline.core.embedded.scheduler import Scheduler
 from syncline.core.embedded.task_table import TaskTable
-from syncline.core.embedded.worker_output import WorkerOutput
 
 START_ATTEMPTS = 5
 """Workers in a row that may end before they are ready; then the work that waits for them fails."""
@@ -55,18 +51,8 @@ class CallbackRunner(Protocol):
 class Hub(HubCore):
     """See the module. The caller holds `guard` unless noted."""
 
-    def __init__(
-        self,
-        *,
-        scheduler: Scheduler,
-        store: Store,
-        output: WorkerOutput,
-        reactor: Reactor,
-        node: Mapping[str, object],
-    ) -> None:
-        super().__init__(
-            scheduler=scheduler, store=store, output=output, reactor=reactor, node=node
-        )
+    def __post_init__(self) -> None:
+        super().__post_init__()
         self.tasks = TaskTable(self)
         self.actors = ActorTable(self, self.tasks)
         self.tasks.actor_calls = self.actors

@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 
 from syncline.core import refs
@@ -36,26 +37,21 @@ Object ids are made from them, and a reference may outlive its session.
 """
 
 
+@dataclass(kw_only=True, eq=False)
 class HubCore(ABC):
     """State and services of the hub. The caller holds `guard`."""
 
-    def __init__(
-        self,
-        *,
-        scheduler: Scheduler,
-        store: Store,
-        output: WorkerOutput,
-        reactor: Reactor,
-        node: Mapping[str, object],
-    ) -> None:
+    scheduler: Scheduler
+    store: Store
+    output: WorkerOutput
+    reactor: Reactor
+    node: Mapping[str, object]
+    """Description of this machine, without its resources."""
+
+    def __post_init__(self) -> None:
         self.guard = make_guard()
-        self.scheduler = scheduler
-        self.store = store
-        self.output = output
-        self.reactor = reactor
-        self.node = node
         self.workers: WorkerProcesses  # assigned by `start`, which makes it after the hub
-        self.objects = ObjectTable(store.release)
+        self.objects = ObjectTable(self.store.release)
         self.driver = Process(next(process_numbers), None)
         self.processes: dict[int, Process] = {self.driver.number: self.driver}
         self.streams: dict[int, Stream] = {}

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import pickle
+import time
 from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import dataclass, field
 from typing import Any
 
 from syncline.core import serialization
@@ -42,8 +44,19 @@ def cancelled() -> bytes:
     return serialization.pack_error(TaskCancelledError())
 
 
+@dataclass(slots=True)
+class Outcome:
+    """Values or error of one attempt of a task or call."""
+
+    id: int
+    started: float = field(default_factory=time.time)
+    values: list[Value] = field(default_factory=list)
+    error: bytes | None = None
+    retry: bool = False
+
+
 class ResultPacker:
-    """Packs the results of one process. Thread-safe."""
+    """Packs and sends the results of one process. Thread-safe."""
 
     def __init__(self, connection: HubConnection, new_id: Callable[[], int]) -> None:
         self._connection = connection
@@ -60,6 +73,18 @@ class ResultPacker:
         values = self._values(result, name, mode, count, ids)
         journal.extend(id for value in values for id in value[3])
         return values
+
+    def fail(
+        self, outcome: Outcome, error: BaseException, name: str, retry_on: bytes | None
+    ) -> None:
+        """Record an error of user code."""
+        outcome.error, outcome.retry = self.error(error, name), is_retryable(error, retry_on)
+
+    def send(self, outcome: Outcome) -> None:
+        """Send an outcome to the hub."""
+        o = outcome
+        self._connection.send((m.DONE, o.id, o.values, o.error, o.retry, o.started, time.time()))
+        self.sent(o.values)
 
     def sent(self, values: list[Value]) -> None:
         """Release the references of packed values; the hub holds them after it got the message."""

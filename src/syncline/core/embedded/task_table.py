@@ -8,7 +8,7 @@ import time
 from collections import deque
 from typing import Protocol
 
-from syncline.core import errors
+from syncline.core import error_messages
 from syncline.core.embedded import messages as m
 from syncline.core.embedded.exit_status import ExitStatus
 from syncline.core.embedded.hub_core import HubCore
@@ -66,18 +66,10 @@ class TaskTable:
         definition = self.definitions[definition_id]
         spec = definition.spec
         task = Task(
-            task_id,
-            args,
-            arg_refs,
-            held_refs,
-            (task_id, *extra) if spec.num_returns else (),
-            process.number,
-            parent,
-        )
-        task.definition = definition
-        task.definition_id = definition_id
-        task.mode = spec.mode
-        task.retries = spec.max_retries
+            task_id, args, arg_refs, held_refs, (task_id, *extra) if spec.num_returns else (),
+            process.number, parent, definition=definition, definition_id=definition_id,
+            mode=spec.mode, retries=spec.max_retries,
+        )  # fmt: skip
         self.register(process, task)
         if not arg_refs:
             self._queue(task)
@@ -146,14 +138,9 @@ class TaskTable:
             process.label = definition.spec.name
             hub.output.name(worker, f"{definition.spec.name} pid={process.pid}")
         message = (
-            m.RUN_TASK,
-            task_id,
-            definition_id,
-            task.args,
-            self.values_of(task),
-            task.result_ids[1:],
-            gpu_ids,
-        )
+            m.RUN_TASK, task_id, definition_id, task.args, self.values_of(task),
+            task.result_ids[1:], gpu_ids,
+        )  # fmt: skip
         if len(process.tasks) > BUSY_TASKS:
             hub.send_later(process, message)
         else:
@@ -297,11 +284,11 @@ class TaskTable:
         cause = process.stop_reason or status.cause
         log_tail = self._hub.output.tail(process.number)
         if status.is_out_of_memory and not process.stop_reason:
-            message = errors.task_out_of_memory(
+            message = error_messages.task_out_of_memory(
                 spec.name, process.pid, cause, attempts=spec.max_retries + 1
             )
             return OutOfMemoryError(message, pid=process.pid, exit_cause=cause, log_tail=log_tail)
-        message = errors.worker_crashed(
+        message = error_messages.worker_crashed(
             spec.name, process.pid, cause, attempts=spec.max_retries + 1
         )
         return WorkerCrashedError(message, pid=process.pid, exit_cause=cause, log_tail=log_tail)
