@@ -114,12 +114,14 @@ HEAVY = ("torch", "pyarrow", "numpy", "pandas", "ray")
 
 
 # The only files that import modules of syncline by name: public packages that load on first use,
-# commands that load when they run, and tools that look modules up by names that users write.
+# commands and the web application, which load when they run, and tools that look modules up by names
+# that users write.
 LOADS_OWN_MODULES_BY_NAME = frozenset(
     {
         "__init__.py",
         "cli/__init__.py",
         "cli/app.py",
+        "dashboard/server.py",
         "data/__init__.py",
         "train/__init__.py",
         "tune/__init__.py",

@@ -6,7 +6,6 @@ passes each. The values are computed in `dataset_executions`.
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Sequence
 
@@ -59,13 +58,13 @@ class DatasetPage:
             widgets.Mono(plan if isinstance(plan, str) else "", label="Plan")
             with widgets.Expandable("Configuration"):
                 widgets.Mono(
-                    _as_text(
+                    widgets.json_text(
                         {name: value for name, value in view.run.config.items() if name != "plan"}
                     ),
                     label="Configuration",
                 )
             with widgets.Expandable("Environment"):
-                widgets.Mono(_as_text(view.run.environment), label="Environment")
+                widgets.Mono(widgets.json_text(view.run.environment), label="Environment")
 
     def update(self) -> None:
         """Show the current record."""
@@ -318,10 +317,6 @@ def _not_shown(shown: ExecutionView) -> str:
     said = [f"{boxes} more operators are listed in the table below." if boxes > 0 else ""]
     said.append(f"{shown.left_out} earlier operators were not recorded." if shown.left_out else "")
     return " ".join(part for part in said if part)
-
-
-def _as_text(value: object) -> str:
-    return json.dumps(value, indent=2, default=str, ensure_ascii=False)
 
 
 MOST_BOXES = 60

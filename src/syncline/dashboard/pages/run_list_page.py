@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 
 from nicegui import ui
-from nicegui.events import GenericEventArguments
 
 from syncline.dashboard import widgets
 from syncline.dashboard.pages.run_view import in_thread, url_of
@@ -25,7 +25,7 @@ from syncline.dashboard.run_index import (
     metrics_text,
     progress_text,
 )
-from syncline.dashboard.widgets.tables import CELL, HEADER, Column, clean_row, column_definition
+from syncline.dashboard.widgets import Column
 
 INTERVAL_S = 2.0
 AT_ONCE_S = 2.0
@@ -65,81 +65,25 @@ class Listing:
             self._count = widgets.Text("span", "", "sl-soft")
             self._count.props["role"] = "status"
         with ui.element("div").classes("sl-bar").props('role="search"'):
-            self._filter = (
-                ui.input(
-                    placeholder="Filter: name, state, host, metric   ( / )",
-                    value=query.q,
-                    on_change=self._filtered,
-                )
-                .props(
-                    'outlined dense clearable debounce="150" type="search" '
-                    'aria-label="Filter runs" data-sl-filter maxlength="200"'
-                )
-                .classes("sl-field")
+            self._filter = widgets.filter_field(
+                "Filter runs", "Filter: name, state, host, metric", self._filtered, query.q
             )
-            self._state = self._choice("State", query.state)
-            self._kind = self._choice("Kind", query.kind)
+            self._state, self._kind = (
+                widgets.choice(label, _options(label, [value]), value, self._filtered)
+                for label, value in (("State", query.state), ("Kind", query.kind))
+            )
         self._problems = widgets.note("", "error")
         self._empty = widgets.note("")
         with ui.element("div").classes("sl-section sl-list").props("data-sl-rows"):
-            self._table = self._make_table()
-            with ui.element("nav").classes("sl-bar").props('aria-label="Pages"') as self._pages:
-                self._newer = (
-                    ui.button("Previous", on_click=lambda: self._turn(-1))
-                    .props("no-caps flat dense")
-                    .classes("sl-action")
-                )
-                self._range = widgets.Text("span", "", "sl-soft")
-                self._older = (
-                    ui.button("Next", on_click=lambda: self._turn(1))
-                    .props("no-caps flat dense")
-                    .classes("sl-action")
-                )
-        for element in (self._problems, self._empty, self._pages):
+            self._table = widgets.PagedTable(
+                "Runs", page_rows=PAGE_ROWS, on_sort=self._sorted, on_turn=self._turn
+            )
+        shows_storage = len(run_index.storages) > 1
+        self._table.set_columns(
+            [column for column in COLUMNS if column.name != "storage" or shows_storage]
+        )
+        for element in (self._problems, self._empty, self._table.pages):
             element.visible = False
-
-    def _choice(self, label: str, value: str) -> ui.select:
-        options = {ANY: f"any {label.lower()}"} | (
-            {value: widgets.printable(value)} if value else {}
-        )
-        made = (
-            ui.select(options, value=value, on_change=self._filtered)
-            .props("outlined dense options-dense")
-            .classes("sl-choice")
-        )
-        made.props["aria-label"] = label
-        return made
-
-    def _make_table(self) -> ui.table:
-        columns = [
-            column
-            for column in COLUMNS
-            if column.name != "storage" or len(self._run_index.storages) > 1
-        ]
-        table = ui.table(
-            columns=[column_definition(column) for column in columns],
-            rows=[],
-            row_key="key",
-            pagination=self._pagination(0),
-        )
-        table.props("flat dense binary-state-sort hide-pagination wrap-cells hide-no-data").classes(
-            "sl-table"
-        )
-        table.props["aria-label"] = "Runs"
-        table.add_slot("header-cell", HEADER)
-        table.add_slot("body-cell", CELL)
-        table.on("request", self._sorted, ["pagination"])
-        return table
-
-    def _pagination(self, matching: int) -> dict[str, object]:
-        query = self._query
-        return {
-            "sortBy": query.sort,
-            "descending": query.descending,
-            "page": query.page + 1,
-            "rowsPerPage": PAGE_ROWS,
-            "rowsNumber": matching,  # setting it makes the server sort and page
-        }
 
     async def _filtered(self) -> None:
         await self._ask(
@@ -152,11 +96,8 @@ class Listing:
             )
         )
 
-    async def _sorted(self, event: GenericEventArguments) -> None:
-        wanted = event.args["pagination"]
-        asked = Query.of(
-            {"sort": f"{'-' if wanted.get('descending') else ''}{wanted.get('sortBy')}"}
-        )
+    async def _sorted(self, column: str, descending: bool) -> None:
+        asked = Query.of({"sort": f"{'-' * descending}{column}"})
         await self._ask(replace(self._query, sort=asked.sort, descending=asked.descending, page=0))
 
     async def _turn(self, pages: int) -> None:
@@ -179,35 +120,34 @@ class Listing:
             self._apply(chosen)
 
     def _apply(self, chosen: Selection) -> None:
-        rows = [
-            clean_row(shown_row(row, self._run_index.storages[row.storage].path), ("state",))
-            for row in chosen.rows
-        ]
-        if rows != self._table.rows:
-            self._table.rows = rows
-        pagination = self._pagination(chosen.matching)
-        if pagination != self._table.pagination:
-            self._table.pagination = pagination
-        self._offer(self._state, chosen.states, "state")
-        self._offer(self._kind, chosen.kinds, "kind")
+        first = chosen.page * PAGE_ROWS
+        self._table.set(
+            [shown_row(row, self._run_index.storages[row.storage].path) for row in chosen.rows],
+            page=chosen.page,
+            found=chosen.matching,
+            sort_by=self._query.sort,
+            descending=self._query.descending,
+            text=f"{first + 1}-{first + len(chosen.rows)} of {chosen.matching}",
+        )
+        self._table.pages.visible = chosen.matching > PAGE_ROWS
+        for choice, label, values in (
+            (self._state, "State", chosen.states),
+            (self._kind, "Kind", chosen.kinds),
+        ):
+            options = _options(label, [*values[:20], choice.value])
+            if options != choice.options:
+                choice.set_options(options, value=choice.value)
         self._count.put(counted(chosen))
         self._problems.put("\n".join(chosen.problems))
         self._problems.visible = bool(chosen.problems)
         self._empty.put(empty_text(chosen, [storage.path for storage in self._run_index.storages]))
         self._empty.visible = not chosen.rows and not chosen.problems
-        self._pages.visible = chosen.matching > PAGE_ROWS
-        first = chosen.page * PAGE_ROWS
-        self._range.put(f"{first + 1}-{first + len(chosen.rows)} of {chosen.matching}")
-        self._newer.set_enabled(chosen.page > 0)
-        self._older.set_enabled(first + PAGE_ROWS < chosen.matching)
 
-    def _offer(self, choice: ui.select, values: object, label: str) -> None:
-        known = list(values) if isinstance(values, (list, tuple)) else []
-        options = {ANY: f"any {label}"} | {
-            value: widgets.printable(value, 40) for value in [*known[:20], choice.value] if value
-        }
-        if options != choice.options:
-            choice.set_options(options, value=choice.value)
+
+def _options(label: str, values: Sequence[str]) -> dict[str, str]:
+    return {ANY: f"any {label.lower()}"} | {
+        value: widgets.printable(value, 40) for value in values if value
+    }
 
 
 def shown_row(row: Row, storage_path: str) -> dict[str, object]:

@@ -202,9 +202,9 @@ class PlainPage:
                 columns, row_key="number", label="Events", rows_per_page=20
             )
         with widgets.section("Configuration"):
-            widgets.Mono(_as_text(view.run.config), label="Configuration")
+            widgets.Mono(widgets.json_text(view.run.config), label="Configuration")
             with widgets.Expandable("Environment"):
-                widgets.Mono(_as_text(view.run.environment), label="Environment")
+                widgets.Mono(widgets.json_text(view.run.environment), label="Environment")
 
     def update(self) -> None:
         """Show the current record."""
@@ -246,7 +246,3 @@ def _event_row(number: int, event: object) -> dict[str, object]:
         "event": widgets.printable(what, 60),
         "what": shown,
     }
-
-
-def _as_text(value: object) -> str:
-    return json.dumps(value, indent=2, default=str, ensure_ascii=False)

@@ -49,18 +49,12 @@ class CurvesPanel:
                 )
                 self._filter.classes("sl-field").props["aria-label"] = "Filter metrics by name"
                 axes = {"iteration": "by report", "time": "by time"}
-                self._axis = ui.toggle(axes, value="iteration", on_change=self._redraw).props(
-                    "dense no-caps unelevated"
-                )
+                self._axis = widgets.toggle(axes, "iteration", self._redraw)
                 self._ranks = ui.switch("show ranks", value=False, on_change=self.update)
                 self._log = ui.switch("log scale", value=False, on_change=self._set_log)
             self._nothing = widgets.note("No numbers have been reported yet.")
             self._grid = ui.element("div").classes("sl-charts")
-            self._more = (
-                ui.button("Show more", on_click=self._show_more)
-                .props("no-caps outline dense")
-                .classes("sl-action")
-            )
+            self._more = widgets.button("Show more", self._show_more)
 
     def update(self) -> None:
         """Show the current values."""

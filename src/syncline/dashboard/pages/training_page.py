@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 import time
 from collections.abc import Mapping
 
@@ -418,11 +417,11 @@ class _CheckpointsPanel:
 def _configuration(view: RunView) -> ui.element:
     run = view.run
     with widgets.section("Configuration", anchor="configuration") as section:
-        widgets.Mono(_as_text(run.config), label="Configuration")
+        widgets.Mono(widgets.json_text(run.config), label="Configuration")
         environment = dict(run.environment)
         difference = environment.pop("git_diff", None)
         with widgets.Expandable("Environment"):
-            widgets.Mono(_as_text(environment), label="Environment")
+            widgets.Mono(widgets.json_text(environment), label="Environment")
         if difference:
             revision = str(environment.get("git_revision"))[:12]
             with widgets.Expandable(f"Git diff against {revision}"):
@@ -444,7 +443,3 @@ def _short(metrics: object) -> str:
         else []
     )
     return "  ".join(shown[:8]) + ("  …" if len(shown) > 8 else "")
-
-
-def _as_text(value: object) -> str:
-    return json.dumps(value, indent=2, default=str, ensure_ascii=False)

@@ -60,9 +60,7 @@ class CurvesFigure:
         self._again: Callable[[], None] = lambda: None
         with ui.element("div").classes("sl-bar"):
             axes = {"iteration": "over iterations", "time": "over time"}
-            self._over = ui.toggle(axes, value="iteration", on_change=lambda: self._again()).props(
-                "no-caps dense unelevated"
-            )
+            self._over = widgets.toggle(axes, "iteration", lambda: self._again())
             self._log = ui.switch("log scale", on_change=lambda: self._again())
         self._chart = LineChart(title="Learning curves", height="20rem")
         self._note = widgets.Text("p", "", "sl-soft")

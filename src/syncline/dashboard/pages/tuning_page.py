@@ -95,9 +95,7 @@ class TuningPage:
             )
             self._metrics.props("outlined dense options-dense").classes("sl-field")
             modes = {"min": "minimize", "max": "maximize"}
-            self._modes = ui.toggle(modes, value=self._mode, on_change=self._mode_chosen).props(
-                "no-caps dense unelevated"
-            )
+            self._modes = widgets.toggle(modes, self._mode, self._mode_chosen)
         self._best = _Best()
         with widgets.section("Learning curves"):
             self._curves = CurvesFigure()
@@ -276,14 +274,8 @@ class _Best:
                 }
             with ui.element("div").classes("sl-bar"):
                 forms = {"python": "Python", "json": "JSON"}
-                self._form = ui.toggle(forms, value="python", on_change=self._say).props(
-                    "no-caps dense unelevated"
-                )
-                button = (
-                    ui.button("Copy configuration", icon="content_copy")
-                    .props("no-caps outline dense")
-                    .classes("sl-action")
-                )
+                self._form = widgets.toggle(forms, "python", self._say)
+                button = widgets.button("Copy configuration", None, icon="content_copy")
                 button.on("click", self._copied, js_handler=COPY)
             self._config = widgets.Mono(label="Configuration of the best trial")
             self._config.element.props["data-sl-config"] = True

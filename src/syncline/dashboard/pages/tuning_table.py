@@ -8,12 +8,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from nicegui import ui
-from nicegui.events import GenericEventArguments
 
 from syncline.dashboard import widgets
 from syncline.dashboard.search_table import Field, Page, Query, page_of
 from syncline.dashboard.search_trials import STATUSES, SearchSnapshot, TrialView, Value, short_names
-from syncline.dashboard.widgets.tables import CELL, HEADER, Column, clean_row, column_definition
+from syncline.dashboard.widgets import Column
 
 PAGE_ROWS = 25
 FIRST_PARAMETERS = 8
@@ -78,24 +77,13 @@ class TrialTable:
         self._shaped: list[_TableColumn] = []
         self._offered: dict[str, Field] = {}
         with ui.element("div").classes("sl-bar").props('role="search"'):
-            self._filter = (
-                ui.input(
-                    placeholder="Filter: name, status, lr<0.01, loss<=0.3, act=relu   ( / )",
-                    on_change=self._filtered,
-                )
-                .props(
-                    'outlined dense clearable debounce="150" type="search" '
-                    'aria-label="Filter trials" data-sl-filter maxlength="200"'
-                )
-                .classes("sl-field")
+            self._filter = widgets.filter_field(
+                "Filter trials",
+                "Filter: name, status, lr<0.01, loss<=0.3, act=relu",
+                self._filtered,
             )
             options = {ANY: "any status"} | {status: STATES[status] for status in STATUSES}
-            self._status = (
-                ui.select(options, value=ANY, on_change=self._filtered)
-                .props("outlined dense options-dense")
-                .classes("sl-choice")
-            )
-            self._status.props["aria-label"] = "Status"
+            self._status = widgets.choice("Status", options, ANY, self._filtered)
             self._columns = ui.select(
                 [], multiple=True, with_input=True, on_change=self._columns_chosen, label="Columns"
             )
@@ -103,32 +91,15 @@ class TrialTable:
                 "sl-choice"
             )
             self._columns.props["aria-label"] = "Columns"
-        self._table = self._make_table()
-        with ui.element("nav").classes("sl-bar").props('aria-label="Pages of trials"'):
-            self._before = (
-                ui.button("Previous", on_click=lambda: self._turn(-1))
-                .props("no-caps flat dense")
-                .classes("sl-action")
-            )
-            self._range = widgets.Text("span", "", "sl-soft")
-            self._range.props["role"] = "status"
-            self._after = (
-                ui.button("Next", on_click=lambda: self._turn(1))
-                .props("no-caps flat dense")
-                .classes("sl-action")
-            )
-
-    def _make_table(self) -> ui.table:
-        table = ui.table(columns=[], rows=[], row_key="key", pagination=self._pagination(0))
-        table.props("flat dense binary-state-sort hide-pagination wrap-cells").classes("sl-table")
-        table.props["aria-label"] = "Trials"
-        table.props["no-data-label"] = "No matching trials"
-        table.add_slot("header-cell", HEADER)
-        table.add_slot("body-cell", CELL)
-        table.add_slot("body-cell-trial", OPENER)
-        table.on("request", self._sorted, ["pagination"])
-        table.on("open", lambda event: self._on_open(str(event.args)))
-        return table
+        self._table = widgets.PagedTable(
+            "Trials",
+            page_rows=PAGE_ROWS,
+            on_sort=self._sorted,
+            on_turn=self._turn,
+            no_data="No matching trials",
+        )
+        self._table.element.add_slot("body-cell-trial", OPENER)
+        self._table.element.on("open", lambda event: self._on_open(str(event.args)))
 
     def show(self, shown: Shown) -> None:
         """Show these trials; keep filter, order and page."""
@@ -144,16 +115,10 @@ class TrialTable:
         self._query = replace(self._query, text=self._filter.value or "", statuses=statuses, page=0)
         self._apply()
 
-    def _sorted(self, event: GenericEventArguments) -> None:
-        wanted = event.args.get("pagination") or {}
-        field = next(
-            (shaped.field for shaped in self._shaped if shaped.column.name == wanted.get("sortBy")),
-            None,
-        )
+    def _sorted(self, column: str, descending: bool) -> None:
+        field = next((each.field for each in self._shaped if each.column.name == column), None)
         if field is not None:
-            self._query = replace(
-                self._query, sort_by=field, descending=bool(wanted.get("descending")), page=0
-            )
+            self._query = replace(self._query, sort_by=field, descending=descending, page=0)
             self._apply()
 
     def _turn(self, pages: int) -> None:
@@ -204,50 +169,31 @@ class TrialTable:
         shaped = table_columns(self._shown, self._fields())
         if shaped != self._shaped:
             self._shaped = shaped
-            self._table.columns = [column_definition(each.column) for each in shaped]
+            self._table.set_columns([each.column for each in shaped])
 
     def _apply(self) -> None:
         shorts = {short: name for name, short in short_names(self._shown.snapshot.varying).items()}
         page = page_of(self._shown.snapshot.trials, self._query, shorts)
         self._query = replace(self._query, page=page.number)
-        rows = [
-            clean_row(row_of(trial, self._shaped, self._shown.is_alive), ("status",))
-            for trial in page.trials
-        ]
-        if rows != self._table.rows:
-            self._table.rows = rows
-        pagination = self._pagination(page.found)
-        if pagination != self._table.pagination:
-            self._table.pagination = pagination
-        self._say(page)
-
-    def _say(self, page: Page) -> None:
-        first = page.number * PAGE_ROWS
-        all_trials = len(self._shown.snapshot.trials)
-        of = (
-            f"{page.found}"
-            if page.found == all_trials
-            else f"{page.found} matching (of {all_trials})"
-        )
-        self._range.put(
-            f"{first + 1}-{first + len(page.trials)} of {of}"
-            if page.found
-            else f"0 of {all_trials}"
-        )
-        self._before.set_enabled(page.number > 0)
-        self._after.set_enabled(first + PAGE_ROWS < page.found)
-
-    def _pagination(self, found: int) -> dict[str, object]:
         sorted_by = next(
             (each.column.name for each in self._shaped if each.field == self._query.sort_by), None
         )
-        return {
-            "sortBy": sorted_by,
-            "descending": self._query.descending,
-            "page": self._query.page + 1,
-            "rowsPerPage": PAGE_ROWS,
-            "rowsNumber": found,  # setting it makes the server sort and page
-        }
+        self._table.set(
+            [row_of(trial, self._shaped, self._shown.is_alive) for trial in page.trials],
+            page=page.number,
+            found=page.found,
+            sort_by=sorted_by,
+            descending=self._query.descending,
+            text=self._range_text(page),
+        )
+
+    def _range_text(self, page: Page) -> str:
+        first = page.number * PAGE_ROWS
+        total = len(self._shown.snapshot.trials)
+        if not page.found:
+            return f"0 of {total}"
+        of = f"{page.found}" if page.found == total else f"{page.found} matching (of {total})"
+        return f"{first + 1}-{first + len(page.trials)} of {of}"
 
 
 def table_columns(shown: Shown, chosen: Sequence[Field]) -> list[_TableColumn]:

@@ -60,9 +60,7 @@ class TrialPanel:
                 )
             self._error = widgets.Mono(label="Error of the trial")
             with widgets.Expandable("Output") as self._printed:
-                ui.button("Refresh", on_click=self._read).props("no-caps outline dense").classes(
-                    "sl-action"
-                )
+                widgets.button("Refresh", self._read)
                 self._files = ui.element("div").classes("sl-run")
         self._section.visible = False
 

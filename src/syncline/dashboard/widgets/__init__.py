@@ -27,16 +27,21 @@ from syncline.dashboard.widgets.elements import (
     StateBadge,
     Text,
     action,
+    button,
+    choice,
     facts,
+    filter_field,
     frame,
     link,
     note,
     read_only_note,
     section,
+    toggle,
 )
 from syncline.dashboard.widgets.formatting import (
     ago,
     duration,
+    json_text,
     moment,
     number,
     percent,
@@ -44,7 +49,7 @@ from syncline.dashboard.widgets.formatting import (
     printable,
     size,
 )
-from syncline.dashboard.widgets.tables import Column, DataTable
+from syncline.dashboard.widgets.tables import Column, DataTable, PagedTable
 
 __all__ = [
     "Column",
@@ -55,14 +60,19 @@ __all__ = [
     "LineChart",
     "Mark",
     "Mono",
+    "PagedTable",
     "ShareBars",
     "StateBadge",
     "Text",
     "action",
     "ago",
+    "button",
+    "choice",
     "duration",
     "facts",
+    "filter_field",
     "frame",
+    "json_text",
     "link",
     "moment",
     "note",
@@ -73,4 +83,5 @@ __all__ = [
     "read_only_note",
     "section",
     "size",
+    "toggle",
 ]

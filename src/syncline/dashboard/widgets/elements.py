@@ -153,6 +153,53 @@ def link(text: object, address: str, *, new_tab: bool = False, classes: str = ""
     return ui.link(printable(text, 500), address, new_tab=new_tab).classes(f"sl-link {classes}")
 
 
+def button(
+    label: str, handler: Callable[[], object] | None, *, icon: str | None = None, flat: bool = False
+) -> ui.button:
+    """Create a button."""
+    made: ui.button = (
+        ui.button(label, icon=icon, on_click=handler)
+        .props("no-caps dense flat" if flat else "no-caps dense outline")
+        .classes("sl-action")
+    )
+    return made
+
+
+def toggle(options: dict[str, str], value: str, handler: Callable[[], object]) -> ui.toggle:
+    """Create a group of buttons of which one is selected; `options` maps values to labels."""
+    made: ui.toggle = ui.toggle(options, value=value, on_change=handler).props(
+        "no-caps dense unelevated"
+    )
+    return made
+
+
+def choice(
+    label: str, options: dict[str, str], value: str, handler: Callable[[], object]
+) -> ui.select:
+    """Create a select field in a bar; `options` maps values to labels."""
+    made: ui.select = (
+        ui.select(options, value=value, on_change=handler)
+        .props("outlined dense options-dense")
+        .classes("sl-choice")
+    )
+    made.props["aria-label"] = label
+    return made
+
+
+def filter_field(
+    label: str, placeholder: str, handler: Callable[[], object], value: str = ""
+) -> ui.input:
+    """Create the filter field of a page, which the key `/` focuses."""
+    made: ui.input = (
+        ui.input(placeholder=f"{placeholder}   ( / )", value=value, on_change=handler)
+        .props('outlined dense clearable debounce="150" type="search" maxlength="200"')
+        .props("data-sl-filter")
+        .classes("sl-field")
+    )
+    made.props["aria-label"] = label
+    return made
+
+
 def action(
     label: str,
     handler: Callable[[], Awaitable[None] | None],
@@ -173,11 +220,7 @@ def action(
         if done is not None:
             await done
 
-    made = (
-        ui.button(label, icon=icon, on_click=act if may_act else None)
-        .props("no-caps outline dense")
-        .classes("sl-action")
-    )
+    made = button(label, act if may_act else None, icon=icon)
     if hint or not may_act:
         made.props["title"] = hint if may_act else WITHOUT_TOKEN
     made.set_enabled(may_act)

@@ -5,6 +5,7 @@ Not covered: escaping. The browser receives texts as texts, so nothing needs esc
 
 from __future__ import annotations
 
+import json
 import math
 import re
 import time
@@ -43,6 +44,11 @@ def plain_value(value: object) -> str | float | int | bool | None:
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     return printable(value, 10_000)
+
+
+def json_text(value: object) -> str:
+    """Format a configuration as JSON."""
+    return json.dumps(value, indent=2, default=str, ensure_ascii=False)
 
 
 def number(value: object) -> str:

@@ -1,17 +1,18 @@
 """Compact tables that sort by their headings (buttons, for the keyboard) and can link cells.
 
-Not covered: paging on the server (`pages.run_list_page`).
+The browser sorts and pages a `DataTable`, the server a `PagedTable`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from nicegui import ui
+from nicegui.events import GenericEventArguments
 
-from syncline.dashboard.widgets.elements import STATES
+from syncline.dashboard.widgets.elements import STATES, Text, button
 from syncline.dashboard.widgets.formatting import plain_value, printable
 
 HEADER = """
@@ -126,6 +127,97 @@ class DataTable:
 
     def _clean(self, row: Mapping[str, object]) -> Row:
         return clean_row(row, self._states)
+
+
+class PagedTable:
+    """Table that the server sorts and pages, with buttons to turn the pages.
+
+    Args:
+        label: Description for screen readers.
+        page_rows: Rows per page.
+        on_sort: Called with the name of the column and whether to sort in descending order.
+        on_turn: Called with the number of pages to advance (1 or -1).
+        no_data: Text of an empty table; None to show nothing.
+    """
+
+    def __init__(
+        self,
+        label: str,
+        *,
+        page_rows: int,
+        on_sort: Callable[[str, bool], object],
+        on_turn: Callable[[int], object],
+        no_data: str | None = None,
+    ) -> None:
+        self._page_rows = page_rows
+        self._on_sort = on_sort
+        self._states: list[str] = []
+        self.element = ui.table(
+            columns=[],
+            rows=[],
+            row_key="key",
+            pagination={"rowsNumber": 0, "rowsPerPage": page_rows},
+        )
+        self.element.props("flat dense binary-state-sort hide-pagination wrap-cells")
+        self.element.classes("sl-table").props["aria-label"] = label
+        if no_data is None:
+            self.element.props("hide-no-data")
+        else:
+            self.element.props["no-data-label"] = no_data
+        self.element.add_slot("header-cell", HEADER)
+        self.element.add_slot("body-cell", CELL)
+        self.element.on("request", self._sorted, ["pagination"])
+        with ui.element("nav").classes("sl-bar") as self.pages:
+            self._previous = button("Previous", lambda: on_turn(-1), flat=True)
+            self._range = Text("span", "", "sl-soft")
+            self._range.props["role"] = "status"
+            self._next = button("Next", lambda: on_turn(1), flat=True)
+        self.pages.props["aria-label"] = f"Pages of {label.lower()}"
+
+    def set_columns(self, columns: Sequence[Column]) -> None:
+        """Replace the columns."""
+        self._states = [column.name for column in columns if column.kind == "state"]
+        self.element.columns = [column_definition(column) for column in columns]
+
+    def set(
+        self,
+        rows: Sequence[Mapping[str, object]],
+        *,
+        page: int,
+        found: int,
+        sort_by: str | None,
+        descending: bool,
+        text: str,
+    ) -> None:
+        """Show a page of the table.
+
+        Args:
+            rows: Rows of the page.
+            page: Number of the page, from 0.
+            found: Number of rows on all pages.
+            sort_by: Sort column.
+            descending: Sort direction.
+            text: Text between the buttons.
+        """
+        clean = [clean_row(row, self._states) for row in rows]
+        if clean != self.element.rows:
+            self.element.rows = clean
+        pagination = {
+            "sortBy": sort_by,
+            "descending": descending,
+            "page": page + 1,
+            "rowsPerPage": self._page_rows,
+            "rowsNumber": found,  # setting it makes the server sort and page
+        }
+        if pagination != self.element.pagination:
+            self.element.pagination = pagination
+        self._range.put(text)
+        self._previous.set_enabled(page > 0)
+        self._next.set_enabled((page + 1) * self._page_rows < found)
+
+    def _sorted(self, event: GenericEventArguments) -> object:
+        wanted = event.args.get("pagination") or {}
+        return self._on_sort(str(wanted.get("sortBy")), bool(wanted.get("descending")))
 
 
 def clean_row(row: Mapping[str, object], states: Sequence[str] = ()) -> Row:
