@@ -1,43 +1,6 @@
 """The names of `ray.data.aggregate`; they are defined in `columnar.aggregate`."""
 
-from syncline.data.columnar.aggregate import (
-    AbsMax,
-    AggregateFn,
-    AggregateFnV2,
-    ApproximateQuantile,
-    ApproximateTopK,
-    AsList,
-    Count,
-    CountDistinct,
-    Max,
-    Mean,
-    Min,
-    MissingValuePercentage,
-    Quantile,
-    Std,
-    Sum,
-    Unique,
-    ValueCounter,
-    ZeroPercentage,
-)
+from syncline.data.columnar import aggregate
+from syncline.data.columnar.aggregate import *
 
-__all__ = [
-    "AbsMax",
-    "AggregateFn",
-    "AggregateFnV2",
-    "ApproximateQuantile",
-    "ApproximateTopK",
-    "AsList",
-    "Count",
-    "CountDistinct",
-    "Max",
-    "Mean",
-    "Min",
-    "MissingValuePercentage",
-    "Quantile",
-    "Std",
-    "Sum",
-    "Unique",
-    "ValueCounter",
-    "ZeroPercentage",
-]
+__all__ = aggregate.__all__

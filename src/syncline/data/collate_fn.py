@@ -32,7 +32,7 @@ class CollateFn(abc.ABC, Generic[BatchT]):
     """
 
     @abc.abstractmethod
-    def __call__(self, batch: BatchT) -> Any:
+    def __call__(self, batch: BatchT) -> object:
         """Return the batch of the program."""
 
 
@@ -48,7 +48,7 @@ class PandasBatchCollateFn(CollateFn[Any]):
     """Takes a DataFrame."""
 
     @abc.abstractmethod
-    def __call__(self, batch: pd.DataFrame) -> Any:
+    def __call__(self, batch: pd.DataFrame) -> object:
         """Return the batch of the program."""
 
 
@@ -59,7 +59,7 @@ _FORMATS: tuple[tuple[type, BatchFormat], ...] = (
 )
 
 
-def batch_format_of(collate_fn: Any) -> BatchFormat:
+def batch_format_of(collate_fn: object) -> BatchFormat:
     """Return the batch format of a collate function's class; None for callables that derive from
     none of these classes.
     """

@@ -1,9 +1,8 @@
-"""`DataContext`: the settings of datasets, under the names that Ray's users know.
+"""`DataContext`: the settings of datasets, under Ray's names.
 
-A dataset copies the current context when it is created, and the copy reaches the workers. Covered:
-settings that mean something here (the fields of `DataContext`), those of Ray that mean nothing here
-and are kept without effect (`WITHOUT_EFFECT`), and a warning, once per name, for a setting that
-nobody knows.
+A dataset copies the current context at its creation, and the copy reaches the workers. Covered:
+settings with an effect (the fields of `DataContext`), settings of Ray that are stored without
+effect (`WITHOUT_EFFECT`), and one warning per name for an unknown setting.
 """
 
 from __future__ import annotations
@@ -32,11 +31,11 @@ RETRIED_IO_ERRORS = (
     "AWS Error UNKNOWN (HTTP status 503)",
     "AWS Error SERVICE_UNAVAILABLE",
 )
-"""Texts of transient errors of object stores. Python's ConnectionError and TimeoutError are
-transient without being named.
+"""Texts of transient errors of object stores. Python's ConnectionError and TimeoutError are always
+transient.
 """
 
-WITHOUT_EFFECT: dict[str, Any] = {
+WITHOUT_EFFECT: dict[str, object] = {
     "accurate_map_phase_timing": False,
     "actor_prefetcher_enabled": False,
     "autoscaling_config": None,
@@ -91,15 +90,11 @@ WITHOUT_EFFECT: dict[str, Any] = {
     "use_ray_tqdm": False,
     "write_file_retry_on_errors": RETRIED_IO_ERRORS,
 }
-"""Settings of Ray that may be set and read back but change nothing here, with the values that they
-have until then.
-"""
+"""Settings of Ray that can be set and read without effect, with their defaults."""
 
 
 class ShuffleStrategy(str, Enum):
-    """Ways in which Ray shuffles. Here one way serves all sizes, so that the choice has no
-    effect.
-    """
+    """Shuffle strategies of Ray. One shuffle serves all sizes here, so the choice has no effect."""
 
     HASH_SHUFFLE = "hash_shuffle"
     SORT_SHUFFLE_PULL_BASED = "sort_shuffle_pull_based"
@@ -110,133 +105,128 @@ class ShuffleStrategy(str, Enum):
 
 @dataclass(kw_only=True)
 class ExecutionResources:
-    """Amounts of resources; infinity where nothing is said."""
+    """Amounts of resources; infinity by default."""
 
     cpu: float = math.inf
     """CPUs."""
     gpu: float = math.inf
     """GPUs."""
     object_store_memory: float = math.inf
-    """Bytes of blocks that exist at one moment."""
+    """Bytes of blocks that exist at the same time."""
     memory: float = math.inf
-    """Bytes of the processes' own memory."""
+    """Bytes of the processes' memory."""
 
 
 @dataclass(kw_only=True)
 class ExecutionOptions:
-    """How one execution of a dataset behaves."""
+    """Options of an execution of a dataset."""
 
     resource_limits: ExecutionResources = field(default_factory=ExecutionResources)
-    """The most that an execution may use; `object_store_memory` is the byte budget of the streaming
+    """Maximum resources of an execution; `object_store_memory` is the byte budget of the streaming
     executor.
     """
     exclude_resources: ExecutionResources = field(
         default_factory=lambda: ExecutionResources(cpu=0, gpu=0, object_store_memory=0, memory=0)
     )
-    """What an execution leaves to others, for instance to training workers."""
+    """Resources that an execution leaves to others, such as training workers."""
     preserve_order: bool = True
-    """Blocks leave in the order of the input. False lets whatever is ready go first."""
+    """Return blocks in the order of the input. False returns blocks as they are ready."""
     locality_with_output: bool | list[str] = False
-    """Accepted; on one machine everything is near."""
+    """Accepted without effect."""
     actor_locality_enabled: bool = True
-    """Accepted; on one machine everything is near."""
+    """Accepted without effect."""
     verbose_progress: bool = True
-    """Progress shows every operator, not only the whole."""
+    """Show the progress of every operator, not only the total."""
     label_selector: dict[str, str] | None = None
     """Labels of the nodes that may run tasks (clusters only)."""
 
     def is_resource_limits_default(self) -> bool:
-        """Whether no limit was set."""
+        """Return True if no limit is set."""
         return self.resource_limits == ExecutionResources()
 
 
 @dataclass(kw_only=True)
 class DataContext:
-    """Settings of datasets. `DataContext.get_current()` gives the one that the next dataset
+    """Settings of datasets. `DataContext.get_current()` returns the one that the next dataset
     copies.
     """
 
     target_max_block_size: int | None = 128 * MIB
-    """Bytes at which an operator begins a new block; None for no limit."""
+    """Bytes at which an operator starts a new block; None for no limit."""
     target_min_block_size: int = 1 * MIB
-    """Bytes below which reading does not split for the sake of parallelism."""
+    """Bytes below which reading does not split blocks for parallelism."""
     target_shuffle_max_block_size: int = 1024 * MIB
     """Bytes of one partition of a shuffle, sort or group."""
     streaming_read_buffer_size: int = 32 * MIB
-    """Bytes that a reader buffers of one file on a filesystem that is not this machine's."""
+    """Bytes that a reader buffers of one remote file."""
     read_op_min_num_blocks: int = 200
-    """Number of blocks that reading aims at where they would not become smaller than
-    `target_min_block_size`.
+    """Target number of blocks of a read, unless they would be smaller than `target_min_block_size`.
     """
     min_parallelism: int = 200
     """Older name of `read_op_min_num_blocks`."""
     default_hash_shuffle_parallelism: int = 200
-    """The most partitions of a shuffle by key where the call names no number."""
+    """Maximum number of partitions of a shuffle by key if the call sets none."""
     execution_options: ExecutionOptions = field(default_factory=ExecutionOptions)
-    """How an execution behaves: order, limits."""
+    """Options of executions: order, limits."""
     seed: int | None = None
-    """What everything random draws from that has no seed of its own, user functions among it, in
-    each epoch anew; with one, a program's datasets are the same in every run. None: every
-    execution, and every iterator, has one of its own.
+    """Seed of everything random without its own seed, including user functions, reseeded in each
+    epoch. With a seed a program's datasets are the same in every run. None draws a seed for every
+    execution and iterator.
     """
     enable_progress_bars: bool = True
     """Show progress in terminals and notebooks."""
     enable_operator_progress_bars: bool = True
-    """A line of progress for every operator."""
+    """Show a line of progress for every operator."""
     enable_progress_bar_name_truncation: bool = True
-    """Shorten long names of operators in lines of progress."""
+    """Shorten long names of operators in progress."""
     max_errored_blocks: int = 0
-    """So many failing blocks are dropped before the execution fails; negative for any number."""
+    """Failed blocks to drop before the execution fails; negative for no limit."""
     raise_original_map_exception: bool = False
-    """Raise what a user's function raised, not the UserCodeException that names it (which is of
-    that class too).
+    """Raise the exception of a user function itself, not the UserCodeException that names the
+    function and has the same class too.
     """
     retried_io_errors: list[str] = field(default_factory=lambda: list(RETRIED_IO_ERRORS))
-    """Texts or regular expressions: reading and writing is tried again after an error whose text
-    contains one.
-    """
+    """Texts or regular expressions of errors after which reads and writes are retried."""
     retried_map_errors: bool | list[type[BaseException]] = False
-    """Errors of functions after which a task is tried again; True for all."""
+    """Errors of functions after which a task is retried; True for all."""
     max_map_retries: int = 0
-    """How often a task is tried again after an error in `retried_map_errors`."""
+    """Maximum retries of a task after an error in `retried_map_errors`."""
     actor_task_retry_on_errors: bool | list[type[BaseException]] = False
-    """The same for calls of actors."""
+    """Errors of actor calls after which the call is retried; True for all."""
     actor_init_retry_on_errors: bool | list[type[BaseException]] = False
-    """Errors in constructors of classes after which the actor is started again."""
+    """Errors of class constructors after which the actor is restarted."""
     actor_init_max_retries: int = 3
-    """How often an actor is started again."""
+    """Maximum restarts of an actor."""
     max_tasks_in_flight_per_actor: int | None = None
-    """Blocks that may wait at one actor; None lets the executor choose."""
+    """Maximum blocks queued at one actor; None lets the executor choose."""
     wait_for_min_actors_s: int = -1
-    """How long an execution waits for the least number of actors of a pool; negative for no
-    limit.
-    """
+    """Seconds to wait for the minimum number of actors of a pool; negative for no limit."""
     execution_no_progress_timeout_s: float = 1800
-    """After so long without any progress a warning names the operator that holds the others up."""
+    """Seconds without progress after which a warning names the blocking operator."""
     enable_auto_log_stats: bool = False
-    """Log the statistics of every execution when it ends."""
+    """Log the statistics of every execution at its end."""
     verbose_stats_logs: bool = False
-    """Log more of them."""
+    """Log detailed statistics."""
     print_on_execution_start: bool = False
-    """Print the plan when an execution begins."""
+    """Log the plan at the start of an execution."""
     record_executions: bool = True
-    """Executions that last longer than two seconds leave a run directory `data_…` below the storage
-    path, which the dashboard shows; the 200 newest are kept. Those that feed a training run are
-    recorded in its run directory. False: none are.
+    """Record executions that last longer than two seconds in a run directory `data_…` below the
+    storage path, for the dashboard; the 200 newest are kept. Executions for a training run are
+    recorded in its run directory.
     """
     s3_try_create_dir: bool = False
-    """Make directories on S3 when writing there, which needs rights that are often missing."""
+    """Create directories on S3 before writing, which needs permissions that are often missing."""
     warn_on_driver_memory_usage_bytes: int = 2048 * MIB
-    """Warn when more than this is fetched into the program's own process."""
+    """Bytes fetched into the program's process above which a warning is logged."""
 
     _execution_idx: int = 0
     _execution_seed: int | None = None
     _record_target: RecordTarget | None = None
-    _configs: dict[str, Any] = field(default_factory=dict)
+    _configs: dict[str, object] = field(default_factory=dict)
 
     @staticmethod
     def get_current() -> DataContext:
-        """The context of this thread's `current` block, or else the one that all threads share."""
+        """Return the context of this thread's `current` block, or the shared one."""
         global _shared
         mine: DataContext | None = getattr(_local, "context", None)
         if mine is not None:
@@ -255,7 +245,7 @@ class DataContext:
     @classmethod
     @contextmanager
     def current(cls, context: DataContext) -> Iterator[DataContext]:
-        """`get_current` answers with `context` in this thread while the block runs."""
+        """Make `context` the current one in this thread for the duration of the block."""
         before = getattr(_local, "context", None)
         _local.context = context
         try:
@@ -264,39 +254,37 @@ class DataContext:
             _local.context = before
 
     def copy(self) -> DataContext:
-        """A copy that shares nothing that can change."""
+        """Return a deep copy."""
         return copy.deepcopy(self)
 
     def for_tasks(self) -> DataContext:
-        """What the tasks of an execution need of it."""
+        """Return the parts that tasks of an execution need."""
         if self._record_target is None:
             return self
         mine = copy.copy(self)
-        mine._record_target = (
-            None  # filesystems may take long to arrive in a process, and tasks record nothing
-        )
+        mine._record_target = None  # tasks record nothing, and filesystems may be slow to unpickle
         return mine
 
-    def get_config(self, key: str, default: Any = None) -> Any:
-        """A value that `set_config` stored."""
+    def get_config(self, key: str, default: object = None) -> Any:
+        """Return a value of `set_config`."""
         return self._configs.get(key, default)
 
-    def set_config(self, key: str, value: Any) -> None:
-        """Keep any value; it travels with the context to the workers."""
+    def set_config(self, key: str, value: object) -> None:
+        """Store any value; it is sent to the workers with the context."""
         self._configs[key] = value
 
     def remove_config(self, key: str) -> None:
-        """Forget what `set_config` stored."""
+        """Remove a value of `set_config`."""
         self._configs.pop(key, None)
 
-    def __setattr__(self, name: str, value: Any) -> None:
+    def __setattr__(self, name: str, value: object) -> None:
         if name not in _FIELDS and name not in WITHOUT_EFFECT and not name.startswith("_"):
             _warn_unknown(name)
         object.__setattr__(self, name, value)
 
     def __getattr__(self, name: str) -> Any:
-        # Called for what is not there: a setting without effect that nobody set, a mistake, or copy
-        # and pickle looking for their hooks.
+        # Called for missing attributes: settings without effect, mistakes, and hooks of copy and
+        # pickle.
         if name.startswith("__"):
             raise AttributeError(name)
         try:

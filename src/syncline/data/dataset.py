@@ -32,7 +32,8 @@ from syncline.data.columnar.aggregate import (
     Unique,
 )
 from syncline.data.columnar.aggregate.summary import DatasetSummary, summarize
-from syncline.data.columnar.block import BatchFormat
+from syncline.data.columnar.block import AnyBatch, BatchFormat, Row
+from syncline.data.columnar.columns import Scalar
 from syncline.data.columnar.datatype import DataType
 from syncline.data.columnar.expressions import Expr, UnnestExpr
 from syncline.data.columnar.kernels.join import JoinType
@@ -77,6 +78,7 @@ from syncline.data.plan.build import MixStoppingCondition
 from syncline.data.plan.function_options import (
     FUNCTION,
     PROJECT,
+    Arguments,
     FunctionOptions,
     Options,
     ProjectOptions,
@@ -107,28 +109,31 @@ __all__ = ["Dataset", "MaterializedDataset", "Schema"]
 P = ParamSpec("P")
 R = TypeVar("R")
 Columns: TypeAlias = str | list[str] | None
-Row: TypeAlias = dict[str, Any]
-ArgumentsFunction: TypeAlias = Callable[[], dict[str, Any]] | None
+Result: TypeAlias = Any
+"""Value of an aggregator, or values by name."""
+ArgumentsFunction: TypeAlias = Callable[[], Arguments] | None
 """Returns arguments of a library's writer; called on the worker, for values that cannot be
 pickled.
 """
 
 
 def _of_iterator(
-    method: Callable[Concatenate[DataIterator, P], R],
+    method: Callable[Concatenate[DataIterator, P], R], *, new: bool = False
 ) -> Callable[Concatenate[Dataset, P], R]:
-    """Return the method of `DataIterator` as one of `Dataset`. All loops over a dataset are loops
-    of one iterator, so that each is the next epoch.
+    """Return a method of `DataIterator` as one of `Dataset`. All calls share one iterator, so that
+    each loop is the next epoch; with `new` each call has its own.
     """
 
     @wraps(method)
-    def loop(self: Dataset, /, *args: P.args, **kwargs: P.kwargs) -> R:
+    def call(self: Dataset, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        if new:
+            return method(self.iterator(), *args, **kwargs)
         if self._iterator is None:
             self._iterator = self.iterator()
         self._query.observations.stats = self._iterator.stats
         return method(self._iterator, *args, **kwargs)
 
-    return loop
+    return call
 
 
 @short_tracebacks
@@ -154,7 +159,7 @@ class Dataset:
 
     @keywords(FUNCTION, rest="ray_remote_args")
     def map(
-        self, fn: Callable[..., Mapping[str, Any]], **options: Unpack[FunctionOptions]
+        self, fn: Callable[..., Mapping[str, object]], **options: Unpack[FunctionOptions]
     ) -> Dataset:
         """Apply a function to each row. `map_batches` is faster for a function that can process
         many rows together.
@@ -168,7 +173,7 @@ class Dataset:
 
     @keywords(FUNCTION, rest="ray_remote_args")
     def flat_map(
-        self, fn: Callable[..., Iterable[Mapping[str, Any]]], **options: Unpack[FunctionOptions]
+        self, fn: Callable[..., Iterable[Mapping[str, object]]], **options: Unpack[FunctionOptions]
     ) -> Dataset:
         """Apply a function that returns any number of rows to each row.
 
@@ -294,7 +299,7 @@ class Dataset:
     def add_column(
         self,
         col: str,
-        fn: Callable[[Any], Any],
+        fn: Callable[[AnyBatch], object],
         *,
         batch_format: Literal["pandas", "numpy", "pyarrow"] = "pandas",
         **options: Unpack[ProjectOptions],
@@ -361,7 +366,7 @@ class Dataset:
         return self._derive(node)
 
     def random_shuffle(
-        self, *, seed: Seed = None, num_blocks: int | None = None, **ray_remote_args: Any
+        self, *, seed: Seed = None, num_blocks: int | None = None, **ray_remote_args: object
     ) -> Dataset:
         """Shuffle all rows.
 
@@ -520,13 +525,13 @@ class Dataset:
         """Return the results of aggregators over all rows, by the aggregators' names."""
         return self._query.single_row(build.aggregate(self._query, (), aggs, None))
 
-    def unique(self, column: str, ignore_nulls: bool = False) -> list[Any]:
+    def unique(self, column: str, ignore_nulls: bool = False) -> list[Scalar]:
         """Return the distinct values of a column, in order of first appearance."""
         name = checks.column_name("column", column)
-        values: list[Any] = self._result(Unique(name, ignore_nulls=ignore_nulls))
+        values: list[Scalar] = self._result(Unique(name, ignore_nulls=ignore_nulls))
         return values
 
-    def sum(self, on: Columns = None, ignore_nulls: bool = True) -> Any:
+    def sum(self, on: Columns = None, ignore_nulls: bool = True) -> Result:
         """Return the sum of one column, or of several by names such as `sum(x)`; None without rows.
 
         Args:
@@ -535,19 +540,19 @@ class Dataset:
         """
         return self._result_on(on, partial(Sum, ignore_nulls=ignore_nulls))
 
-    def min(self, on: Columns = None, ignore_nulls: bool = True) -> Any:
+    def min(self, on: Columns = None, ignore_nulls: bool = True) -> Result:
         """Return the minimum of one or several columns; arguments and result as in `sum`."""
         return self._result_on(on, partial(Min, ignore_nulls=ignore_nulls))
 
-    def max(self, on: Columns = None, ignore_nulls: bool = True) -> Any:
+    def max(self, on: Columns = None, ignore_nulls: bool = True) -> Result:
         """Return the maximum of one or several columns; arguments and result as in `sum`."""
         return self._result_on(on, partial(Max, ignore_nulls=ignore_nulls))
 
-    def mean(self, on: Columns = None, ignore_nulls: bool = True) -> Any:
+    def mean(self, on: Columns = None, ignore_nulls: bool = True) -> Result:
         """Return the mean of one or several columns; arguments and result as in `sum`."""
         return self._result_on(on, partial(Mean, ignore_nulls=ignore_nulls))
 
-    def std(self, on: Columns = None, ddof: int = 1, ignore_nulls: bool = True) -> Any:
+    def std(self, on: Columns = None, ddof: int = 1, ignore_nulls: bool = True) -> Result:
         """Return the standard deviation of one or several columns; the divisor is the count minus
         `ddof`. Other arguments and result as in `sum`.
         """
@@ -577,7 +582,7 @@ class Dataset:
     # -- parts
 
     def split(
-        self, n: int, *, equal: bool = False, locality_hints: list[Any] | None = None
+        self, n: int, *, equal: bool = False, locality_hints: list[object] | None = None
     ) -> list[MaterializedDataset]:
         """Compute the rows and split them into `n` consecutive parts.
 
@@ -636,7 +641,7 @@ class Dataset:
         split_type: Literal["hash", "random"] = "random",
         hash_column: str | None = None,
         seed: int | None = None,
-        **ray_remote_kwargs: Any,
+        **ray_remote_kwargs: object,
     ) -> tuple[Dataset, Dataset]:
         """Split the rows into lazy train and test datasets.
 
@@ -649,7 +654,7 @@ class Dataset:
             seed: Seed for "random".
             **ray_remote_kwargs: Accepted; the split needs no workers.
         """
-        train, test = build.train_test_filters(
+        train, test = dataset_splits.train_test_filters(
             self._query,
             test_size,
             ray_remote_kwargs,
@@ -691,7 +696,9 @@ class Dataset:
         tables = self._query.first(checks.count("limit", limit, least=0))
         return [row for table in tables for row in blocks.rows(table)]
 
-    def take_batch(self, batch_size: int = 20, *, batch_format: BatchFormat = "default") -> Any:
+    def take_batch(
+        self, batch_size: int = 20, *, batch_format: BatchFormat = "default"
+    ) -> AnyBatch:
         """Return the first rows as one batch.
 
         Args:
@@ -729,13 +736,8 @@ class Dataset:
 
     # -- results in other libraries
 
-    @wraps(DataIterator.to_torch)
-    def to_torch(self, **options: Any) -> Any:
-        return self.iterator().to_torch(**options)
-
-    @wraps(DataIterator.to_tf)
-    def to_tf(self, feature_columns: Any, label_columns: Any, **options: Any) -> Any:
-        return self.iterator().to_tf(feature_columns, label_columns, **options)
+    to_torch = _of_iterator(DataIterator.to_torch, new=True)
+    to_tf = _of_iterator(DataIterator.to_tf, new=True)
 
     def to_pandas(self, limit: int | None = None) -> pd.DataFrame:
         """Return all rows as one DataFrame.
@@ -774,7 +776,7 @@ class Dataset:
         """
         return conversion.numpy_refs(self.to_arrow_refs(), column)
 
-    def to_dask(self, meta: Any = None, verify_meta: bool = True) -> Frame:
+    def to_dask(self, meta: object = None, verify_meta: bool = True) -> Frame:
         """Return a Dask DataFrame with a partition for each block. The rows stay in the object
         store until Dask reads them.
 
@@ -810,9 +812,8 @@ class Dataset:
 
     # -- files and databases
     #
-    # Writers execute the plan and return when the result is visible. It appears completely or not
-    # at all. A program that was killed resumes its write when it is started again and writes the same
-    # dataset to the same target.
+    # Writers execute the plan and return when the result is visible, completely or not at all. A
+    # program that was killed resumes its write when it runs again with the same dataset and target.
 
     @keywords(BLOCK_FILES_WRITE, rest="arrow_parquet_args")
     def write_parquet(
@@ -961,7 +962,7 @@ class Dataset:
 
     @keywords(BLOCK_FILES_WRITE)
     def write_tfrecords(
-        self, path: str, *, tf_schema: Any = None, **options: Unpack[BlockFileWriteOptions]
+        self, path: str, *, tf_schema: object = None, **options: Unpack[BlockFileWriteOptions]
     ) -> None:
         """Write TFRecord files with one `tf.train.Example` per row; needs no TensorFlow.
 
@@ -1024,7 +1025,7 @@ class Dataset:
         min_rows_per_file: int = 1024 * 1024,
         max_rows_per_file: int = 64 * 1024 * 1024,
         data_storage_version: str | None = None,
-        storage_options: dict[str, Any] | None = None,
+        storage_options: Arguments | None = None,
         table_id: list[str] | None = None,
         namespace_impl: str | None = None,
         namespace_properties: dict[str, str] | None = None,
@@ -1204,10 +1205,10 @@ class Dataset:
     def _repr_html_(self) -> str:
         return f"<pre>{html.escape(repr(self))}</pre>"
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> Arguments:
         return {"_node": self._node, "_context": self.context, "_name": self.name}
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
+    def __setstate__(self, state: Arguments) -> None:
         self._query = Query(state["_node"], state["_context"], name=state["_name"])
         self._iterator = None
 
@@ -1250,13 +1251,13 @@ class Dataset:
         changed._query = self._query.recorded_in(target)
         return changed
 
-    def _result_on(self, on: Columns, aggregator: Callable[[str], AggregateFn]) -> Any:
+    def _result_on(self, on: Columns, aggregator: Callable[[str], AggregateFn]) -> Result:
         names = checks.column_names("on", (self.columns() or []) if on is None else on)
         if not names:
             raise ValueError(f"on={on!r} names no column: pass at least one")
         return self._result(*map(aggregator, names))
 
-    def _result(self, *aggregators: AggregateFn) -> Any:
+    def _result(self, *aggregators: AggregateFn) -> Result:
         """Return the value of one aggregator, or those of several by name."""
         results = self.aggregate(*aggregators)
         return next(iter(results.values())) if len(results) == 1 else results

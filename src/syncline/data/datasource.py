@@ -1,5 +1,5 @@
-"""The names of `ray.data.datasource`: what programs need to bring sources, sinks, partitions and
-file names of their own.
+"""The names of `ray.data.datasource`, for custom sources, sinks, partitions and file names; they
+are defined in `io`.
 """
 
 from syncline.data.columnar.block import BlockAccessor

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -30,6 +30,7 @@ from syncline.data.columnar.frames import is_frame
 from syncline.data.context import DataContext
 from syncline.data.dataset import Dataset, MaterializedDataset
 from syncline.data.execute.block_store import of_table
+from syncline.data.io.conversion import Frame
 from syncline.data.io.sources import memory
 from syncline.data.io.sources.huggingface import HuggingFaceDatasource
 from syncline.data.io.sources.torch_dataset import TorchDatasource
@@ -41,6 +42,7 @@ from syncline.optional import load
 if TYPE_CHECKING:
     import pandas as pd
 
+T = TypeVar("T")
 _BLOCKS_PER_CPU = 2
 
 Metadata = tuple[int, int, pa.Schema, bool]
@@ -48,7 +50,7 @@ Metadata = tuple[int, int, pa.Schema, bool]
 
 
 def from_items(
-    items: Sequence[Any], *, parallelism: int = -1, override_num_blocks: int | None = None
+    items: Sequence[object], *, parallelism: int = -1, override_num_blocks: int | None = None
 ) -> MaterializedDataset:
     """Create a dataset with a row for each item: a mapping is a row, other items are values of the
     column `item`.
@@ -181,7 +183,9 @@ def _least_blocks(size_bytes: int) -> int:
     )
 
 
-def _of_refs(caller: str, refs: Any, convert: Callable[[Any], pa.Table]) -> MaterializedDataset:
+def _of_refs(
+    caller: str, refs: ObjectRef[T] | Sequence[ObjectRef[T]], convert: Callable[[T], pa.Table]
+) -> MaterializedDataset:
     given = [refs] if isinstance(refs, ObjectRef) else list(refs)
     for ref in given:
         if not isinstance(ref, ObjectRef):
@@ -193,7 +197,7 @@ def _of_refs(caller: str, refs: Any, convert: Callable[[Any], pa.Table]) -> Mate
 
 
 def blocks_of_refs(
-    refs: Sequence[ObjectRef[Any]], convert: Callable[[Any], pa.Table]
+    refs: Sequence[ObjectRef[T]], convert: Callable[[T], pa.Table]
 ) -> list[HeldBlock]:
     """Return the values behind references as blocks. Tasks convert them, a few at a time; only
     metadata reaches the program.
@@ -203,9 +207,7 @@ def blocks_of_refs(
     facts: list[ObjectRef[Metadata]] = []
     tables: list[ObjectRef[pa.Table]] = []
     for number, ref in enumerate(refs):
-        if (
-            number >= room
-        ):  # tasks reserve no CPU, which training may hold; the window bounds them
+        if number >= room:  # tasks reserve no CPU, which training may hold; the window bounds them
             api.wait([facts[number - room]])
         fact, table = converter.remote(ref, convert)
         facts.append(fact)
@@ -217,7 +219,7 @@ def blocks_of_refs(
     ]
 
 
-def _converted(value: Any, convert: Callable[[Any], pa.Table]) -> tuple[Metadata, pa.Table | None]:
+def _converted(value: T, convert: Callable[[T], pa.Table]) -> tuple[Metadata, pa.Table | None]:
     table = convert(value)
     same = table is value
     return (table.num_rows, blocks.size_bytes(table), table.schema, same), None if same else table
@@ -234,7 +236,7 @@ def _table_of_arrow(value: pa.Table | bytes) -> pa.Table:
 # -- other libraries
 
 
-def from_torch(dataset: Any, local_read: bool = False) -> Dataset:
+def from_torch(dataset: Frame, local_read: bool = False) -> Dataset:
     """Create a lazy dataset from the items of a PyTorch dataset, in the column `item`.
 
     Args:
@@ -249,7 +251,7 @@ def from_torch(dataset: Any, local_read: bool = False) -> Dataset:
 
 
 def from_huggingface(
-    dataset: Any,
+    dataset: Frame,
     parallelism: int = -1,
     concurrency: int | None = None,
     override_num_blocks: int | None = None,
@@ -274,7 +276,7 @@ def from_huggingface(
     return read(HuggingFaceDatasource(dataset), options)
 
 
-def from_dask(df: Any) -> MaterializedDataset:
+def from_dask(df: Frame) -> MaterializedDataset:
     """Create a dataset from a Dask DataFrame, without its index, each partition one block.
 
     Parallel tasks compute the partitions and convert them to blocks; no partition passes through
@@ -300,7 +302,7 @@ def from_dask(df: Any) -> MaterializedDataset:
     return held_blocks(blocks_of_refs(refs, _identity))
 
 
-def _as_block(part: Any) -> pa.Table:
+def _as_block(part: Frame) -> pa.Table:
     """Return a partition as a table. A Series becomes one column with its name."""
     return blocks.from_batch(part if is_frame(part) else part.to_frame())
 
@@ -309,7 +311,7 @@ def _identity(table: pa.Table) -> pa.Table:
     return table
 
 
-def from_tf(dataset: Any) -> MaterializedDataset:
+def from_tf(dataset: Frame) -> MaterializedDataset:
     """Create a dataset from the elements of a `tf.data.Dataset`, all read at the call: dicts are
     rows, other elements are values of the column `item`.
 
@@ -320,7 +322,7 @@ def from_tf(dataset: Any) -> MaterializedDataset:
 
 
 def from_spark(
-    df: Any, *, parallelism: int | None = None, override_num_blocks: int | None = None
+    df: Frame, *, parallelism: int | None = None, override_num_blocks: int | None = None
 ) -> MaterializedDataset:
     """Create a dataset from a Spark DataFrame, collected into the memory of the program.
 
@@ -338,7 +340,7 @@ def from_spark(
     )
 
 
-def from_modin(df: Any) -> MaterializedDataset:
+def from_modin(df: Frame) -> MaterializedDataset:
     """Create a dataset from a Modin DataFrame, without its index, collected into the memory of the
     program.
 
@@ -348,7 +350,7 @@ def from_modin(df: Any) -> MaterializedDataset:
     return from_pandas(_having("from_modin", df, "_to_pandas", "a modin.pandas.DataFrame")())
 
 
-def from_mars(df: Any) -> MaterializedDataset:
+def from_mars(df: Frame) -> MaterializedDataset:
     """Create a dataset from a Mars DataFrame, without its index, computed and collected into the
     memory of the program.
 
@@ -358,7 +360,7 @@ def from_mars(df: Any) -> MaterializedDataset:
     return from_pandas(_having("from_mars", df, "to_pandas", "a mars.dataframe.DataFrame")())
 
 
-def from_daft(df: Any) -> MaterializedDataset:
+def from_daft(df: Frame) -> MaterializedDataset:
     """Create a dataset from a Daft DataFrame, computed and collected into the memory of the
     program.
 
@@ -368,7 +370,7 @@ def from_daft(df: Any) -> MaterializedDataset:
     return from_arrow(_having("from_daft", df, "to_arrow", "a daft.DataFrame")())
 
 
-def _having(caller: str, value: Any, method: str, wanted: str) -> Any:
+def _having(caller: str, value: object, method: str, wanted: str) -> Any:
     """Return the method that converts a value. Raise TypeError if the value has no such method,
     since it belongs to another library.
     """

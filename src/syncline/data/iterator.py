@@ -12,12 +12,13 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias, TypedDict
 
 from syncline.core import api
 from syncline.data.collate_fn import CollateFn
 from syncline.data.columnar import block as blocks
-from syncline.data.columnar.block import BatchFormat, Block
+from syncline.data.columnar.block import AnyBatch, BatchFormat, Block, Row
+from syncline.data.columnar.schemas import Schema
 from syncline.data.context import DataContext
 from syncline.data.iterate.batch_source import BatchSource, Materialized
 from syncline.data.iterate.batching import (
@@ -33,6 +34,12 @@ from syncline.optional import load
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
+
+DTypes: TypeAlias = Any
+"""A dtype of the framework, or several in a container."""
+State: TypeAlias = Mapping[str, Any]
+"""Position of an iterator, as JSON."""
+Convert: TypeAlias = Callable[[Any], AnyBatch]
 
 
 class LoopOptions(TypedDict, total=False):
@@ -92,7 +99,7 @@ class DataIterator:
         """
         self._before_pass = call
 
-    def iter_rows(self) -> Iterable[dict[str, Any]]:
+    def iter_rows(self) -> Iterable[Row]:
         """Iterate over the rows as dicts of plain Python values and ndarrays."""
         options = _options(BatchOptions(batch_size=None))
         return RowIterable(
@@ -108,7 +115,7 @@ class DataIterator:
         batch_size: int | None = 256,
         batch_format: BatchFormat = "default",
         **options: Unpack[LoopOptions],
-    ) -> Iterable[Any]:
+    ) -> Iterable[AnyBatch]:
         """Iterate over batches: dicts of ndarrays, DataFrames or tables.
 
         Args:
@@ -129,12 +136,12 @@ class DataIterator:
         self,
         *,
         batch_size: int | None = 256,
-        dtypes: Any = None,
-        device: Any = "auto",
-        collate_fn: Any = None,
+        dtypes: DTypes = None,
+        device: object = "auto",
+        collate_fn: object = None,
         pin_memory: bool = False,
         **options: Unpack[LoopOptions],
-    ) -> Iterable[Any]:
+    ) -> Iterable[AnyBatch]:
         """Iterate over batches as dicts of `torch.Tensor`, `(rows, ...)` each, or as results of
         `collate_fn`.
 
@@ -169,8 +176,8 @@ class DataIterator:
 
     @keywords(LOOP)
     def iter_tf_batches(
-        self, *, batch_size: int | None = 256, dtypes: Any = None, **options: Unpack[LoopOptions]
-    ) -> Iterable[Any]:
+        self, *, batch_size: int | None = 256, dtypes: DTypes = None, **options: Unpack[LoopOptions]
+    ) -> Iterable[AnyBatch]:
         """Iterate over batches as dicts of TensorFlow tensors; `dtypes` is one for all columns, or
         a dict by column. Raise ImportError without TensorFlow.
         """
@@ -182,12 +189,12 @@ class DataIterator:
         self,
         *,
         batch_size: int = 256,
-        dtypes: Any = None,
-        collate_fn: CollateFn[Any] | None = None,
+        dtypes: DTypes = None,
+        collate_fn: CollateFn[AnyBatch] | None = None,
         synchronize_batches: bool = False,
-        paddings: Any = None,
+        paddings: object = None,
         **options: Unpack[LoopOptions],
-    ) -> Iterable[Any]:
+    ) -> Iterable[AnyBatch]:
         """Iterate over batches as dicts of JAX arrays, sharded by rows over the devices of all
         processes.
 
@@ -228,8 +235,8 @@ class DataIterator:
         | Sequence[Sequence[str]]
         | Mapping[str, Sequence[str]]
         | None = None,
-        label_column_dtype: Any = None,
-        feature_column_dtypes: Any = None,
+        label_column_dtype: DTypes = None,
+        feature_column_dtypes: DTypes = None,
         batch_size: int = 1,
         unsqueeze_label_tensor: bool = True,
         unsqueeze_feature_tensors: bool = True,
@@ -264,9 +271,9 @@ class DataIterator:
         *,
         additional_columns: str | list[str] | None = None,
         batch_size: int = 1,
-        feature_type_spec: Any = None,
-        label_type_spec: Any = None,
-        additional_type_spec: Any = None,
+        feature_type_spec: object = None,
+        label_type_spec: object = None,
+        additional_type_spec: object = None,
         **options: Unpack[LoopOptions],
     ) -> Any:
         """Return a `tf.data.Dataset` of (features, labels), or (features, labels, additional).
@@ -290,7 +297,7 @@ class DataIterator:
 
     # -- position
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> State:
         """Return the position in a form that JSON can hold: a few hundred bytes, whatever the
         length of the epoch.
 
@@ -302,7 +309,7 @@ class DataIterator:
             return {"version": VERSION, "states": [loaded.to_dict() for loaded in self._loaded]}
         return cursor.to_dict()
 
-    def load_state_dict(self, state: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> None:
+    def load_state_dict(self, state: State | Sequence[State]) -> None:
         """Resume the next pass at saved states.
 
         With the same ranks, batch size and shuffle, the order is that of an uninterrupted run;
@@ -327,7 +334,7 @@ class DataIterator:
 
     # -- the dataset
 
-    def schema(self) -> Any:
+    def schema(self) -> Schema | None:
         """Return the schema of the dataset; None for a dataset without columns."""
         return self._source.schema()
 
@@ -366,7 +373,7 @@ class DataIterator:
             in_pass=self._progress.in_pass,
         )
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> NoReturn:
         raise TypeError(
             "a DataIterator cannot be iterated directly: loop over iter_batches(), iter_rows() or "
             "another iter_* method"
@@ -375,13 +382,13 @@ class DataIterator:
     def __repr__(self) -> str:
         return f"DataIterator({self._source!r})"
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> State:
         # The position and the callback belong to this process.
         return {**self.__dict__, "_progress": CursorTracker(), "_before_pass": None}
 
     def _batches(
-        self, options: BatchOptions, *, convert: Any, receive: Any = None
-    ) -> Iterable[Any]:
+        self, options: BatchOptions, *, convert: Convert, receive: Convert | None = None
+    ) -> Iterable[AnyBatch]:
         options = _options(options)
         return BatchIterable(
             begin=partial(self._begin, options),
@@ -425,7 +432,7 @@ def _tensorflow(purpose: str) -> Any:
     )
 
 
-def _flat(state: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
+def _flat(state: State | Sequence[State]) -> Iterator[State]:
     """Yield the states of single ranks, each once."""
     if isinstance(state, Mapping):
         if "states" in state:

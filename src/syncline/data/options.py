@@ -24,6 +24,7 @@ from syncline.data.plan import checks
 from syncline.data.plan.compute import Resources
 from syncline.data.plan.function_options import (
     WORKER,
+    Arguments,
     Options,
     RemoteArgs,
     WorkerOptions,
@@ -152,7 +153,7 @@ class FileOptions(ReadOptions, total=False):
 
     filesystem: FileSystem | None
     """A pyarrow or fsspec filesystem; None finds it from the first path."""
-    arrow_open_stream_args: dict[str, Any] | None
+    arrow_open_stream_args: Arguments | None
     """Arguments of `filesystem.open_input_stream`, for example `{"compression": "gzip"}`."""
     partition_filter: PathPartitionFilter | None
     """Selects the files to read."""
@@ -207,12 +208,12 @@ def num_blocks_of(override_num_blocks: int | None, parallelism: int | None = -1)
     return checks.count("parallelism", parallelism, least=1)
 
 
-def source_arguments(options: Options) -> dict[str, Any]:
+def source_arguments(options: Options) -> Arguments:
     """Return the arguments of a file source, under its parameter names."""
     return _file_arguments(options, FileOptions, ReadOptions)
 
 
-def further(options: Options, shared: Options) -> dict[str, Any]:
+def further(options: Options, shared: Options) -> Arguments:
     """Return the options that are not among the shared ones; they belong to another library."""
     return {name: value for name, value in options.items() if name not in shared}
 
@@ -236,7 +237,7 @@ class FileWriteOptions(WriteOptions, total=False):
     """A pyarrow or fsspec filesystem; None finds it from the path."""
     try_create_dir: bool
     """Create the directory if it does not exist."""
-    arrow_open_stream_args: dict[str, Any] | None
+    arrow_open_stream_args: Arguments | None
     """Arguments of `filesystem.open_output_stream`, for example `{"compression": "gzip"}`."""
     filename_provider: FilenameProvider | None
     """Names the files."""
@@ -272,7 +273,7 @@ BLOCK_FILES_WRITE: BlockFileWriteOptions = {
 """Defaults of `BlockFileWriteOptions`."""
 
 
-def sink_arguments(options: Options) -> dict[str, Any]:
+def sink_arguments(options: Options) -> Arguments:
     """Return the arguments of a file sink, under its parameter names. Raise ValueError if the rows
     per file are passed by both names.
     """
@@ -288,7 +289,7 @@ def sink_arguments(options: Options) -> dict[str, Any]:
     return arguments
 
 
-def _file_arguments(options: Options, of_files: type, of_tasks: type) -> dict[str, Any]:
+def _file_arguments(options: Options, of_files: type, of_tasks: type) -> Arguments:
     arguments = {
         name: options[name]
         for name in of_files.__annotations__

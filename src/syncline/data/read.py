@@ -8,9 +8,9 @@ except those that their signature leaves out.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from os import PathLike
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from syncline.data.dataset import Dataset
 from syncline.data.io import filesystem as filesystems
@@ -42,7 +42,7 @@ from syncline.data.options import (
 )
 from syncline.data.plan import checks
 from syncline.data.plan.compute import ActorPoolStrategy, ComputeStrategy, TaskPoolStrategy
-from syncline.data.plan.function_options import Options
+from syncline.data.plan.function_options import Arguments, Options
 from syncline.data.plan.nodes import Read
 
 if TYPE_CHECKING:
@@ -99,10 +99,10 @@ class ParquetOptions(FileOptions, total=False):
     use_buffered_stream: bool
     buffer_size: int
     pre_buffer: bool
-    cache_options: Any
+    cache_options: object
     thrift_string_size_limit: int
     thrift_container_size_limit: int
-    decryption_config: Any
+    decryption_config: object
     page_checksum_verification: bool
     arrow_extensions_enabled: bool
 
@@ -158,7 +158,7 @@ def read_datasource(
             f"read_datasource takes a Datasource, not {type(datasource).__name__}: subclass "
             "syncline.data.Datasource"
         )
-    chosen: dict[str, Any] = dict(options)
+    chosen: Arguments = dict(options)
     if compute is not None and chosen.get("concurrency") is None:
         chosen["concurrency"] = _most_at_once(compute)
     return read(datasource, chosen)
@@ -225,7 +225,7 @@ def read_sql(
     sql: str,
     connection_factory: Callable[[], Connection],
     *,
-    sql_params: Sequence[Any] | Mapping[str, Any] | None = None,
+    sql_params: Sequence[object] | Options | None = None,
     shard_keys: list[str] | None = None,
     shard_hash_fn: str = "MD5",
     **options: Unpack[ReadOptions],
@@ -253,7 +253,7 @@ def read_lance(
     columns: list[str] | None = None,
     filter: str | None = None,
     storage_options: dict[str, str] | None = None,
-    scanner_options: dict[str, Any] | None = None,
+    scanner_options: Arguments | None = None,
     **options: Unpack[ReadOptions],
 ) -> Dataset:
     """Read Lance datasets.
@@ -341,9 +341,7 @@ def read_parquet(
     return read(source, options)
 
 
-def _skipping(
-    skip_paths: str | Sequence[str], files: Mapping[str, Any]
-) -> Callable[[list[str]], list[str]]:
+def _skipping(skip_paths: str | Sequence[str], files: Options) -> Callable[[list[str]], list[str]]:
     skipped = set(filesystems.resolve(skip_paths, files.get("filesystem"))[1])
     accepts = files.get("partition_filter") or list
     return lambda paths: [path for path in accepts(paths) if path not in skipped]
@@ -468,7 +466,7 @@ def read_images(
     *,
     size: tuple[int, int] | None = None,
     mode: str | None = None,
-    arrow_open_file_args: dict[str, Any] | None = None,
+    arrow_open_file_args: Arguments | None = None,
     **options: Unpack[FileOptions],
 ) -> Dataset:
     """Read each image file as one row: an array `(height, width)` or `(height, width, channels)`,
@@ -515,7 +513,7 @@ def read_orc(paths: Paths, **options: Unpack[FileOptions]) -> Dataset:
 
 @keywords(FILES, without=("partitioning",))
 def read_tfrecords(
-    paths: Paths, *, tf_schema: Any = None, **options: Unpack[FileOptions]
+    paths: Paths, *, tf_schema: object = None, **options: Unpack[FileOptions]
 ) -> Dataset:
     """Read each `tf.train.Example` in TFRecord files as one row, with a column for each feature;
     needs no TensorFlow.

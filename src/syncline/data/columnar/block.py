@@ -25,6 +25,11 @@ if TYPE_CHECKING:
     Batch: TypeAlias = Mapping[str, Any] | pd.DataFrame | pa.Table
 
 Block: TypeAlias = pa.Table
+Row: TypeAlias = dict[str, Any]
+"""A row: plain Python values and ndarrays by column name."""
+AnyBatch: TypeAlias = Any
+"""A batch whose format is chosen at run time."""
+RowMaker: TypeAlias = Callable[[list[list[object]]], list[Row]]
 BatchFormat: TypeAlias = Literal["default", "numpy", "pandas", "pyarrow"] | None
 
 __all__ = [
@@ -60,7 +65,7 @@ _SMALL_CHUNK_BYTES = 256 * 1024
 _COMBINE_BELOW_BYTES = 256 * 1024 * 1024
 
 
-def from_rows(rows: Sequence[Mapping[str, Any]], *, first_row: int = 0) -> Block:
+def from_rows(rows: Sequence[Mapping[str, object]], *, first_row: int = 0) -> Block:
     """Build a block from dicts. Missing keys become null; int and float in one column become float.
 
     Raises:
@@ -117,7 +122,7 @@ def from_batch(batch: Batch) -> Block:
     return from_columns(arrays, next(iter(lengths.values()), 0))
 
 
-def rows(block: Block) -> Iterator[dict[str, Any]]:
+def rows(block: Block) -> Iterator[Row]:
     """Yield the rows as dicts of plain Python values; tensors are ndarrays, nulls None."""
     if not block.num_columns:
         yield from row_list(block)  # a slice without columns loses its number of rows
@@ -126,7 +131,7 @@ def rows(block: Block) -> Iterator[dict[str, Any]]:
         yield from row_list(block.slice(start, _ROWS_AT_ONCE))
 
 
-def row_list(block: Block) -> list[dict[str, Any]]:
+def row_list(block: Block) -> list[Row]:
     """Return the rows of `rows` as a list."""
     if not block.num_columns:
         return [{} for _ in range(block.num_rows)]
@@ -141,7 +146,9 @@ def row_list(block: Block) -> list[dict[str, Any]]:
     return _row_maker(tuple(block.column_names))(values)
 
 
-def to_batch(block: Block, batch_format: BatchFormat = "default", *, writable: bool = False) -> Any:
+def to_batch(
+    block: Block, batch_format: BatchFormat = "default", *, writable: bool = False
+) -> AnyBatch:
     """Convert a block to a batch.
 
     "default" and "numpy" give a dict of ndarrays `(rows,)` or `(rows, *shape)`, read-only views if
@@ -161,7 +168,7 @@ def to_batch(block: Block, batch_format: BatchFormat = "default", *, writable: b
     return {name: _writable(array) for name, array in arrays.items()} if writable else arrays
 
 
-def check_batch_format(batch_format: Any) -> None:
+def check_batch_format(batch_format: object) -> None:
     """Raise ValueError for an unknown batch format."""
     if batch_format not in ("default", "numpy", "pandas", "pyarrow", None):
         raise ValueError(
@@ -234,13 +241,13 @@ def empty(schema: pa.Schema) -> Block:
 
 
 @functools.lru_cache(maxsize=256)
-def _row_maker(names: tuple[str, ...]) -> Callable[[list[list[Any]]], list[dict[str, Any]]]:
+def _row_maker(names: tuple[str, ...]) -> RowMaker:
     """Return a function from one list of values per column to one dict per row. Generated code
     takes half the time of a loop.
     """
     values = [f"value_{number}" for number in range(len(names))]
     pairs = ", ".join(f"{name!r}: {value}" for name, value in zip(names, values, strict=True))
-    maker: Callable[[list[list[Any]]], list[dict[str, Any]]] = eval(
+    maker: RowMaker = eval(
         f"lambda columns: [{{{pairs}}} for {', '.join(values)}, in zip(*columns)]"
     )
     return maker
@@ -252,7 +259,7 @@ def _combined(block: Block) -> Block:
     return block.combine_chunks() if block.nbytes < _COMBINE_BELOW_BYTES else block
 
 
-def _from_uneven_rows(rows: Sequence[Mapping[str, Any]], first_row: int) -> Block:
+def _from_uneven_rows(rows: Sequence[Mapping[str, object]], first_row: int) -> Block:
     names = dict.fromkeys(name for row in rows for name in row)
     values = {name: [row.get(name) for row in rows] for name in names}
     return from_columns(
@@ -264,7 +271,7 @@ def _from_uneven_rows(rows: Sequence[Mapping[str, Any]], first_row: int) -> Bloc
     )
 
 
-def to_column(name: Any, value: Any) -> pa.Array | pa.ChunkedArray:
+def to_column(name: str, value: columns.Scalar) -> pa.Array | pa.ChunkedArray:
     """Convert an ndarray `(rows, ...)`, list, Series or Arrow array to an Arrow column. Raise
     ValueError for other types.
     """
@@ -284,7 +291,7 @@ def to_column(name: Any, value: Any) -> pa.Array | pa.ChunkedArray:
     )
 
 
-def from_columns(arrays: Mapping[Any, pa.Array | pa.ChunkedArray], num_rows: int) -> Block:
+def from_columns(arrays: Mapping[str, pa.Array | pa.ChunkedArray], num_rows: int) -> Block:
     """Build a block from Arrow columns of `num_rows` rows; a block without columns keeps its number
     of rows.
     """
@@ -298,7 +305,9 @@ def from_columns(arrays: Mapping[Any, pa.Array | pa.ChunkedArray], num_rows: int
     return pa.table(dict(arrays)) if arrays else pa.table({"": pa.nulls(num_rows)}).select([])
 
 
-def add_column(name: str, function: Callable[[Any], Any], batch: Any) -> Any:
+def add_column(
+    name: str, function: Callable[[AnyBatch], columns.Scalar], batch: AnyBatch
+) -> AnyBatch:
     """Return a batch with the column that `function` computes from it; `batch` stays unchanged."""
     values = function(batch)
     if isinstance(batch, pa.Table):
@@ -328,7 +337,7 @@ def _writable(array: np.ndarray) -> np.ndarray:
     return array if array.flags.writeable else array.copy()
 
 
-def described(value: Any) -> str:
+def described(value: object) -> str:
     """Return the type and the shortened repr of a value, for error messages."""
     text = repr(value)
     return f"{type(value).__name__} ({text if len(text) <= 60 else text[:57] + '...'})"
@@ -373,11 +382,11 @@ class BlockAccessor:
         arrays: dict[str, np.ndarray] = to_batch(chosen, "numpy")
         return arrays
 
-    def to_batch_format(self, batch_format: BatchFormat) -> Any:
+    def to_batch_format(self, batch_format: BatchFormat) -> AnyBatch:
         """Return the block as a batch of the given format."""
         return to_batch(self._table, batch_format)
 
-    def iter_rows(self, public_row_format: bool = True) -> Iterator[dict[str, Any]]:
+    def iter_rows(self, public_row_format: bool = True) -> Iterator[Row]:
         """Yield the rows as dicts."""
         return rows(self._table)
 

@@ -10,12 +10,16 @@ from __future__ import annotations
 import datetime
 import decimal
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 
 from syncline.data.columnar import tensors
+
+Scalar: TypeAlias = Any
+"""A Python value of a row, or an ndarray."""
+Values: TypeAlias = Sequence[Scalar]
 
 # Names of Python types that may share a column. The first matching base decides: bool before int.
 _KINDS: tuple[tuple[tuple[type, ...], str], ...] = (
@@ -37,7 +41,7 @@ _SHARED = ({"int", "float"}, {"int", "decimal"})
 _OBJECT = "object"
 
 
-def from_values(name: str, values: Sequence[Any], *, first_row: int = 0) -> pa.Array:
+def from_values(name: str, values: Values, *, first_row: int = 0) -> pa.Array:
     """Build a column from Python values, None for null.
 
     int and float together become float; ndarrays and objects with `__array__`, such as torch
@@ -109,7 +113,7 @@ def to_numpy(column: pa.ChunkedArray) -> np.ndarray:
     return np.concatenate(parts)
 
 
-def to_pylist(array: pa.Array) -> list[Any]:
+def to_pylist(array: pa.Array) -> list[Scalar]:
     """Return one Python value per row, ndarrays for tensors, None for null; several times faster
     than Arrow's `to_pylist`.
     """
@@ -133,7 +137,7 @@ def to_pylist(array: pa.Array) -> list[Any]:
         or pa.types.is_binary(type_)
         or pa.types.is_large_binary(type_)
     ):
-        strings: list[Any] = array.to_numpy(zero_copy_only=False).tolist()
+        strings: list[Scalar] = array.to_numpy(zero_copy_only=False).tolist()
         return strings
     if pa.types.is_struct(type_):
         fields = [to_pylist(array.field(index)) for index in range(type_.num_fields)]
@@ -151,7 +155,7 @@ def to_pylist(array: pa.Array) -> list[Any]:
         return _with_nulls(
             [flat[start:end] for start, end in zip(bounds, bounds[1:], strict=False)], array
         )
-    values: list[Any] = array.to_pylist()
+    values: list[Scalar] = array.to_pylist()
     return values
 
 
@@ -166,7 +170,7 @@ def _offers_array(type_: type) -> bool:
     return hasattr(type_, "__array__") and not issubclass(type_, np.ndarray | np.generic)
 
 
-def _mixture(name: str, values: Sequence[Any], first_row: int) -> str:
+def _mixture(name: str, values: Values, first_row: int) -> str:
     """Return the error message for a column with values of several kinds."""
     seen: dict[str, int] = {}
     for row, value in enumerate(values):
@@ -192,7 +196,7 @@ def _described(value: object) -> str:
     return f"{article} {noun} ({text if len(text) <= 40 else text[:37] + '...'})"
 
 
-def _infer(name: str, values: Sequence[Any], kinds: set[str]) -> pa.Array:
+def _infer(name: str, values: Values, kinds: set[str]) -> pa.Array:
     """Build a plain column. Values of one kind that Arrow cannot hold, such as lists of mixed
     elements, are pickled.
     """
@@ -216,17 +220,17 @@ def _infer(name: str, values: Sequence[Any], kinds: set[str]) -> pa.Array:
     return array
 
 
-def _mixed_dates(values: Sequence[Any]) -> pa.Array:
+def _mixed_dates(values: Values) -> pa.Array:
     """Build a column from Python's and numpy's dates, which Arrow does not accept together."""
     return tensors.flat_array(np.array(values, dtype="datetime64[us]"))
 
 
-def _with_time(value: Any) -> Any:
+def _with_time(value: Scalar) -> Scalar:
     plain_date = isinstance(value, datetime.date) and not isinstance(value, datetime.datetime)
     return datetime.datetime.combine(value, datetime.time()) if plain_date else value
 
 
-def _big_integers(name: str, values: Sequence[Any]) -> pa.Array:
+def _big_integers(name: str, values: Values) -> pa.Array:
     try:
         return pa.array(values, pa.uint64())
     except (OverflowError, pa.ArrowInvalid, pa.ArrowTypeError):
@@ -265,7 +269,7 @@ def _from_ndarrays(name: str, values: Sequence[np.ndarray | None]) -> pa.Array:
     return tensors.tensor_array(stacked, missing=missing)
 
 
-def _pickled(name: str, values: Sequence[Any]) -> pa.ExtensionArray:
+def _pickled(name: str, values: Values) -> pa.ExtensionArray:
     try:
         return tensors.object_array(values)
     except Exception as error:
@@ -294,14 +298,14 @@ def _chunk_to_numpy(chunk: pa.Array) -> np.ndarray:
     return values
 
 
-def _with_nulls(values: list[Any], array: pa.Array) -> list[Any]:
+def _with_nulls(values: list[Scalar], array: pa.Array) -> list[Scalar]:
     if array.null_count:
         for row in np.flatnonzero(array.is_null().to_numpy(zero_copy_only=False)).tolist():
             values[row] = None
     return values
 
 
-def is_column(value: Any) -> bool:
+def is_column(value: Scalar) -> bool:
     """Return True for a value that can be a column of a batch: an array or a sequence with one
     entry per row.
     """

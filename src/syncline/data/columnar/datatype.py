@@ -19,6 +19,7 @@ from syncline.data.columnar.tensors import RaggedTensorType, is_tensor
 # `DataType` has factories of these names.
 _List: TypeAlias = list
 _Bool: TypeAlias = bool
+_Dtype: TypeAlias = "np.dtype[Any]"
 _TIME_CLASSES: dict[str, Callable[[str, str | None], pa.DataType]] = {
     "timestamp": lambda unit, tz: pa.timestamp(unit, tz=tz),
     "date32": lambda unit, tz: pa.date32(),
@@ -45,7 +46,7 @@ class DataType:
     the values.
     """
 
-    physical: pa.DataType | np.dtype[Any] | type
+    physical: pa.DataType | _Dtype | type
 
     int8 = _factory(pa.int8())
     int16 = _factory(pa.int16())
@@ -82,12 +83,12 @@ class DataType:
         return cls(arrow_type)
 
     @classmethod
-    def from_numpy(cls, numpy_dtype: np.dtype[Any] | str) -> DataType:
+    def from_numpy(cls, numpy_dtype: _Dtype | str) -> DataType:
         """Return the type of a numpy dtype or of its name."""
         return cls(np.dtype(numpy_dtype))
 
     @classmethod
-    def infer_dtype(cls, value: Any) -> DataType:
+    def infer_dtype(cls, value: object) -> DataType:
         """Return the type of one value: that of an Arrow or numpy value, otherwise that of a column
         with this value.
         """
@@ -163,7 +164,7 @@ class DataType:
         """Return True if the type wraps a Python class."""
         return isinstance(self.physical, type)
 
-    def to_arrow_dtype(self, values: _List[Any] | None = None) -> pa.DataType:
+    def to_arrow_dtype(self, values: _List[object] | None = None) -> pa.DataType:
         """Return the Arrow type. Raise ValueError for a Python class without `values`."""
         if isinstance(self.physical, pa.DataType):
             return self.physical
@@ -176,14 +177,14 @@ class DataType:
             )
         return columns.from_values("values", values).type
 
-    def to_numpy_dtype(self) -> np.dtype[Any]:
+    def to_numpy_dtype(self) -> _Dtype:
         """Return the numpy dtype of such a column in a batch; object if numpy has none."""
         if isinstance(self.physical, np.dtype):
-            dtype: np.dtype[Any] = self.physical
+            dtype: _Dtype = self.physical
             return dtype
         if isinstance(self.physical, pa.DataType):
             try:
-                found: np.dtype[Any] = np.dtype(self.physical.to_pandas_dtype())
+                found: _Dtype = np.dtype(self.physical.to_pandas_dtype())
                 return found
             except (TypeError, NotImplementedError):
                 return np.dtype(object)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -13,6 +13,8 @@ from syncline.data.columnar import columns, tensors
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    Series: TypeAlias = pd.Series[Any]
     from typing_extensions import TypeIs
 
 
@@ -25,13 +27,13 @@ def load_pandas() -> ModuleType:
     return pandas
 
 
-def is_frame(value: Any) -> TypeIs[pd.DataFrame]:
+def is_frame(value: object) -> TypeIs[pd.DataFrame]:
     """Return True for a DataFrame, without importing pandas."""
     pandas = sys.modules.get("pandas")
     return pandas is not None and isinstance(value, pandas.DataFrame)
 
 
-def is_series(value: Any) -> TypeIs[pd.Series[Any]]:
+def is_series(value: object) -> TypeIs[Series]:
     """Return True for a Series."""
     pandas = sys.modules.get("pandas")
     return pandas is not None and isinstance(value, pandas.Series)
@@ -56,7 +58,7 @@ def from_frame(frame: pd.DataFrame) -> pa.Table:
     )
 
 
-def from_series(name: str, series: pd.Series[Any]) -> pa.Array:
+def from_series(name: str, series: Series) -> pa.Array:
     """Convert a Series to a column; NaN and NaT become null."""
     if series.dtype == object:
         return columns.from_values(

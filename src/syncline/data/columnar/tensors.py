@@ -32,7 +32,7 @@ _TIME_UNITS = frozenset({"s", "ms", "us", "ns"})
 class RaggedTensorScalar(pa.ExtensionScalar):  # type: ignore[misc]
     """One row of a ragged column."""
 
-    def as_py(self, **_: Any) -> np.ndarray | None:
+    def as_py(self, **_: object) -> np.ndarray | None:
         """Return the row as an ndarray of its own shape, or None for null."""
         if self.value is None:
             return None
@@ -80,7 +80,7 @@ class RaggedTensorType(pa.ExtensionType):  # type: ignore[misc]
 class PythonObjectScalar(pa.ExtensionScalar):  # type: ignore[misc]
     """One pickled value."""
 
-    def as_py(self, **_: Any) -> Any:
+    def as_py(self, **_: object) -> Any:
         """Return the value, or None for null."""
         return None if self.value is None else pickle.loads(self.value.as_buffer())
 
@@ -191,7 +191,7 @@ def as_ragged(array: pa.ExtensionArray, value_type: pa.DataType) -> pa.Extension
     )
 
 
-def object_array(values: Iterable[Any]) -> pa.ExtensionArray:
+def object_array(values: Iterable[object]) -> pa.ExtensionArray:
     """Build a column of pickled values, None for null."""
     pickles = [None if value is None else cloudpickle.dumps(value, protocol=5) for value in values]
     return pa.ExtensionArray.from_storage(PythonObjectType(), pa.array(pickles, pa.large_binary()))
@@ -251,7 +251,7 @@ def to_rows(array: pa.ExtensionArray) -> list[Any]:
     return [None if gone else row for row, gone in zip(values, missing, strict=True)]
 
 
-def objects_to_ndarray(values: Sequence[Any]) -> np.ndarray:
+def objects_to_ndarray(values: Sequence[object]) -> np.ndarray:
     """Return an object array `(n,)` of the values; equal shapes are not stacked."""
     return np.fromiter(values, dtype=object, count=len(values))
 

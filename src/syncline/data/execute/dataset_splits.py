@@ -1,21 +1,28 @@
-"""Splits of a dataset into parts that exist: by number, by index, by proportion, and into train and
-test rows. `iterate.streaming_split` splits a dataset for the ranks of a training run.
+"""Splits of a dataset: into parts that exist, by number, index or proportion, and into train and
+test rows, which may be lazy. `iterate.streaming_split` splits a dataset for the ranks of a run.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Literal
 
 import numpy as np
+import pyarrow as pa
 
 from syncline.data.columnar import block as block_functions
+from syncline.data.columnar import expressions
+from syncline.data.columnar.expressions import Expr, col, lit, star
+from syncline.data.columnar.expressions.generated import DrawBesides, HashShare
 from syncline.data.columnar.kernels import group
 from syncline.data.execute import block_store
 from syncline.data.execute.query import Query
 from syncline.data.plan import build, checks
-from syncline.data.plan.nodes import Held, HeldBlock, RandomShuffle
+from syncline.data.plan.function_options import Options, resources_of
+from syncline.data.plan.nodes import FilterExpr, Held, HeldBlock, Node, Project, RandomShuffle, Zip
 
 Blocks = tuple[HeldBlock, ...]
+_IS_TEST = "__is_test"
 
 
 def evenly(
@@ -105,12 +112,70 @@ def train_test(
     return train, test
 
 
+def train_test_filters(
+    query: Query,
+    test_size: float,
+    options: Options,
+    *,
+    split_type: Literal["hash", "random"],
+    hash_column: str | None,
+    seed: int | None,
+) -> tuple[FilterExpr, FilterExpr]:
+    """Build both sides of `Dataset.streaming_train_test_split`."""
+    resources_of(options)
+    if (
+        isinstance(test_size, bool)
+        or not isinstance(test_size, int | float)
+        or not 0 < test_size < 1
+    ):
+        raise ValueError(
+            f"test_size={test_size!r} is not a fraction of the rows: pass a float between 0 and 1"
+        )
+    if split_type not in ("hash", "random"):
+        raise ValueError(f"split_type={split_type!r} is not known: choose 'hash' or 'random'")
+    position: Expr
+    schema = query.known_schema()
+    if split_type == "hash":
+        if hash_column is None or seed is not None:
+            raise ValueError(
+                f"split_type='hash' needs hash_column and no seed, "
+                f"but hash_column={hash_column!r} and seed={seed}"
+            )
+        checks.known_columns(schema, [hash_column])
+        position = HashShare(col(hash_column))
+    elif hash_column is not None:
+        raise ValueError(
+            f"hash_column={hash_column!r} goes with split_type='hash': "
+            "set it, or leave hash_column out"
+        )
+    else:
+        draw = expressions.random(seed=0 if seed is None else seed, reseed_after_execution=False)
+        position = DrawBesides(draw, tuple(map(col, () if schema is None else schema.names)))
+    in_train = position < lit(1 - test_size)
+    return (
+        FilterExpr(input=query.node, predicate=in_train),
+        FilterExpr(input=query.node, predicate=~in_train),
+    )
+
+
 def _stratified(query: Query, column: str, share: float) -> tuple[Blocks, Blocks]:
     checks.known_columns(query.known_schema(), [column])
     strata = block_functions.concat(list(query.tables(build.select_columns(query, column, {}))))
-    is_test = block_store.of_table(build.mask_of(group.last_of_each(strata, column, share)))
+    is_test = block_store.of_table(pa.table({_IS_TEST: group.last_of_each(strata, column, share)}))
+    train, test = (Query(side, query.context).blocks() for side in _sides(query.node, is_test))
+    return train, test
+
+
+def _sides(node: Node, is_test: HeldBlock) -> tuple[Project, Project]:
+    """Build the train rows and the test rows of a plan from a column of booleans."""
+    marked = Zip(parts=(node, Held(blocks=(is_test,))))
     train, test = (
-        Query(side, query.context).blocks() for side in build.sides_of_mask(query.node, is_test)
+        Project(
+            input=FilterExpr(input=marked, predicate=side),
+            expressions=(star(),),
+            dropped=(_IS_TEST,),
+        )
+        for side in (~col(_IS_TEST), col(_IS_TEST))
     )
     return train, test
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any
 
 import pyarrow as pa
 
 from syncline.data.columnar import block as blocks
 from syncline.data.columnar.aggregate import Count
+from syncline.data.columnar.block import Row
 from syncline.data.context import DataContext
 from syncline.data.execute import block_store, cache
 from syncline.data.execute.execution import Execution, start_execution
@@ -99,9 +99,9 @@ class Query:
         self.observations.size_bytes = sum(block.size_bytes for block in found)
         return found
 
-    def rows(self, limit: int | None) -> list[dict[str, Any]]:
+    def rows(self, limit: int | None) -> list[Row]:
         """Return all rows as dicts. Raise ValueError if there are more than `limit`."""
-        found: list[dict[str, Any]] = []
+        found: list[Row] = []
         for table in self.tables():
             if limit is not None and len(found) + table.num_rows > limit:
                 raise ValueError(
@@ -122,7 +122,7 @@ class Query:
             raise ValueError("the dataset has no rows, so there is no batch to take")
         return blocks.concat(tables)
 
-    def single_row(self, node: Node) -> dict[str, Any]:
+    def single_row(self, node: Node) -> Row:
         """Return the only row of a plan, such as an aggregation without keys."""
         (row,) = (row for table in self.tables(node) for row in blocks.rows(table))
         return row

@@ -2,7 +2,7 @@
 
 Every function checks its arguments at the call, as far as the input's schema is known then, and
 raises TypeError, ValueError or UnknownColumnError. In order: functions on rows and batches,
-columns, rows and blocks, groups, several inputs, train and test rows, writes.
+columns, rows and blocks, groups, several inputs, writes.
 """
 
 from __future__ import annotations
@@ -21,8 +21,7 @@ from syncline.data.columnar import block as blocks
 from syncline.data.columnar import expressions
 from syncline.data.columnar.aggregate import AggregateFn, phases
 from syncline.data.columnar.block import BatchFormat
-from syncline.data.columnar.expressions import Expr, UnnestExpr, col, lit, star
-from syncline.data.columnar.expressions.generated import DrawBesides, HashShare
+from syncline.data.columnar.expressions import Expr, UnnestExpr, col, star
 from syncline.data.columnar.kernels import join as join_kernel
 from syncline.data.columnar.kernels.join import JoinType
 from syncline.data.execute.cache import CacheSlot
@@ -43,8 +42,6 @@ from syncline.data.plan.nodes import (
     FilterExpr,
     FilterRows,
     HashPartition,
-    Held,
-    HeldBlock,
     Join,
     MapBatches,
     MapGroups,
@@ -56,12 +53,10 @@ from syncline.data.plan.nodes import (
     Seed,
     Sort,
     Write,
-    Zip,
 )
 from syncline.storage import filesystem as storage
 
 Keys = str | list[str] | None
-_IS_TEST = "__is_test"
 
 
 class Input(Protocol):
@@ -544,79 +539,6 @@ def _join_keys(on: object, right_on: object) -> tuple[tuple[str, ...], tuple[str
             "pass equally many for both sides"
         )
     return left, right
-
-
-# -- train and test rows
-
-
-def train_test_filters(
-    source: Input,
-    test_size: float,
-    options: Options,
-    *,
-    split_type: Literal["hash", "random"],
-    hash_column: str | None,
-    seed: int | None,
-) -> tuple[FilterExpr, FilterExpr]:
-    """Build both sides of `Dataset.streaming_train_test_split`."""
-    resources_of(options)
-    if (
-        isinstance(test_size, bool)
-        or not isinstance(test_size, int | float)
-        or not 0 < test_size < 1
-    ):
-        raise ValueError(
-            f"test_size={test_size!r} is not a fraction of the rows: pass a float between 0 and 1"
-        )
-    if split_type not in ("hash", "random"):
-        raise ValueError(f"split_type={split_type!r} is not known: choose 'hash' or 'random'")
-    position: Expr
-    schema = source.known_schema()
-    if split_type == "hash":
-        if hash_column is None or seed is not None:
-            raise ValueError(
-                f"split_type='hash' needs hash_column and no seed, "
-                f"but hash_column={hash_column!r} and seed={seed}"
-            )
-        checks.known_columns(schema, [hash_column])
-        position = HashShare(col(hash_column))
-    elif hash_column is not None:
-        raise ValueError(
-            f"hash_column={hash_column!r} goes with split_type='hash': "
-            "set it, or leave hash_column out"
-        )
-    else:
-        draw = expressions.random(seed=0 if seed is None else seed, reseed_after_execution=False)
-        position = DrawBesides(draw, tuple(map(col, () if schema is None else schema.names)))
-    in_train = position < lit(1 - test_size)
-    return (
-        FilterExpr(input=source.node, predicate=in_train),
-        FilterExpr(input=source.node, predicate=~in_train),
-    )
-
-
-def sides_of_mask(node: Node, is_test: HeldBlock) -> tuple[Project, Project]:
-    """Build the train rows and the test rows of a plan.
-
-    Args:
-        node: The plan.
-        is_test: One column of booleans, one for each row of the plan; see `mask_of`.
-    """
-    marked = Zip(parts=(node, Held(blocks=(is_test,))))
-    train, test = (
-        Project(
-            input=FilterExpr(input=marked, predicate=side),
-            expressions=(star(),),
-            dropped=(_IS_TEST,),
-        )
-        for side in (~col(_IS_TEST), col(_IS_TEST))
-    )
-    return train, test
-
-
-def mask_of(is_test: object) -> pa.Table:
-    """Return booleans `(rows,)` as the table that `sides_of_mask` needs."""
-    return pa.table({_IS_TEST: is_test})
 
 
 # -- writes

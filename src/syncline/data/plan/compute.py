@@ -1,5 +1,5 @@
-"""How user functions are run: as tasks, or by a pool of actors; and what each of them holds while
-it runs.
+"""Compute strategies of user functions, tasks or a pool of actors; and the resources of each task
+or actor.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ from typing import Any
 
 
 class ComputeStrategy:
-    """Base of the ways to run a user function."""
+    """Base class of the strategies."""
 
 
 class TaskPoolStrategy(ComputeStrategy):
-    """Functions run in worker processes that keep nothing from one block to the next.
+    """Run a function in worker processes without state between blocks.
 
     Args:
-        size: The most blocks that are worked on at once; None for as many as there is room for.
+        size: Maximum number of concurrent tasks; None for no limit.
     """
 
     def __init__(self, size: int | None = None) -> None:
@@ -35,17 +35,16 @@ class TaskPoolStrategy(ComputeStrategy):
 
 
 class ActorPoolStrategy(ComputeStrategy):
-    """Classes are constructed once per actor, and called with one batch after the other.
+    """Run a class in actors: construct it once per actor and call it with one batch after another.
 
     Args:
-        size: Number of actors; not together with the others.
-        min_size: Actors that are kept, 1 by default.
-        max_size: The most actors, started while there is more to do than they manage; None for as
-            many as there is room for.
-        initial_size: Actors that are started at the beginning; `min_size` by default.
-        max_tasks_in_flight_per_actor: Blocks that are with one actor at once; None lets the
-            executor choose.
-        enable_true_multi_threading: Kept for programs that pass it.
+        size: Number of actors; excludes the other sizes.
+        min_size: Minimum number of actors, 1 by default.
+        max_size: Maximum number of actors, which start while blocks are queued; None for no limit.
+        initial_size: Number of actors at the start; `min_size` by default.
+        max_tasks_in_flight_per_actor: Maximum blocks queued at one actor; None lets the executor
+            choose.
+        enable_true_multi_threading: Accepted without effect.
     """
 
     def __init__(
@@ -112,16 +111,16 @@ class ActorPoolStrategy(ComputeStrategy):
 
 @dataclass(frozen=True, kw_only=True)
 class Resources:
-    """What a task or an actor holds while it runs."""
+    """Resources of a running task or actor."""
 
     num_cpus: float | None = None
-    """CPUs; None: 1 for a task, for an actor 1 unless it holds GPUs."""
+    """CPUs; None means 1 for a task, and for an actor 1 unless it has GPUs."""
     num_gpus: float | None = None
-    """GPUs, parts of one allowed."""
+    """GPUs; fractions are allowed."""
     memory: float | None = None
-    """Bytes that are reserved; nothing enforces them."""
+    """Bytes to reserve; not enforced."""
     options: Mapping[str, Any] = field(default_factory=dict)
-    """Further options of `remote`, by name: `resources`, `scheduling_strategy`, `runtime_env`,
+    """Other options of `remote`, by name: `resources`, `scheduling_strategy`, `runtime_env`,
     `label_selector`, …
     """
 
@@ -135,4 +134,4 @@ def _check_count(name: str, value: int | None) -> None:
             "give an int or None"
         )
     if value < 1:
-        raise ValueError(f"{name}={value} is too small: give at least 1, or None")
+        raise ValueError(f"{name}={value} is too small: pass at least 1, or None")

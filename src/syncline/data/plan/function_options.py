@@ -21,7 +21,9 @@ from syncline.data.plan.nodes import OnError, UserFunction
 
 Options: TypeAlias = Mapping[str, Any]
 """Keyword arguments by name: those of one of the TypedDicts below, and options of `remote`."""
-RemoteArgs: TypeAlias = dict[str, Any]
+Arguments: TypeAlias = dict[str, Any]
+"""Keyword arguments of a function or class of another library, by name."""
+RemoteArgs: TypeAlias = Arguments
 """Options of `remote` by name."""
 
 

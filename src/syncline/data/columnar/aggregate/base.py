@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Callable
-from typing import Any, ClassVar, Generic, TypeGuard, TypeVar, cast
+from typing import Any, ClassVar, Generic, TypeAlias, TypeGuard, TypeVar, cast
 
 import pyarrow as pa
 
@@ -19,6 +19,16 @@ from syncline.data.columnar import block as blocks
 from syncline.data.columnar import schemas
 from syncline.data.columnar.kernels import group
 from syncline.data.columnar.kernels.group import Groups, Measure
+
+Column: TypeAlias = pa.ChunkedArray
+Columns: TypeAlias = list[Column]
+States: TypeAlias = list[Any]
+"""Columns with one value per group: Arrow arrays or chunked arrays."""
+Result: TypeAlias = pa.Array | Column
+Accumulator: TypeAlias = Any
+"""State of an `AggregateFn`, of a type that the program chooses."""
+RowFunction: TypeAlias = Callable[[Accumulator, blocks.Row], Accumulator]
+BlockFunction: TypeAlias = Callable[[Accumulator, pa.Table], Accumulator]
 
 AccumulatorType = TypeVar("AccumulatorType")
 AggOutputType = TypeVar("AggOutputType")
@@ -40,12 +50,12 @@ class AggregateFn:
 
     def __init__(
         self,
-        init: Callable[[Any], Any],
-        merge: Callable[[Any, Any], Any],
+        init: Callable[[Any], Accumulator],
+        merge: Callable[[Accumulator, Accumulator], Accumulator],
         name: str,
-        accumulate_row: Callable[[Any, dict[str, Any]], Any] | None = None,
-        accumulate_block: Callable[[Any, pa.Table], Any] | None = None,
-        finalize: Callable[[Any], Any] | None = None,
+        accumulate_row: RowFunction | None = None,
+        accumulate_block: BlockFunction | None = None,
+        finalize: Callable[[Accumulator], object] | None = None,
     ) -> None:
         if (accumulate_row is None) == (accumulate_block is None):
             raise ValueError(
@@ -62,11 +72,11 @@ class AggregateFn:
         self.accumulate_block = accumulate_block or _row_by_row(accumulate_row)
         self._finalize = finalize
 
-    def finalize(self, accumulator: Any) -> Any:
+    def finalize(self, accumulator: Accumulator) -> Any:
         """Return the result of the last accumulator."""
         return accumulator if self._finalize is None else self._finalize(accumulator)
 
-    def finish(self, accumulator: Any) -> Any:
+    def finish(self, accumulator: Accumulator) -> Any:
         """Return the result of a group, or of no rows, as a Python value."""
         return self.finalize(accumulator)
 
@@ -130,8 +140,7 @@ class AggregateFnV2(AggregateFn, abc.ABC, Generic[AccumulatorType, AggOutputType
 
     def finalize(self, accumulator: AccumulatorType) -> AggOutputType | None:
         """Return the result of the last accumulator."""
-        result: Any = accumulator
-        return cast("AggOutputType", result)
+        return cast("AggOutputType", accumulator)
 
     def finish(self, accumulator: AccumulatorType | None) -> AggOutputType | None:
         """Return the result of a group; None for the accumulator None."""
@@ -141,7 +150,7 @@ class AggregateFnV2(AggregateFn, abc.ABC, Generic[AccumulatorType, AggOutputType
         """Return the column that the aggregation reads, if any."""
         return [self._target_col_name] if self._target_col_name is not None else []
 
-    def _start(self, key: Any) -> AccumulatorType | None:
+    def _start(self, key: object) -> AccumulatorType | None:
         return None if self._ignore_nulls else self._zero_factory()
 
     def _add(self, accumulator: AccumulatorType | None, block: pa.Table) -> AccumulatorType | None:
@@ -157,12 +166,10 @@ class AggregateFnV2(AggregateFn, abc.ABC, Generic[AccumulatorType, AggOutputType
         return None
 
 
-def _row_by_row(
-    accumulate_row: Callable[[Any, dict[str, Any]], Any] | None,
-) -> Callable[[Any, pa.Table], Any]:
+def _row_by_row(accumulate_row: RowFunction | None) -> BlockFunction:
     assert accumulate_row is not None
 
-    def accumulate_block(accumulator: Any, block: pa.Table) -> Any:
+    def accumulate_block(accumulator: Accumulator, block: pa.Table) -> Accumulator:
         for row in blocks.rows(block):
             accumulator = accumulate_row(accumulator, row)
         return accumulator
@@ -179,7 +186,7 @@ class ColumnarAggregate(AggregateFnV2[pa.Table, Any]):
 
     needs_rows: ClassVar[bool] = False
     """True if `summarize` and `unite` need the rows of each group."""
-    of_nothing: ClassVar[Any] = None
+    of_nothing: ClassVar[object] = None
     """Result without rows and keys."""
 
     def __init__(
@@ -188,29 +195,25 @@ class ColumnarAggregate(AggregateFnV2[pa.Table, Any]):
         name = alias_name or f"{default_name}({'' if on is None else on})"
         super().__init__(name, _no_states, on=on, ignore_nulls=ignore_nulls)
 
-    def measures(self, column: pa.ChunkedArray | None) -> list[Measure]:
+    def measures(self, column: Column | None) -> list[Measure]:
         """Return the measures of Arrow's group_by on a block; `column` is the target, None for
         whole rows.
         """
         return []
 
-    def summarize(
-        self, measured: list[pa.ChunkedArray], column: pa.ChunkedArray | None, groups: Groups
-    ) -> list[Any]:
+    def summarize(self, measured: Columns, column: Column | None, groups: Groups) -> States:
         """Return the states of a block's groups, each `(groups,)`, from the measures."""
         return list(measured)
 
-    def merges(self, states: list[pa.ChunkedArray]) -> list[Measure]:
+    def merges(self, states: Columns) -> list[Measure]:
         """Return the measures of group_by on states, each `(states of all blocks,)`."""
         return []
 
-    def unite(
-        self, measured: list[pa.ChunkedArray], states: list[pa.ChunkedArray], groups: Groups
-    ) -> list[Any]:
+    def unite(self, measured: Columns, states: Columns, groups: Groups) -> States:
         """Return the states of groups from those of all blocks."""
         return list(measured)
 
-    def results(self, states: list[pa.ChunkedArray]) -> pa.Array | pa.ChunkedArray:
+    def results(self, states: Columns) -> Result:
         """Return the result of each group from its states; by default the first state."""
         return states[0]
 
@@ -266,5 +269,5 @@ def _no_states() -> pa.Table:
     return pa.table({})
 
 
-def _numbered(states: list[Any]) -> pa.Table:
+def _numbered(states: States) -> pa.Table:
     return pa.table({str(index): state for index, state in enumerate(states)})

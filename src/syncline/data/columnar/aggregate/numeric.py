@@ -8,18 +8,18 @@ values has the result null.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from syncline.data.columnar.aggregate.base import ColumnarAggregate
+from syncline.data.columnar.aggregate.base import Column, ColumnarAggregate, Columns, States
 from syncline.data.columnar.kernels import keys as key_columns
-from syncline.data.columnar.kernels.group import Groups, Measure
+from syncline.data.columnar.kernels.group import Groups, Measure, Options
 
 _VALID = pc.CountOptions(mode="only_valid")
-_ADD: Any = pc.ScalarAggregateOptions(skip_nulls=True, min_count=1)
+_ADD: Options = pc.ScalarAggregateOptions(skip_nulls=True, min_count=1)
 # Sums that overflowed int64 differ from the floating-point sum by at least 2**64.
 _WRAPPED = 2.0**62
 
@@ -34,10 +34,10 @@ class Count(ColumnarAggregate):
     ) -> None:
         super().__init__("count", alias_name, on=on, ignore_nulls=ignore_nulls)
 
-    def measures(self, column: pa.ChunkedArray | None) -> list[Measure]:
+    def measures(self, column: Column | None) -> list[Measure]:
         return [count_measure(column if self._ignore_nulls else None)]
 
-    def merges(self, states: list[pa.ChunkedArray]) -> list[Measure]:
+    def merges(self, states: Columns) -> list[Measure]:
         return [(states[0], "sum", _ADD)]
 
 
@@ -49,7 +49,7 @@ class Sum(ColumnarAggregate):
     ) -> None:
         super().__init__("sum", alias_name, on=on, ignore_nulls=ignore_nulls)
 
-    def measures(self, column: pa.ChunkedArray | None) -> list[Measure]:
+    def measures(self, column: Column | None) -> list[Measure]:
         values = numbers(self, column, durations=True)
         exact: Measure = (_as_int(values), "sum", null_options(self))
         return (
@@ -58,9 +58,7 @@ class Sum(ColumnarAggregate):
             else [exact, (values.cast(pa.float64(), safe=False), "sum", null_options(self))]
         )
 
-    def summarize(
-        self, measured: list[pa.ChunkedArray], column: pa.ChunkedArray | None, groups: Groups
-    ) -> list[Any]:
+    def summarize(self, measured: Columns, column: Column | None, groups: Groups) -> States:
         assert column is not None
         exact = measured[0]
         if pa.types.is_duration(column.type):
@@ -70,18 +68,16 @@ class Sum(ColumnarAggregate):
         # The exact sum may overflow; the approximate sum shows it.
         return [exact, measured[1] if len(measured) > 1 else exact.cast(pa.float64(), safe=False)]
 
-    def merges(self, states: list[pa.ChunkedArray]) -> list[Measure]:
+    def merges(self, states: Columns) -> list[Measure]:
         return [(_as_int(state), "sum", null_options(self)) for state in states]
 
-    def unite(
-        self, measured: list[pa.ChunkedArray], states: list[pa.ChunkedArray], groups: Groups
-    ) -> list[Any]:
+    def unite(self, measured: Columns, states: Columns, groups: Groups) -> States:
         return [
             sums.cast(state.type) if pa.types.is_duration(state.type) else sums
             for sums, state in zip(measured, states, strict=True)
         ]
 
-    def results(self, states: list[pa.ChunkedArray]) -> pa.ChunkedArray:
+    def results(self, states: Columns) -> Column:
         if len(states) > 1 and pa.types.is_integer(states[0].type):
             error = pc.abs(pc.subtract(states[0].cast(pa.float64(), safe=False), states[1]))
             wrapped = pc.filter(states[1], pc.greater(error, _WRAPPED))
@@ -107,22 +103,18 @@ class _Extreme(ColumnarAggregate):
         super().__init__(function, alias_name, on=on, ignore_nulls=ignore_nulls)
         self._function = function
 
-    def measures(self, column: pa.ChunkedArray | None) -> list[Measure]:
+    def measures(self, column: Column | None) -> list[Measure]:
         return [(_ordered(self, target(self, column)), self._function, null_options(self))]
 
-    def summarize(
-        self, measured: list[pa.ChunkedArray], column: pa.ChunkedArray | None, groups: Groups
-    ) -> list[Any]:
+    def summarize(self, measured: Columns, column: Column | None, groups: Groups) -> States:
         assert column is not None
         type_ = key_columns.plain_type(column.type)
         return [measured[0] if measured[0].type == type_ else measured[0].cast(type_)]
 
-    def merges(self, states: list[pa.ChunkedArray]) -> list[Measure]:
+    def merges(self, states: Columns) -> list[Measure]:
         return [(_ordered(self, states[0]), self._function, null_options(self))]
 
-    def unite(
-        self, measured: list[pa.ChunkedArray], states: list[pa.ChunkedArray], groups: Groups
-    ) -> list[Any]:
+    def unite(self, measured: Columns, states: Columns, groups: Groups) -> States:
         return self.summarize(measured, states[0], groups)
 
 
@@ -136,7 +128,7 @@ class Min(_Extreme):
         on: str | None = None,
         ignore_nulls: bool = True,
         alias_name: str | None = None,
-        zero_factory: Callable[[], Any] = lambda: float("+inf"),
+        zero_factory: Callable[[], object] = lambda: float("+inf"),
     ) -> None:
         super().__init__("min", on, ignore_nulls, alias_name)
 
@@ -151,7 +143,7 @@ class Max(_Extreme):
         on: str | None = None,
         ignore_nulls: bool = True,
         alias_name: str | None = None,
-        zero_factory: Callable[[], Any] = lambda: float("-inf"),
+        zero_factory: Callable[[], object] = lambda: float("-inf"),
     ) -> None:
         super().__init__("max", on, ignore_nulls, alias_name)
 
@@ -166,11 +158,11 @@ class AbsMax(ColumnarAggregate):
         on: str | None = None,
         ignore_nulls: bool = True,
         alias_name: str | None = None,
-        zero_factory: Callable[[], Any] = lambda: 0,
+        zero_factory: Callable[[], object] = lambda: 0,
     ) -> None:
         super().__init__("abs_max", alias_name, on=on, ignore_nulls=ignore_nulls)
 
-    def measures(self, column: pa.ChunkedArray | None) -> list[Measure]:
+    def measures(self, column: Column | None) -> list[Measure]:
         values, options = numbers(self, column), null_options(self)
         if pa.types.is_signed_integer(values.type):
             values = values.cast(
@@ -178,10 +170,10 @@ class AbsMax(ColumnarAggregate):
             )  # which holds the absolute value of the minimum of small integers
         return [(values, "min", options), (values, "max", options)]
 
-    def merges(self, states: list[pa.ChunkedArray]) -> list[Measure]:
+    def merges(self, states: Columns) -> list[Measure]:
         return [(states[0], "min", null_options(self)), (states[1], "max", null_options(self))]
 
-    def results(self, states: list[pa.ChunkedArray]) -> pa.ChunkedArray:
+    def results(self, states: Columns) -> Column:
         return pc.max_element_wise(pc.abs_checked(states[0]), pc.abs_checked(states[1]))
 
 
@@ -193,14 +185,14 @@ class Mean(ColumnarAggregate):
     ) -> None:
         super().__init__("mean", alias_name, on=on, ignore_nulls=ignore_nulls)
 
-    def measures(self, column: pa.ChunkedArray | None) -> list[Measure]:
+    def measures(self, column: Column | None) -> list[Measure]:
         values = floats(self, column)
         return [(values, "sum", null_options(self)), count_measure(values)]
 
-    def merges(self, states: list[pa.ChunkedArray]) -> list[Measure]:
+    def merges(self, states: Columns) -> list[Measure]:
         return [(states[0], "sum", null_options(self)), (states[1], "sum", _ADD)]
 
-    def results(self, states: list[pa.ChunkedArray]) -> pa.ChunkedArray:
+    def results(self, states: Columns) -> Column:
         return pc.divide(states[0], states[1].cast(pa.float64()))
 
 
@@ -224,7 +216,7 @@ class Std(ColumnarAggregate):
         super().__init__("std", alias_name, on=on, ignore_nulls=ignore_nulls)
         self._ddof = ddof
 
-    def measures(self, column: pa.ChunkedArray | None) -> list[Measure]:
+    def measures(self, column: Column | None) -> list[Measure]:
         values = floats(self, column)
         return [
             count_measure(values),
@@ -236,15 +228,11 @@ class Std(ColumnarAggregate):
             ),
         ]
 
-    def summarize(
-        self, measured: list[pa.ChunkedArray], column: pa.ChunkedArray | None, groups: Groups
-    ) -> list[Any]:
+    def summarize(self, measured: Columns, column: Column | None, groups: Groups) -> States:
         count, mean, variance = measured
         return [count, mean, pc.multiply(variance, count.cast(pa.float64()))]
 
-    def unite(
-        self, measured: list[pa.ChunkedArray], states: list[pa.ChunkedArray], groups: Groups
-    ) -> list[Any]:
+    def unite(self, measured: Columns, states: Columns, groups: Groups) -> States:
         unknown = states[1].is_null().to_numpy()
         counts, means, deviations = (
             state.fill_null(0).to_numpy().astype(np.float64) for state in states
@@ -265,7 +253,7 @@ class Std(ColumnarAggregate):
             pa.array(deviation, mask=missing),
         ]
 
-    def results(self, states: list[pa.ChunkedArray]) -> pa.ChunkedArray:
+    def results(self, states: Columns) -> Column:
         free = pc.subtract(states[0], self._ddof).cast(pa.float64())
         return pc.sqrt(pc.divide(states[2], pc.if_else(pc.greater(free, 0), free, float("nan"))))
 
@@ -276,14 +264,14 @@ class MissingValuePercentage(ColumnarAggregate):
     def __init__(self, on: str, alias_name: str | None = None) -> None:
         super().__init__("missing_pct", alias_name, on=on, ignore_nulls=False)
 
-    def measures(self, column: pa.ChunkedArray | None) -> list[Measure]:
+    def measures(self, column: Column | None) -> list[Measure]:
         values = nan_as_null(target(self, column))
         return [count_measure(None), count_measure(values)]
 
-    def merges(self, states: list[pa.ChunkedArray]) -> list[Measure]:
+    def merges(self, states: Columns) -> list[Measure]:
         return [(state, "sum", _ADD) for state in states]
 
-    def results(self, states: list[pa.ChunkedArray]) -> pa.ChunkedArray:
+    def results(self, states: Columns) -> Column:
         return _percent(pc.subtract(states[0], states[1]), states[0])
 
 
@@ -293,19 +281,19 @@ class ZeroPercentage(ColumnarAggregate):
     def __init__(self, on: str, ignore_nulls: bool = True, alias_name: str | None = None) -> None:
         super().__init__("zero_pct", alias_name, on=on, ignore_nulls=ignore_nulls)
 
-    def measures(self, column: pa.ChunkedArray | None) -> list[Measure]:
+    def measures(self, column: Column | None) -> list[Measure]:
         values = floats(self, column)
         zeros = pc.if_else(pc.equal(values, 0.0), values, pa.scalar(None, values.type))
         return [count_measure(zeros), count_measure(values if self._ignore_nulls else None)]
 
-    def merges(self, states: list[pa.ChunkedArray]) -> list[Measure]:
+    def merges(self, states: Columns) -> list[Measure]:
         return [(state, "sum", _ADD) for state in states]
 
-    def results(self, states: list[pa.ChunkedArray]) -> pa.ChunkedArray:
+    def results(self, states: Columns) -> Column:
         return _percent(states[0], states[1])
 
 
-def target(aggregate: ColumnarAggregate, column: pa.ChunkedArray | None) -> pa.ChunkedArray:
+def target(aggregate: ColumnarAggregate, column: Column | None) -> Column:
     """Return the column of an aggregator. Raise ValueError if it has none."""
     if column is None:
         raise ValueError(f"{aggregate.name} needs a column: pass it as on=")
@@ -313,8 +301,8 @@ def target(aggregate: ColumnarAggregate, column: pa.ChunkedArray | None) -> pa.C
 
 
 def numbers(
-    aggregate: ColumnarAggregate, column: pa.ChunkedArray | None, *, durations: bool = False
-) -> pa.ChunkedArray:
+    aggregate: ColumnarAggregate, column: Column | None, *, durations: bool = False
+) -> Column:
     """Return the column as numbers: int64 for booleans and nulls, float32 for half floats. Raise
     TypeError for other types.
     """
@@ -340,13 +328,13 @@ def numbers(
     )
 
 
-def floats(aggregate: ColumnarAggregate, column: pa.ChunkedArray | None) -> pa.ChunkedArray:
+def floats(aggregate: ColumnarAggregate, column: Column | None) -> Column:
     """Return the column as float64. Raise TypeError for values that are not numbers."""
     values = numbers(aggregate, column)
     return values if pa.types.is_float64(values.type) else values.cast(pa.float64(), safe=False)
 
 
-def nan_as_null(column: pa.ChunkedArray) -> pa.ChunkedArray:
+def nan_as_null(column: Column) -> Column:
     """Replace NaN by null."""
     return (
         pc.if_else(pc.is_nan(column), pa.scalar(None, column.type), column)
@@ -355,14 +343,14 @@ def nan_as_null(column: pa.ChunkedArray) -> pa.ChunkedArray:
     )
 
 
-def null_options(aggregate: ColumnarAggregate) -> Any:
+def null_options(aggregate: ColumnarAggregate) -> Options:
     """Return Arrow's options for a measure that is null for a group without values, and without
     `ignore_nulls` for a group with a null.
     """
     return pc.ScalarAggregateOptions(skip_nulls=aggregate._ignore_nulls, min_count=1)
 
 
-def count_measure(column: pa.ChunkedArray | None) -> Measure:
+def count_measure(column: Column | None) -> Measure:
     """Return the measure that counts values that are not null; without a column, rows."""
     if column is None:
         return (None, "count_all", None)
@@ -373,7 +361,7 @@ def count_measure(column: pa.ChunkedArray | None) -> Measure:
     return (column, "count", _VALID)
 
 
-def _ordered(aggregate: ColumnarAggregate, column: pa.ChunkedArray) -> pa.ChunkedArray:
+def _ordered(aggregate: ColumnarAggregate, column: Column) -> Column:
     """Convert the column to a type that Arrow's group_by supports for extremes."""
     type_ = key_columns.plain_type(column.type)
     if type_ is None:
@@ -387,11 +375,11 @@ def _ordered(aggregate: ColumnarAggregate, column: pa.ChunkedArray) -> pa.Chunke
     return _as_int(column if type_ == column.type else column.cast(type_))
 
 
-def _as_int(column: pa.ChunkedArray) -> pa.ChunkedArray:
+def _as_int(column: Column) -> Column:
     return column.cast(pa.int64()) if pa.types.is_duration(column.type) else column
 
 
-def _sums_safely(column: pa.ChunkedArray) -> bool:
+def _sums_safely(column: Column) -> bool:
     """Return True if no sum of the column's values can exceed int64."""
     if not pa.types.is_integer(column.type):
         return True
@@ -405,6 +393,6 @@ def _per_group(values: np.ndarray, groups: Groups) -> np.ndarray:
     return np.bincount(groups.ids, weights=values, minlength=len(groups))
 
 
-def _percent(part: pa.ChunkedArray, whole: pa.ChunkedArray) -> pa.ChunkedArray:
+def _percent(part: Column, whole: Column) -> Column:
     whole = pc.if_else(pc.greater(whole, 0), whole, pa.scalar(None, whole.type))
     return pc.divide(pc.multiply(part.cast(pa.float64()), 100.0), whole.cast(pa.float64()))

@@ -11,14 +11,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from syncline.data.columnar import block as blocks
 from syncline.data.columnar import columns, schemas, tensors
-from syncline.data.columnar.aggregate.base import AggregateFn, works_by_columns
+from syncline.data.columnar.aggregate.base import AggregateFn, Result, works_by_columns
+from syncline.data.columnar.columns import Scalar
 from syncline.data.columnar.kernels import group, join, sort
 from syncline.data.columnar.kernels import keys as key_columns
 from syncline.data.columnar.kernels.group import Groups, Measure
@@ -54,7 +54,7 @@ def partial(
         for a, column in zip(aggregates, targets, strict=True)
     ]
     groups, measured = _measure(table, names, measures, aggregates)
-    states: dict[str, Any] = {}
+    states: dict[str, Result] = {}
     for index, aggregate in enumerate(aggregates):
         if works_by_columns(aggregate):
             found = aggregate.summarize(measured[index], targets[index], groups)
@@ -84,7 +84,7 @@ def merge(
         for a, found in zip(aggregates, inputs, strict=True)
     ]
     groups, measured = _measure(table, key_columns.names_of(keys), measures, aggregates)
-    states: dict[str, Any] = {}
+    states: dict[str, Result] = {}
     for index, aggregate in enumerate(aggregates):
         if works_by_columns(aggregate):
             united = aggregate.unite(measured[index], inputs[index], groups)
@@ -104,7 +104,7 @@ def finalize(
     results null.
     """
     names = key_columns.names_of(keys)
-    results: dict[str, Any] = {
+    results: dict[str, Result] = {
         name: table.column(name) for name in names if name in table.column_names
     }
     for index, aggregate in enumerate(aggregates):
@@ -148,7 +148,7 @@ def _accumulated(aggregate: AggregateFn, table: pa.Table, groups: Groups) -> pa.
     )
 
 
-def _key_values(groups: Groups) -> list[Any]:
+def _key_values(groups: Groups) -> list[Scalar]:
     """Return the arguments of `init`: the value of a single key, a tuple of several, None without
     keys.
     """
@@ -173,7 +173,7 @@ def _combined(aggregate: AggregateFn, states: pa.ChunkedArray, groups: Groups) -
     return tensors.object_array(merged)
 
 
-def _results(aggregate: AggregateFn, states: list[pa.ChunkedArray]) -> Any:
+def _results(aggregate: AggregateFn, states: list[pa.ChunkedArray]) -> Result:
     if works_by_columns(aggregate):
         return aggregate.results(states)
     return columns.from_values(
@@ -189,7 +189,7 @@ def _of_nothing(name: str, aggregate: AggregateFn) -> pa.Array:
     return columns.from_values(name, [_plain(aggregate.finish(aggregate.init(None)))])
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> object:
     """Convert a result to a type that columns can hold."""
     if isinstance(value, pa.Scalar):
         return value.as_py()
@@ -198,7 +198,7 @@ def _plain(value: Any) -> Any:
     return sorted(value, key=repr) if isinstance(value, set | frozenset) else value
 
 
-def _accumulators(states: pa.ChunkedArray) -> list[Any]:
+def _accumulators(states: pa.ChunkedArray) -> list[Scalar]:
     return [accumulator for chunk in states.chunks for accumulator in columns.to_pylist(chunk)]
 
 
@@ -218,6 +218,6 @@ def _states(table: pa.Table, index: int) -> list[pa.ChunkedArray]:
     return [table.column(name) for name in names]
 
 
-def _rows(groups: Groups, states: dict[str, Any]) -> pa.Table:
+def _rows(groups: Groups, states: dict[str, Result]) -> pa.Table:
     named = dict(zip(groups.keys.column_names, groups.keys.columns, strict=True))
     return blocks.from_columns({**named, **states}, len(groups))

@@ -7,14 +7,13 @@ Both are deterministic, and exact while a group has no more values than the capa
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from syncline.data.columnar.aggregate import numeric
-from syncline.data.columnar.aggregate.base import ColumnarAggregate
+from syncline.data.columnar.aggregate.base import Column, ColumnarAggregate, Columns, States
 from syncline.data.columnar.aggregate.values import GroupedValues, values_of_block, values_of_lists
 from syncline.data.columnar.kernels.group import Groups
 
@@ -47,23 +46,19 @@ class ApproximateQuantile(ColumnarAggregate):
         self._quantiles = list(quantiles)
         self._places = quantile_precision
 
-    def summarize(
-        self, measured: list[pa.ChunkedArray], column: pa.ChunkedArray | None, groups: Groups
-    ) -> list[Any]:
+    def summarize(self, measured: Columns, column: Column | None, groups: Groups) -> States:
         numbers = numeric.floats(self, column)
         found = values_of_block(numbers, groups).where(
             pc.fill_null(pc.is_finite(numbers), False).to_numpy()
         )
         return self._compacted(found.valid(), np.ones(len(found.ids)))
 
-    def unite(
-        self, measured: list[pa.ChunkedArray], states: list[pa.ChunkedArray], groups: Groups
-    ) -> list[Any]:
+    def unite(self, measured: Columns, states: Columns, groups: Groups) -> States:
         return self._compacted(
             values_of_lists(states[0], groups), values_of_lists(states[1], groups).values.to_numpy()
         )
 
-    def results(self, states: list[pa.ChunkedArray]) -> pa.Array:
+    def results(self, states: Columns) -> pa.Array:
         found, weights = values_of_lists(states[0]), values_of_lists(states[1]).values.to_numpy()
         numbers = found.values.to_numpy()
         bounds = np.searchsorted(found.ids, np.arange(found.groups + 1))
@@ -78,7 +73,7 @@ class ApproximateQuantile(ColumnarAggregate):
             )
         return pa.array(rows, pa.list_(pa.float64()))
 
-    def _compacted(self, found: GroupedValues, weights: np.ndarray) -> list[Any]:
+    def _compacted(self, found: GroupedValues, weights: np.ndarray) -> States:
         """Return the states: the sorted values of each group, and the weight of each value."""
         numbers = found.values.to_numpy()
         order = np.lexsort((numbers, found.ids))
@@ -128,16 +123,12 @@ class ApproximateTopK(ColumnarAggregate):
         self._capacity = 2**log_capacity
         self._flatten = encode_lists
 
-    def summarize(
-        self, measured: list[pa.ChunkedArray], column: pa.ChunkedArray | None, groups: Groups
-    ) -> list[Any]:
+    def summarize(self, measured: Columns, column: Column | None, groups: Groups) -> States:
         found = values_of_block(numeric.target(self, column), groups)
         found = (found.flattened() if self._flatten else found).valid()
         return self._trimmed(*found.distinct(), np.zeros(len(groups), np.int64))
 
-    def unite(
-        self, measured: list[pa.ChunkedArray], states: list[pa.ChunkedArray], groups: Groups
-    ) -> list[Any]:
+    def unite(self, measured: Columns, states: Columns, groups: Groups) -> States:
         found, counts = (
             values_of_lists(states[0], groups),
             values_of_lists(states[1], groups).values.to_numpy(),
@@ -147,7 +138,7 @@ class ApproximateTopK(ColumnarAggregate):
         ).astype(np.int64)
         return self._trimmed(*found.distinct(counts), excess)
 
-    def results(self, states: list[pa.ChunkedArray]) -> pa.Array:
+    def results(self, states: Columns) -> pa.Array:
         found, counts = values_of_lists(states[0]), values_of_lists(states[1]).values.to_numpy()
         counts = counts + states[2].to_numpy()[found.ids]
         best = _ranked(found.ids, counts) < self._k
@@ -160,7 +151,7 @@ class ApproximateTopK(ColumnarAggregate):
         )
         return top.lists_of(pa.chunked_array([structs]))
 
-    def _trimmed(self, found: GroupedValues, counts: np.ndarray, excess: np.ndarray) -> list[Any]:
+    def _trimmed(self, found: GroupedValues, counts: np.ndarray, excess: np.ndarray) -> States:
         """Return the states: the values of each group, their counts, and the amount subtracted from
         each count.
         """

@@ -11,7 +11,7 @@ import enum
 import hashlib
 from collections.abc import Hashable
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 from syncline.data.columnar import block as blocks
 from syncline.data.columnar import columns
 from syncline.data.columnar.aggregate import numeric
-from syncline.data.columnar.aggregate.base import ColumnarAggregate
+from syncline.data.columnar.aggregate.base import Column, ColumnarAggregate, Columns, Result, States
 from syncline.data.columnar.kernels import group
 from syncline.data.columnar.kernels import keys as key_columns
 from syncline.data.columnar.kernels.group import Groups
@@ -30,20 +30,16 @@ class AsList(ColumnarAggregate):
     """Values of a group as a list, in the order of the rows."""
 
     needs_rows = True
-    of_nothing: ClassVar[Any] = ()
+    of_nothing: ClassVar[object] = ()
 
     def __init__(self, on: str, alias_name: str | None = None, ignore_nulls: bool = False) -> None:
         super().__init__("list", alias_name, on=on, ignore_nulls=ignore_nulls)
 
-    def summarize(
-        self, measured: list[pa.ChunkedArray], column: pa.ChunkedArray | None, groups: Groups
-    ) -> list[Any]:
+    def summarize(self, measured: Columns, column: Column | None, groups: Groups) -> States:
         found = values_of_block(numeric.target(self, column), groups)
         return [(found.valid() if self._ignore_nulls else found).lists()]
 
-    def unite(
-        self, measured: list[pa.ChunkedArray], states: list[pa.ChunkedArray], groups: Groups
-    ) -> list[Any]:
+    def unite(self, measured: Columns, states: Columns, groups: Groups) -> States:
         return [values_of_lists(states[0], groups).lists()]
 
 
@@ -68,21 +64,17 @@ class Quantile(ColumnarAggregate):
             raise ValueError(f"q={q} is not a quantile: pass a number from 0 to 1")
         self._q = q
 
-    def summarize(
-        self, measured: list[pa.ChunkedArray], column: pa.ChunkedArray | None, groups: Groups
-    ) -> list[Any]:
+    def summarize(self, measured: Columns, column: Column | None, groups: Groups) -> States:
         values = numeric.floats(self, column)
         found = values_of_block(values, groups).where(
             pc.fill_null(pc.invert(pc.is_nan(values)), True).to_numpy()
         )
         return [(found.valid() if self._ignore_nulls else found).lists()]
 
-    def unite(
-        self, measured: list[pa.ChunkedArray], states: list[pa.ChunkedArray], groups: Groups
-    ) -> list[Any]:
+    def unite(self, measured: Columns, states: Columns, groups: Groups) -> States:
         return [values_of_lists(states[0], groups).lists()]
 
-    def results(self, states: list[pa.ChunkedArray]) -> pa.Array:
+    def results(self, states: Columns) -> pa.Array:
         found = values_of_lists(states[0])
         missing = (
             np.bincount(
@@ -118,7 +110,7 @@ class Unique(ColumnarAggregate):
     """
 
     needs_rows = True
-    of_nothing: ClassVar[Any] = ()
+    of_nothing: ClassVar[object] = ()
 
     class ListEncodingMode(str, enum.Enum):
         """Treatment of lists."""
@@ -138,9 +130,7 @@ class Unique(ColumnarAggregate):
             Unique.ListEncodingMode.FLATTEN if encode_lists is True else encode_lists or None
         )
 
-    def summarize(
-        self, measured: list[pa.ChunkedArray], column: pa.ChunkedArray | None, groups: Groups
-    ) -> list[Any]:
+    def summarize(self, measured: Columns, column: Column | None, groups: Groups) -> States:
         found = values_of_block(numeric.target(self, column), groups)
         if self._encoding is Unique.ListEncodingMode.FLATTEN:
             found = found.flattened()
@@ -148,21 +138,19 @@ class Unique(ColumnarAggregate):
             found = GroupedValues(digests(found.values), found.ids, found.groups)
         return [(found.valid() if self._ignore_nulls else found).distinct()[0].lists()]
 
-    def unite(
-        self, measured: list[pa.ChunkedArray], states: list[pa.ChunkedArray], groups: Groups
-    ) -> list[Any]:
+    def unite(self, measured: Columns, states: Columns, groups: Groups) -> States:
         return [values_of_lists(states[0], groups).distinct()[0].lists()]
 
 
 class CountDistinct(Unique):
     """Number of distinct values; with `ignore_nulls=False` null is one of them."""
 
-    of_nothing: ClassVar[Any] = 0
+    of_nothing: ClassVar[object] = 0
 
     def __init__(self, on: str, ignore_nulls: bool = True, alias_name: str | None = None) -> None:
         super().__init__(on, ignore_nulls, alias_name or f"count_distinct({on})")
 
-    def results(self, states: list[pa.ChunkedArray]) -> pa.Array | pa.ChunkedArray:
+    def results(self, states: Columns) -> Result:
         return pc.list_value_length(states[0]).cast(pa.int64())
 
 
@@ -176,25 +164,21 @@ class ValueCounter(ColumnarAggregate):
     def __init__(self, on: str, alias_name: str | None = None) -> None:
         super().__init__("value_counter", alias_name, on=on, ignore_nulls=False)
 
-    def summarize(
-        self, measured: list[pa.ChunkedArray], column: pa.ChunkedArray | None, groups: Groups
-    ) -> list[Any]:
+    def summarize(self, measured: Columns, column: Column | None, groups: Groups) -> States:
         return value_counts(values_of_block(numeric.target(self, column), groups))
 
-    def unite(
-        self, measured: list[pa.ChunkedArray], states: list[pa.ChunkedArray], groups: Groups
-    ) -> list[Any]:
+    def unite(self, measured: Columns, states: Columns, groups: Groups) -> States:
         return value_counts(
             values_of_lists(states[0], groups), values_of_lists(states[1], groups).values.to_numpy()
         )
 
-    def results(self, states: list[pa.ChunkedArray]) -> pa.Array:
+    def results(self, states: Columns) -> pa.Array:
         return pa.StructArray.from_arrays(
             [state.combine_chunks() for state in states], ["values", "counts"]
         )
 
 
-def value_counts(found: GroupedValues, weights: np.ndarray | None = None) -> list[Any]:
+def value_counts(found: GroupedValues, weights: np.ndarray | None = None) -> States:
     """Return two lists per group: its distinct values and their counts."""
     distinct, counts = found.distinct(weights)
     return [distinct.lists(), distinct.lists_of(pa.chunked_array([pa.array(counts)]))]
@@ -207,14 +191,14 @@ def value_counts(found: GroupedValues, weights: np.ndarray | None = None) -> lis
 class GroupedValues:
     """Values of all groups and the group of each value."""
 
-    values: pa.ChunkedArray
+    values: Column
     """`(values,)` of any type."""
     ids: np.ndarray
     """Group of each value: int64 `(values,)`."""
     groups: int
     """Number of groups, including groups without values."""
 
-    def where(self, mask: Any) -> GroupedValues:
+    def where(self, mask: object) -> GroupedValues:
         """Return the values for which the mask, booleans `(values,)`, is true."""
         rows = np.flatnonzero(np.asarray(mask))
         return self if len(rows) == len(self.ids) else self.take(rows)
@@ -235,7 +219,7 @@ class GroupedValues:
         """Return one list per group, `(groups,)`."""
         return self.lists_of(self.values)
 
-    def lists_of(self, values: pa.ChunkedArray) -> pa.ListArray:
+    def lists_of(self, values: Column) -> pa.ListArray:
         """Return one list per group of other values that belong to the same groups."""
         offsets = np.concatenate(
             [[0], np.cumsum(np.bincount(self.ids, minlength=self.groups))]
@@ -276,14 +260,13 @@ class GroupedValues:
         )
 
 
-def values_of_block(column: pa.ChunkedArray, groups: Groups) -> GroupedValues:
+def values_of_block(column: Column, groups: Groups) -> GroupedValues:
     """Return a block's values by the block's groups."""
     return GroupedValues(column, groups.ids, len(groups))
 
 
-def values_of_lists(lists: pa.ChunkedArray, groups: Groups | None = None) -> GroupedValues:
-    """Return the elements of lists by the group of each list. Without groups every list is a group.
-    """
+def values_of_lists(lists: Column, groups: Groups | None = None) -> GroupedValues:
+    """Return the elements of lists by the group of each list. Without groups every list is one."""
     ids = np.arange(len(lists)) if groups is None else groups.ids
     lengths = pc.fill_null(pc.list_value_length(lists), 0).to_numpy()
     return GroupedValues(
@@ -293,12 +276,12 @@ def values_of_lists(lists: pa.ChunkedArray, groups: Groups | None = None) -> Gro
     )
 
 
-def taken(values: pa.ChunkedArray, rows: np.ndarray) -> pa.ChunkedArray:
+def taken(values: Column, rows: np.ndarray) -> Column:
     """Return the values at `rows`, of any type."""
     return blocks.take(pa.table({"": values}), rows).column(0)
 
 
-def comparable(values: pa.ChunkedArray) -> pa.ChunkedArray:
+def comparable(values: Column) -> Column:
     """Return values that Arrow can compare: lists, structs, tensors and objects become numbers that
     are equal for equal values.
     """
@@ -316,7 +299,7 @@ def comparable(values: pa.ChunkedArray) -> pa.ChunkedArray:
         ) from error
 
 
-def digests(values: pa.ChunkedArray) -> pa.ChunkedArray:
+def digests(values: Column) -> Column:
     """Return a 64-bit hash of every value, null for null; the same in every process for values with
     the same text.
     """
@@ -326,13 +309,13 @@ def digests(values: pa.ChunkedArray) -> pa.ChunkedArray:
     )
 
 
-def _digest(row: Any) -> int:
+def _digest(row: object) -> int:
     return int.from_bytes(
         hashlib.blake2b(repr(_frozen(row)).encode(), digest_size=8).digest(), "little", signed=True
     )
 
 
-def _frozen(value: Any) -> Hashable:
+def _frozen(value: object) -> Hashable:
     if isinstance(value, np.ndarray):
         return (value.shape, value.dtype.str, value.tobytes())
     if isinstance(value, list | tuple):

@@ -28,6 +28,7 @@ from syncline.data.columnar.expressions.operations import (
     OPERATORS,
     Operation,
     Value,
+    Values,
 )
 from syncline.data.columnar.schemas import UnknownColumnError
 
@@ -51,19 +52,19 @@ class UndeclaredTypeError(Exception):
     """Raised if the type of a user function's result is not known before it runs."""
 
 
-def _operator(operation: Operation) -> Callable[[Expr, Any], BinaryExpr]:
+def _operator(operation: Operation) -> Callable[[Expr, object], BinaryExpr]:
     """Return the method for `self + other` and the like."""
 
-    def operate(self: Expr, other: Any) -> BinaryExpr:
+    def operate(self: Expr, other: object) -> BinaryExpr:
         return BinaryExpr(operation, self, to_expr(other))
 
     return operate
 
 
-def _reflected(operation: Operation) -> Callable[[Expr, Any], BinaryExpr]:
+def _reflected(operation: Operation) -> Callable[[Expr, object], BinaryExpr]:
     """Return the method for `other + self` and the like."""
 
-    def operate(self: Expr, other: Any) -> BinaryExpr:
+    def operate(self: Expr, other: object) -> BinaryExpr:
         return BinaryExpr(operation, to_expr(other), self)
 
     return operate
@@ -96,7 +97,7 @@ class Expr(ExprMethods, ABC):
         """Type of the result if it is known without a schema; otherwise `DataType(object)`."""
         return DataType(object)
 
-    def _own(self) -> tuple[Any, ...]:
+    def _own(self) -> tuple[object, ...]:
         """Return the parameters of this node besides its children; compared with ==."""
         return ()
 
@@ -105,9 +106,7 @@ class Expr(ExprMethods, ABC):
         return self
 
     @abstractmethod
-    def _compute(
-        self, values: tuple[Value, ...], table: pa.Table, context: EvaluationContext
-    ) -> Value:
+    def _compute(self, values: Values, table: pa.Table, context: EvaluationContext) -> Value:
         """Compute the node's value for `table` from its children's."""
 
     def _sample(self, empty: pa.Table) -> Value:
@@ -181,10 +180,11 @@ class Expr(ExprMethods, ABC):
         unchanged = all(new is old for new, old in zip(children, self.children, strict=True))
         return self if unchanged else self._with_children(children)
 
-    def structurally_equals(self, other: Any) -> bool:
+    def structurally_equals(self, other: object) -> bool:
         """Return True if both trees are equal node by node."""
         return (
-            type(self) is type(other)
+            isinstance(other, Expr)
+            and type(self) is type(other)
             and self._own() == other._own()
             and len(self.children) == len(other.children)
             and all(
@@ -282,11 +282,11 @@ class Expr(ExprMethods, ABC):
         """Return True where the value is not null."""
         return UnaryExpr(Operation.IS_NOT_NULL, self)
 
-    def is_in(self, values: Sequence[Any] | Expr) -> BinaryExpr:
+    def is_in(self, values: Sequence[object] | Expr) -> BinaryExpr:
         """Return True where the value is one of `values`; null only if None is among them."""
         return BinaryExpr(Operation.IN, self, _value_list(values))
 
-    def not_in(self, values: Sequence[Any] | Expr) -> BinaryExpr:
+    def not_in(self, values: Sequence[object] | Expr) -> BinaryExpr:
         """Return True where the value is none of `values`; null too unless None is among them."""
         return BinaryExpr(Operation.NOT_IN, self, _value_list(values))
 
@@ -300,7 +300,7 @@ class Expr(ExprMethods, ABC):
         """
         return CastExpr(self, as_arrow(target_type), safe)
 
-    def compute(self, function: str, *arguments: Any, **options: Any) -> FunctionExpr:
+    def compute(self, function: str, *arguments: object, **options: object) -> FunctionExpr:
         """Apply an Arrow compute function with options to this value and `arguments`, which may be
         expressions.
         """
@@ -321,12 +321,10 @@ class ColumnExpr(Expr):
     def substituted(self, mapping: Mapping[str, Expr]) -> Expr:
         return mapping.get(self.column, self)
 
-    def _own(self) -> tuple[Any, ...]:
+    def _own(self) -> tuple[object, ...]:
         return (self.column,)
 
-    def _compute(
-        self, values: tuple[Value, ...], table: pa.Table, context: EvaluationContext
-    ) -> Value:
+    def _compute(self, values: Values, table: pa.Table, context: EvaluationContext) -> Value:
         if self.column not in table.column_names:
             raise UnknownColumnError(self.column, table.column_names)
         column = table.column(self.column)
@@ -368,12 +366,10 @@ class LiteralExpr(Expr):
     def data_type(self) -> DataType:
         return DataType(self.scalar.type)
 
-    def _own(self) -> tuple[Any, ...]:
+    def _own(self) -> tuple[object, ...]:
         return (self.scalar,)
 
-    def _compute(
-        self, values: tuple[Value, ...], table: pa.Table, context: EvaluationContext
-    ) -> Value:
+    def _compute(self, values: Values, table: pa.Table, context: EvaluationContext) -> Value:
         return self.scalar
 
     def _arrow(self) -> pc.Expression | None:
@@ -406,15 +402,13 @@ class BinaryExpr(Expr):
             else [self]
         )
 
-    def _own(self) -> tuple[Any, ...]:
+    def _own(self) -> tuple[object, ...]:
         return (self.op,)
 
     def _with_children(self, children: tuple[Expr, ...]) -> Expr:
         return BinaryExpr(self.op, *children)
 
-    def _compute(
-        self, values: tuple[Value, ...], table: pa.Table, context: EvaluationContext
-    ) -> Value:
+    def _compute(self, values: Values, table: pa.Table, context: EvaluationContext) -> Value:
         return _run(self, OPERATORS[self.op].function, values, {})
 
     def _arrow(self) -> pc.Expression | None:
@@ -461,15 +455,13 @@ class UnaryExpr(Expr):
     def data_type(self) -> DataType:
         return DataType(pa.bool_())
 
-    def _own(self) -> tuple[Any, ...]:
+    def _own(self) -> tuple[object, ...]:
         return (self.op,)
 
     def _with_children(self, children: tuple[Expr, ...]) -> Expr:
         return UnaryExpr(self.op, *children)
 
-    def _compute(
-        self, values: tuple[Value, ...], table: pa.Table, context: EvaluationContext
-    ) -> Value:
+    def _compute(self, values: Values, table: pa.Table, context: EvaluationContext) -> Value:
         return _run(self, OPERATORS[self.op].function, values, {})
 
     def _arrow(self) -> pc.Expression | None:
@@ -494,7 +486,7 @@ class FunctionExpr(Expr):
 
     function: str
     arguments: tuple[Expr, ...]
-    options: Mapping[str, Any]
+    options: Mapping[str, object]
 
     def __post_init__(self) -> None:
         if not operations.is_known(self.function):
@@ -507,15 +499,13 @@ class FunctionExpr(Expr):
     def children(self) -> tuple[Expr, ...]:
         return self.arguments
 
-    def _own(self) -> tuple[Any, ...]:
+    def _own(self) -> tuple[object, ...]:
         return (self.function, dict(self.options))
 
     def _with_children(self, children: tuple[Expr, ...]) -> Expr:
         return FunctionExpr(self.function, children, self.options)
 
-    def _compute(
-        self, values: tuple[Value, ...], table: pa.Table, context: EvaluationContext
-    ) -> Value:
+    def _compute(self, values: Values, table: pa.Table, context: EvaluationContext) -> Value:
         return _run(self, self.function, values, dict(self.options))
 
     def _arrow(self) -> pc.Expression | None:
@@ -547,15 +537,13 @@ class CastExpr(Expr):
     def data_type(self) -> DataType:
         return DataType(self.target)
 
-    def _own(self) -> tuple[Any, ...]:
+    def _own(self) -> tuple[object, ...]:
         return (self.target, self.safe)
 
     def _with_children(self, children: tuple[Expr, ...]) -> Expr:
         return CastExpr(children[0], self.target, self.safe)
 
-    def _compute(
-        self, values: tuple[Value, ...], table: pa.Table, context: EvaluationContext
-    ) -> Value:
+    def _compute(self, values: Values, table: pa.Table, context: EvaluationContext) -> Value:
         return _run(self, "cast", values, {"target_type": self.target, "safe": self.safe})
 
     def _arrow(self) -> pc.Expression | None:
@@ -588,15 +576,13 @@ class AliasExpr(Expr):
     def alias(self, name: str) -> AliasExpr:
         return AliasExpr(self.expr, name)
 
-    def _own(self) -> tuple[Any, ...]:
+    def _own(self) -> tuple[object, ...]:
         return (self.alias_name,)
 
     def _with_children(self, children: tuple[Expr, ...]) -> Expr:
         return AliasExpr(children[0], self.alias_name)
 
-    def _compute(
-        self, values: tuple[Value, ...], table: pa.Table, context: EvaluationContext
-    ) -> Value:
+    def _compute(self, values: Values, table: pa.Table, context: EvaluationContext) -> Value:
         return values[0]
 
     def _arrow(self) -> pc.Expression | None:
@@ -606,12 +592,12 @@ class AliasExpr(Expr):
         return f"{_within(self.expr, ATOM - 1)}.alias({self.alias_name!r})", ATOM - 1
 
 
-def to_expr(value: Any) -> Expr:
+def to_expr(value: object) -> Expr:
     """Return an expression unchanged and any other value as a literal."""
     return value if isinstance(value, Expr) else LiteralExpr(value)
 
 
-def _value_list(values: Sequence[Any] | Expr) -> LiteralExpr:
+def _value_list(values: Sequence[object] | Expr) -> LiteralExpr:
     if isinstance(values, Expr):
         if isinstance(values, LiteralExpr) and isinstance(values.value, list | tuple):
             return values
@@ -629,7 +615,7 @@ def _value_list(values: Sequence[Any] | Expr) -> LiteralExpr:
     )
 
 
-def _run(expr: Expr, function: str, values: tuple[Value, ...], options: dict[str, Any]) -> Value:
+def _run(expr: Expr, function: str, values: Values, options: Mapping[str, object]) -> Value:
     try:
         return operations.run(function, values, options)
     except (TypeError, ValueError, ZeroDivisionError) as error:

@@ -13,14 +13,13 @@ import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from syncline.data.columnar.datatype import DataType
 from syncline.data.columnar.expressions.expr import ColumnExpr, EvaluationContext, Expr
-from syncline.data.columnar.expressions.operations import ATOM, Value, one_chunk
+from syncline.data.columnar.expressions.operations import ATOM, Value, Values, one_chunk
 from syncline.data.columnar.kernels import keys
 from syncline.data.io import filesystem as filesystems
 
@@ -46,16 +45,14 @@ class RandomExpr(Expr):
     def is_idempotent(self) -> bool:
         return False
 
-    def structurally_equals(self, other: Any) -> bool:
+    def structurally_equals(self, other: object) -> bool:
         """Return True for equal seeds only: two draws without a seed differ."""
         return self is other or (self.seed is not None and super().structurally_equals(other))
 
-    def _own(self) -> tuple[Any, ...]:
+    def _own(self) -> tuple[object, ...]:
         return (self.seed, self.reseed_after_execution)
 
-    def _compute(
-        self, values: tuple[Value, ...], table: pa.Table, context: EvaluationContext
-    ) -> Value:
+    def _compute(self, values: Values, table: pa.Table, context: EvaluationContext) -> Value:
         if self.seed is None:
             return pa.array(np.random.default_rng().random(table.num_rows))
         execution = context.execution_index if self.reseed_after_execution else 0
@@ -80,16 +77,14 @@ class UUIDExpr(Expr):
     def is_idempotent(self) -> bool:
         return False
 
-    def structurally_equals(self, other: Any) -> bool:
+    def structurally_equals(self, other: object) -> bool:
         """Return False for any other expression: each creates its own UUIDs."""
         return self is other
 
-    def _own(self) -> tuple[Any, ...]:
+    def _own(self) -> tuple[object, ...]:
         return (self.seed,)
 
-    def _compute(
-        self, values: tuple[Value, ...], table: pa.Table, context: EvaluationContext
-    ) -> Value:
+    def _compute(self, values: Values, table: pa.Table, context: EvaluationContext) -> Value:
         if self.seed is None:
             octets = np.frombuffer(bytearray(os.urandom(16 * table.num_rows)), np.uint8).reshape(
                 -1, 16
@@ -130,9 +125,7 @@ class MonotonicallyIncreasingIdExpr(Expr):
     def is_idempotent(self) -> bool:
         return False
 
-    def _compute(
-        self, values: tuple[Value, ...], table: pa.Table, context: EvaluationContext
-    ) -> Value:
+    def _compute(self, values: Values, table: pa.Table, context: EvaluationContext) -> Value:
         first = (context.block_index << ID_ROW_BITS) + context.row_offset
         return pa.array(np.arange(first, first + table.num_rows, dtype=np.int64))
 
@@ -159,9 +152,7 @@ class DrawBesides(Expr):
     def _with_children(self, children: tuple[Expr, ...]) -> Expr:
         return DrawBesides(children[0], children[1:])
 
-    def _compute(
-        self, values: tuple[Value, ...], table: pa.Table, context: EvaluationContext
-    ) -> Value:
+    def _compute(self, values: Values, table: pa.Table, context: EvaluationContext) -> Value:
         return values[0]
 
     def _text(self) -> tuple[str, int]:
@@ -183,9 +174,7 @@ class HashShare(Expr):
     def _with_children(self, children: tuple[Expr, ...]) -> Expr:
         return HashShare(children[0])
 
-    def _compute(
-        self, values: tuple[Value, ...], table: pa.Table, context: EvaluationContext
-    ) -> Value:
+    def _compute(self, values: Values, table: pa.Table, context: EvaluationContext) -> Value:
         hashes = keys.row_hashes(pa.table({"value": values[0]}), ["value"])
         return pa.array(hashes / 2.0**64)
 
@@ -275,7 +264,7 @@ class DownloadExpr(Expr):
     """
 
     uri: Expr
-    filesystem: Any = None
+    filesystem: object = None
 
     @property
     def children(self) -> tuple[Expr, ...]:
@@ -290,15 +279,13 @@ class DownloadExpr(Expr):
     def data_type(self) -> DataType:
         return DataType(pa.binary())
 
-    def _own(self) -> tuple[Any, ...]:
+    def _own(self) -> tuple[object, ...]:
         return (self.filesystem,)
 
     def _with_children(self, children: tuple[Expr, ...]) -> Expr:
         return DownloadExpr(children[0], self.filesystem)
 
-    def _compute(
-        self, values: tuple[Value, ...], table: pa.Table, context: EvaluationContext
-    ) -> Value:
+    def _compute(self, values: Values, table: pa.Table, context: EvaluationContext) -> Value:
         uris = values[0]
         if not pa.types.is_string(uris.type) and not pa.types.is_large_string(uris.type):
             raise TypeError(
@@ -326,7 +313,7 @@ class DownloadExpr(Expr):
         return f"download({self.uri_column_name!r})", ATOM
 
 
-def download(uri_column_name: str, *, filesystem: Any = None) -> DownloadExpr:
+def download(uri_column_name: str, *, filesystem: object = None) -> DownloadExpr:
     """Return the content, as bytes, of the file that each row of a column names by a path or URI.
 
     Files that cannot be read become null, with a warning in the log. `filesystem` is a pyarrow or

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from typing import Any, Generic, Literal, Protocol, TypeAlias, TypeVar, cast, overload
+from typing import Generic, Literal, Protocol, TypeAlias, TypeVar, cast, overload
 
 # The list namespace has a method named `slice`.
 _Slice: TypeAlias = slice
@@ -45,13 +45,13 @@ class _NumberMethod(Protocol):
     def __get__(self, instance: Computable[E], owner: type) -> Callable[[], E]: ...
 
 
-def _method(function: str, doc: str, options: Callable[..., dict[str, Any]] = dict) -> _Method:
+def _method(function: str, doc: str, options: Callable[..., dict[str, object]] = dict) -> _Method:
     """Return a method that runs `function` on the namespace's expression, with the options that
     `options` makes of the arguments.
     """
     arguments = inspect.signature(options) if options is not dict else inspect.Signature()
 
-    def method(self: Namespace[E], *args: Any, **kwargs: Any) -> E:
+    def method(self: Namespace[E], *args: object, **kwargs: object) -> E:
         try:
             bound = arguments.bind(*args, **kwargs)
         except TypeError as error:
@@ -79,11 +79,11 @@ class Namespace(Generic[E]):
                 member.__name__, member.__qualname__ = name, f"{cls.__name__}.{name}"
 
 
-def _pattern(pattern: str, *, ignore_case: bool = False) -> dict[str, Any]:
+def _pattern(pattern: str, *, ignore_case: bool = False) -> dict[str, object]:
     return {"pattern": pattern, "ignore_case": ignore_case}
 
 
-def _padding(width: int, padding: str = " ") -> dict[str, Any]:
+def _padding(width: int, padding: str = " ") -> dict[str, object]:
     return {"width": width, "padding": padding}
 
 

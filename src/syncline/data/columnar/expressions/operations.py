@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import functools
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -22,6 +22,7 @@ import pyarrow.compute as pc
 from syncline.data.columnar import schemas
 
 Value: TypeAlias = pa.Array | pa.ChunkedArray | pa.Scalar
+Values: TypeAlias = tuple[Value, ...]
 
 
 class Operation(str, Enum):
@@ -90,7 +91,7 @@ OPERATORS = {
 }
 
 # Operators with the same meaning in a file scan, unlike division: scans round integers towards 0.
-ARROW_OPERATORS: dict[Operation, Callable[[Any, Any], pc.Expression]] = {
+ARROW_OPERATORS: dict[Operation, Callable[[pc.Expression, pc.Expression], pc.Expression]] = {
     Operation.ADD: pc.add,
     Operation.SUB: pc.subtract,
     Operation.MUL: pc.multiply,
@@ -108,7 +109,7 @@ ARROW_OPERATORS: dict[Operation, Callable[[Any, Any], pc.Expression]] = {
 # -- functions
 
 
-def run(function: str, values: tuple[Value, ...], options: dict[str, Any]) -> Value:
+def run(function: str, values: Values, options: Mapping[str, object]) -> Value:
     """Apply a function of this file or of Arrow to columns and scalars.
 
     Raises:
@@ -171,7 +172,7 @@ def _decoded(value: Value) -> Value:
     return value.cast(value.type.value_type)
 
 
-def _types(values: tuple[Value, ...]) -> str:
+def _types(values: Values) -> str:
     return " and ".join(str(value.type) for value in values)
 
 

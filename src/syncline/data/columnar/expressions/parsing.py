@@ -103,7 +103,7 @@ def _column(node: ast.expr) -> str:
     raise ValueError(f"{ast.unparse(node)!r} is not the name of a column")
 
 
-def _constant(node: ast.expr) -> Any:
+def _constant(node: ast.expr) -> object:
     try:
         return ast.literal_eval(node)
     except ValueError as error:

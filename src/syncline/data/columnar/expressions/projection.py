@@ -9,22 +9,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import pyarrow as pa
 
 from syncline.data.columnar import block
 from syncline.data.columnar.expressions.expr import EvaluationContext, Expr
-from syncline.data.columnar.expressions.operations import ATOM, Value, one_chunk
+from syncline.data.columnar.expressions.operations import ATOM, Values, one_chunk
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class StarExpr(Expr):
     """All columns of the input."""
 
-    def _compute(
-        self, values: tuple[Value, ...], table: pa.Table, context: EvaluationContext
-    ) -> NoReturn:
+    def _compute(self, values: Values, table: pa.Table, context: EvaluationContext) -> NoReturn:
         raise TypeError(
             "star() means all columns, so it can only be one of the expressions of a projection"
         )
@@ -52,9 +50,7 @@ class UnnestExpr(Expr):
     def _with_children(self, children: tuple[Expr, ...]) -> Expr:
         return UnnestExpr(children[0])
 
-    def _compute(
-        self, values: tuple[Value, ...], table: pa.Table, context: EvaluationContext
-    ) -> NoReturn:
+    def _compute(self, values: Values, table: pa.Table, context: EvaluationContext) -> NoReturn:
         raise TypeError(
             f"{self!r} means several columns, so it can only be one of the expressions of a "
             "projection"
@@ -89,7 +85,7 @@ def project(
     Raises:
         ValueError: An expression has no name: add `alias`.
     """
-    found: dict[str, Any] = {}
+    found: dict[str, pa.Array | pa.ChunkedArray] = {}
     for expr in expressions:
         if isinstance(expr, StarExpr):
             found.update(zip(table.column_names, table.columns, strict=True))

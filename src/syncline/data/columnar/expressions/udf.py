@@ -10,9 +10,9 @@ from __future__ import annotations
 import functools
 import inspect
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias, TypeVar
 
 import pyarrow as pa
 
@@ -26,10 +26,13 @@ from syncline.data.columnar.expressions.expr import (
     UndeclaredTypeError,
     to_expr,
 )
-from syncline.data.columnar.expressions.operations import ATOM, Value
+from syncline.data.columnar.expressions.operations import ATOM, Value, Values
+
+T = TypeVar("T")
+Function: TypeAlias = Callable[..., Any]
 
 # Instances of user classes in this process, by `ClassFunction.key`.
-_instances: dict[str, Any] = {}
+_instances: dict[str, Function] = {}
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,12 +42,12 @@ class ClassFunction:
     """
 
     cls: type
-    args: tuple[Any, ...]
-    kwargs: Mapping[str, Any]
+    args: tuple[object, ...]
+    kwargs: Mapping[str, object]
     key: str
     """Identifies the instance in every process."""
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: object, **kwargs: object) -> Any:
         if self.key not in _instances:
             _instances[self.key] = self.cls(*self.args, **self.kwargs)
         return _instances[self.key](*args, **kwargs)
@@ -64,7 +67,7 @@ class ClassFunction:
 class UDFExpr(Expr):
     """A user function on expressions."""
 
-    fn: Callable[..., Any]
+    fn: Function
     args: tuple[Expr, ...]
     kwargs: Mapping[str, Expr]
     return_dtype: DataType
@@ -82,7 +85,7 @@ class UDFExpr(Expr):
         """True if the function is an instance of a class, which plans run in actors."""
         return isinstance(self.fn, ClassFunction)
 
-    def _own(self) -> tuple[Any, ...]:
+    def _own(self) -> tuple[object, ...]:
         return (self.fn, tuple(self.kwargs), self.return_dtype)
 
     def _with_children(self, children: tuple[Expr, ...]) -> Expr:
@@ -101,9 +104,7 @@ class UDFExpr(Expr):
             child._sample(empty)
         return block.empty(pa.schema([("", as_arrow(self.return_dtype))])).column(0)
 
-    def _compute(
-        self, values: tuple[Value, ...], table: pa.Table, context: EvaluationContext
-    ) -> Value:
+    def _compute(self, values: Values, table: pa.Table, context: EvaluationContext) -> Value:
         given = [
             _argument(child, value) for child, value in zip(self.children, values, strict=True)
         ]
@@ -121,7 +122,7 @@ class UDFExpr(Expr):
             )
         return column
 
-    def _column(self, result: Any) -> pa.Array | pa.ChunkedArray:
+    def _column(self, result: object) -> pa.Array | pa.ChunkedArray:
         """Convert the result of the function to a column of the declared type."""
         try:
             column = block.to_column(self.fn.__name__, result)
@@ -144,7 +145,7 @@ class UDFExpr(Expr):
         return f"{self.fn.__name__}({', '.join([*map(repr, self.args), *named])})", ATOM
 
 
-def udf(return_dtype: DataType | pa.DataType) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def udf(return_dtype: DataType | pa.DataType) -> Callable[[Function], Function]:
     """Return a decorator that makes a function on columns, or a class with `__call__`, usable in
     expressions.
 
@@ -159,7 +160,7 @@ def udf(return_dtype: DataType | pa.DataType) -> Callable[[Callable[..., Any]], 
     """
     declared = return_dtype if isinstance(return_dtype, DataType) else DataType(return_dtype)
 
-    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+    def decorate(function: Function) -> Function:
         if not isinstance(function, type):
             return _expression_maker(function, declared)
         if not issubclass(function, Callable):  # type: ignore[arg-type]
@@ -168,7 +169,7 @@ def udf(return_dtype: DataType | pa.DataType) -> Callable[[Callable[..., Any]], 
             )
 
         @functools.wraps(function, updated=())
-        def construct(*args: Any, **kwargs: Any) -> Callable[..., UDFExpr]:
+        def construct(*args: object, **kwargs: object) -> Callable[..., UDFExpr]:
             return _expression_maker(
                 ClassFunction(function, args, kwargs, uuid.uuid4().hex), declared
             )
@@ -178,28 +179,24 @@ def udf(return_dtype: DataType | pa.DataType) -> Callable[[Callable[..., Any]], 
     return decorate
 
 
-def pyarrow_udf(
-    return_dtype: DataType | pa.DataType,
-) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def pyarrow_udf(return_dtype: DataType | pa.DataType) -> Callable[[Function], Function]:
     """Return `udf`; all columns are Arrow arrays here."""
     return udf(return_dtype)
 
 
-def _expression_maker(
-    function: Callable[..., Any], return_dtype: DataType
-) -> Callable[..., UDFExpr]:
-    def make(*args: Any, **kwargs: Any) -> UDFExpr:
+def _expression_maker(function: Function, return_dtype: DataType) -> Callable[..., UDFExpr]:
+    def make(*args: object, **kwargs: object) -> UDFExpr:
         named = {name: to_expr(value) for name, value in kwargs.items()}
         return UDFExpr(function, tuple(map(to_expr, args)), named, return_dtype)
 
     return functools.wraps(function)(make) if inspect.isfunction(function) else make
 
 
-def _argument(expr: Expr, value: Value) -> Any:
+def _argument(expr: Expr, value: Value) -> object:
     if isinstance(expr, LiteralExpr):
         return expr.value
     return value if isinstance(value, pa.Scalar) else operations.one_chunk(value)
 
 
-async def _awaited(awaitable: Any) -> Any:
+async def _awaited(awaitable: Awaitable[T]) -> T:
     return await awaitable

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -19,7 +19,10 @@ from syncline.data.columnar import block as blocks
 from syncline.data.columnar.kernels import keys as key_columns
 
 _ROW = "row"
-Measure = tuple[pa.ChunkedArray | None, str, Any]
+Options: TypeAlias = Any
+"""Options of a function of Arrow's group_by."""
+Measure: TypeAlias = tuple[pa.ChunkedArray | None, str, Options]
+Aggregation: TypeAlias = tuple[str | list[str], str, Options]
 
 
 @dataclass(frozen=True)
@@ -109,8 +112,8 @@ def measure(
     if not keys:
         # Arrow's group_by without keys lacks most functions, so all rows share one key.
         keys = {"key0": pa.chunked_array([pa.array(np.zeros(table.num_rows, np.int8))])}
-    inputs: dict[str, Any] = {}
-    wanted: list[tuple[str | list[str], str, Any]] = []
+    inputs: dict[str, pa.ChunkedArray] = {}
+    wanted: list[Aggregation] = []
     for values, function, options in measures:
         if values is None:
             wanted.append(([], function, options))
@@ -149,11 +152,9 @@ def _with_order(keys: pa.Table, rows: pa.ChunkedArray | None) -> Groups:
     )
 
 
-def _without_repeats(
-    wanted: list[tuple[str | list[str], str, Any]],
-) -> list[tuple[str | list[str], str, Any]]:
+def _without_repeats(wanted: list[Aggregation]) -> list[Aggregation]:
     """Drop repeated measures, since Arrow would compute them again: one sum serves Sum and Mean."""
-    distinct: list[tuple[str | list[str], str, Any]] = []
+    distinct: list[Aggregation] = []
     for wish in wanted:
         if wish not in distinct:
             distinct.append(wish)

@@ -8,7 +8,7 @@ the left table's rows, then of the right's.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 import numpy as np
 import pyarrow as pa
@@ -86,7 +86,7 @@ def _key_pair(
     """Return the keys of both sides in comparable types, and the row numbers."""
     left_keys = key_columns.key_table(left, left_names, "join on")
     right_keys = key_columns.key_table(right, right_names, "join on")
-    pairs: tuple[dict[str, Any], dict[str, Any]] = ({}, {})
+    pairs: tuple[dict[str, pa.Array], dict[str, pa.Array]] = ({}, {})
     for index, (left_name, right_name) in enumerate(zip(left_names, right_names, strict=True)):
         columns = left_keys.column(left_name), right_keys.column(right_name)
         joined = schemas.joined_type(columns[0].type, columns[1].type)
@@ -135,11 +135,10 @@ def _assembled(
     right_names: list[str],
     renames: tuple[dict[str, str], dict[str, str]],
 ) -> pa.Table:
-    """Return the columns of both sides: keys from the side that has them, in the left's positions.
-    """
+    """Return the columns of both sides: keys from the side that has them."""
     from_left = blocks.take(left, left_rows)
     from_right = blocks.take(right, right_rows)
-    columns: dict[str, Any] = {}
+    columns: dict[str, pa.ChunkedArray] = {}
     for name in left.column_names:
         column = from_left.column(name)
         if name in left_names and column.null_count:

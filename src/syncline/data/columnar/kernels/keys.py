@@ -15,7 +15,7 @@ from __future__ import annotations
 import decimal
 import hashlib
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import pyarrow as pa
@@ -62,8 +62,7 @@ def plain_type(type_: pa.DataType) -> pa.DataType | None:
 
 
 def key_table(table: pa.Table, names: Sequence[str], purpose: Purpose) -> pa.Table:
-    """Return the key columns in comparable form. Raise TypeError for columns that cannot be keys.
-    """
+    """Return the key columns in comparable form. Raise TypeError for other columns."""
     schemas.require_columns(names, table.column_names)
     return pa.table({name: plain(name, table.column(name), purpose) for name in names})
 
@@ -86,7 +85,7 @@ def same_floats(column: pa.ChunkedArray) -> pa.ChunkedArray:
     """
     if not (pa.types.is_float32(column.type) or pa.types.is_float64(column.type)):
         return column
-    nan: Any = pa.scalar(float("nan"), column.type)
+    nan: pa.Scalar = pa.scalar(float("nan"), column.type)
     unsigned = pc.add(column, pa.scalar(0.0, column.type))
     return (
         pc.if_else(pc.is_nan(unsigned), nan, unsigned)
@@ -142,7 +141,7 @@ def _value_hashes(array: pa.Array) -> np.ndarray:
     return _bytes_hashes(array.cast(pa.large_binary()))
 
 
-def _numbers(array: pa.Array, filler: Any) -> np.ndarray:
+def _numbers(array: pa.Array, filler: float) -> np.ndarray:
     filled = array.fill_null(pa.scalar(filler, array.type)) if array.null_count else array
     numbers: np.ndarray = filled.to_numpy(zero_copy_only=False)
     return numbers
