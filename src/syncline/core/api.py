@@ -9,14 +9,14 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, TypeVar, overload
+from typing import TypeVar, overload
 
 from syncline.core import engine as engines
 from syncline.core.context import RuntimeContext, get_runtime_context
-from syncline.core.engine import LISTED, ActorListing, TaskListing
+from syncline.core.engine import LISTED, ActorListing, Row, TaskListing
 from syncline.core.error_messages import NotAReferenceError
 from syncline.core.lifecycle import InitContext, ensure_engine, init, is_initialized, shutdown
-from syncline.core.refs import ObjectRef, ObjectRefGenerator
+from syncline.core.refs import AnyGenerator, AnyRef, ObjectRef, ObjectRefGenerator
 from syncline.core.remote import ActorClass, ActorHandle, RemoteFunction, method, remote
 from syncline.core.tracebacks import forget_engine
 
@@ -148,9 +148,7 @@ def wait(
         raise
 
 
-def cancel(
-    ref: ObjectRef[Any] | ObjectRefGenerator[Any], *, force: bool = False, recursive: bool = True
-) -> None:
+def cancel(ref: AnyRef | AnyGenerator, *, force: bool = False, recursive: bool = True) -> None:
     """Cancel the task of a reference; getting it then raises TaskCancelledError.
 
     A task that has finished keeps its value. A running task gets KeyboardInterrupt, a method of an
@@ -214,7 +212,7 @@ def get_gpu_ids() -> list[int | str]:
     return [int(gpu) if gpu.isdecimal() else gpu for gpu in gpu_ids]
 
 
-def nodes() -> list[dict[str, Any]]:
+def nodes() -> list[Row]:
     """Return one dict per node with Ray's fields, such as NodeID, Alive and Resources."""
     return ensure_engine().nodes()
 
@@ -242,7 +240,7 @@ def tasks(limit: int = LISTED) -> TaskListing:
     return ensure_engine().tasks(limit)
 
 
-def timeline(filename: str | Path | None = None) -> list[dict[str, Any]] | None:
+def timeline(filename: str | Path | None = None) -> list[Row] | None:
     """Return what ran where and when, as Chrome trace events.
 
     With `filename`, write them to a JSON file for chrome://tracing or Perfetto and return None.

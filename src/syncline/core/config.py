@@ -10,11 +10,11 @@ import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from syncline import settings
 from syncline.core import option_checks as check
 from syncline.core import runtime_env as environments
+from syncline.core.engine import Kwargs
 from syncline.core.error_messages import did_you_mean
 from syncline.core.options import Keywords
 
@@ -105,9 +105,9 @@ _IGNORED = frozenset(
 )
 
 
-def known_arguments(arguments: Keywords) -> dict[str, Any]:
+def known_arguments(arguments: Keywords) -> Kwargs:
     """Return the arguments that have an effect, in current spelling; TypeError for others."""
-    meant: dict[str, Any] = {}
+    meant: Kwargs = {}
     for name, value in arguments.items():
         if name in _USED:
             meant[name] = value
@@ -124,7 +124,7 @@ def known_arguments(arguments: Keywords) -> dict[str, Any]:
     return meant
 
 
-def _take_older(name: str, value: object, meant: dict[str, Any]) -> None:
+def _take_older(name: str, value: object, meant: Kwargs) -> None:
     today = _OLDER[name]
     if today is None:
         warnings.warn(
@@ -174,7 +174,7 @@ def engine_config(arguments: Keywords, address: str | None = None) -> EngineConf
     )
 
 
-def _runtime_env(arguments: Keywords, *, may_install: bool) -> dict[str, Any]:
+def _runtime_env(arguments: Keywords, *, may_install: bool) -> environments.Env:
     job_env = getattr(arguments.get("job_config"), "runtime_env", None)
     own = environments.normalize(arguments.get("runtime_env"), may_install=may_install)
     return environments.merge(

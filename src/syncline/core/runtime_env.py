@@ -63,7 +63,7 @@ class RuntimeEnv(dict[str, Any]):
         return list(self.get("py_modules", ()))
 
 
-def normalize(env: Env | None, *, may_install: bool = False) -> dict[str, Any]:
+def normalize(env: Env | None, *, may_install: bool = False) -> Env:
     """Return the normal form: absolute paths, no empty fields.
 
     `may_install`: keep fields that install packages unchanged; otherwise they raise ValueError.
@@ -99,7 +99,7 @@ def normalize(env: Env | None, *, may_install: bool = False) -> dict[str, Any]:
     return {name: value for name, value in normal.items() if value}
 
 
-def merge(job: Env, task: Env, *, may_install: bool = False) -> dict[str, Any]:
+def merge(job: Env, task: Env, *, may_install: bool = False) -> Env:
     """Merge a task's normal form into the program's: variables are joined, fields replaced.
 
     Raises ValueError for fields that install packages, unless the engine `may_install`.

@@ -181,7 +181,7 @@ def _is_plain(value: Any, depth: int) -> bool:
     return cls in _plain_types or (cls.__module__ == "numpy" and _is_plain_numpy(value))
 
 
-def _is_plain_numpy(value: Any) -> bool:
+def _is_plain_numpy(value: object) -> bool:
     """Return True for arrays and scalars of numpy's own classes without Python objects."""
     dtype = getattr(value, "dtype", None)
     return (

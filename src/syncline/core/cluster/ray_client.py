@@ -15,6 +15,7 @@ import re
 import secrets
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -130,8 +131,11 @@ class ClientEngine(ClusterEngine):
         args: Args,
         kwargs: Kwargs,
     ) -> Submitted:
+        call = RelayedCall(
+            enter=self._enter, definition=definition, callee=callee, args=args, kwargs=kwargs
+        )
         try:
-            generator = RelayedGenerator(self._enter, definition, callee, args, kwargs)
+            generator = RelayedGenerator(call)
         except Exception as error:
             raise self._submission_error(error, args, kwargs, definition.name) from None
         return handles.stream(generator, secrets.randbits(128))
@@ -140,25 +144,29 @@ class ClientEngine(ClusterEngine):
 # -- generators through a relay
 
 
+@dataclass(frozen=True, kw_only=True)
+class RelayedCall:
+    """A call that a relay makes."""
+
+    enter: Enter
+    definition: TaskDefinition | CallDefinition
+    callee: Hold | None
+    """Keeps the actor of a method call alive."""
+    args: Args
+    kwargs: Kwargs
+
+
 class Relay:
     """Actor on the cluster that owns one generator; the generator ends with it."""
 
-    def __init__(
-        self,
-        enter: Enter,
-        definition: TaskDefinition | CallDefinition,
-        callee: Hold | None,
-        args: Args,
-        kwargs: Kwargs,
-    ) -> None:
-        """`callee` keeps the actor of a call alive."""
-        enter()
-        self._callee = callee
-        engine = current_engine()
+    def __init__(self, call: RelayedCall) -> None:
+        call.enter()
+        self._callee = call.callee
+        engine, definition = current_engine(), call.definition
         submitted = (
-            engine.submit_task(definition, args, kwargs)
+            engine.submit_task(definition, call.args, call.kwargs)
             if isinstance(definition, TaskDefinition)
-            else engine.submit_call(definition, args, kwargs)
+            else engine.submit_call(definition, call.args, call.kwargs)
         )
         assert isinstance(submitted, ObjectRefGenerator)
         self._generator: AnyGenerator = submitted
@@ -180,16 +188,9 @@ class Relay:
 class RelayedGenerator:
     """The program's side of a relay, with the methods of Ray's generators."""
 
-    def __init__(
-        self,
-        enter: Enter,
-        definition: TaskDefinition | CallDefinition,
-        callee: Hold | None,
-        args: Args,
-        kwargs: Kwargs,
-    ) -> None:
+    def __init__(self, call: RelayedCall) -> None:
         relay_class = ray.remote(Relay).options(num_cpus=0, max_concurrency=_RELAY_CONCURRENCY)
-        self._relay = relay_class.remote(enter, definition, callee, args, kwargs)
+        self._relay = relay_class.remote(call)
         self._completed: RayObject = None
         self._requested: RayObject = None
 
