@@ -58,7 +58,7 @@ def parquet(path: Path, table: pa.Table, row_group_size: int = 10) -> n.Read:
 
 
 class Opaque(Datasource):
-    """A source of the program's, about which nothing is known."""
+    """A custom source without metadata."""
 
     def __init__(self, source: Datasource, **answers: Any) -> None:
         self._source = source
@@ -114,7 +114,7 @@ def grouped(node: n.Node, keys: Sequence[str], *aggregates: Any) -> n.Aggregate:
 
 
 def shown(node: n.Node) -> str:
-    """A plan in one line, from the source on: `range | Project(id) | Limit(3)`."""
+    """Return a plan in one line, starting at the source: `range | Project(id) | Limit(3)`."""
     text = _shown(node)
     if not node.inputs:
         return text
@@ -133,7 +133,8 @@ def _shown(node: n.Node) -> str:
             return f"Read({columns}{filtered}{ordered})"
         case n.Project():
             parts = [*map(repr, node.expressions), *(f"-{name}" for name in node.dropped)]
-            return f"Project({', '.join([*parts, *(f'{old}->{new}' for old, new in (node.renamed or {}).items())])})"
+            parts += [f"{old}->{new}" for old, new in (node.renamed or {}).items()]
+            return f"Project({', '.join(parts)})"
         case n.FilterExpr():
             return f"Filter({node.predicate!r})"
         case n.Sort():
@@ -153,7 +154,7 @@ def _shown(node: n.Node) -> str:
 
 
 def interpreted(node: n.Node) -> pa.Table:
-    """The rows of a plan, in order where the plan says one."""
+    """Return the rows of a plan, in order if the plan defines one."""
     return _INTERPRETERS[type(node)](node, *map(interpreted, node.inputs))
 
 
@@ -223,7 +224,7 @@ def names(stages: Sequence[st.Stage]) -> list[str]:
 
 
 def run(stages: Sequence[st.Stage]) -> list[pa.Table]:
-    """The blocks of the last stage: every stage is run to its end before the next."""
+    """Return the blocks of the last stage; run every stage to its end before the next."""
     outputs: list[list[pa.Table]] = []
     for stage in stages:
         outputs.append(_run_stage(stage, [outputs[number] for number in stage.inputs]))
@@ -244,7 +245,7 @@ def _run_stage(stage: st.Stage, inputs: list[list[pa.Table]]) -> list[pa.Table]:
             whole = blocks.concat(inputs[0])
             return [
                 whole.slice(0, min(rows, whole.num_rows))
-            ]  # Arrow makes rows up for tables without columns
+            ]  # Arrow invents rows for tables without columns
         case st.ShuffleBlocks(seed=seed):
             order = np.random.RandomState(seed % 2**32).permutation(len(inputs[0]))
             return [inputs[0][index] for index in order]

@@ -1,4 +1,4 @@
-"""Plans as people see them."""
+"""Plans and stages as text."""
 
 from pathlib import Path
 
@@ -41,7 +41,7 @@ def test_tree_shows_operators_above_their_inputs() -> None:
     )
 
 
-def test_text_shows_the_plan_as_written_as_executed_and_its_stages(tmp_path: Path) -> None:
+def test_text_shows_plan_optimized_plan_and_stages(tmp_path: Path) -> None:
     read = parquet(
         tmp_path / "a.parquet", pa.table({"a": range(20), "b": range(20), "c": range(20)})
     )

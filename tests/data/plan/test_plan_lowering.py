@@ -115,7 +115,7 @@ def test_user_functions_take_reads_and_expressions_into_worker_processes() -> No
     assert rows_of([stage]).column("id").to_pylist() == list(range(2, 102))
 
 
-def test_classes_get_actors_and_later_expressions_go_with_them() -> None:
+def test_classes_get_actors_and_later_expressions_join_them() -> None:
     pool = ActorPoolStrategy(min_size=1, max_size=3, max_tasks_in_flight_per_actor=2)
     plan = project(batches(project(numbers(), star()), Model, compute=pool, resources=GPU), star())
     read, model = lowered(plan)
@@ -127,7 +127,7 @@ def test_classes_get_actors_and_later_expressions_go_with_them() -> None:
     assert model.grouping == st.BundleBlocks(min_rows=1)
 
 
-def test_functions_after_actors_do_not_hold_them_up() -> None:
+def test_functions_after_actors_get_their_own_tasks() -> None:
     plan = mapped(batches(numbers(), Model, compute=ActorPoolStrategy(size=2)), add_one)
     assert names(lowered(plan)) == ["ReadRange", "MapBatches(Model)", "Map(add_one)"]
 
@@ -136,7 +136,7 @@ def test_functions_after_actors_do_not_hold_them_up() -> None:
     ("first", "second", "stages"),
     [
         ({}, {"resources": GPU}, 2),
-        ({"resources": GPU}, {"resources": GPU}, 2),  # the read stays apart
+        ({"resources": GPU}, {"resources": GPU}, 2),  # the read is separate
         ({"resources": Resources(num_cpus=2)}, {"resources": Resources(num_cpus=1)}, 3),
         ({"resources": Resources(num_cpus=1)}, {}, 1),
         ({"compute": TaskPoolStrategy(2)}, {"compute": TaskPoolStrategy(3)}, 2),
@@ -144,13 +144,13 @@ def test_functions_after_actors_do_not_hold_them_up() -> None:
         ({"resources_fn": dict}, {"resources_fn": Model}, 3),
     ],
 )
-def test_what_holds_other_resources_has_tasks_of_its_own(
+def test_functions_with_other_resources_get_their_own_tasks(
     first: dict[str, Any], second: dict[str, Any], stages: int
 ) -> None:
     assert len(lowered(mapped(mapped(numbers(), add_one, **first), add_one, **second))) == stages
 
 
-def test_size_of_a_pool_holds_for_all_that_shares_its_tasks() -> None:
+def test_pool_size_applies_to_all_fused_steps() -> None:
     (stage,) = lowered(mapped(mapped(numbers(), add_one, compute=TaskPoolStrategy(2)), add_one))
     assert stage.executor == st.Workers(size=2)
 
@@ -173,7 +173,7 @@ def test_time_limit_of_a_chain_is_the_shortest() -> None:
     assert stage.chain.timeout_s == 3.0
 
 
-def test_python_sources_read_in_worker_processes_unless_they_are_bound_to_the_program() -> None:
+def test_python_sources_read_in_worker_processes_unless_they_are_local() -> None:
     (stage,) = lowered(n.Read(source=Opaque(RangeDatasource(10))))
     assert stage.executor == st.Workers()
     read, map_ = lowered(
@@ -182,7 +182,7 @@ def test_python_sources_read_in_worker_processes_unless_they_are_bound_to_the_pr
     assert (read.executor, map_.executor) == (st.Threads(), st.Workers())
 
 
-def test_functions_and_datasets_of_the_program_read_in_worker_processes(tmp_path: Path) -> None:
+def test_sources_with_user_functions_read_in_worker_processes(tmp_path: Path) -> None:
     shard = tmp_path / "shard.tar"
     shard.write_bytes(bytes(10240))
     executors = [
@@ -208,12 +208,12 @@ def test_batches_share_the_tasks_of_a_read_that_has_enough_rows() -> None:
     ]
 
 
-def test_small_blocks_are_bundled_until_there_is_a_batch() -> None:
+def test_small_blocks_are_bundled_to_a_batch() -> None:
     _, stage = lowered(batches(numbers(1000, tasks=5), len, size=250))
     assert stage.grouping == st.BundleBlocks(min_rows=250)
 
 
-def test_rows_that_nobody_knows_are_taken_as_they_come() -> None:
+def test_tasks_of_unknown_size_are_not_bundled() -> None:
     assert len(lowered(batches(where(numbers(1000, tasks=5), col("id") > 3), len, size=250))) == 1
 
 
@@ -238,7 +238,7 @@ def test_limit_on_a_read_of_known_sizes_needs_no_stage() -> None:
     assert rows_of([stage]).column("id").to_pylist() == list(range(1, 31))
 
 
-def test_limit_elsewhere_is_a_stage_that_lets_rows_pass() -> None:
+def test_other_limits_are_a_stage() -> None:
     stages = lowered(n.Limit(input=where(numbers(), col("id") > 3), limit=5))
     assert stages[-1].grouping == st.LimitRows(rows=5)
     assert stages[-1].chain is None
@@ -249,7 +249,7 @@ def test_limit_elsewhere_is_a_stage_that_lets_rows_pass() -> None:
     )
 
 
-def test_repartition_gives_the_blocks_that_were_asked_for() -> None:
+def test_repartition_gives_the_requested_blocks() -> None:
     stages = lowered(n.Repartition(input=held(TABLE), num_blocks=3))
     assert stages[-1].grouping == st.RepartitionRows(parts=3)
     assert stages[-1].chain is not None
@@ -318,7 +318,7 @@ def test_aggregation_without_keys_has_one_partition() -> None:
     assert rows_of(stages).to_pylist() == [{"count()": 40}]
 
 
-def test_accumulators_of_the_program_run_in_worker_processes() -> None:
+def test_user_accumulators_run_in_worker_processes() -> None:
     own = AggregateFn(
         init=lambda key: 0,
         merge=lambda a, b: a + b,
@@ -330,7 +330,7 @@ def test_accumulators_of_the_program_run_in_worker_processes() -> None:
     assert sum(rows_of(stages).column("own").to_pylist()) == sum(range(40))
 
 
-def test_sort_is_direct_for_little_and_by_sampled_ranges_for_more() -> None:
+def test_sort_is_direct_for_small_inputs_and_by_sampled_ranges_otherwise() -> None:
     stages = lowered(sorted_by(numbers(1000, tasks=4), "id", descending=True))
     grouping = stages[-1].grouping
     assert isinstance(grouping, st.ExchangeRows)
@@ -381,7 +381,7 @@ def test_partition_by_keys_brings_equal_keys_together() -> None:
     )
 
 
-def test_groups_run_in_several_worker_tasks_also_for_little() -> None:
+def test_groups_of_small_inputs_run_in_several_worker_tasks() -> None:
     plan = n.MapGroups(
         input=memory(TABLE), function=function(lambda group: {"n": [len(group["a"])]}), keys=("b",)
     )
@@ -412,7 +412,7 @@ def test_join_has_two_ports_and_knows_both_schemas() -> None:
     assert result.column_names == ["a", "b", "b_r"]
 
 
-def test_nothing_of_the_programs_goes_into_the_tasks_of_an_exchange() -> None:
+def test_user_functions_do_not_join_the_tasks_of_an_exchange() -> None:
     plan = project(mapped(project(sorted_by(numbers(), "id"), star()), add_one), star())
     assert names(lowered(plan)) == ["ReadRange", "Sort->Project", "Map(add_one)->Project"]
 
@@ -452,12 +452,12 @@ def test_writes_of_many_rows_bundle_blocks() -> None:
     assert stage.grouping == st.BundleBlocks(min_rows=60)
 
 
-def test_sinks_of_this_machine_write_in_the_program() -> None:
+def test_local_sinks_write_in_the_driver_process() -> None:
     map_, write = lowered(n.Write(input=mapped(numbers(), add_one), sink=Sink(distributed=False)))
     assert (map_.executor, write.executor) == (st.Workers(), st.Threads())
 
 
-def test_what_is_written_already_is_not_read() -> None:
+def test_positions_written_before_are_not_read() -> None:
     (stage,) = lowered(n.Write(input=numbers(100, tasks=4), sink=Sink(done=frozenset({0, 2}))))
     assert isinstance(stage.grouping, st.SourceTasks)
     assert stage.grouping.done == {0, 2}
@@ -473,14 +473,14 @@ def begins_small(node: n.Node) -> list[bool]:
     ]
 
 
-def test_tasks_begin_with_small_blocks_where_rows_stream() -> None:
+def test_streaming_tasks_begin_with_small_blocks() -> None:
     read = numbers(100)
     assert begins_small(read) == [True]
     assert begins_small(mapped(read, Model, compute=ActorPoolStrategy(size=1))) == [True, True]
     assert begins_small(n.Limit(input=mapped(read, add_one), limit=3)) == [True, False]
 
 
-def test_blocks_that_the_program_asked_for_do_not_begin_small() -> None:
+def test_requested_blocks_do_not_begin_small() -> None:
     assert begins_small(numbers(100, tasks=4)) == [False]
     assert begins_small(n.Repartition(input=numbers(100), target_num_rows=10, strict=True)) == [
         True,
@@ -488,7 +488,7 @@ def test_blocks_that_the_program_asked_for_do_not_begin_small() -> None:
     ]
 
 
-def test_small_blocks_are_of_no_use_to_what_gathers_or_writes() -> None:
+def test_exchanges_and_writes_get_no_small_first_blocks() -> None:
     read = numbers(100)
     assert begins_small(n.RandomShuffle(input=read)) == [False, False]
     assert begins_small(n.Repartition(input=read, num_blocks=3)) == [False, False]
@@ -503,7 +503,7 @@ def test_small_blocks_are_of_no_use_to_what_gathers_or_writes() -> None:
 # -- caches
 
 
-def test_the_stages_of_a_cache_do_not_depend_on_what_reads_it() -> None:
+def test_stages_of_a_cache_do_not_depend_on_their_consumers() -> None:
     cached = n.Cache(input=mapped(numbers(100), add_one))
     below = lowered(cached)
     for node in (
@@ -537,7 +537,7 @@ def test_parallelism(size: int | None, settings: dict[str, int], cpus: int, expe
     assert lowering.read_parallelism(size, DataContext(**settings), limits) == expected
 
 
-def test_number_of_read_tasks_that_the_program_asks_for_counts() -> None:
+def test_requested_number_of_read_tasks_is_used() -> None:
     (stage,) = lowered(numbers(100, tasks=7))
     assert isinstance(stage.grouping, st.SourceTasks)
     assert len(stage.grouping.payloads) == 7

@@ -1,4 +1,4 @@
-"""Rules on small plans: what comes out, as text."""
+"""Rules on small plans; results as text."""
 
 from pathlib import Path
 from typing import Any
@@ -62,33 +62,33 @@ def identity(row: Any) -> Any:
 # -- filters
 
 
-def test_filter_goes_into_a_source_that_takes_it(read: n.Read) -> None:
+def test_filter_moves_into_a_source_with_predicate_pushdown(read: n.Read) -> None:
     assert optimized(where(read, col("a") > 3)) == "Read( where col('a') > 3)"
 
 
-def test_filter_stays_above_a_source_that_does_not() -> None:
+def test_filter_stays_above_a_source_without_predicate_pushdown() -> None:
     assert optimized(where(numbers(), col("id") > 3)) == "Read() | Filter(col('id') > 3)"
 
 
-def test_conjunction_is_split_so_that_what_can_go_down_goes(read: n.Read) -> None:
+def test_conjunctions_are_split_and_moved_separately(read: n.Read) -> None:
     assert (
         optimized(where(read, (col("a") > 3) & (10 // col("b") > 2)))
         == "Read( where col('a') > 3) | Filter(10 // col('b') > 2)"
     )
 
 
-def test_filter_goes_through_projections_in_their_inputs_terms(read: n.Read) -> None:
+def test_filter_moves_through_projections(read: n.Read) -> None:
     plan = where(
         project(read, col("a").alias("x"), (col("b") == 2).alias("is_two")),
         (col("x") > 3) & col("is_two"),
     )
     assert (
-        optimized(plan)
-        == "Read(a,b where (col('a') > 3) & (col('b') == 2)) | Project(col('a').alias('x'), (col('b') == 2).alias('is_two'))"
+        optimized(plan) == "Read(a,b where (col('a') > 3) & (col('b') == 2)) | "
+        "Project(col('a').alias('x'), (col('b') == 2).alias('is_two'))"
     )
 
 
-def test_filter_goes_through_renames_and_drops(read: n.Read) -> None:
+def test_filter_moves_through_renames_and_drops(read: n.Read) -> None:
     plan = where(
         n.Project(input=n.Project(input=read, dropped=("c",)), renamed={"a": "b", "b": "a"}),
         col("a") > 3,
@@ -99,7 +99,7 @@ def test_filter_goes_through_renames_and_drops(read: n.Read) -> None:
     )
 
 
-def test_filter_on_a_column_that_is_no_more_stays_where_it_fails(read: n.Read) -> None:
+def test_filter_on_a_dropped_column_stays(read: n.Read) -> None:
     assert (
         optimized(where(project(read, col("b")), col("a") > 3)) == "Read(b) | Filter(col('a') > 3)"
     )
@@ -113,7 +113,8 @@ def test_filter_on_a_computed_column_stays(read: n.Read) -> None:
     )
     assert (
         optimized(plan)
-        == "Read( where col('b') > 1) | Project(star(), (col('a') + 1).alias('next')) | Filter(col('next') > 3)"
+        == "Read( where col('b') > 1) | Project(star(), (col('a') + 1).alias('next')) | "
+        "Filter(col('next') > 3)"
     )
 
 
@@ -126,19 +127,19 @@ def test_filter_on_a_computed_column_stays(read: n.Read) -> None:
         lambda node: n.HashPartition(input=node, keys=("b",)),
     ],
 )
-def test_filter_goes_through_what_only_reorders(through: Any, read: n.Read) -> None:
+def test_filter_moves_through_reordering_nodes(through: Any, read: n.Read) -> None:
     text = optimized(where(through(read), col("a") > 3))
     assert text.startswith("Read( where col('a') > 3) | ")
     assert "Filter" not in text
 
 
-def test_filter_goes_into_every_input_of_a_union(read: n.Read) -> None:
+def test_filter_moves_into_every_input_of_a_union(read: n.Read) -> None:
     assert optimized(where(n.Union(parts=(read, held(TABLE))), col("a") > 3)) == (
         "Union[Read( where col('a') > 3), Held | Filter(col('a') > 3)]"
     )
 
 
-def test_filter_on_keys_goes_through_grouping(read: n.Read) -> None:
+def test_filter_on_keys_moves_through_grouping(read: n.Read) -> None:
     plan = where(grouped(read, ["b"], Sum("a")), (col("b") > 3) & (col("sum(a)") > 1))
     assert (
         optimized(plan) == "Read(a,b where col('b') > 3) | Aggregate(b) | Filter(col('sum(a)') > 1)"
@@ -158,7 +159,7 @@ def test_filter_on_keys_goes_through_grouping(read: n.Read) -> None:
         lambda node: where(node, random(seed=1) < 0.5),
     ],
 )
-def test_filter_does_not_go_through(barrier: Any, read: n.Read) -> None:
+def test_filter_does_not_move_through(barrier: Any, read: n.Read) -> None:
     text = optimized(where(barrier(read), col("a") > 3))
     assert text.endswith("| Filter(col('a') > 3)")
     assert "where" not in text
@@ -170,39 +171,37 @@ def test_user_function_in_a_filter_stays_and_is_called_for_fewer_rows(read: n.Re
     )
 
 
-def test_filter_that_may_fail_does_not_overtake_the_one_that_guards_it(read: n.Read) -> None:
+def test_filter_that_may_fail_does_not_move_past_its_guard(read: n.Read) -> None:
     guarded = where(
         where(project(read, star(), (col("b") + 0).alias("x")), col("x") != 0), 10 // col("b") > 2
     )
     assert optimized(guarded).endswith("| Filter(col('x') != 0) | Filter(10 // col('b') > 2)")
 
 
-def test_adjacent_filters_become_one() -> None:
+def test_adjacent_filters_are_merged() -> None:
     assert (
         optimized(where(where(numbers(), col("id") > 3), col("id") < 9))
         == "Read() | Filter((col('id') > 3) & (col('id') < 9))"
     )
 
 
-def test_predicate_of_types_that_do_not_fit_is_left_for_a_clear_error(read: n.Read) -> None:
+def test_predicate_with_mismatched_types_stays_for_a_clear_error(read: n.Read) -> None:
     assert optimized(where(read, col("c") > 3)) == "Read() | Filter(col('c') > 3)"
 
 
 # -- columns
 
 
-def test_selection_becomes_what_is_read_in_its_order(read: n.Read) -> None:
+def test_selection_moves_into_the_read(read: n.Read) -> None:
     assert optimized(project(read, col("c"), col("a"))) == "Read(c,a)"
 
 
-def test_selection_of_all_columns_is_nothing(read: n.Read) -> None:
+def test_selection_of_all_columns_is_dropped(read: n.Read) -> None:
     assert optimized(project(read, col("a"), col("b"), col("c"))) == "Read()"
     assert optimized(project(held(TABLE), col("a"), col("b"), col("c"))) == "Held"
 
 
-def test_unknown_column_leaves_the_read_alone_so_that_the_error_knows_all_names(
-    read: n.Read,
-) -> None:
+def test_unknown_column_disables_pruning_for_a_complete_error(read: n.Read) -> None:
     assert (
         optimized(project(read, col("a"), col("colour")))
         == "Read() | Project(col('a'), col('colour'))"
@@ -229,7 +228,7 @@ def test_unneeded_expressions_are_not_computed(read: n.Read) -> None:
     assert optimized(plan) == "Read(b) | Sort(b)"
 
 
-def test_user_functions_get_all_columns_and_are_called_whatever_is_needed(read: n.Read) -> None:
+def test_user_functions_get_all_columns_and_are_always_called(read: n.Read) -> None:
     assert (
         optimized(project(mapped(read, identity), col("a")))
         == "Read() | MapRows | Project(col('a'))"
@@ -237,7 +236,8 @@ def test_user_functions_get_all_columns_and_are_called_whatever_is_needed(read: 
     plan = project(sorted_by(project(read, star(), double(col("a")).alias("twice")), "b"), col("b"))
     assert (
         optimized(plan)
-        == "Read(a,b) | Project(star(), double(col('a')).alias('twice')) | Sort(b) | Project(col('b'))"
+        == "Read(a,b) | Project(star(), double(col('a')).alias('twice')) | Sort(b) | "
+        "Project(col('b'))"
     )
 
 
@@ -274,7 +274,7 @@ def test_join_reads_what_is_needed_and_keeps_suffixes(read: n.Read, tmp_path: Pa
 # -- projections
 
 
-def test_projections_of_projections_are_one(read: n.Read) -> None:
+def test_adjacent_projections_are_merged(read: n.Read) -> None:
     plan = project(
         project(held(TABLE), star(), (col("a") + 1).alias("x")), star(), (col("b") + 1).alias("y")
     )
@@ -284,7 +284,7 @@ def test_projections_of_projections_are_one(read: n.Read) -> None:
     )
 
 
-def test_projections_are_not_merged_where_something_would_be_computed_twice() -> None:
+def test_projections_are_not_merged_if_a_value_would_be_computed_twice() -> None:
     plan = project(
         project(held(TABLE), star(), (col("a") + 1).alias("x")), star(), (col("x") * 2).alias("y")
     )
@@ -295,7 +295,7 @@ def test_projections_are_not_merged_where_something_would_be_computed_twice() ->
     assert optimized(replaced) == "Held | Project(star(), ((col('a') + 1) * 2).alias('x'))"
 
 
-def test_projections_with_user_functions_or_random_numbers_stay_apart() -> None:
+def test_projections_with_user_functions_or_random_numbers_are_not_merged() -> None:
     for expr in (double(col("a")).alias("x"), random(seed=1).alias("x")):
         assert (
             optimized(project(project(held(TABLE), star(), expr), star(), lit(1).alias("y"))).count(
@@ -309,7 +309,7 @@ def test_projections_with_user_functions_or_random_numbers_stay_apart() -> None:
 # -- limits
 
 
-def test_limit_goes_through_nodes_with_a_row_for_a_row() -> None:
+def test_limit_moves_through_nodes_that_keep_rows() -> None:
     plan = n.Limit(
         input=mapped(
             batches(project(numbers(), col("id").alias("x")), identity, keeps=True), identity
@@ -332,7 +332,7 @@ def test_limit_goes_through_nodes_with_a_row_for_a_row() -> None:
         lambda node: n.RandomizeBlocks(input=n.Cache(input=node)),
     ],
 )
-def test_limit_does_not_go_through(barrier: Any) -> None:
+def test_limit_does_not_move_through(barrier: Any) -> None:
     assert optimized(n.Limit(input=barrier(numbers()), limit=5)).endswith("| Limit(5)")
 
 
@@ -393,7 +393,7 @@ def test_unions_of_unions_are_flat() -> None:
 # -- order of blocks
 
 
-def test_random_order_of_blocks_becomes_that_of_read_tasks() -> None:
+def test_randomized_block_order_becomes_a_read_order() -> None:
     assert (
         optimized(n.RandomizeBlocks(input=mapped(numbers(), identity)))
         == "Read( shuffled) | MapRows"
@@ -405,7 +405,7 @@ def test_random_order_of_blocks_becomes_that_of_read_tasks() -> None:
     )
 
 
-def test_rules_leave_the_plan_that_they_were_given_alone(read: n.Read) -> None:
+def test_rules_do_not_change_the_given_plan(read: n.Read) -> None:
     plan = n.Limit(input=where(project(read, star(), lit(1).alias("x")), col("a") > 3), limit=3)
     before = shown(plan)
     optimize(plan, DataContext())

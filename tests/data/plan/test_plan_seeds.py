@@ -1,4 +1,4 @@
-"""Seeds of nodes that draw."""
+"""Seeds of random nodes."""
 
 import pyarrow as pa
 from plan_helpers import held, where
@@ -21,12 +21,12 @@ def drawn(plan: n.Node, execution_seed: int = 1, epoch: int = 0) -> list[int]:
     return [seeds.resolve(node.seed, execution_seed=execution_seed, epoch=epoch) for node in found]
 
 
-def test_int_is_itself_in_every_epoch() -> None:
+def test_int_seed_is_the_same_in_every_epoch() -> None:
     plan = seeds.with_indices(shuffled(held(TABLE), 42))
     assert drawn(plan, 1, 0) == drawn(plan, 2, 5) == [42]
 
 
-def test_none_depends_on_execution_epoch_and_place() -> None:
+def test_none_depends_on_execution_epoch_and_node() -> None:
     plan = seeds.with_indices(shuffled(shuffled(held(TABLE))))
     first, second = drawn(plan)
     assert first != second
@@ -55,13 +55,13 @@ def test_numbers_are_the_same_in_every_version() -> None:
     assert seeds.derive(1, 2, 3) == 63003607247023404
 
 
-def test_both_uses_of_one_node_draw_the_same_also_when_rules_part_them() -> None:
+def test_node_used_twice_has_one_seed_after_optimization() -> None:
     base = shuffled(held(TABLE))
     plan = n.Union(parts=(where(base, col("a") > 1), base, shuffled(held(TABLE))))
     first, second, other = drawn(optimize(plan, DataContext()))
     assert first == second != other
 
 
-def test_placing_again_changes_nothing() -> None:
+def test_indices_are_idempotent() -> None:
     plan = seeds.with_indices(shuffled(held(TABLE)))
     assert seeds.with_indices(plan) is plan

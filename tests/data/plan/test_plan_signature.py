@@ -1,4 +1,4 @@
-"""The digest of plans: what it tells apart, what it does not, and that other processes agree."""
+"""Signatures: differences that they detect or ignore, and equality in all processes."""
 
 import os
 import subprocess
@@ -16,6 +16,7 @@ from plan_helpers import batches, function, grouped, held, mapped, numbers, parq
 
 from syncline.data.columnar.aggregate import Count, Quantile, Sum
 from syncline.data.columnar.expressions import col, random, udf
+from syncline.data.io.sources.range import RangeDatasource
 from syncline.data.plan import nodes as n
 from syncline.data.plan.compute import TaskPoolStrategy
 from syncline.data.plan.signature import digest_of, signature
@@ -59,8 +60,12 @@ PROGRAM = """
 
     plan = n.Read(source=RangeDatasource(100), parallelism=4)
     plan = n.MapRows(input=plan, function=n.UserFunction(function=outer(3, [])))
-    plan = n.MapRows(input=plan, function=n.UserFunction(function=functools.partial(outer, seen={"a", "b", "c"})))
-    plan = n.MapBatches(input=plan, function=n.UserFunction(function=Model, constructor_args=(np.arange(5),), kwargs={"tags": {"p", "q"}}))
+    partial = functools.partial(outer, seen={"a", "b", "c"})
+    plan = n.MapRows(input=plan, function=n.UserFunction(function=partial))
+    model = n.UserFunction(
+        function=Model, constructor_args=(np.arange(5),), kwargs={"tags": {"p", "q"}}
+    )
+    plan = n.MapBatches(input=plan, function=model)
     plan = n.Project(input=plan, expressions=(Scale(2)(col("id")).alias("id"),))
     plan = n.Aggregate(input=plan, keys=("id",), aggregates=(Sum("id"),))
     print(signature(plan))
@@ -103,7 +108,7 @@ def double(values: Any) -> Any:
 
 
 def variants() -> list[n.Node]:
-    """Plans of which no two are the same."""
+    """Return plans that are all different."""
     base = numbers(100)
     return [
         base,
@@ -158,13 +163,13 @@ def test_changed_files_change_the_signature(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("one", "other"), [({"compute": TaskPoolStrategy(2)}, {}), ({"timeout_s": 3.0}, {})]
 )
-def test_where_functions_run_makes_no_difference(
+def test_executor_and_resources_do_not_change_the_signature(
     one: dict[str, Any], other: dict[str, Any]
 ) -> None:
     assert signature(mapped(numbers(), plus, **one)) == signature(mapped(numbers(), plus, **other))
 
 
-def test_what_changes_while_the_program_runs_makes_no_difference() -> None:
+def test_mutable_state_does_not_change_the_signature() -> None:
     seen: list[Any] = []
     plan = mapped(numbers(), lambda row: seen.append(row))
     before = signature(plan)
@@ -179,7 +184,7 @@ def test_functions_that_call_themselves_have_a_signature() -> None:
     assert signature(mapped(numbers(), count)) == signature(mapped(numbers(), count))
 
 
-def test_digest_of_values_goes_by_content() -> None:
+def test_digest_covers_the_content_of_values() -> None:
     assert (
         digest_of({"a": {1, 2}}, "x")
         == digest_of({"a": {2, 1}}, "x")
@@ -189,7 +194,7 @@ def test_digest_of_values_goes_by_content() -> None:
 
 
 class Palette:
-    """An object of a program's."""
+    """An object of a user program."""
 
     def __init__(self, colours):
         self.colours = colours
@@ -216,16 +221,14 @@ def uses_globals(row: dict[str, Any]) -> dict[str, Any]:
         (np.ones(3), np.zeros(3)),
     ],
 )
-def test_objects_that_functions_close_over_count_only_with_their_state(
-    one: Any, other: Any
-) -> None:
+def test_closures_are_covered_only_with_state(one: Any, other: Any) -> None:
     assert signature(using(one)) == signature(using(other))
     assert signature(using(one), with_state=True) != signature(using(other), with_state=True)
     assert signature(using(one), with_state=True) == signature(using(one), with_state=True)
 
 
 @pytest.mark.parametrize(("name", "value"), [("SIZES", [3]), ("PALETTE", Palette(["blue"]))])
-def test_globals_that_functions_use_count_only_with_their_state(
+def test_globals_are_covered_only_with_state(
     monkeypatch: pytest.MonkeyPatch, name: str, value: Any
 ) -> None:
     plan = mapped(numbers(), uses_globals)
@@ -235,6 +238,12 @@ def test_globals_that_functions_use_count_only_with_their_state(
     assert signature(plan, with_state=True) != before[1]
 
 
-def test_state_that_cannot_be_pickled_does_not_stand_in_the_way() -> None:
+def test_unpicklable_state_is_ignored() -> None:
     opened = using(threading.Lock())
     assert signature(opened, with_state=True) == signature(opened, with_state=True)
+
+
+def test_sources_keep_the_names_of_earlier_versions() -> None:
+    # Module names are part of signatures: cursors of earlier versions must stay valid.
+    plan = n.Read(source=RangeDatasource(100), parallelism=4)
+    assert signature(plan) == "9da325be35c59b36fed56704"

@@ -9,8 +9,7 @@ import pyarrow as pa
 import pytest
 
 from syncline.data.columnar import block as blocks
-from syncline.data.columnar.aggregate import AggregateFn
-from syncline.data.columnar.aggregate import phases
+from syncline.data.columnar.aggregate import AggregateFn, phases
 
 
 @dataclass
@@ -21,7 +20,7 @@ class FakeDataset:
     passes: list[list[str]] = field(default_factory=list)
     """The names of the aggregators of each pass over the data."""
     options: dict[str, Any] = field(default_factory=dict)
-    """What the last `map_batches` was given."""
+    """Arguments of the last `map_batches`."""
 
     def aggregate(self, *aggregates: AggregateFn) -> dict[str, Any]:
         self.passes.append([aggregate.name for aggregate in aggregates])

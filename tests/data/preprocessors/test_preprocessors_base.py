@@ -1,4 +1,4 @@
-"""The life of a preprocessor: fit status, formats of batches, chains, pickles, and preprocessors of
+"""Preprocessor: fit status, formats of batches, chains, pickles, and preprocessors of
 a program's own.
 """
 
@@ -32,7 +32,7 @@ Status = Preprocessor.FitStatus
 
 
 class Centered(Preprocessor):
-    """A program's own, in pandas."""
+    """Custom, with pandas."""
 
     def _fit(self, ds: Any) -> Preprocessor:
         self.stats_ = {"least": ds.aggregate(Min("x"))["min(x)"]}
@@ -44,7 +44,7 @@ class Centered(Preprocessor):
 
 
 class Doubled(Preprocessor):
-    """A program's own, without anything to learn, in numpy."""
+    """Custom, not fittable, with numpy."""
 
     _is_fittable = False
 
@@ -53,7 +53,7 @@ class Doubled(Preprocessor):
 
 
 class Empty(Preprocessor):
-    """A program's own that is not done yet."""
+    """Custom, without a transform."""
 
     _is_fittable = False
 
@@ -67,7 +67,7 @@ def test_fit_status_and_stats(dataset: Any) -> None:
     assert Status.FITTED == "FITTED"
 
 
-def test_transforming_before_fitting_is_an_error_that_says_what_to_do(dataset: Any) -> None:
+def test_transform_before_fit_is_an_error_with_a_remedy(dataset: Any) -> None:
     with pytest.raises(
         PreprocessorNotFittedException,
         match=r"StandardScaler is not fitted, so it cannot transform: call fit",
@@ -84,9 +84,7 @@ def test_fitting_again_warns_and_replaces(dataset: Any) -> None:
     assert scaler.stats_ == {"min(x)": 10, "max(x)": 20}
 
 
-def test_transform_batch_keeps_frames_and_tables_and_leaves_the_given_batch_as_it_is(
-    dataset: Any,
-) -> None:
+def test_transform_batch_keeps_the_type_and_does_not_change_its_input(dataset: Any) -> None:
     scaler = MinMaxScaler(["x"]).fit(dataset(FEATURES))
     frame = pd.DataFrame(FEATURES, index=[7, 8, 9])
     frame["payload"] = [object(), object(), object()]
@@ -112,14 +110,14 @@ def test_options_reach_map_batches(dataset: Any) -> None:
     }
 
 
-def test_columns_are_told() -> None:
+def test_input_and_output_columns_are_reported() -> None:
     encoder = LabelEncoder("k", output_column="code")
     assert (encoder.get_input_columns(), encoder.get_output_columns()) == (["k"], ["code"])
     assert Concatenator(["x", "y"]).get_output_columns() == ["concat_out"]
     assert repr(StandardScaler(["a"])) == "StandardScaler(columns=['a'], output_columns=['a'])"
 
 
-def test_chain_fits_each_on_what_those_before_it_made(dataset: Any) -> None:
+def test_chain_fits_each_member_on_the_output_of_those_before(dataset: Any) -> None:
     data = dataset(FEATURES)
     chain = Chain(StandardScaler(["x", "y"]), Concatenator(["x", "y"], "X"), LabelEncoder("k"))
     assert chain.fit_status() == Status.NOT_FITTED
@@ -137,7 +135,7 @@ def test_chain_fits_each_on_what_those_before_it_made(dataset: Any) -> None:
     )
 
 
-def test_chain_fits_neighbours_without_common_columns_in_one_pass(dataset: Any) -> None:
+def test_chain_fits_adjacent_members_without_common_columns_in_one_pass(dataset: Any) -> None:
     data = dataset({"x": [1.0, None, 3.0], "y": [1, 2, 3], "k": ["a", "b", "a"]})
     Chain(SimpleImputer(["x"]), MinMaxScaler(["y"]), LabelEncoder("k"), StandardScaler(["x"])).fit(
         data
@@ -148,7 +146,7 @@ def test_chain_fits_neighbours_without_common_columns_in_one_pass(dataset: Any) 
     ]
 
 
-def test_chain_with_a_preprocessor_of_a_programs_own(dataset: Any) -> None:
+def test_chain_with_a_custom_preprocessor(dataset: Any) -> None:
     chain = Chain(Doubled(), Centered(), MinMaxScaler(["x"]))
     transformed = chain.fit_transform(dataset({"x": [1, 2, 3]}))
     assert chain.preprocessors[1].stats_ == {"least": 2}
@@ -156,7 +154,7 @@ def test_chain_with_a_preprocessor_of_a_programs_own(dataset: Any) -> None:
     assert transformed.column("x") == [0.0, 0.5, 1.0]
 
 
-def test_own_preprocessors_work_in_the_format_that_they_implement() -> None:
+def test_custom_preprocessors_work_in_their_format() -> None:
     assert Doubled().transform_batch(pd.DataFrame({"x": [1]}))["x"].tolist() == [2]
     assert isinstance(Doubled().transform_batch(pa.table({"x": [1]})), dict)
     with pytest.raises(NotImplementedError, match="implement one"):
@@ -223,7 +221,7 @@ def test_torchvision_preprocessor_applies_transforms_to_images_and_batches() -> 
     assert batched.transform_batch({"image": images})["image"].tolist() == [5.5, 17.5]
 
 
-def test_torchvision_preprocessor_gives_ndarrays_to_what_takes_no_tensors() -> None:
+def test_torchvision_preprocessor_falls_back_to_ndarrays() -> None:
     pytest.importorskip("torch")
 
     def wants_ndarray(image: Any) -> Any:

@@ -53,7 +53,7 @@ def test_a_chain_is_fitted_and_applied_lazily() -> None:
 
 
 @pytest.mark.usefixtures("local_mode")
-def test_labels_come_back_from_predictions() -> None:
+def test_inverse_transform_of_predictions() -> None:
     dataset = syncline.data.from_pandas(FRAME)
     encoder = LabelEncoder("k", output_column="code")
     assert encoder.inverse_transform(encoder.fit_transform(dataset).drop_columns(["k"])).take_batch(
@@ -73,7 +73,7 @@ def test_a_dataset_without_rows_is_fitted_and_transformed() -> None:
 
 
 @pytest.mark.usefixtures("local_mode")
-def test_a_missing_column_is_named_when_fitting() -> None:
+def test_missing_column_is_reported_by_fit() -> None:
     with pytest.raises(UnknownColumnError, match="did you mean 'x'"):
         MinMaxScaler(["xx"]).fit(syncline.data.from_pandas(FRAME))
 

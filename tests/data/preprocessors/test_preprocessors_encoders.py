@@ -87,7 +87,7 @@ def test_booleans_categoricals_and_dates_are_categories(dataset: Any) -> None:
     assert encoded.rows() == [{"b": 1, "c": 1, "d": 1}, {"b": 0, "c": 0, "d": 0}]
 
 
-def test_one_hot_encoder_makes_tensors_with_zeros_for_what_was_not_seen(dataset: Any) -> None:
+def test_one_hot_encoder_gives_zeros_for_unknown_categories(dataset: Any) -> None:
     encoder = OneHotEncoder(columns=["s", "n"]).fit(dataset(SEEN))
     encoded = encoder.transform(dataset(NEW))
     assert encoded.column("s") == [[1, 0, 0], [0, 0, 0]]
@@ -119,7 +119,7 @@ def test_multi_hot_encoder_counts_elements(dataset: Any) -> None:
     assert scalars.column("s") == [[0, 1, 0], [1, 0, 0], [0, 0, 1], [0, 1, 0]]
 
 
-def test_label_encoder_and_back(dataset: Any) -> None:
+def test_label_encoder_round_trip(dataset: Any) -> None:
     encoder = LabelEncoder(label_column="s")
     with pytest.raises(PreprocessorNotFittedException, match="cannot inverse_transform"):
         encoder.inverse_transform(dataset(SEEN))
@@ -153,7 +153,7 @@ def test_categorizer_makes_pandas_categoricals(dataset: Any) -> None:
     assert frame["s"].isna().tolist() == [False, True]
 
 
-def test_categorizer_takes_types_that_are_given_and_passes_null_by(dataset: Any) -> None:
+def test_categorizer_takes_given_types_and_keeps_null(dataset: Any) -> None:
     dtypes = {
         "level": pd.CategoricalDtype(["L3", "L4", "L9"], ordered=True),
         "sex": pd.CategoricalDtype(ordered=True),

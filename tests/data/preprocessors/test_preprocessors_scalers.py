@@ -58,7 +58,7 @@ def near(expected: list[float | None]) -> list[Any]:
         ),
     ],
 )
-def test_scalers_give_what_rays_give_for_nulls_constants_and_zeros(
+def test_scalers_agree_with_ray_on_nulls_constants_and_zeros(
     dataset: Any, scaler: Any, expected: dict[str, list[Any]]
 ) -> None:
     data = dataset(NUMBERS)
@@ -85,7 +85,7 @@ def test_statistics_have_rays_names(dataset: Any) -> None:
     }
 
 
-def test_robust_scaler_takes_the_median_off_and_divides_by_the_quartiles_distance(
+def test_robust_scaler_subtracts_the_median_and_divides_by_the_interquartile_range(
     dataset: Any,
 ) -> None:
     data = dataset(
@@ -133,7 +133,7 @@ def test_float32_stays_float32_where_ray_keeps_it(dataset: Any) -> None:
     )
 
 
-def test_a_column_that_is_not_there_is_named_with_the_nearest_one(dataset: Any) -> None:
+def test_unknown_column_is_reported_with_the_nearest_name(dataset: Any) -> None:
     with pytest.raises(UnknownColumnError, match="did you mean 'price'"):
         StandardScaler(["prize"]).fit(dataset({"price": [1, 2]}))
     fitted = StandardScaler(["price"]).fit(dataset({"price": [1, 2]}))
@@ -210,7 +210,7 @@ def test_box_cox() -> None:
     ).to_pylist() == near([0.0, np.log(4), np.log(9)])
 
 
-def test_parameters_that_are_not_known_are_refused() -> None:
+def test_invalid_parameters_are_rejected() -> None:
     with pytest.raises(ValueError, match="norm='l3' is unknown: choose 'l1', 'l2', 'max'"):
         Normalizer(["a"], norm="l3")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="method='log' is unknown"):

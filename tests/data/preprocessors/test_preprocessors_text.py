@@ -18,7 +18,7 @@ def words(text: str) -> list[str]:
     return text.lower().split()
 
 
-def test_tokenizer_cuts_at_each_space_or_by_a_function(dataset: Any) -> None:
+def test_tokenizer_splits_at_spaces_or_by_a_function(dataset: Any) -> None:
     texts = dataset({"t": ["a  b", None, ""]})
     assert Tokenizer(["t"]).transform(texts).column("t") == [["a", "", "b"], None, [""]]
     assert Tokenizer(["t"], tokenization_fn=str.split, output_columns=["o"]).transform(
@@ -28,7 +28,7 @@ def test_tokenizer_cuts_at_each_space_or_by_a_function(dataset: Any) -> None:
         Tokenizer(["t"]).transform(dataset({"t": [1]}))
 
 
-def test_hashing_vectorizer_gives_rays_places(dataset: Any) -> None:
+def test_hashing_vectorizer_agrees_with_ray(dataset: Any) -> None:
     vectors = HashingVectorizer(["t"], num_features=8).transform(dataset({"t": TEXTS}))
     assert vectors.column("t") == [
         [0, 0, 1, 1, 0, 0, 1, 0],
@@ -79,7 +79,7 @@ def test_texts_without_any_known_token_are_zeros(dataset: Any) -> None:
     assert nothing.transform(dataset({"t": ["q", "x"]})).column("t") == [[], []]
 
 
-def test_feature_hasher_adds_columns_of_one_place(dataset: Any) -> None:
+def test_feature_hasher_sums_columns_with_equal_hashes(dataset: Any) -> None:
     counts = {"I": [1, 1], "like": [1, 0], "dislike": [0, 1], "Python": [1, 1]}
     hashed = FeatureHasher(list(counts), num_features=8, output_column="h").transform(
         dataset(counts)
@@ -88,7 +88,7 @@ def test_feature_hasher_adds_columns_of_one_place(dataset: Any) -> None:
     assert list(hashed.rows()[0]) == ["I", "like", "dislike", "Python", "h"]
 
 
-def test_feature_hasher_passes_missing_counts_on_as_nan() -> None:
+def test_feature_hasher_gives_nan_for_missing_counts() -> None:
     frame = FeatureHasher(["I"], 2, "h").transform_batch(pd.DataFrame({"I": [1, None]}))
     assert frame["h"].iloc[0].sum() == 1.0
     assert pd.isna(frame["h"].iloc[1]).sum() == 1

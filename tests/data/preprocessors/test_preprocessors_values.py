@@ -53,7 +53,7 @@ def test_most_frequent_fills_with_the_first_of_equally_frequent_values(dataset: 
     assert imputer.transform(dataset(MISSING)).column("s") == ["b", "b", "c", "b"]
 
 
-def test_constant_needs_no_fit_and_makes_columns_that_are_not_there(dataset: Any) -> None:
+def test_constant_needs_no_fit_and_adds_missing_columns(dataset: Any) -> None:
     imputer = SimpleImputer(columns=["s", "new"], strategy="constant", fill_value="?")
     filled = imputer.transform(dataset(MISSING))
     assert filled.column("s") == ["b", "?", "c", "b"]
@@ -73,7 +73,7 @@ def test_imputer_adds_output_columns_and_keeps_categoricals(dataset: Any) -> Non
     assert isinstance(result["c"].dtype, pd.CategoricalDtype)
 
 
-def test_imputer_refuses_what_it_cannot_fill(dataset: Any) -> None:
+def test_imputer_rejects_columns_without_values_and_other_types(dataset: Any) -> None:
     fitted = SimpleImputer(["x"]).fit(
         dataset(pa.table({"x": pa.array([None, None], pa.float64())}))
     )
@@ -84,8 +84,7 @@ def test_imputer_refuses_what_it_cannot_fill(dataset: Any) -> None:
     with pytest.raises(ValueError, match="needs a value: pass fill_value"):
         SimpleImputer(["s"], strategy="constant")
     with pytest.raises(
-        ValueError,
-        match="strategy='median' is unknown: choose 'mean', 'most_frequent', 'constant'",
+        ValueError, match="strategy='median' is unknown: choose 'mean', 'most_frequent', 'constant'"
     ):
         SimpleImputer(["s"], strategy="median")  # type: ignore[arg-type]
 
@@ -103,7 +102,7 @@ def test_custom_bins_for_all_columns_or_column_by_column(dataset: Any) -> None:
         CustomKBinsDiscretizer(["v", "w"], bins={"v": [0, 1]})
 
 
-def test_edges_belong_to_the_bin_that_is_asked_for() -> None:
+def test_right_and_include_lowest_assign_edges() -> None:
     batch = pa.table({"v": [0.0, 1.0, 2.0, None]})
 
     def binned(**options: Any) -> list[int | None]:
@@ -157,7 +156,7 @@ def test_a_constant_column_falls_into_one_bin(dataset: Any) -> None:
     ) == [0, 0]
 
 
-def test_columns_that_cannot_be_cut_are_named(dataset: Any) -> None:
+def test_columns_without_a_finite_range_are_rejected(dataset: Any) -> None:
     with pytest.raises(ValueError, match="column 'v' has no values"):
         UniformKBinsDiscretizer(["v"], bins=2).fit(
             dataset(pa.table({"v": pa.array([None], pa.float64())}))
@@ -204,7 +203,7 @@ def test_concatenator_output_may_take_the_name_of_an_input_and_nulls_become_nan(
     )
 
 
-def test_concatenator_names_columns_that_are_missing_or_no_numbers() -> None:
+def test_concatenator_rejects_missing_and_non_numeric_columns() -> None:
     batch = pa.table({"price": [1.0], "city": ["x"]})
     with pytest.raises(ValueError, match="did you mean 'price'"):
         Concatenator(["prize"], raise_if_missing=True).transform_batch(batch)

@@ -1,5 +1,5 @@
-"""The commit protocol: results appear whole or not at all, and a job that was cut off anywhere goes
-on.
+"""The commit protocol: results appear as a whole or not at all, and an interrupted job
+resumes.
 """
 
 from collections.abc import Iterable
@@ -37,7 +37,7 @@ def sink_at(place, mode="append", job="job", **arguments) -> LinesDatasink:
 def run_job(
     sink: LinesDatasink, positions: Iterable[int] = POSITIONS, prefix: str = "new"
 ) -> list[int]:
-    """Write as the executor does; the positions that were really written."""
+    """Write as the executor does; return the positions that were written."""
     sink.on_write_start()
     if sink.skips_write:
         return []
@@ -59,7 +59,7 @@ def run_job(
 
 
 def content_of(place) -> list[str] | None:
-    """What a reader of this library sees in the target, sorted; None if it does not exist."""
+    """Return the lines that a reader sees in the target, sorted; None if it does not exist."""
     target = f"{place.path}/out"
     if place.arrow.get_file_info(target).type == pyarrow_fs.FileType.NotFound:
         return None
@@ -117,7 +117,7 @@ def test_ignore_leaves_an_existing_target(place):
     assert content_of(place) == OLD
 
 
-def test_a_target_that_only_an_unfinished_job_has_touched_does_not_exist(place):
+def test_target_with_only_a_staging_directory_does_not_exist(place):
     unfinished = sink_at(place, job="other")
     unfinished.on_write_start()
     unfinished.write([pa.table({"line": ["x"]})], TaskContext(task_idx=0))
@@ -126,7 +126,7 @@ def test_a_target_that_only_an_unfinished_job_has_touched_does_not_exist(place):
 
 
 def crash_points(place, mode: str, existing: bool) -> list[tuple[str, int]]:
-    """Every moment that a write passes, as (point, how often it was passed before and then)."""
+    """Return all fault points of a write, as (point, index of the occurrence)."""
     passed: list[str] = []
     reach = commit.faults.reach
     commit.faults.reach = passed.append
@@ -143,7 +143,7 @@ def crash_points(place, mode: str, existing: bool) -> list[tuple[str, int]]:
 
 @pytest.mark.parametrize("existing", [False, True])
 @pytest.mark.parametrize("mode", ["append", "overwrite"])
-def test_cut_off_anywhere_the_target_is_as_before_or_complete_and_the_job_goes_on(
+def test_killed_at_any_point_the_target_is_old_or_complete_and_the_job_resumes(
     place, mode, existing
 ):
     points = crash_points(place, mode, existing)
@@ -180,7 +180,7 @@ def test_cut_off_anywhere_the_target_is_as_before_or_complete_and_the_job_goes_o
         place.arrow.delete_dir(f"{place.path}/out")
 
 
-def test_overwrite_without_an_exchange_of_directories_still_recovers(place, monkeypatch):
+def test_overwrite_recovers_without_atomic_swap_of_directories(place, monkeypatch):
     monkeypatch.setattr(commit.storage, "exchange", lambda one, other: False)
     for point in (
         "data.commit.decided",
@@ -222,7 +222,7 @@ def test_two_jobs_that_append_to_one_new_target_keep_each_others_files(place):
     assert leftovers(place) == []
 
 
-def test_a_failed_job_without_an_id_leaves_no_trace(place):
+def test_failed_job_without_id_deletes_its_staging_directory(place):
     sink = LinesDatasink(f"{place.path}/out", filesystem=place.filesystem)
     sink.on_write_start()
     sink.write([pa.table({"line": ["x"]})], TaskContext(task_idx=0))
@@ -231,7 +231,7 @@ def test_a_failed_job_without_an_id_leaves_no_trace(place):
     assert leftovers(place) == []
 
 
-def test_a_killed_task_leaves_nothing_that_is_published(place):
+def test_files_of_killed_tasks_are_not_published(place):
     sink = sink_at(place)
     sink.on_write_start()
     done = sink.write([pa.table({"line": ["new-0"]})], TaskContext(task_idx=0))
@@ -241,7 +241,7 @@ def test_a_killed_task_leaves_nothing_that_is_published(place):
     assert content_of(place) == ["new-0"]
 
 
-def test_two_positions_with_one_name_are_an_error_and_publish_nothing(place):
+def test_duplicate_file_names_fail_and_publish_nothing(place):
     sink = sink_at(place)
     sink.on_write_start()
     same = [
@@ -258,13 +258,13 @@ class NumberedFiles(FilenameProvider):
         return f"{task_index}.txt"
 
 
-def test_the_same_job_once_more_adds_the_same_rows_once_more(place):
+def test_rerun_of_a_completed_append_adds_the_rows_again(place):
     for _ in range(2):
         run_job(sink_at(place, job="first"), prefix="old")
     assert content_of(place) == sorted(OLD + OLD)
 
 
-def test_the_same_job_twice_at_once_is_two_jobs(tmp_path: Path):
+def test_concurrent_runs_of_one_job_get_different_ids(tmp_path: Path):
     class Here:
         filesystem, path = pyarrow_fs.LocalFileSystem(), str(tmp_path)
         arrow = filesystem
@@ -279,7 +279,7 @@ def test_the_same_job_twice_at_once_is_two_jobs(tmp_path: Path):
     assert leftovers(Here) == []
 
 
-def test_a_job_that_goes_on_knows_what_it_kept(place):
+def test_resumed_job_loads_its_state(place):
     sink = sink_at(place)
     sink.on_write_start()
     sink.write([pa.table({"line": ["new-0"]})], TaskContext(task_idx=0))
@@ -291,7 +291,7 @@ def test_a_job_that_goes_on_knows_what_it_kept(place):
     assert again.earlier_result().num_rows == 1
 
 
-def test_identity_follows_from_what_decides_how_files_look(place):
+def test_identity_covers_values_that_affect_the_files(place):
     used = sink_at(place)
     run_job(used)
     assert digest_of(used.identity()) == digest_of(sink_at(place, job="other").identity())
@@ -307,7 +307,7 @@ def test_append_never_replaces_a_file(place):
     assert content_of(place) == OLD
 
 
-def test_writing_no_rows_makes_no_target(place):
+def test_write_without_rows_creates_no_target(place):
     sink = sink_at(place)
     sink.on_write_start()
     done = sink.write([pa.table({"line": pa.array([], pa.string())})], TaskContext(task_idx=0))
@@ -316,18 +316,18 @@ def test_writing_no_rows_makes_no_target(place):
     assert leftovers(place) == []
 
 
-def test_overwriting_with_no_rows_leaves_none(place):
+def test_overwrite_without_rows_empties_the_target(place):
     run_job(sink_at(place, job="first"), prefix="old")
     run_job(sink_at(place, "overwrite"), [])
     assert content_of(place) in (None, [])
 
 
-def test_try_create_dir_false_asks_for_an_existing_directory(tmp_path: Path):
+def test_try_create_dir_false_requires_an_existing_directory(tmp_path: Path):
     with pytest.raises(FileNotFoundError, match="try_create_dir=False"):
         LinesDatasink(str(tmp_path / "missing"), try_create_dir=False).on_write_start()
 
 
-def test_a_transient_error_is_tried_again(place, monkeypatch):
+def test_transient_errors_are_retried(place, monkeypatch):
     monkeypatch.setattr("syncline.data.io.filesystem.FIRST_PAUSE_S", 0.0)
     failures = iter([ConnectionResetError("gone")])
 

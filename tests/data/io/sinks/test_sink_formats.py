@@ -1,4 +1,4 @@
-"""What each sink writes, its source reads back; on this machine's disk and through fsspec."""
+"""Each sink and its source: values round-trip, on the local disk and through fsspec."""
 
 import io
 import json
@@ -56,14 +56,14 @@ def files_of(place) -> dict[str, bytes]:
         (ORCDatasink, ORCDatasource),
     ],
 )
-def test_tables_come_back(place, read_all, write_all, sink, source):
+def test_tables_round_trip(place, read_all, write_all, sink, source):
     write_all(sink(f"{place.path}/out", filesystem=place.filesystem), *TABLES)
     table = read_all(source(f"{place.path}/out", filesystem=place.filesystem))
     assert table.to_pylist() == ROWS
     assert len(files_of(place)) == 2
 
 
-def test_arrays_come_back(place, read_all, write_all):
+def test_arrays_round_trip(place, read_all, write_all):
     arrays = np.arange(12, dtype=np.float32).reshape(2, 3, 2)
     write_all(
         NumpyDatasink(f"{place.path}/out", "t", filesystem=place.filesystem),
@@ -75,7 +75,7 @@ def test_arrays_come_back(place, read_all, write_all):
         write_all(NumpyDatasink(f"{place.path}/other", "x", filesystem=place.filesystem), TABLES[0])
 
 
-def test_images_come_back_one_file_a_row(place, read_all, write_all):
+def test_images_round_trip_with_one_file_per_row(place, read_all, write_all):
     pytest.importorskip("PIL.Image")
     arrays = np.random.default_rng(0).integers(0, 255, (5, 4, 3, 3), dtype=np.uint8)
     write_all(
@@ -90,18 +90,17 @@ def test_images_come_back_one_file_a_row(place, read_all, write_all):
     assert (blocks.to_batch(table)["image"] == arrays).all()
 
 
-def test_what_is_no_image_and_a_format_that_is_none_are_named(tmp_path, write_all):
+def test_values_that_are_no_images_and_unknown_formats_are_rejected(tmp_path, write_all):
     pytest.importorskip("PIL.Image")
     with pytest.raises(
-        TypeError,
-        match=r"column 'id' holds int64 arrays of shape \(\), which pillow cannot write",
+        TypeError, match=r"column 'id' holds int64 arrays of shape \(\), which pillow cannot write"
     ):
         write_all(ImageDatasink(str(tmp_path), "id"), pa.table({"id": [1]}))
     with pytest.raises(ValueError, match=r"file_format='nope': pillow writes .*jpeg.*png"):
         ImageDatasink(str(tmp_path), "image", file_format="nope")
 
 
-def test_tfrecords_come_back(place, read_all, write_all):
+def test_tfrecords_round_trip(place, read_all, write_all):
     pytest.importorskip("google.protobuf")
     write_all(
         TFRecordDatasink(f"{place.path}/out", filesystem=place.filesystem),
@@ -111,7 +110,7 @@ def test_tfrecords_come_back(place, read_all, write_all):
     assert table.select(["a", "v"]).to_pylist() == [{"a": 1, "v": [0.5]}, {"a": 2, "v": [1.5, 2.5]}]
 
 
-def test_webdataset_rows_come_back(place, read_all, write_all):
+def test_webdataset_rows_round_trip(place, read_all, write_all):
     rows = [
         {
             "__key__": f"k{index}",
@@ -137,7 +136,7 @@ def test_webdataset_rows_come_back(place, read_all, write_all):
         assert (one["npy"] == other["npy"]).all()
 
 
-def test_webdataset_says_what_it_cannot_write(place, write_all):
+def test_webdataset_rejects_values_without_an_encoding(place, write_all):
     with pytest.raises(TypeError, match=r"\.n is of type int.*pass an encoder"):
         write_all(
             WebDatasetDatasink(f"{place.path}/other", filesystem=place.filesystem),
@@ -157,7 +156,7 @@ def test_webdataset_says_what_it_cannot_write(place, write_all):
         assert member.name.endswith(".n")
 
 
-def test_partition_columns_become_directories_and_come_back_as_strings(place, read_all, write_all):
+def test_partition_columns_become_directories_and_are_read_as_strings(place, read_all, write_all):
     table = pa.table({"year": [2023, 2024, 2023], "x": [1, 2, 3]})
     write_all(
         ParquetDatasink(f"{place.path}/out", partition_cols=["year"], filesystem=place.filesystem),
@@ -178,7 +177,7 @@ def test_partition_columns_become_directories_and_come_back_as_strings(place, re
         )
 
 
-def test_rows_of_a_file_are_bounded(place, write_all):
+def test_max_rows_per_file_splits_files(place, write_all):
     write_all(
         ParquetDatasink(f"{place.path}/out", max_rows_per_file=40, filesystem=place.filesystem),
         pa.table({"x": list(range(100))}),
@@ -188,7 +187,7 @@ def test_rows_of_a_file_are_bounded(place, write_all):
     assert [value for file in files for value in file.read()["x"].to_pylist()] == list(range(100))
 
 
-def test_limits_that_contradict_each_other_are_refused(tmp_path):
+def test_contradicting_limits_are_rejected(tmp_path):
     for arguments, message in (
         ({"min_rows_per_file": 5, "max_rows_per_file": 3}, "more than"),
         ({"max_rows_per_file": 0}, "at least 1"),
@@ -200,7 +199,7 @@ def test_limits_that_contradict_each_other_are_refused(tmp_path):
     assert CSVDatasink(str(tmp_path), min_rows_per_file=7).min_rows_per_write == 7
 
 
-def test_writers_get_arguments_given_and_those_made_on_the_worker(place, write_all):
+def test_writers_get_fixed_arguments_and_those_of_the_function(place, write_all):
     sink = ParquetDatasink(
         f"{place.path}/out",
         writer_args={"compression": "zstd", "row_group_size": 10},
@@ -214,13 +213,11 @@ def test_writers_get_arguments_given_and_those_made_on_the_worker(place, write_a
     assert metadata.row_group(0).column(0).compression == "GZIP"
 
 
-def test_csv_takes_options_and_names_columns_that_do_not_fit(place, write_all):
+def test_csv_takes_write_options_and_rejects_nested_columns(place, write_all):
     options = pyarrow_csv.WriteOptions(include_header=False, delimiter="|")
     write_all(
         CSVDatasink(
-            f"{place.path}/out",
-            writer_args={"write_options": options},
-            filesystem=place.filesystem,
+            f"{place.path}/out", writer_args={"write_options": options}, filesystem=place.filesystem
         ),
         pa.table({"a": [1], "b": [2]}),
     )
@@ -232,7 +229,7 @@ def test_csv_takes_options_and_names_columns_that_do_not_fit(place, write_all):
         )
 
 
-def test_json_is_one_object_a_line_with_nested_values(place, write_all):
+def test_json_has_one_object_per_line_with_nested_values(place, write_all):
     write_all(
         JSONDatasink(f"{place.path}/out", filesystem=place.filesystem),
         pa.table({"a": [[1, 2]], "b": [{"c": None}]}),
@@ -244,7 +241,7 @@ def test_json_is_one_object_a_line_with_nested_values(place, write_all):
     assert lines == [{"a": [1, 2], "b": {"c": None}}, {"a": [3]}]
 
 
-def test_streams_are_compressed_by_request(place, read_all, write_all):
+def test_open_stream_args_compress_files(place, read_all, write_all):
     sink = CSVDatasink(
         f"{place.path}/out",
         file_format="csv.gz",
@@ -277,7 +274,7 @@ class RowNamed(FilenameProvider):
         return f"{row['name']}.png"
 
 
-def test_files_have_the_names_that_a_provider_gives(place, write_all):
+def test_filename_provider_names_files(place, write_all):
     write_all(
         CSVDatasink(
             f"{place.path}/out",
@@ -297,7 +294,7 @@ def test_files_have_the_names_that_a_provider_gives(place, write_all):
     assert list(files_of(place)) == ["part-0-0.parquet", "part-1-0.parquet"]
 
 
-def test_rows_have_the_names_that_a_provider_gives(place, write_all):
+def test_filename_provider_names_rows(place, write_all):
     pytest.importorskip("PIL.Image")
     rows = blocks.from_rows(
         [{"name": name, "image": np.zeros((2, 2), np.uint8)} for name in ("cat", "dog")]
@@ -311,7 +308,7 @@ def test_rows_have_the_names_that_a_provider_gives(place, write_all):
     assert list(files_of(place)) == ["cat.png", "dog.png"]
 
 
-def test_names_hold_the_job_and_the_position(tmp_path):
+def test_default_names_contain_job_and_position(tmp_path):
     provider = FilenameProvider(dataset_uuid="set", file_format="csv")
     assert provider.get_filename_for_task("job", 7) == "set_job_000007.csv"
     assert provider.get_filename_for_row({}, "job", 7, 0, 3) == "set_job_000007_000000_000003.csv"
@@ -321,7 +318,7 @@ def test_names_hold_the_job_and_the_position(tmp_path):
         CSVDatasink(str(tmp_path), mode=SaveMode.UPSERT)
 
 
-def test_an_unknown_mode_and_a_file_as_target_are_refused(tmp_path, write_all):
+def test_unknown_modes_and_a_file_as_target_are_rejected(tmp_path, write_all):
     with pytest.raises(ValueError, match="^mode='overwritten': choose one of 'append', 'create'"):
         CSVDatasink(str(tmp_path), mode="overwritten")
     (tmp_path / "a.csv").write_text("x")

@@ -1,4 +1,4 @@
-"""Read tasks, and what every source answers."""
+"""Read tasks, and sources without files."""
 
 import pickle
 
@@ -35,7 +35,7 @@ def read(source: Datasource, parallelism: int = 3, limit: int | None = None) -> 
     )
 
 
-def test_a_task_makes_tables_of_whatever_is_read():
+def test_tasks_convert_batches_to_tables():
     task = ReadTask(
         lambda: [{"a": [1]}, pd.DataFrame({"a": [2]}), pa.table({"a": [3]})],
         BlockMetadata(3, None, None, None),
@@ -43,7 +43,7 @@ def test_a_task_makes_tables_of_whatever_is_read():
     assert [table["a"].to_pylist() for table in task()] == [[1], [2], [3]]
 
 
-def test_a_task_stops_at_its_limit_without_reading_on():
+def test_tasks_stop_reading_at_their_limit():
     def tables():
         yield pa.table({"a": [1, 2, 3]})
         yield pa.table({"a": [4, 5, 6]})
@@ -54,7 +54,7 @@ def test_a_task_stops_at_its_limit_without_reading_on():
     assert task.num_rows == 5
 
 
-def test_a_task_without_rows_still_knows_its_schema():
+def test_task_without_rows_yields_its_schema():
     empty = pa.table({"a": pa.array([], pa.int8())})
     assert [table.schema for table in ReadTask(lambda: [empty, empty], BlockMetadata(0, 0))()] == [
         empty.schema
@@ -106,7 +106,7 @@ def test_slices_cover_the_rows_and_differ_by_one(rows, count):
     assert not lengths or max(lengths) - min(lengths) <= 1
 
 
-def test_range_counts_in_blocks_of_the_context():
+def test_range_uses_the_block_size_of_the_context():
     source = RangeDatasource(100)
     assert read(source)["id"].to_pylist() == list(range(100))
     assert (source.num_rows(), source.estimate_inmemory_data_size(), source.schema().names) == (
@@ -129,7 +129,7 @@ def test_range_of_tensors_fills_each_with_its_number():
     assert table["data"].combine_chunks().to_numpy_ndarray()[3].tolist() == [[3, 3], [3, 3]]
 
 
-def test_memory_reads_its_tables_and_knows_their_content():
+def test_memory_reads_its_tables_with_exact_metadata():
     source = MemoryDatasource(
         [pa.table({"a": [1, 2], "b": [1, 1]}), pa.table({"a": [3.5], "b": [2]})]
     )
@@ -160,7 +160,7 @@ def test_tables_are_made_of_items_frames_arrays_and_arrow():
     assert tables_from_arrow([table, stream.getvalue().to_pybytes()]) == [table, table]
 
 
-def test_tables_are_split_anew():
+def test_split_tables_keeps_rows_in_order():
     tables = [pa.table({"a": [0, 1, 2]}), pa.table({"a": [3]}), pa.table({"a": [4, 5]})]
     assert [table["a"].to_pylist() for table in split_tables(tables, 2)] == [[0, 1, 2], [3, 4, 5]]
     assert [table["a"].to_pylist() for table in split_tables(tables, 4)] == [
@@ -220,7 +220,7 @@ class FakeHuggingFace:
         return pa.table({"a": list(range(100))}).slice(rows.start, rows.stop - rows.start)
 
 
-def test_hugging_face_datasets_are_read_in_slices_and_known_by_their_fingerprint():
+def test_hugging_face_datasets_are_read_in_slices_and_identified_by_fingerprint():
     source = HuggingFaceDatasource(FakeHuggingFace(), batch_size=7)
     assert read(source)["a"].to_pylist() == list(range(100))
     assert [task.metadata.size_bytes for task in source.get_read_tasks(4)] == [200] * 4

@@ -1,4 +1,4 @@
-"""Which files a dataset reads."""
+"""Listing, grouping and shuffling files; paths and retries."""
 
 import pytest
 from pyarrow import fs as pyarrow_fs
@@ -8,9 +8,9 @@ from syncline.data.io.sinks.staging import CommitRecord
 from syncline.data.io.sources.file_listing import (
     FileInfo,
     FileShuffleConfig,
+    contiguous_groups,
     has_extension,
     list_files,
-    contiguous_groups,
     shuffled,
 )
 from syncline.data.io.sources.text import TextDatasource
@@ -35,13 +35,13 @@ def test_a_directory_is_read_recursively_sorted_and_without_hidden_names(place):
     assert names(place) == ["_part=1/w.txt", "a/y.txt", "a/z.txt", "b.txt"]
 
 
-def test_given_files_keep_their_order_and_know_their_sizes(place):
+def test_given_files_keep_their_order_and_sizes(place):
     paths = [place.write("b.txt", b"12"), place.write("a.txt", b"1")]
     found = list_files(place.arrow, paths)
     assert [file.size for file in found] == [2, 1]
 
 
-def test_a_missing_path_is_an_error_at_once_that_names_it(place):
+def test_missing_path_is_an_error_at_construction(place):
     place.write("a.txt", b"x")
     with pytest.raises(FileNotFoundError, match="nowhere"):
         TextDatasource(
@@ -58,7 +58,7 @@ def test_missing_paths_may_be_ignored_unless_all_are(place):
         names(place, f"{place.path}/nowhere", ignore_missing_paths=True)
 
 
-def test_extensions_choose_files(place):
+def test_extensions_select_files(place):
     for name in ("a.CSV", "b.csv.gz", "c.txt"):
         place.write(name, b"x")
     assert names(place, extensions=[".csv", "csv.gz"]) == ["a.CSV", "b.csv.gz"]
@@ -67,7 +67,7 @@ def test_extensions_choose_files(place):
     assert has_extension("x.parquet?versionId=3", ["parquet"])
 
 
-def test_a_partition_filter_chooses_files(place):
+def test_partition_filter_selects_files(place):
     place.write("a.txt", b"x")
     place.write("b.txt", b"x")
     assert names(
@@ -77,7 +77,7 @@ def test_a_partition_filter_chooses_files(place):
         names(place, partition_filter=lambda paths: [])
 
 
-def test_files_of_a_decided_commit_count_and_those_it_replaces_do_not(place):
+def test_commit_record_decides_which_files_are_listed(place):
     for name in (
         "old.txt",
         "both.txt",
@@ -96,7 +96,7 @@ def test_files_of_a_decided_commit_count_and_those_it_replaces_do_not(place):
     assert names(place) == [".staging-j/data/both.txt", ".staging-j/data/new.txt"]
 
 
-def test_shuffling_follows_from_the_seed_and_the_epoch():
+def test_shuffled_order_depends_on_seed_and_epoch():
     files = [FileInfo(path=str(index), size=1) for index in range(50)]
     assert shuffled(files, 1) == shuffled(files, 1) != shuffled(files, 2)
     every_epoch = FileShuffleConfig(seed=3)
@@ -107,7 +107,7 @@ def test_shuffling_follows_from_the_seed_and_the_epoch():
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 7, 100])
-def test_runs_cover_all_files_in_order_with_about_equal_bytes(count):
+def test_groups_cover_all_files_in_order_with_nearly_equal_bytes(count):
     files = [FileInfo(path=str(index), size=index * 10) for index in range(30)]
     cut = contiguous_groups(files, count)
     assert [file for run in cut for file in run] == files
@@ -133,7 +133,7 @@ def test_paths_may_be_uris_home_directories_and_fsspec_schemes(tmp_path, monkeyp
     assert filesystems.resolve("memory://x/y")[0].type_name.startswith("py::")
 
 
-def test_paths_that_cannot_be_resolved_say_why():
+def test_unresolvable_paths_are_rejected():
     with pytest.raises(ValueError, match="no path"):
         filesystems.resolve([])
     with pytest.raises(ValueError, match="one filesystem"):
@@ -144,7 +144,7 @@ def test_paths_that_cannot_be_resolved_say_why():
         filesystems.resolve("/a", 1)
 
 
-def test_retries_pause_longer_each_time_and_end():
+def test_retries_back_off_exponentially_and_end():
     pauses: list[float] = []
 
     def fail():
@@ -176,7 +176,7 @@ def test_iteration_after_a_transient_error_repeats_nothing(monkeypatch):
     assert list(filesystems.iterate_with_retry(numbers, "reading", [])) == list(range(10))
 
 
-def test_iteration_stops_at_an_error_that_does_not_go_away(monkeypatch):
+def test_iteration_stops_at_a_permanent_error(monkeypatch):
     monkeypatch.setattr(filesystems, "FIRST_PAUSE_S", 0.0)
 
     def numbers():

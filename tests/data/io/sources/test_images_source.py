@@ -36,7 +36,7 @@ def test_images_of_one_shape_are_one_tensor_column(place, read_all):
     assert source.num_rows() == 200
 
 
-def test_images_of_many_shapes_and_modes_are_ragged(place, read_all):
+def test_images_of_different_shapes_are_ragged(place, read_all):
     arrays = [picture(3, 4), picture(5, 2), picture(5, 2)[:, :, 0]]
     for index, array in enumerate(arrays):
         place.write(f"{index}.png", encoded(array, "png"))
@@ -69,7 +69,7 @@ def test_both_jpeg_decoders_give_the_same_pixels(stored, mode, size):
     assert np.abs(one.astype(int) - other.astype(int)).max() <= 1
 
 
-def test_a_file_that_is_no_image_is_named(place, read_all):
+def test_files_that_are_no_images_are_rejected(place, read_all):
     place.write("a.png", encoded(picture(), "png"))
     place.write("b.jpg", b"\xff\xd8\xff nonsense")
     place.write("c.png", b"nonsense")
@@ -96,20 +96,20 @@ def test_a_limit_decodes_no_more_images_than_it_needs(place, read_all, monkeypat
     assert len(decoded) == 5
 
 
-def test_a_damaged_jpeg_is_an_error_and_no_gray_picture(place, read_all):
+def test_damaged_jpeg_is_an_error(place, read_all):
     place.write("a.jpg", encoded(picture(200, 200), "jpeg")[:8000])
     with pytest.raises(ValueError, match=r"a\.jpg cannot be read as an image.*truncated"):
         read_all(ImageDatasource(place.path, filesystem=place.filesystem))
 
 
-def test_sizes_that_are_none_are_refused(place):
+def test_invalid_sizes_are_rejected(place):
     place.write("a.png", encoded(picture(), "png"))
     for size in ((0, 3), (3,)):
         with pytest.raises(ValueError, match="a height and a width"):
             ImageDatasource(place.path, filesystem=place.filesystem, size=size)
 
 
-def test_without_pillow_the_error_says_what_to_install(place, monkeypatch):
+def test_missing_pillow_is_reported_with_the_package_to_install(place, monkeypatch):
     monkeypatch.setitem(sys.modules, "PIL", None)
     monkeypatch.setitem(sys.modules, "PIL.Image", None)
     place.write("a.png", b"x")

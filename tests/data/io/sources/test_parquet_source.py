@@ -1,4 +1,4 @@
-"""Reading Parquet: what is pushed down, what is exact, what fails and where."""
+"""Parquet: pushdown, exact metadata, and errors."""
 
 import pickle
 
@@ -43,7 +43,7 @@ def hundred(place) -> None:
         put(place, f"{index}.parquet", numbers(index * 50, index * 50 + 50), row_group_size=10)
 
 
-# A block size at which every row group is a task of its own.
+# A block size that makes every row group a separate task.
 SMALL = DataContext(target_min_block_size=1)
 
 
@@ -76,7 +76,7 @@ def test_tasks_have_at_most_the_size_of_a_block(place):
 
 
 @pytest.mark.usefixtures("hundred")
-def test_columns_are_chosen_by_the_call_and_by_the_plan(place, read_all):
+def test_columns_are_projected_by_the_call_and_by_the_plan(place, read_all):
     assert read_all(source_of(place, columns=["half", "id"])).column_names == ["half", "id"]
     narrow = source_of(place).apply_projection(["text"])
     assert read_all(narrow).column_names == ["text"]
@@ -101,7 +101,7 @@ def test_a_projection_by_the_plan_keeps_the_estimate_and_reads_no_footer_again(p
 
 
 @pytest.mark.usefixtures("hundred")
-def test_no_columns_at_all_still_count(place):
+def test_projection_to_no_columns_keeps_the_row_count(place):
     tables = [
         table
         for task in source_of(place)
@@ -114,7 +114,7 @@ def test_no_columns_at_all_still_count(place):
 
 
 @pytest.mark.usefixtures("hundred")
-def test_a_predicate_leaves_out_row_groups_and_rows(place, read_all):
+def test_predicate_skips_row_groups_and_rows(place, read_all):
     source = source_of(place).apply_predicate(col("id") > 44).apply_predicate(col("id") <= 61)
     assert read_all(source)["id"].to_pylist() == list(range(45, 62))
     tasks = source.get_read_tasks(10, None, SMALL)
@@ -126,7 +126,7 @@ def test_a_predicate_leaves_out_row_groups_and_rows(place, read_all):
 
 
 @pytest.mark.usefixtures("hundred")
-def test_a_limit_ends_the_planning_behind_it(place):
+def test_limit_skips_later_footers(place):
     source = source_of(place).apply_limit(25)
     assert [task.num_rows for task in source.get_read_tasks(10, None, SMALL)] == [10, 10, 10]
     filtered = source.apply_predicate(col("id") >= 90)
@@ -138,7 +138,7 @@ def test_a_limit_ends_the_planning_behind_it(place):
     ] == list(range(90, 100))
 
 
-def test_partitions_are_strings_last_and_leave_out_whole_files(place, read_all):
+def test_partition_columns_are_last_strings_and_skip_files(place, read_all):
     for year in (2023, 2024):
         put(place, f"year={year}/a.parquet", pa.table({"x": [year, year + 1]}))
     place.write("year=2025/broken.parquet", b"nonsense")
@@ -182,12 +182,12 @@ def test_a_null_partition_is_null(place, read_all):
     assert read_all(source.apply_predicate(col("k") == "a"))["x"].to_pylist() == [2]
 
 
-def test_a_column_of_the_file_counts_more_than_that_of_its_path(place, read_all):
+def test_column_of_the_file_has_priority_over_the_path(place, read_all):
     put(place, "year=2024/a.parquet", pa.table({"x": [1], "year": [7]}))
     assert read_all(source_of(place)).to_pylist() == [{"x": 1, "year": 7}]
 
 
-def test_files_that_differ_are_widened_and_filled(place, read_all):
+def test_different_schemas_are_unified(place, read_all):
     put(place, "a.parquet", pa.table({"x": pa.array([1], pa.int32()), "y": ["a"]}))
     put(place, "b.parquet", pa.table({"z": [True], "x": [2.5]}))
     source = source_of(place)
@@ -203,7 +203,7 @@ def test_files_that_differ_are_widened_and_filled(place, read_all):
         source_of(place)
 
 
-def test_tensors_come_back_with_their_shapes(place, read_all):
+def test_tensors_round_trip_with_their_shapes(place, read_all):
     fixed = blocks.from_batch({"t": np.arange(12, dtype=np.float32).reshape(3, 2, 2)})
     put(place, "a.parquet", fixed)
     assert read_all(source_of(place)).schema.field("t").type == fixed.schema.field("t").type
@@ -216,7 +216,7 @@ def test_tensors_come_back_with_their_shapes(place, read_all):
     assert rows[2]["t"].tolist() == [[8, 9], [10, 11]]
 
 
-def test_bytes_become_tensors_where_the_call_says_so(place, read_all):
+def test_tensor_column_schema_decodes_bytes(place, read_all):
     arrays = np.arange(12, dtype=np.int16).reshape(3, 2, 2)
     put(place, "a.parquet", pa.table({"t": [array.tobytes() for array in arrays]}))
     source = source_of(place, tensor_column_schema={"t": (np.int16, (2, 2))})
@@ -227,14 +227,14 @@ def test_bytes_become_tensors_where_the_call_says_so(place, read_all):
         read_all(source_of(place, tensor_column_schema={"t": (np.int16, (3, 3))}))
 
 
-def test_a_file_that_is_no_parquet_fails_at_the_call_with_its_path(place):
+def test_files_that_are_no_parquet_fail_at_construction_with_their_path(place):
     put(place, "a.parquet", numbers(0, 3))
     place.write("b.parquet", b"nonsense" * 10)
     with pytest.raises((ValueError, OSError), match=r"b\.parquet cannot be read as Parquet"):
         source_of(place)
 
 
-def test_a_file_that_is_corrupt_in_the_middle_names_itself_and_the_row_group(place, read_all):
+def test_corrupt_row_groups_are_reported_with_file_and_row_group(place, read_all):
     path = put(place, "a.parquet", numbers(0, 50_000))
     content = bytearray(place.arrow.open_input_stream(path).read())
     content[200:20_000] = b"\x55" * 19_800
@@ -245,7 +245,7 @@ def test_a_file_that_is_corrupt_in_the_middle_names_itself_and_the_row_group(pla
 
 
 @pytest.mark.usefixtures("hundred")
-def test_arguments_of_arrow_are_taken_or_named(place, read_all):
+def test_arrow_arguments_are_applied_and_unknown_ones_rejected(place, read_all):
     assert read_all(source_of(place, arrow_parquet_args={"filter": pc.field("id") < 5}))[
         "id"
     ].to_pylist() == list(range(5))

@@ -1,4 +1,4 @@
-"""Columns that stand in paths."""
+"""Partition columns in file paths."""
 
 import pyarrow as pa
 import pytest
@@ -35,7 +35,7 @@ def test_types_and_names_are_checked():
         Partitioning("hive", field_types={"a": list})
 
 
-def test_directories_need_names_and_levels_that_fit(tmp_path):
+def test_directory_partitions_need_matching_names_and_levels(tmp_path):
     parse = PathPartitionParser.of(
         PartitionStyle.DIRECTORY, base_dir=str(tmp_path), field_names=["label", "split"]
     )
@@ -48,7 +48,7 @@ def test_directories_need_names_and_levels_that_fit(tmp_path):
         Partitioning("dir")
 
 
-def test_a_filter_keeps_what_its_function_accepts():
+def test_partition_filter_keeps_accepted_files():
     keep = PathPartitionFilter.of(lambda values: values.get("year") == "2024")
     assert keep(["year=2024/a", "year=2023/b", "c"]) == ["year=2024/a"]
     assert keep.parser("year=1/a") == {"year": "1"}

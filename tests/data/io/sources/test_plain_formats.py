@@ -38,7 +38,7 @@ def test_csv_with_partitions_and_paths_last(place, read_all):
     assert len(source.input_files()) == 2
 
 
-def test_csv_is_decompressed_by_its_name_and_takes_arrows_options(place, read_all):
+def test_csv_is_decompressed_by_extension_and_takes_arrow_options(place, read_all):
     place.write("a.csv.gz", gzip.compress(b"1|2\n3|4\n"))
     arguments = {
         "parse_options": pyarrow_csv.ParseOptions(delimiter="|"),
@@ -50,7 +50,7 @@ def test_csv_is_decompressed_by_its_name_and_takes_arrows_options(place, read_al
         CSVDatasource(place.path, {"delimiter": "|"}, filesystem=place.filesystem)
 
 
-def test_csv_that_cannot_be_read_names_the_file_and_the_remedy(place, read_all):
+def test_unreadable_csv_is_reported_with_file_and_remedy(place, read_all):
     place.write("a.csv", b"x\n" + b"1\n" * 1_000_000 * 5 + b"word\n")
     with pytest.raises(ValueError, match=r"a\.csv cannot be read as CSV.*column_types"):
         read_all(CSVDatasource(place.path, filesystem=place.filesystem))
@@ -62,7 +62,7 @@ def test_an_empty_csv_has_no_rows(place, read_all):
     assert read_all(CSVDatasource(place.path, filesystem=place.filesystem)).num_rows == 0
 
 
-def test_json_lines_in_pieces_keep_all_rows(place, read_all, monkeypatch):
+def test_json_lines_in_chunks_keep_all_rows(place, read_all, monkeypatch):
     monkeypatch.setattr(json_source, "_CHUNK_BYTES", 50)
     rows = [{"a": index, "b": {"c": [index]}} for index in range(100)]
     place.write("a.jsonl", "\n".join(str(row).replace("'", '"') for row in rows).encode())
@@ -106,7 +106,7 @@ def test_broken_json_names_the_file(place, read_all):
 
 @pytest.mark.parametrize("chunk", [1, 2, 3, 7, 1000])
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-16"])
-def test_text_lines_do_not_depend_on_pieces(place, read_all, monkeypatch, chunk, encoding):
+def test_text_lines_do_not_depend_on_chunks(place, read_all, monkeypatch, chunk, encoding):
     monkeypatch.setattr(text_source, "_CHUNK_BYTES", chunk)
     place.write("a.txt", "eins\r\nzwei äöü\n\n \nfünf".encode(encoding))
     source = TextDatasource(place.path, encoding=encoding, filesystem=place.filesystem)
@@ -155,7 +155,7 @@ def test_numpy_rows_are_those_of_the_arrays(place, read_all):
     assert array[:, 0].tolist() == [0, 0, 0, 1, 1, 1]
 
 
-def test_arrays_of_objects_ask_for_trust(place, read_all):
+def test_arrays_of_objects_need_allow_pickle(place, read_all):
     buffer = io.BytesIO()
     np.save(buffer, np.array([{"a": 1}], dtype=object), allow_pickle=True)
     place.write("a.npy", buffer.getvalue())
@@ -172,7 +172,7 @@ def test_arrays_of_objects_ask_for_trust(place, read_all):
         read_all(NumpyDatasource(place.path, filesystem=place.filesystem))
 
 
-def test_orc_reads_only_columns_that_are_needed_in_their_order(place, read_all):
+def test_orc_reads_only_projected_columns_in_their_order(place, read_all):
     buffer = pa.BufferOutputStream()
     pyarrow_orc.write_table(pa.table({"a": [1, 2], "b": ["x", "y"]}), buffer)
     place.write("part=7/a.orc", buffer.getvalue().to_pybytes())
@@ -191,14 +191,14 @@ def test_orc_reads_only_columns_that_are_needed_in_their_order(place, read_all):
 
 
 class UsersDatasource(FileBasedDatasource):
-    """A format of a program's own, as Ray's users write it."""
+    """A custom format, as users of Ray write it."""
 
     def _read_stream(self, f, path):
         for byte in f.read():
             yield {"value": [byte]}
 
 
-def test_a_format_of_ones_own_reads_streams(place, read_all):
+def test_custom_formats_read_streams(place, read_all):
     place.write("a", bytes([1, 2]))
     place.write("b.gz", gzip.compress(bytes([3])))
     assert read_all(UsersDatasource(place.path, filesystem=place.filesystem))[
@@ -273,7 +273,7 @@ def test_identity_changes_with_the_files_and_with_what_is_read(place):
     assert identity() != first
 
 
-def test_tasks_do_not_carry_the_list_of_all_files(place):
+def test_tasks_are_pickled_without_the_list_of_all_files(place):
     for index in range(50):
         place.write(f"{index:02}.txt", b"x")
     (task, *_) = TextDatasource(place.path, filesystem=place.filesystem).get_read_tasks(50)

@@ -1,4 +1,4 @@
-"""SQL through SQLite, a database that every Python has."""
+"""SQL sources and sinks, with SQLite."""
 
 import functools
 import sqlite3
@@ -36,7 +36,7 @@ def database(tmp_path: Path) -> functools.partial[sqlite3.Connection]:
     return functools.partial(connect, str(tmp_path / "a.db"))
 
 
-def test_a_query_is_one_task_fetched_in_pieces(database, read_all, monkeypatch):
+def test_query_is_one_task_fetched_in_chunks(database, read_all, monkeypatch):
     monkeypatch.setattr(sql_source, "_ROWS_PER_FETCH", 300)
     source = SQLDatasource("SELECT * FROM t WHERE id >= ? ORDER BY id;", database, sql_params=(2,))
     assert len(source.get_read_tasks(8)) == 1
@@ -99,7 +99,7 @@ def test_writing_is_one_transaction_for_each_task(database, read_all):
     ]
 
 
-def test_what_the_database_says_is_all_that_a_program_sees(database):
+def test_database_errors_are_raised_without_internal_frames(database):
     with pytest.raises(sqlite3.OperationalError) as read:
         list(sql_source.read_query("SELECT * FROM missing", database, None))
     with pytest.raises(sqlite3.ProgrammingError) as written:

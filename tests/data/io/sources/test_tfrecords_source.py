@@ -27,12 +27,12 @@ def schema(**kinds: int) -> types.SimpleNamespace:
     )
 
 
-def test_messages_are_tensorflows():
+def test_messages_equal_those_of_tensorflow():
     assert list(encode_examples(pa.table({"a": [7]}))) == [BYTES_OF_TENSORFLOW]
     assert decode_examples([BYTES_OF_TENSORFLOW], None, "f").to_pylist() == [{"a": 7}]
 
 
-def test_values_come_back_by_kind_and_length(place, read_all):
+def test_values_round_trip_by_kind_and_length(place, read_all):
     table = pa.table(
         {
             "one": pa.array([1, 2, None], pa.int64()),
@@ -52,7 +52,7 @@ def test_values_come_back_by_kind_and_length(place, read_all):
     assert found.schema.field("many").type == pa.list_(pa.float32())
 
 
-def test_a_schema_makes_lists_and_refuses_what_differs(place, read_all):
+def test_schema_gives_lists_and_rejects_mismatches(place, read_all):
     place.write("a.tfrecords", record(BYTES_OF_TENSORFLOW))
     source = TFRecordDatasource(place.path, tf_schema=schema(a=2), filesystem=place.filesystem)
     assert read_all(source).to_pylist() == [{"a": [7]}]
@@ -64,7 +64,7 @@ def test_a_schema_makes_lists_and_refuses_what_differs(place, read_all):
             read_all(TFRecordDatasource(place.path, tf_schema=given, filesystem=place.filesystem))
 
 
-def test_columns_that_no_feature_holds_are_named():
+def test_columns_without_a_feature_kind_are_rejected():
     with pytest.raises(ValueError, match="'t' is timestamp"):
         list(encode_examples(pa.table({"t": pa.array([0], pa.timestamp("s"))})))
     with pytest.raises(ValueError, match="tf_schema has FLOAT"):
@@ -76,20 +76,17 @@ def test_columns_that_no_feature_holds_are_named():
     [
         (lambda content: content[:5], "record 0 is corrupt: its length"),
         (lambda content: content[:-6], "record 1 is corrupt: the file ends"),
-        (
-            lambda content: content[:14] + b"\x00" + content[15:],
-            "record 0 is corrupt: its content",
-        ),
+        (lambda content: content[:14] + b"\x00" + content[15:], "record 0 is corrupt: its content"),
         (lambda content: b"\x01" + content[1:], "record 0 is corrupt: its length"),
     ],
 )
-def test_broken_records_are_named(broken, message):
+def test_corrupt_records_are_reported_with_their_index(broken, message):
     content = broken(record(BYTES_OF_TENSORFLOW) * 2)
     with pytest.raises(ValueError, match=f"f cannot be read as TFRecords: {message}"):
         list(records(pa.BufferReader(content), "f"))
 
 
-def test_a_record_that_is_no_example_is_named(place, read_all):
+def test_records_that_are_no_examples_are_rejected(place, read_all):
     place.write("a.tfrecords", record(b"\xff\xff\xff"))
     with pytest.raises(ValueError, match=r"a\.tfrecords, record 0: no tf\.train\.Example"):
         read_all(TFRecordDatasource(place.path, filesystem=place.filesystem))

@@ -1,4 +1,4 @@
-"""WebDataset shards: rows, decoders, selection, and archives that are not what they should be."""
+"""WebDataset shards: rows, decoders, selection, and invalid archives."""
 
 import io
 import json
@@ -36,7 +36,7 @@ def read_rows(place, content: bytes, **arguments) -> list[dict]:
     return [row for table in task() for row in blocks.rows(table)]
 
 
-def test_neighbours_with_one_key_are_a_row_decoded_by_their_endings(place):
+def test_adjacent_files_with_one_key_form_a_decoded_row(place):
     files = {}
     for index in range(600):
         files[f"d/{index:03}.cls"] = str(index).encode()
@@ -65,7 +65,7 @@ def test_images_are_arrays(place):
     assert read_rows(place, archive({"0.png": buffer.getvalue()}))[0]["png"].shape == (3, 4, 3)
 
 
-def test_decoders_of_ones_own_and_none(place):
+def test_custom_decoders_and_no_decoder(place):
     content = archive({"0.txt": b"a", "0.cls": b"3"})
     assert read_rows(place, content, decoder=None)[0]["cls"] == b"3"
     (row,) = read_rows(
@@ -93,17 +93,17 @@ def test_files_are_selected_and_renamed(place):
     )
 
 
-def test_the_fields_of_json_may_become_columns(place):
+def test_expand_json_adds_columns(place):
     (row,) = read_rows(place, archive({"0.json": b'{"a": 1, "b": "x"}'}), expand_json=True)
     assert (row["a"], row["b"]) == (1, "x")
 
 
-def test_pickles_are_not_loaded_unasked(place):
+def test_pickles_are_rejected_by_default(place):
     with pytest.raises(ValueError, match=r"a\.tar, row '0': 'pkl' holds a pickle.*decoder="):
         read_rows(place, archive({"0.pkl": pickle.dumps(1)}))
 
 
-def test_keys_that_do_not_lie_together_and_broken_archives_are_errors(place):
+def test_scattered_keys_and_corrupt_archives_are_errors(place):
     with pytest.raises(ValueError, match=r"a\.tar: the files of '0' are not adjacent"):
         read_rows(place, archive({"0.txt": b"", "1.txt": b"", "0.cls": b"1"}))
     with pytest.raises(ValueError, match="occurs twice"):
