@@ -127,8 +127,8 @@ class RayTaskError(RayError):
         if cause is None or isinstance(self, type(cause)):
             return self
         cls = _class_with_cause(type(self), type(cause))  # type: ignore[arg-type]  # classes are hashable
-        error = _instance(cls, cause) if cls is not None else None
-        if error is None:
+        error = None if cls is None else _bare_instance(cls, cause.args)
+        if not isinstance(error, RayTaskError):
             return self
         error.__dict__.update(cause.__dict__)
         error.__dict__.update(self.__dict__)
@@ -231,11 +231,6 @@ def _class_with_cause(
     except Exception:  # final class, metaclass or `__init_subclass__` that raises, layout conflict
         return None
     return made
-
-
-def _instance(cls: type[RayTaskError], cause: BaseException) -> RayTaskError | None:
-    error = _bare_instance(cls, cause.args)
-    return error if isinstance(error, RayTaskError) else None
 
 
 def _bare_instance(cls: type[BaseException], args: tuple[object, ...]) -> BaseException | None:

@@ -76,7 +76,8 @@ def memory_limit(root: Path = _ROOT) -> int | None:
 
 def memory_bytes(root: Path = _ROOT) -> int:
     """Return the bytes that this process may use: the machine's, or a smaller cgroup limit."""
-    installed = _installed_memory(root)
+    total = _field(root / "proc/meminfo", "MemTotal:", 1024)
+    installed = psutil.virtual_memory().total if total is None else total
     limit = memory_limit(root)
     return installed if limit is None else min(installed, limit)
 
@@ -132,13 +133,6 @@ def _affinity() -> int:
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
-
-
-def _installed_memory(root: Path) -> int:
-    for line in _lines(root / "proc/meminfo"):
-        if line.startswith("MemTotal:"):
-            return int(line.split()[1]) * 1024
-    return int(psutil.virtual_memory().total)
 
 
 def _quota_v2(path: Path) -> float | None:

@@ -14,6 +14,7 @@ import pickle
 from typing import Any, NamedTuple
 
 from syncline.core import pickling
+from syncline.core.pickling import can_pickle
 
 MAX_CHAIN = 8
 
@@ -70,9 +71,9 @@ def _frame(error: BaseException, traceback_text: str, depth: int) -> _Frame:
     attributes = {name: value for name, value in vars(error).items() if name != "__notes__"}
     parts = _dumps_or_none((cls, error.args, attributes))
     if parts is None:
-        parts = _dumps_or_none(
-            (cls, _picklable_args(error.args), _picklable_attributes(attributes))
-        )
+        args = tuple(arg if can_pickle(arg) is None else repr(arg) for arg in error.args)
+        kept = {name: value for name, value in attributes.items() if can_pickle(value) is None}
+        parts = _dumps_or_none((cls, args, kept))
 
     def chained(other: BaseException | None) -> _Fields | None:
         return None if other is None or depth == 0 else tuple(_frame(other, "", depth - 1))
@@ -104,14 +105,6 @@ def _dumps_or_none(value: object) -> bytes | None:
         return pickling.dumps(value, None)[0]
     except Exception:
         return None
-
-
-def _picklable_args(args: tuple[object, ...]) -> tuple[object, ...]:
-    return tuple(arg if pickling.can_pickle(arg) is None else repr(arg) for arg in args)
-
-
-def _picklable_attributes(attributes: dict[str, object]) -> dict[str, object]:
-    return {name: value for name, value in attributes.items() if pickling.can_pickle(value) is None}
 
 
 def _rebuild(frame: _Frame) -> BaseException:

@@ -145,11 +145,7 @@ class RemoteFunction:
         return f"RemoteFunction({self._definition.name})"
 
     def __reduce__(self) -> tuple[object, ...]:
-        return (_remote_function, (self._definition.function, self._definition.options))
-
-
-def _remote_function(function: AnyFunction, options: TaskOptions) -> RemoteFunction:
-    return RemoteFunction(function, options)
+        return (RemoteFunction, (self._definition.function, self._definition.options))
 
 
 class ActorClass:
@@ -230,7 +226,7 @@ class ActorClass:
         return f"ActorClass({self.__name__})"
 
     def __reduce__(self) -> tuple[object, ...]:
-        return (_actor_class, (self.__wrapped__, self._options))
+        return (ActorClass, (self.__wrapped__, self._options))
 
 
 def _copy_function(function: types.FunctionType) -> types.FunctionType:
@@ -250,10 +246,6 @@ def _copy_function(function: types.FunctionType) -> types.FunctionType:
     copy.__kwdefaults__ = function.__kwdefaults__
     functools.update_wrapper(copy, function)
     return copy
-
-
-def _actor_class(cls: type, options: ActorOptions) -> ActorClass:
-    return ActorClass(cls, options)
 
 
 def _checked(actor_class: ActorClass) -> ActorClass:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import itertools
 import time
 import types
 from collections.abc import Callable, Iterator
@@ -53,7 +54,7 @@ def find_unpicklable(
     alive = [value]  # keeps temporaries alive, so that their ids are not reused
     current = _Part(path, value)
     for _ in range(MAX_DEPTH):
-        for part in _parts(current):
+        for part in itertools.islice(_parts(current), MAX_CHILDREN):
             if clock() > deadline:
                 return _describe(current, error)
             if id(part.value) in seen:
@@ -85,13 +86,6 @@ def _describe(part: _Part, error: Exception) -> UnpicklablePart:
 
 
 def _parts(whole: _Part) -> Iterator[_Part]:
-    for count, part in enumerate(_all_parts(whole)):
-        if count >= MAX_CHILDREN:
-            return
-        yield part
-
-
-def _all_parts(whole: _Part) -> Iterator[_Part]:
     value, path = whole.value, whole.path
     if isinstance(value, types.FunctionType):
         yield from _function_parts(value)

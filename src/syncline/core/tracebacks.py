@@ -103,15 +103,11 @@ def raisable(error: BaseException) -> BaseException:
     """In the process that called `get`: return the exception to raise; raise it only once."""
     if isinstance(error, RayTaskError):
         raised = error.as_instanceof_cause()
-        raised.__cause__ = WorkerTraceback(f"{_title(error)}\n{error.traceback_str.rstrip()}")
+        raised.__cause__ = WorkerTraceback(f"{error._where}\n{error.traceback_str.rstrip()}")
         return raised.with_traceback(None)
     if isinstance(error, RayError):
         error.__suppress_context__ = True
     return error.with_traceback(None)
-
-
-def _title(error: RayTaskError) -> str:
-    return f"in {error.function_name}()" + ("" if error.pid is None else f", pid={error.pid}")
 
 
 def forget_engine(error: BaseException) -> None:
