@@ -43,4 +43,4 @@ def test_a_first_failure_that_ends_the_search_is_told(
         return
     assert len(results) < 3
     assert "`fail_fast` is set" in told[0]
-    assert f"`Tuner.restore('{tmp_path / 'search'}', …)` goes on" in told[0]
+    assert f"`Tuner.restore('{tmp_path / 'search'}', …)`" in told[0]

@@ -111,11 +111,11 @@ def test_search_without_any_report_says_so(make_trial) -> None:
 
 def test_missing_metric_and_mode(make_trial) -> None:
     results = grid([make_trial(at, losses=[1.0]) for at in range(2)])
-    with pytest.raises(ValueError, match="give `metric`"):
+    with pytest.raises(ValueError, match="pass `metric`"):
         results.get_best_result()
-    with pytest.raises(ValueError, match="give `mode="):
+    with pytest.raises(ValueError, match="pass `mode="):
         results.get_best_result("loss")
-    with pytest.raises(ValueError, match="mode='up' is neither"):
+    with pytest.raises(ValueError, match="mode='up' is unknown"):
         results.get_best_result("loss", "up")
     with pytest.raises(ValueError, match="scope='first' is unknown"):
         results.get_best_result("loss", "min", "first")

@@ -275,5 +275,5 @@ def test_several_experiments(tmp_path: Path) -> None:
     experiment = tune.Experiment("three", steps, config={"x": 1}, num_samples=2, **common)
     assert len(tune.run_experiments(experiment, verbose=0)) == 2
     assert len(tune.run(tune.Experiment("four", steps, **common), verbose=0).trials) == 1
-    with pytest.raises(ValueError, match="does not say what to train"):
+    with pytest.raises(ValueError, match="has no trainable"):
         tune.run_experiments({"five": {"config": {}}})

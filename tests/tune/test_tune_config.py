@@ -18,13 +18,13 @@ from syncline.tune.launch import as_run_config
     ("arguments", "said"),
     [
         ({"num_samples": 0}, "`num_samples=0`"),
-        ({"num_samples": -2}, "-1 for no end"),
-        ({"num_samples": 1.5}, "whole number"),
-        ({"num_samples": True}, "whole number"),
+        ({"num_samples": -2}, "-1 for no limit"),
+        ({"num_samples": 1.5}, "an integer"),
+        ({"num_samples": True}, "an integer"),
         ({"mode": "maximum"}, '"min" or "max"'),
         ({"metric": ["a", "b"], "mode": ["min"]}, "2 metrics"),
         ({"max_concurrent_trials": -1}, "`max_concurrent_trials=-1`"),
-        ({"max_concurrent_trials": 2.0}, "whole number"),
+        ({"max_concurrent_trials": 2.0}, "an integer"),
         ({"time_budget_s": 0}, "seconds above 0"),
         ({"time_budget_s": math.nan}, "seconds above 0"),
         ({"trial_name_creator": "name"}, "function of a trial"),
@@ -52,7 +52,7 @@ def test_what_a_restored_search_does_with_its_trials() -> None:
 
 
 def test_either_the_first_failure_ends_the_search_or_trials_start_again() -> None:
-    with pytest.raises(ValueError, match=r"`max_failures=2` would start the trial again"):
+    with pytest.raises(ValueError, match=r"`max_failures=2` would restart the trial"):
         tune.FailureConfig(max_failures=2, fail_fast=True)
     with pytest.raises(ValueError, match="`fail_fast='never'`"):
         tune.FailureConfig(fail_fast="never")
@@ -63,7 +63,7 @@ def test_either_the_first_failure_ends_the_search_or_trials_start_again() -> Non
     ("arguments", "said"),
     [
         ({"checkpoint_frequency": -1}, "`checkpoint_frequency=-1`"),
-        ({"checkpoint_frequency": 1.5}, "whole number"),
+        ({"checkpoint_frequency": 1.5}, "an integer"),
         ({"checkpoint_at_end": "yes"}, "`checkpoint_at_end='yes'`"),
         ({"num_to_keep": 0}, "num_to_keep"),
     ],
@@ -89,7 +89,7 @@ def test_where_a_search_keeps_its_record() -> None:
     for arguments, said in (
         ({"log_to_file": ("one", "two", "three")}, "`log_to_file="),
         ({"verbose": 4}, "`verbose=4`"),
-        ({"callbacks": [tune.Callback]}, "give an instance"),
+        ({"callbacks": [tune.Callback]}, "pass an instance"),
         ({"callbacks": ["console"]}, "no Callback"),
     ):
         with pytest.raises(ValueError, match="`") as caught:

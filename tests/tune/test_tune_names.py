@@ -33,8 +33,8 @@ ADDRESSES = {
     "syncline.tune.result": "TRAINING_ITERATION DONE TIME_TOTAL_S TRIAL_ID",
     "syncline.tune.result_grid": "ResultGrid",
     "syncline.tune.schedulers": (
-        "TrialScheduler HyperBandScheduler AsyncHyperBandScheduler ASHAScheduler MedianStoppingRule FIFOScheduler PopulationBasedTraining "
-        "PopulationBasedTrainingReplay HyperBandForBOHB ResourceChangingScheduler"
+        "TrialScheduler HyperBandScheduler AsyncHyperBandScheduler ASHAScheduler "
+        "MedianStoppingRule FIFOScheduler PopulationBasedTraining PopulationBasedTrainingReplay HyperBandForBOHB ResourceChangingScheduler"
     ),
     "syncline.tune.schedulers.pb2": "PB2",
     "syncline.tune.search": "BasicVariantGenerator ConcurrencyLimiter Repeater SearchAlgorithm SearchGenerator Searcher grid_search",
@@ -49,8 +49,8 @@ ADDRESSES = {
     "syncline.tune.search.sample": "Categorical Domain Float Function Integer",
     "syncline.tune.search.zoopt": "ZOOptSearch",
     "syncline.tune.stopper": (
-        "CombinedStopper ExperimentPlateauStopper FunctionStopper MaximumIterationStopper NoopStopper Stopper TimeoutStopper "
-        "TrialPlateauStopper"
+        "CombinedStopper ExperimentPlateauStopper FunctionStopper MaximumIterationStopper "
+        "NoopStopper Stopper TimeoutStopper TrialPlateauStopper"
     ),
     "syncline.tune.trainable": "Trainable with_parameters with_resources",
     "syncline.tune.tuner": "Tuner",

@@ -142,7 +142,7 @@ def test_resources_that_can_never_be_had_fail_the_trials_at_once_with_the_number
 ) -> None:
     results = tune.Tuner(tune.with_resources(report_loss, {"cpu": 3}), run_config=run_config).fit()
     assert results.num_errors == 1
-    for part in ("3 CPU", "there are 2", "with_resources", "num_cpus"):
+    for part in ("3 CPU", "the cluster has 2", "with_resources", "num_cpus"):
         assert part in str(results.errors[0])
     refused(
         lambda: tune.run(
@@ -150,7 +150,7 @@ def test_resources_that_can_never_be_had_fail_the_trials_at_once_with_the_number
         ),
         tune.TuneError,
         "1 GPU",
-        "there are 0",
+        "the cluster has 0",
         "resources_per_trial",
     )
 
@@ -190,7 +190,7 @@ def test_another_trainable_or_space_than_the_search_has(
 
 
 def test_arguments_of_wrong_types(run_config: tune.RunConfig) -> None:
-    refused(lambda: tune.Tuner(), TypeError, "nothing to train")
+    refused(lambda: tune.Tuner(), TypeError, "needs a trainable")
     refused(lambda: tune.Tuner(3), TypeError, "3")
     refused(lambda: tune.Tuner("no such name"), tune.TuneError, "no such name")
     refused(lambda: tune.Tuner(int), TypeError, "Trainable")

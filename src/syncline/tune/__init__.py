@@ -1,17 +1,17 @@
-"""Hyper-parameter search: many trials of one trainable, run at once, compared, stopped early.
+"""Hyperparameter search: runs many trials of one trainable, compares them and stops bad ones early.
 
-Files, in the order in which a search flows through them: `config` (what a program states), `tuner`
-and `tune` (the two ways to begin), `launch` (what they have in common), `trainable/` (what is
-trained; `context`, `track`: what it may call; `registry`: by name), `search/` (who proposes
-configurations), `schedulers/` and `stopper/` (who ends trials early), `controller/` (decides:
-`state` with `events`, `view`; carries out: `driver`, `upkeep`; keeps: `journal`, `restore`),
-`experiment/` (a trial), `execution/` (what it holds), `workers/` (where it happens), `callback` and
-`logger/` (who is told), `console/` and `progress_reporter` (what people see), `result_grid`,
-`analysis/` and `plots/` (what comes back).
+Files in the order of the data flow: `config` (configuration), `result` (keys and file names),
+`error`, `tuner` and `tune` (the two interfaces), `launch` (their common part), `trainable/`
+(trainables), `context` and `track` (functions inside a trial), `integration/` (frameworks),
+`registry` (trainables by name), `search/` (searchers), `schedulers/` and `stopper/` (early stops),
+`controller/` (decisions, execution, persistence), `experiment/` (trials), `execution/` (resources),
+`workers/` (processes), `callback` and `logger/` (observers), `console/` and `progress_reporter`
+(display), `trial_history` (reported results, best trial), `result_grid`, `analysis/` and `plots/`
+(results), `examples/`.
 """
 
 import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from syncline.train import Checkpoint as Checkpoint
@@ -111,18 +111,19 @@ _HOMES = {
     "with_parameters": "syncline.tune.trainable.util",
     "with_resources": "syncline.tune.trainable.util",
 }
-"""Where each public name is defined; it is loaded when it is first used."""
+"""Module of each public name; loaded on first use."""
 _MODULES = frozenset(
     {
-        "analysis", "callback", "context", "error", "examples", "execution", "experiment", "integration", "logger", "plots",
-        "progress_reporter", "registry", "result", "result_grid", "schedulers", "search", "stopper", "track", "trainable", "tuner",
+        "analysis", "callback", "context", "error", "examples", "execution", "experiment",
+        "integration", "logger", "plots", "progress_reporter", "registry", "result", "result_grid",
+        "schedulers", "search", "stopper", "track", "trainable", "tuner",
     }
 )  # fmt: skip
 
 __all__ = sorted([*_HOMES, "track"])
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
     if name in _HOMES:
         value = getattr(importlib.import_module(_HOMES[name]), name)
         globals()[name] = value

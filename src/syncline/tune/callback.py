@@ -99,7 +99,7 @@ class Callback:
     def on_trial_recover(
         self, iteration: int, trials: list[Trial], trial: Trial, **info: object
     ) -> None:
-        """Called after a trial failed and before it restarts. Searcher and scheduler are not told."""
+        """Called after a trial failed, before it restarts; searcher and scheduler are not told."""
 
     def on_trial_error(
         self, iteration: int, trials: list[Trial], trial: Trial, **info: object
@@ -177,8 +177,8 @@ class CallbackList:
         return partial(self.call, hook)
 
     def get_state(self) -> dict[str, Any] | None:
-        """Return the states of the callbacks, None without any. The key is the class and the position
-        among callbacks of that class, so that the list may change before a restore.
+        """Return the states of the callbacks, None without any. The key is the class and the
+        position among callbacks of that class, so that the list may change before a restore.
         """
         states: dict[str, Any] = {}
         for position, (name, callback) in enumerate(self._named()):

@@ -72,8 +72,8 @@ class TuneConfig:
             raise ValueError(f'`mode={self.mode!r}` must be "min" or "max".')
         if isinstance(self.metric, (list, tuple)) and len(modes) != len(self.metric):
             raise ValueError(
-                f"`metric={self.metric!r}` has {len(self.metric)} metrics, but `mode={self.mode!r}` "
-                f"has {len(modes)} modes: pass one mode per metric."
+                f"`metric={self.metric!r}` has {len(self.metric)} metrics, but "
+                f"`mode={self.mode!r}` has {len(modes)} modes: pass one mode per metric."
             )
         if (
             isinstance(self.num_samples, bool)
@@ -82,15 +82,16 @@ class TuneConfig:
             or self.num_samples == 0
         ):
             raise ValueError(
-                f"`num_samples={self.num_samples!r}` must be an integer above 0, or -1 for no limit."
+                f"`num_samples={self.num_samples!r}` must be an integer above 0, or -1 for no "
+                "limit."
             )
         limit = self.max_concurrent_trials
         if limit is not None and (
             isinstance(limit, bool) or not isinstance(limit, int) or limit < 0
         ):
             raise ValueError(
-                f"`max_concurrent_trials={limit!r}` must be an integer from 0 up, or None; 0 and None "
-                "mean no limit."
+                f"`max_concurrent_trials={limit!r}` must be an integer from 0 up, or None; 0 and "
+                "None mean no limit."
             )
         budget = self.budget_s
         if budget is not None and not budget > 0:
@@ -175,9 +176,7 @@ class CheckpointConfig(train_config.CheckpointConfig):
         super().__post_init__()
         frequency = self.checkpoint_frequency
         if isinstance(frequency, bool) or not isinstance(frequency, int) or frequency < 0:
-            raise ValueError(
-                f"`checkpoint_frequency={frequency!r}` must be an integer from 0 up."
-            )
+            raise ValueError(f"`checkpoint_frequency={frequency!r}` must be an integer from 0 up.")
         if self.checkpoint_at_end not in (None, True, False):
             raise ValueError(
                 f"`checkpoint_at_end={self.checkpoint_at_end!r}` must be True, False or None."
@@ -188,7 +187,7 @@ class CheckpointConfig(train_config.CheckpointConfig):
 class RunConfig(train_config.RunConfig):
     """Storage, stop criteria, callbacks and display of a search. Trainers accept it, too."""
 
-    callbacks: Sequence[Any] | None = None
+    callbacks: Sequence[UserCallback | Callback] | None = None
     """Callbacks of the search (`Callback`), or of a trainer's run (`UserCallback`)."""
 
     verbose: int | None = None
@@ -203,8 +202,8 @@ class RunConfig(train_config.RunConfig):
     """Display of the search; None for the default."""
 
     log_to_file: bool | str | tuple[str, str] | None = None
-    """Write output of trials to files in their directories: True for `stdout` and `stderr`, one name
-    for both, or two names.
+    """Write output of trials to files in their directories: True for `stdout` and `stderr`, one
+    name for both, or two names.
     """
 
     def __post_init__(self) -> None:

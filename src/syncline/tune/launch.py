@@ -424,9 +424,9 @@ def _set_objective(scheduler: TrialScheduler, config: TuneConfig) -> None:
     mode = config.mode if isinstance(config.mode, str) else None
     if not scheduler.set_search_properties(metric, mode):
         raise ValueError(
-            f"the search has `metric={config.metric!r}` and `mode={config.mode!r}`, but the scheduler "
-            f"{type(scheduler).__name__} has its own metric {scheduler.metric!r}: set them in one "
-            "place."
+            f"the search has `metric={config.metric!r}` and `mode={config.mode!r}`, but the "
+            f"scheduler {type(scheduler).__name__} has its own metric {scheduler.metric!r}: set "
+            "them in one place."
         )
 
 
@@ -455,7 +455,9 @@ def _resources(
     return resources
 
 
-def _record_outcome(record: RunDirectory, status: str, problem: str | None, **fields: object) -> None:
+def _record_outcome(
+    record: RunDirectory, status: str, problem: str | None, **fields: object
+) -> None:
     """Record the end of the search; a failure to write is only logged."""
     try:
         record.write_outcome(status, problem, **fields)

@@ -49,7 +49,8 @@ def register_env(name: str, env_creator: Callable[..., object]) -> None:
     """
     if not callable(env_creator):
         raise TypeError(
-            f"register_env({name!r}, {env_creator!r}): pass a function that creates the environment."
+            f"register_env({name!r}, {env_creator!r}): pass a function that creates the "
+            "environment."
         )
     _environments[name] = env_creator
 
@@ -116,8 +117,8 @@ def as_trainable_class(
 
 
 def check_picklable(trainable: type[Trainable], name: str) -> None:
-    """Check that a trainable can be sent to processes, and warn if it is large. The engine must run,
-    so that bound parameters are pickled as references.
+    """Check that a trainable can be sent to processes, and warn if it is large. The engine must
+    run, so that bound parameters are pickled as references.
 
     Raises:
         TypeError: It cannot be pickled; the message names the part at fault.
@@ -135,9 +136,9 @@ def check_picklable(trainable: type[Trainable], name: str) -> None:
     size += len(stream)
     if size > LARGE_BYTES:
         logger.warning(
-            "The trainable `%s` contains %.0f MiB of data, which are copied to the process of every "
-            "trial. Pass large objects with `tune.with_parameters(%s, name=value)` to store them "
-            "once.",
+            "The trainable `%s` contains %.0f MiB of data, which are copied to the process of "
+            "every trial. Pass large objects with `tune.with_parameters(%s, name=value)` to store "
+            "them once.",
             name,
             size / 1024**2,
             name,

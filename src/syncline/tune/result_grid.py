@@ -11,8 +11,8 @@ from pyarrow import fs as pyarrow_fs
 from syncline.tune.analysis import ExperimentAnalysis
 from syncline.tune.analysis.trial_result import Result
 from syncline.tune.experiment.trial import Trial
-from syncline.tune.outcomes.choosing import best_trial, check_mode, nothing_best
 from syncline.tune.plots import Kind
+from syncline.tune.trial_history import best_trial, check_mode, no_best_trial
 
 if TYPE_CHECKING:
     import pandas
@@ -89,8 +89,8 @@ class ResultGrid(Sequence[Result]):
         wanted, order = metric or self._analysis.default_metric, mode or self._analysis.default_mode
         if not wanted:
             raise ValueError(
-                "get_best_result() needs a metric: pass `metric`, or set it in the TuneConfig of the "
-                "search."
+                "get_best_result() needs a metric: pass `metric`, or set it in the TuneConfig of "
+                "the search."
             )
         if not order and len(trials) > 1:
             raise ValueError(
@@ -101,7 +101,7 @@ class ResultGrid(Sequence[Result]):
             trials, wanted, order or "max", scope, filter_nan_and_inf=filter_nan_and_inf
         )
         if best is None:
-            raise RuntimeError(nothing_best(wanted, trials, filter_nan_and_inf=filter_nan_and_inf))
+            raise RuntimeError(no_best_trial(wanted, trials, filter_nan_and_inf=filter_nan_and_inf))
         return self._results[trials.index(best)]
 
     def get_dataframe(

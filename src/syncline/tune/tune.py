@@ -1,6 +1,4 @@
-"""`tune.run` and `run_experiments`: the older way to state a search, for the programs that use
-it.
-"""
+"""`tune.run` and `run_experiments`: the older interface of a search."""
 
 from __future__ import annotations
 
@@ -15,7 +13,9 @@ from typing import Any
 from pyarrow import fs as pyarrow_fs
 
 from syncline.core.tracebacks import forget_engine, is_self_explanatory
+from syncline.train.callbacks import UserCallback
 from syncline.tune.analysis import ExperimentAnalysis
+from syncline.tune.callback import Callback
 from syncline.tune.config import (
     CheckpointConfig,
     FailureConfig,
@@ -31,6 +31,7 @@ from syncline.tune.experiment.trial import Trial
 from syncline.tune.launch import SearchPlan, run_search
 from syncline.tune.schedulers import create_scheduler
 from syncline.tune.schedulers.trial_scheduler import TrialScheduler
+from syncline.tune.trainable.function_trainable import Resources
 
 logger = logging.getLogger("syncline")
 
@@ -44,15 +45,15 @@ _ERRORED = {
 
 
 def run(
-    run_or_experiment: str | Callable[..., Any] | type | Experiment,
+    run_or_experiment: str | Callable[..., object] | type | Experiment,
     *,
     name: str | None = None,
     metric: str | None = None,
     mode: str | None = None,
     stop: Any = None,
     time_budget_s: float | datetime.timedelta | None = None,
-    config: Mapping[str, Any] | None = None,
-    resources_per_trial: Any = None,
+    config: Mapping[str, object] | None = None,
+    resources_per_trial: Resources = None,
     num_samples: int = 1,
     storage_path: str | os.PathLike[str] | None = None,
     storage_filesystem: pyarrow_fs.FileSystem | None = None,
@@ -64,7 +65,7 @@ def run(
     log_to_file: bool | str | tuple[str, str] = False,
     trial_name_creator: Callable[[Trial], str] | None = None,
     trial_dirname_creator: Callable[[Trial], str] | None = None,
-    sync_config: Any = None,
+    sync_config: object = None,
     export_formats: Sequence[str] | None = None,
     max_failures: int = 0,
     fail_fast: bool | str = False,
@@ -73,62 +74,69 @@ def run(
     resume_config: ResumeConfig | None = None,
     reuse_actors: bool = False,
     raise_on_failed_trial: bool = True,
-    callbacks: Sequence[Any] | None = None,
+    callbacks: Sequence[Callback | UserCallback] | None = None,
     max_concurrent_trials: int | None = None,
     keep_checkpoints_num: int | None = None,
     checkpoint_score_attr: str | None = None,
     checkpoint_freq: int = 0,
     checkpoint_at_end: bool = False,
     local_dir: str | os.PathLike[str] | None = None,
-    **ignored: Any,
+    **ignored: object,
 ) -> ExperimentAnalysis:
-    """Run a search, and return what came of it. Trials work in their own directories: relative
-    paths in the trainable lead there.
+    """Run a search and return its analysis. The working directory of each trial is its own
+    directory, so relative paths in the trainable refer to it.
 
     Args:
-        run_or_experiment: What to train: a function of a configuration, a class, a registered name,
-            or an `Experiment`.
-        name: The experiment directory's name.
-        metric: What is to get better; `mode` says whether that is "min" or "max".
-        stop: When a trial stops: `{"training_iteration": 8}`, a function of id and result, or a
-            `Stopper`.
-        time_budget_s: The search ends after so many seconds.
-        config: What each trial gets, with domains where it differs.
-        resources_per_trial: What a trial holds: `{"cpu": 1, "gpu": 0.5}`, or a
-            `PlacementGroupFactory`.
-        num_samples: So many draws of `config`, each with every combination of its grids; -1 for no
-            end.
-        storage_path, local_dir: Where experiment directories lie; the second is its older name.
-        search_alg, scheduler: Who proposes configurations, and who stops trials early: objects, or
-            their names.
-        checkpoint_config: Which checkpoints are made and kept; before it, `checkpoint_freq`,
-            `checkpoint_at_end`, `keep_checkpoints_num` and `checkpoint_score_attr` (with "min-"
-            before a score that is to be low).
-        verbose, progress_reporter: What is shown.
-        log_to_file: Keep what trials print.
-        max_failures: How often a trial starts again; -1 without end.
-        `fail_fast`: the first failure ends the search ("raise": is raised).
-        restore: A checkpoint from which every trial begins.
-        resume: Go on with the search of this
-        `name`: True, "AUTO" (if there is one), and then what failed: "AUTO+ERRORED",
-            "AUTO+RESTART_ERRORED". `resume_config` says more.
-        reuse_actors: Whether trials may share a process, one after the other.
-        raise_on_failed_trial: Whether a failed trial is an error of this call.
-        callbacks: Who is told of what happens.
-        max_concurrent_trials: So many trials run at a time.
-        sync_config, export_formats, ignored: Have no effect.
+        run_or_experiment: A function of a configuration, a Trainable class, a registered name, or
+            an `Experiment`.
+        name: Name of the experiment directory.
+        metric: Metric to optimize.
+        mode: "min" or "max".
+        stop: Stop criterion of trials: `{"training_iteration": 8}`, a function of id and result,
+            or a `Stopper`.
+        time_budget_s: Seconds after which the search ends.
+        config: Configuration of the trials, with domains and grids.
+        resources_per_trial: `{"cpu": 1, "gpu": 0.5}`, or a `PlacementGroupFactory`.
+        num_samples: Number of draws of `config`, each with all combinations of the grids; -1 for
+            no limit.
+        storage_path: Parent of experiment directories.
+        storage_filesystem: Filesystem of `storage_path`.
+        search_alg: A searcher or its name.
+        scheduler: A scheduler or its name.
+        checkpoint_config: Frequency and retention of checkpoints. It replaces `checkpoint_freq`,
+            `checkpoint_at_end`, `keep_checkpoints_num` and `checkpoint_score_attr` (with the
+            prefix "min-" for a score to minimize).
+        verbose: See `RunConfig.verbose`.
+        progress_reporter: Display of the search.
+        log_to_file: Write output of trials to files.
+        trial_name_creator: Returns the display name of a trial.
+        trial_dirname_creator: Returns the directory name of a trial.
+        max_failures: Restarts of a failing trial; -1 for no limit.
+        fail_fast: End the search at the first failure; "raise" also raises its exception.
+        restore: Checkpoint from which a trial without one of its own starts.
+        resume: Continue the search of this `name`: True, or "AUTO" if it may not exist. Add
+            "+ERRORED" or "+RESTART_ERRORED" to continue or restart failed trials.
+        resume_config: Treatment of the trials in detail.
+        reuse_actors: Run several trials in one process, one after the other.
+        raise_on_failed_trial: Raise an error if a trial failed.
+        callbacks: Callbacks of the search.
+        max_concurrent_trials: Maximum number of running trials.
+        local_dir: Older name of `storage_path`.
+        sync_config: No effect.
+        export_formats: No effect.
+        ignored: No effect.
 
     Raises:
-        TuneError: A trial has failed, and `raise_on_failed_trial`; the search cannot go on.
-        ValueError, TypeError: Arguments that cannot be meant.
+        TuneError: A trial failed and `raise_on_failed_trial` is set, or the search cannot continue.
+        ValueError, TypeError: Invalid arguments.
     """
     del sync_config
     if export_formats:
         warnings.warn(
-            "tune.run(export_formats=…) has no effect: export what is wanted from the best checkpoint.",
+            "tune.run(export_formats=…) has no effect: export the model from the best checkpoint.",
             stacklevel=2,
         )
-    unknown = [key for key in ignored if not key.startswith("_") and key not in _MEANINGLESS]
+    unknown = [key for key in ignored if not key.startswith("_") and key not in _NO_EFFECT]
     if unknown:
         raise TypeError(f"tune.run() got an unexpected argument {unknown[0]!r}.")
     if isinstance(run_or_experiment, Experiment):
@@ -149,9 +157,7 @@ def run(
             max_concurrent_trials=max_concurrent_trials,
         )
     if (resume or resume_config) and name is None:
-        raise ValueError(
-            f"tune.run(resume={resume!r}) needs the `name` of the search that is to go on."
-        )
+        raise ValueError(f"tune.run(resume={resume!r}) needs the `name` of the search to continue.")
     run_config = RunConfig(
         name=name,
         storage_path=storage_path or local_dir,
@@ -172,7 +178,7 @@ def run(
     )
     tune_config = TuneConfig(
         metric=metric,
-        mode=mode,  # type: ignore[arg-type]  # checked there
+        mode=mode,  # type: ignore[arg-type]  # checked by TuneConfig
         search_alg=search_alg,
         scheduler=create_scheduler(scheduler) if isinstance(scheduler, str) else scheduler,
         num_samples=num_samples,
@@ -195,7 +201,7 @@ def run(
 
 
 def run_experiments(
-    experiments: Experiment | Mapping[str, Any] | Sequence[Any],
+    experiments: Experiment | Mapping[str, object] | Sequence[object],
     scheduler: TrialScheduler | None = None,
     verbose: int | None = None,
     progress_reporter: ProgressReporter | None = None,
@@ -204,17 +210,17 @@ def run_experiments(
     reuse_actors: bool = False,
     raise_on_failed_trial: bool = True,
     concurrent: bool = True,
-    callbacks: Sequence[Any] | None = None,
-    **_ignored: Any,
+    callbacks: Sequence[Callback | UserCallback] | None = None,
+    **_ignored: object,
 ) -> list[Trial]:
-    """Run several searches, one after the other, and return all their trials.
+    """Run several searches one after the other and return all their trials.
 
     Args:
-        experiments: An `Experiment`, several, or `{name: {"run": trainable, "config": …, "stop":
-            …}}`.
-        concurrent: Has no effect: each search uses all there is.
+        experiments: An `Experiment`, several, or
+            `{name: {"run": trainable, "config": …, "stop": …}}`.
+        concurrent: No effect: each search uses all resources.
         scheduler, verbose, progress_reporter, resume, resume_config, reuse_actors,
-            raise_on_failed_trial, callbacks: As in `run`.
+            raise_on_failed_trial, callbacks: See `run`.
     """
     del concurrent
     trials: list[Trial] = []
@@ -234,7 +240,7 @@ def run_experiments(
     return trials
 
 
-_MEANINGLESS = frozenset(
+_NO_EFFECT = frozenset(
     {
         "chdir_to_trial_dir",
         "global_checkpoint_period",
@@ -245,7 +251,7 @@ _MEANINGLESS = frozenset(
         "with_server",
     }
 )
-"""Arguments of older versions that mean nothing any more."""
+"""Arguments of older versions."""
 
 
 def _run_experiment(experiment: Experiment, **arguments: Any) -> ExperimentAnalysis:
@@ -255,8 +261,8 @@ def _run_experiment(experiment: Experiment, **arguments: Any) -> ExperimentAnaly
 def _checkpoints(
     given: Any, frequency: int, at_end: bool, keep: int | None, score: str | None
 ) -> CheckpointConfig:
-    """The configuration, put together from the older arguments where it is not given. Here a class
-    is saved at its end only where asked.
+    """Return the given configuration, or one from the older arguments. Unlike with `Tuner`, a class
+    is saved at its end only if requested.
     """
     if given is not None:
         values = {item.name: getattr(given, item.name) for item in dataclasses.fields(given)}
@@ -276,7 +282,7 @@ def _checkpoints(
 def _resumption(
     plan: SearchPlan, resume: bool | str | None, config: ResumeConfig | None
 ) -> ResumeConfig | None:
-    """How the search goes on; None for a new one."""
+    """Return the treatment of existing trials; None for a new search."""
     if not resume and config is None:
         return None
     errored = "SKIP"
@@ -288,7 +294,8 @@ def _resumption(
         word, plus, rest = "LOCAL", "+", "ERRORED_ONLY"
     if word not in _RESUME_WORDS or (plus and plus + rest not in _ERRORED):
         raise ValueError(
-            f'tune.run(resume={resume!r}): give True, "AUTO", "AUTO+ERRORED" or "AUTO+RESTART_ERRORED".'
+            f'tune.run(resume={resume!r}): pass True, "AUTO", "AUTO+ERRORED" or '
+            '"AUTO+RESTART_ERRORED".'
         )
     if plus:
         errored = _ERRORED[plus + rest]
@@ -297,9 +304,9 @@ def _resumption(
         if word == "AUTO":
             return None
         raise ValueError(
-            f"tune.run(resume={resume!r}): {plan.storage.experiment_fs_path!r} holds no search that could go on."
+            f"tune.run(resume={resume!r}): {plan.storage.experiment_fs_path!r} holds no search."
         )
-    return config or ResumeConfig(unfinished=unfinished, errored=errored)  # type: ignore[arg-type]  # of the table above
+    return config or ResumeConfig(unfinished=unfinished, errored=errored)  # type: ignore[arg-type]  # from the table above
 
 
 def _analysis(
@@ -332,6 +339,6 @@ def _failures(failed: Sequence[Trial]) -> str:
     trials = "1 trial has" if len(failed) == 1 else f"{len(failed)} trials have"
     return (
         f"{trials} failed: {names}. The first, {failed[0].name}:\n{failed[0].error_text}\n"
-        f"(Each one's error is in `error.txt` of its directory, as {failed[0].path}; `raise_on_failed_trial=False` returns what the "
-        "others gave.)"
+        f"(The errors are in `error.txt` of the trials' directories, such as {failed[0].path}. Set "
+        "`raise_on_failed_trial=False` to get the results of the other trials.)"
     )

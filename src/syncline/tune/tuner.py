@@ -29,9 +29,7 @@ from syncline.tune.launch import (
 from syncline.tune.result_grid import ResultGrid
 from syncline.tune.trainable.trainable import Trainable
 
-AnyTrainable: TypeAlias = (
-    str | Callable[..., object] | type[Trainable] | DataParallelTrainer
-)
+AnyTrainable: TypeAlias = str | Callable[..., object] | type[Trainable] | DataParallelTrainer
 
 
 class Tuner:
@@ -85,9 +83,7 @@ class Tuner:
         try:
             self._finished = run_search(self._plan, self._resume, self._further_samples)
         except Exception as error:
-            if is_self_explanatory(
-                error
-            ):  # raised by this library, not by code of the program
+            if is_self_explanatory(error):  # raised by this library, not by code of the program
                 forget_engine(error)
             raise
         # Another call continues the search, with an unconfigured searcher.
@@ -152,8 +148,8 @@ class Tuner:
         """
         if resume_errored and restart_errored:
             raise ValueError(
-                "`resume_errored=True` and `restart_errored=True` exclude each other: failed trials "
-                "either continue or restart."
+                "`resume_errored=True` and `restart_errored=True` exclude each other: failed "
+                "trials either continue or restart."
             )
         filesystem, directory = files.resolve(path, storage_filesystem)
         plan = read_plan(directory, filesystem)
@@ -195,8 +191,8 @@ def _plan_of(
 ) -> SearchPlan:
     if trainable is None:
         raise TypeError(
-            "Tuner() needs a trainable: pass a function of a configuration, a Trainable class, or a "
-            "trainer."
+            "Tuner() needs a trainable: pass a function of a configuration, a Trainable class, or "
+            "a trainer."
         )
     if tune_config is not None and not isinstance(tune_config, TuneConfig):
         raise ValueError(
@@ -218,7 +214,9 @@ def _plan_of(
     return plan
 
 
-def _check_same(plan: SearchPlan, trainable: object, param_space: Mapping[str, object] | None) -> None:
+def _check_same(
+    plan: SearchPlan, trainable: object, param_space: Mapping[str, object] | None
+) -> None:
     """Check that trainable and search space belong to the search.
 
     Raises:
@@ -229,13 +227,13 @@ def _check_same(plan: SearchPlan, trainable: object, param_space: Mapping[str, o
     ).__name__
     if name != plan.trainable:
         raise ValueError(
-            f"the search trains `{plan.trainable}`, but `trainable` is `{name}`: pass the trainable "
-            "that the search was started with, under the same name."
+            f"the search trains `{plan.trainable}`, but `trainable` is `{name}`: pass the "
+            "trainable that the search was started with, under the same name."
         )
     if param_space is not None and set(param_space) != set(plan.param_space):
         changed = sorted(set(param_space) ^ set(plan.param_space))
         raise ValueError(
             f"`param_space` has the keys {sorted(param_space)}, but the search has "
-            f"{sorted(plan.param_space)}: {changed} differ. A restored search keeps its space: omit "
-            "`param_space`, or pass the same keys."
+            f"{sorted(plan.param_space)}: {changed} differ. A restored search keeps its space: "
+            "omit `param_space`, or pass the same keys."
         )

@@ -123,7 +123,7 @@ def test_search_without_metric_or_mode(trials) -> None:
         _ = ExperimentAnalysis("x", trials=trials).best_config
     with pytest.raises(ValueError, match="give `mode="):
         ExperimentAnalysis("x", trials=trials, default_metric="loss").get_best_trial()
-    with pytest.raises(ValueError, match="mode='up' is neither"):
+    with pytest.raises(ValueError, match="mode='up' is unknown"):
         ExperimentAnalysis("x", trials=trials, default_mode="up")
     assert ExperimentAnalysis("x", trials=trials, default_mode="max").default_metric == "_metric"
 

@@ -126,7 +126,9 @@ def test_a_copy_is_whole_and_compared(
     )
     digests = iter(["a" * 64, "b" * 64])
     monkeypatch.setattr(experiment_files, "digest", lambda checkpoint: next(digests))
-    with pytest.raises(OSError, match=r"checkpoint_000002' is a copy of .*storage is probably failing"):
+    with pytest.raises(
+        OSError, match=r"checkpoint_000002' is a copy of .*storage is probably failing"
+    ):
         experiment_files.copy_verified(trial, source, 2)
     assert "checkpoint_000002" not in names(trial)
 

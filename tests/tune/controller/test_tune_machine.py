@@ -18,7 +18,7 @@ from syncline.tune.error import TuneError
 from syncline.tune.execution.placement_groups import PlacementGroupFactory
 from syncline.tune.experiment.trial import Trial
 from syncline.tune.schedulers.trial_scheduler import FIFOScheduler
-from syncline.tune.stopper import make_stopper
+from syncline.tune.stopper import Stopper, make_stopper
 
 
 def statuses(search: Simulation) -> list[str]:
@@ -294,8 +294,6 @@ def test_the_time_budget_ends_everything() -> None:
 
 
 def test_a_stopper_may_end_the_whole_search() -> None:
-    from syncline.tune.stopper import Stopper
-
     class Enough(Stopper):
         seen = 0
 
@@ -654,3 +652,167 @@ def test_a_function_that_is_paused_without_a_checkpoint_is_warned_of_once() -> N
     assert len(warnings) == 1
     assert "at 0 of 2 iterations" in warnings[0]
     assert statuses(search) == [Trial.TERMINATED] * 2
+
+
+class Deadline(Stopper):
+    """Ends the search when the clock of the test reads `at`."""
+
+    def __init__(self, at: float) -> None:
+        self.at = at
+
+    def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:
+        return False
+
+    def stop_all(self) -> bool:
+        return CLOCK[0] >= self.at
+
+
+CLOCK = [0.0]
+
+
+def test_handle_never_asks_the_stopper() -> None:
+    class Forbidden(Stopper):
+        def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:
+            raise AssertionError("called")
+
+        def stop_all(self) -> bool:
+            raise AssertionError("called")
+
+    search = Simulation(samples=1, stopper=Forbidden())
+    search.begin()
+    search.go_on()
+    search.go_on()
+    (stepped,) = search.waiting
+    search.machine.handle(stepped)
+    assert search.machine.trials[0].iteration == 1
+
+
+@pytest.mark.parametrize("clock_of_the_replay", [0.0, 99.0])
+def test_a_replay_repeats_the_verdicts_of_the_stopper_whatever_its_clock(
+    clock_of_the_replay: float,
+) -> None:
+    CLOCK[0] = 0.0
+    search = Simulation(samples=6, stopper=Deadline(at=3.0))
+
+    def step(trial: Trial, iteration: int) -> dict[str, Any]:
+        CLOCK[0] += 0.5
+        return {"score": 1.0}
+
+    search.step = step
+    search.run()
+    CLOCK[0] = clock_of_the_replay
+    replay = Simulation(samples=6, stopper=Deadline(at=3.0))
+    for event in search.journal:
+        replay.machine.with_stopper_verdict(event)
+        replay.machine.handle(event)
+    assert [(trial.trial_id, trial.status, trial.iteration) for trial in search.machine.trials] == [
+        (trial.trial_id, trial.status, trial.iteration) for trial in replay.machine.trials
+    ]
+
+
+def test_the_stopper_sees_no_result_of_an_attempt_that_is_over() -> None:
+    seen: list[str] = []
+
+    class Watching(Stopper):
+        def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:
+            seen.append(trial_id)
+            return False
+
+        def stop_all(self) -> bool:
+            return False
+
+    search = Simulation(samples=1, stopper=Watching())
+    search.begin()
+    search.go_on()
+    late = events.TrialStepped(
+        trial_id="t_00000", attempt=7, result={"score": 1.0}, checkpoint=None, ended=False
+    )
+    assert search.machine.with_stopper_verdict(late) is late
+    assert seen == []
+
+
+class Unpickled(RuntimeError):
+    """Counts how often it is rebuilt."""
+
+    count = 0
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuild, ()
+
+
+def _rebuild() -> Unpickled:
+    Unpickled.count += 1
+    return Unpickled("rebuilt")
+
+
+def test_an_exception_stays_serialized_until_it_is_read() -> None:
+    search = Simulation(samples=1)
+    search.begin()
+    search.go_on()
+    search.waiting.clear()
+    Unpickled.count = 0
+    search.take(
+        events.TrialFailed(
+            trial_id="t_00000", attempt=1, error=pack_error(Unpickled("user")), text="user"
+        )
+    )
+    machine = pickle.loads(pickle.dumps(search.machine))
+    packing = Unpickled.count
+    trial = machine.trials[0]
+    assert trial.status == Trial.ERROR
+    assert Unpickled.count == packing
+    assert isinstance(trial.exception, Unpickled)
+    assert Unpickled.count > packing
+
+
+def test_a_reset_trial_keeps_its_identity_and_nothing_else() -> None:
+    search = Simulation(samples=1, step=failing(4, 1))
+    search.run()
+    trial = search.machine.trials[0]
+    trial.start_time = 5.0
+    kept = (trial.trial_id, trial.config, trial.experiment_tag, trial.storage)
+    deleted = trial.reset(CheckpointConfig())
+    assert [checkpoint.path for checkpoint in deleted]
+    assert (trial.trial_id, trial.config, trial.experiment_tag, trial.storage) == kept
+    fresh = Trial(
+        trial_id=trial.trial_id,
+        index=trial.index,
+        trainable_name=trial.trainable_name,
+        config=trial.config,
+        evaluated_params=trial.evaluated_params,
+        experiment_tag=trial.experiment_tag,
+        placement_group_factory=trial.placement_group_factory,
+        storage=trial.storage,
+        checkpoint_config=CheckpointConfig(),
+    )
+    assert trial.__dict__.keys() == fresh.__dict__.keys()
+    different = {
+        name
+        for name, value in trial.__dict__.items()
+        if name != "checkpoints" and value != fresh.__dict__[name]
+    }
+    assert different == set()
+    assert trial.checkpoints.latest is None
+
+
+def test_indexes_by_phase_agree_with_the_records() -> None:
+    choose = random.Random(1)
+    search = Simulation(
+        scheduler=Choosy({(2, 2): "PAUSE", (4, 1): "STOP", (5, 3): "PAUSE"}),
+        samples=9,
+        cpus=3,
+        rules=rules(checkpoint_config=CheckpointConfig(checkpoint_frequency=1)),
+    )
+    search.begin()
+    table = search.machine._table
+    while search.ended is None:
+        search.go_on(choose)
+        by_phase = {record.trial.trial_id: phase for phase in Phase for record in table.of(phase)}
+        assert by_phase == {
+            trial.trial_id: table[trial.trial_id].phase for trial in search.machine.trials
+        }
+        for trial in search.machine.trials:
+            record = table[trial.trial_id]
+            assert (record.attempt is not None) == (record.phase in (Phase.RUNNING, Phase.LENDING))
+            assert (trial in table.live) == (record.phase is not Phase.ENDED)
+            assert trial.is_finished() == (record.phase is Phase.ENDED)

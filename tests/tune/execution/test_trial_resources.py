@@ -50,7 +50,7 @@ def test_equal_resources_are_equal() -> None:
             [{"CPU": -1}],
             "PACK",
             ValueError,
-            "'CPU' must be a name with an amount from 0 up, not -1",
+            "'CPU' must be a name with a finite amount from 0 up, not -1",
         ),
         ([{"CPU": float("inf")}], "PACK", ValueError, "amount"),
         ([{"CPU": True}], "PACK", ValueError, "amount"),
@@ -78,7 +78,7 @@ def test_a_dictionary_is_one_bundle() -> None:
         == [{"CPU": 1}]
     )
     with pytest.raises(
-        ValueError, match="'extra_cpu' is not supported any more; give every process its own bundle"
+        ValueError, match="'extra_cpu' is no longer supported: use one bundle per process"
     ):
         resource_dict_to_pg_factory({"cpu": 1, "extra_cpu": 3})
 

@@ -103,7 +103,9 @@ class TestTrainers:
         eventually(lambda: current_session() is None)
 
     def test_outside_a_trial_it_is_refused(self) -> None:
-        with pytest.raises(RuntimeError, match=r"TuneReportCallback\(\) was created outside a trial"):
+        with pytest.raises(
+            RuntimeError, match=r"TuneReportCallback\(\) was created outside a trial"
+        ):
             TuneReportCallback()
 
 

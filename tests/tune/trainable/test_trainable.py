@@ -16,9 +16,8 @@ import torch
 from syncline.train.checkpoint import Checkpoint
 from syncline.tune.execution.placement_groups import PlacementGroupFactory
 from syncline.tune.trainable import Trainable
-from syncline.tune.trainable.trainable_state import METADATA_FILE
 from syncline.tune.trainable.trainable import TrainingResult
-from syncline.tune.trainable.trainable_state import Clock, TrialInfo
+from syncline.tune.trainable.trainable_state import METADATA_FILE, Clock, TrialInfo
 
 AUTOMATIC = {
     "training_iteration",
@@ -195,9 +194,7 @@ def test_a_step_that_returns_no_dictionary_is_told_so() -> None:
         def step(self) -> Any:
             return 3
 
-    with pytest.raises(
-        TypeError, match=r"Number\.step\(\) returned 3, which is no dictionary"
-    ):
+    with pytest.raises(TypeError, match=r"Number\.step\(\) returned 3, which is no dictionary"):
         Number().train()
 
 

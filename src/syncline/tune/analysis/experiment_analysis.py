@@ -18,10 +18,15 @@ from syncline.tune.analysis import tables
 from syncline.tune.console.scan import scan
 from syncline.tune.controller.search_store import load_trials
 from syncline.tune.experiment.trial import Trial
-from syncline.tune.outcomes.choosing import best_trial, check_mode, nothing_best
-from syncline.tune.outcomes.history import FileType, read_history
 from syncline.tune.plots import Kind, plot
 from syncline.tune.result import CONFIG, DEFAULT_METRIC, TIME_TOTAL_S, TRAINING_ITERATION
+from syncline.tune.trial_history import (
+    FileType,
+    best_trial,
+    check_mode,
+    no_best_trial,
+    read_history,
+)
 
 if TYPE_CHECKING:
     import pandas
@@ -196,7 +201,7 @@ class ExperimentAnalysis:
         best = best_trial(self.trials, metric, mode, scope, filter_nan_and_inf=filter_nan_and_inf)
         if best is None:
             logger.warning(
-                "%s", nothing_best(metric, self.trials, filter_nan_and_inf=filter_nan_and_inf)
+                "%s", no_best_trial(metric, self.trials, filter_nan_and_inf=filter_nan_and_inf)
             )
         return best
 
@@ -224,7 +229,7 @@ class ExperimentAnalysis:
         metric, mode = self._metric(None), self._mode(None)
         best = self.get_best_trial(metric, mode)
         if best is None:
-            raise ValueError(nothing_best(metric, self.trials, filter_nan_and_inf=True))
+            raise ValueError(no_best_trial(metric, self.trials, filter_nan_and_inf=True))
         return best
 
     @property
@@ -368,7 +373,7 @@ class ExperimentAnalysis:
         if all(trial.summary(metric) is None for trial in self.trials) and any(
             trial.last_result for trial in self.trials
         ):
-            raise ValueError(nothing_best(metric, self.trials, filter_nan_and_inf=False))
+            raise ValueError(no_best_trial(metric, self.trials, filter_nan_and_inf=False))
 
     def _find(self, trial: Trial | str) -> Trial:
         if isinstance(trial, Trial):

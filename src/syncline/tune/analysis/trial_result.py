@@ -18,7 +18,6 @@ from syncline.train.checkpoint import Checkpoint
 from syncline.tune.analysis import tables
 from syncline.tune.error import TuneError
 from syncline.tune.experiment.trial import Trial
-from syncline.tune.outcomes.history import read_history
 from syncline.tune.result import (
     AUTO_RESULT_KEYS,
     CHECKPOINT_DIR_NAME,
@@ -26,6 +25,7 @@ from syncline.tune.result import (
     EXPR_ERROR_FILE,
     EXPR_PARAM_FILE,
 )
+from syncline.tune.trial_history import read_history
 
 if TYPE_CHECKING:
     import pandas

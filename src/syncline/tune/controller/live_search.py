@@ -155,7 +155,7 @@ def watched(
     actor_of: ActorOf,
 ) -> Iterator[None]:
     """Answer requests about the search in `storage` and write its record while entered."""
-    withdraw = control.offer(
+    withdraw = control.serve(
         f"run:{storage.experiment_fs_path}", LiveSearch(storage.files, running, actor_of).answer
     )
     thread = RecordThread(
@@ -243,7 +243,7 @@ class LiveSearch:
             raise LiveError(f"{error.cause or error}") from error
         except RayActorError as error:
             raise LiveError(
-                f"the trial {trial.name} ended before the profile was complete: {_first_line(error)}"
+                f"the trial {trial.name} ended before its profile was taken: {_first_line(error)}"
             ) from error
         except GetTimeoutError:
             raise LiveError(

@@ -1,4 +1,4 @@
-"""Asynchronous HyperBand: of the trials that have come as far, only the better ones go on."""
+"""Asynchronous HyperBand: at each milestone only the better trials continue."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from syncline.tune.schedulers import AsyncHyperBandScheduler
 
 
 def evaluation_fn(step: int, width: float, height: float) -> float:
-    """What a model's loss might look like after `step` epochs."""
+    """Return an artificial loss after `step` epochs."""
     time.sleep(0.01)
     return 1 / (0.1 + width * step / 100) + height * 0.1
 
 
 def easy_objective(config: dict[str, Any]) -> None:
-    """A training function. Where it is stopped early, `report` does not return."""
+    """Train. `report` does not return if the trial is stopped early."""
     for step in range(config["steps"]):
         tune.report(
             {
@@ -28,7 +28,7 @@ def easy_objective(config: dict[str, Any]) -> None:
 
 
 def main(num_samples: int = 20, steps: int = 100) -> tune.ResultGrid:
-    """Try `num_samples` widths and heights for `steps` epochs at most, and for 5 at least."""
+    """Try `num_samples` widths and heights for 5 to `steps` epochs."""
     tuner = tune.Tuner(
         tune.with_resources(easy_objective, {"cpu": 1, "gpu": 0}),
         run_config=tune.RunConfig(name="async_hyperband_example"),

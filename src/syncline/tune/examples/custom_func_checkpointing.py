@@ -1,6 +1,4 @@
-"""A training function that saves its own checkpoints, and goes on from the last one if it is
-started again.
-"""
+"""A training function that saves checkpoints and continues from the last one after a restart."""
 
 from __future__ import annotations
 
@@ -18,15 +16,13 @@ STATE_FILE = "checkpoint.json"
 
 
 def evaluation_fn(step: int, width: float, height: float) -> float:
-    """What a model's loss might look like after `step` epochs."""
+    """Return an artificial loss after `step` epochs."""
     time.sleep(0.01)
     return 1 / (0.1 + width * step / 100) + height * 0.1
 
 
 def train_func(config: dict[str, Any]) -> None:
-    """Each report comes with a checkpoint. Its directory may go as soon as `report` has
-    returned.
-    """
+    """Report a checkpoint with each result. Its directory may be deleted after `report`."""
     first = 0
     checkpoint = tune.get_checkpoint()
     if checkpoint:

@@ -1,7 +1,7 @@
-"""A small convolutional network on the digits of MNIST, searched for learning rate and momentum.
+"""Search for learning rate and momentum of a small convolutional network on MNIST.
 
-Nothing is downloaded: `get_data_loaders` reads the four files of MNIST, as they are published
-(`train-images-idx3-ubyte`, with or without `.gz`, and so on), from a directory of this machine.
+Nothing is downloaded: `get_data_loaders` reads the four original files of MNIST
+(`train-images-idx3-ubyte` and so on, with or without `.gz`) from a local directory.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from syncline.tune import Checkpoint
 from syncline.tune.schedulers import AsyncHyperBandScheduler
 
 EPOCH_SIZE = 512
-"""Images that one epoch of training sees, about; more make the search slower and better."""
+"""Approximate number of images per epoch; more images give a slower and better search."""
 TEST_SIZE = 256
-"""Images that one test sees, about."""
+"""Approximate number of images per test."""
 DATA_DIRECTORY = "~/data"
 _LAYOUTS = ("", "MNIST/raw", "mnist")
 _MEAN, _DEVIATION = 0.1307, 0.3081
 
 
 class ConvNet(nn.Module):
-    """Images (batch, 1, 28, 28) to logarithms of probabilities (batch, 10)."""
+    """Maps images (batch, 1, 28, 28) to log-probabilities (batch, 10)."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -41,7 +41,7 @@ class ConvNet(nn.Module):
         self.fc = nn.Linear(192, 10)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """One pass."""
+        """Return the log-probabilities of `x`."""
         x = F.relu(F.max_pool2d(self.conv1(x), 3))
         return F.log_softmax(self.fc(x.view(-1, 192)), dim=1)
 
@@ -52,7 +52,7 @@ def train(
     train_loader: DataLoader[Any],
     device: torch.device | None = None,
 ) -> None:
-    """One epoch, of about EPOCH_SIZE images."""
+    """Train for one epoch of about EPOCH_SIZE images."""
     device = device or torch.device("cpu")
     model.train()
     for index, (data, target) in enumerate(train_loader):
@@ -60,14 +60,14 @@ def train(
             return
         optimizer.zero_grad()
         loss = F.nll_loss(model(data.to(device)), target.to(device))
-        loss.backward()  # type: ignore[no-untyped-call]  # torch declares no types for it
+        loss.backward()  # type: ignore[no-untyped-call]  # untyped in torch
         optimizer.step()
 
 
 def accuracy(
     model: nn.Module, data_loader: DataLoader[Any], device: torch.device | None = None
 ) -> float:
-    """The share of about TEST_SIZE images that the model tells right."""
+    """Return the fraction of correct predictions for about TEST_SIZE images."""
     device = device or torch.device("cpu")
     model.eval()
     correct = total = 0
@@ -81,15 +81,15 @@ def accuracy(
     return correct / total
 
 
-# As programs know them; a `def test` would be taken for a test.
+# Names in Ray's example; pytest would collect a `def test`.
 train_func, test, test_func = train, accuracy, accuracy
 
 
 class Digits(Dataset[tuple[torch.Tensor, int]]):
-    """Images, normalized when they are asked for, with their labels."""
+    """Images with labels; images are normalized on access."""
 
     def __init__(self, images: np.ndarray, labels: np.ndarray) -> None:
-        """`images` (count, 28, 28) and `labels` (count,), bytes both."""
+        """`images` is uint8 (count, 28, 28), `labels` uint8 (count,)."""
         self._images, self._labels = torch.from_numpy(images), labels
 
     def __len__(self) -> int:
@@ -104,11 +104,10 @@ class Digits(Dataset[tuple[torch.Tensor, int]]):
 def get_data_loaders(
     batch_size: int = 64, directory: str = DATA_DIRECTORY
 ) -> tuple[DataLoader[Any], DataLoader[Any]]:
-    """Shuffled loaders of the training and of the test images.
+    """Return shuffled loaders of the training and the test images.
 
     Raises:
-        FileNotFoundError: MNIST's files are neither in `directory` nor where torchvision puts them
-        below it.
+        FileNotFoundError: The files are neither in `directory` nor in its `MNIST/raw`.
     """
     train_digits, test_digits = (_digits(directory, prefix) for prefix in ("train", "t10k"))
     return DataLoader(train_digits, batch_size=batch_size, shuffle=True), DataLoader(
@@ -123,7 +122,7 @@ def _digits(directory: str, prefix: str) -> Digits:
 
 
 def _read(directory: str, name: str) -> bytearray:
-    """A file's content, in a form that tensors can share."""
+    """Return the content of a file as a buffer that tensors can share."""
     root = Path(directory).expanduser()
     for path in (root / layout / name for layout in _LAYOUTS):
         if path.exists():
@@ -132,14 +131,14 @@ def _read(directory: str, name: str) -> bytearray:
         if packed.exists():
             return bytearray(gzip.decompress(packed.read_bytes()))
     raise FileNotFoundError(
-        f"There is no {name} (nor {name}.gz) in {root}, and nothing is downloaded: put the four files of MNIST there, or in "
-        f"{root / 'MNIST/raw'}, where torchvision keeps them, or say where they are (`data_dir`)."
+        f"There is no {name} (nor {name}.gz) in {root}, and nothing is downloaded: put the four "
+        f"files of MNIST there or in {root / 'MNIST/raw'}, or pass their directory as `data_dir`."
     )
 
 
 def train_mnist(config: dict[str, Any]) -> None:
-    """Trains until it is stopped. `should_checkpoint` saves the model at each report; `data_dir`
-    says where the images are.
+    """Train until the trial is stopped. `should_checkpoint` in `config` saves the model at each
+    report; `data_dir` is the directory of the images.
     """
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     train_loader, test_loader = get_data_loaders(directory=config.get("data_dir", DATA_DIRECTORY))
@@ -160,8 +159,8 @@ def train_mnist(config: dict[str, Any]) -> None:
 def main(
     num_samples: int = 50, iterations: int = 100, data_dir: str = DATA_DIRECTORY, gpus: float = 0
 ) -> tune.ResultGrid:
-    """Try `num_samples` learning rates and momenta, for `iterations` epochs at most or until 98 %
-    are right.
+    """Try `num_samples` learning rates and momenta, for up to `iterations` epochs or until the
+    accuracy is 98 %.
     """
     tuner = tune.Tuner(
         tune.with_resources(train_mnist, {"cpu": 1, "gpu": gpus}),
@@ -185,7 +184,9 @@ def main(
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--data-dir", default=DATA_DIRECTORY, help="where MNIST's files are")
+    parser.add_argument(
+        "--data-dir", default=DATA_DIRECTORY, help="directory with the files of MNIST"
+    )
     parser.add_argument("--gpus", type=float, default=0, help="GPUs for each trial")
     parser.add_argument("--smoke-test", action="store_true", help="finish quickly")
     args = parser.parse_args()

@@ -1,4 +1,4 @@
-"""The network of `mnist_pytorch` as a class, whose trials save checkpoints by themselves."""
+"""The network of `mnist_pytorch` as a class, which the search checkpoints."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ MODEL_FILE = "model.pth"
 
 
 class TrainMNIST(tune.Trainable):
-    """One step is one epoch and one test."""
+    """Trains one epoch per step."""
 
     def setup(self, config: dict[str, Any]) -> None:
-        """Load the images, make model and optimizer."""
+        """Load the images, create model and optimizer."""
         use_cuda = config.get("use_gpu") and torch.cuda.is_available()
         self.device = torch.device("cuda" if use_cuda else "cpu")
         self.train_loader, self.test_loader = get_data_loaders(
@@ -38,17 +38,17 @@ class TrainMNIST(tune.Trainable):
         )
 
     def step(self) -> dict[str, Any]:
-        """Train and test."""
+        """Train one epoch and test."""
         train(self.model, self.optimizer, self.train_loader, device=self.device)
         return {"mean_accuracy": accuracy(self.model, self.test_loader, self.device)}
 
     def save_checkpoint(self, checkpoint_dir: str) -> None:
-        """Write the model and the optimizer's state."""
+        """Write the states of model and optimizer."""
         states = {"model": self.model.state_dict(), "optimizer": self.optimizer.state_dict()}
         torch.save(states, os.path.join(checkpoint_dir, MODEL_FILE))
 
     def load_checkpoint(self, checkpoint: str) -> None:
-        """Go on from what was written."""
+        """Restore model and optimizer."""
         states = torch.load(os.path.join(checkpoint, MODEL_FILE), map_location=self.device)
         self.model.load_state_dict(states["model"])
         self.optimizer.load_state_dict(states["optimizer"])
@@ -57,8 +57,8 @@ class TrainMNIST(tune.Trainable):
 def main(
     num_samples: int = 20, iterations: int = 20, data_dir: str = DATA_DIRECTORY, gpus: float = 0
 ) -> tune.ResultGrid:
-    """Try `num_samples` learning rates and momenta, for `iterations` epochs at most or until 95 %
-    are right.
+    """Try `num_samples` learning rates and momenta, for up to `iterations` epochs or until the
+    accuracy is 95 %.
     """
     tuner = tune.Tuner(
         tune.with_resources(TrainMNIST, {"cpu": 1, "gpu": gpus}),
@@ -82,7 +82,9 @@ def main(
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--data-dir", default=DATA_DIRECTORY, help="where MNIST's files are")
+    parser.add_argument(
+        "--data-dir", default=DATA_DIRECTORY, help="directory with the files of MNIST"
+    )
     parser.add_argument("--gpus", type=float, default=0, help="GPUs for each trial")
     parser.add_argument("--smoke-test", action="store_true", help="finish quickly")
     args = parser.parse_args()

@@ -1,5 +1,5 @@
-"""Optuna proposes the parameters, four trials at a time, and a scheduler ends the bad ones early.
-Needs `pip install syncline[tune]`.
+"""Optuna proposes parameters for four trials at a time; a scheduler stops bad trials early.
+Requires `pip install syncline[tune]`.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from syncline.tune.search.optuna import OptunaSearch
 
 
 def evaluation_fn(step: int, width: float, height: float) -> float:
-    """What a model's loss might look like after `step` epochs."""
+    """Return an artificial loss after `step` epochs."""
     time.sleep(0.01)
     return 1 / (0.1 + width * step / 100) + height * 0.1
 
 
 def easy_objective(config: dict[str, Any]) -> None:
-    """A training function; `activation` makes no difference, which the sampler has to find out."""
+    """Train. `activation` has no effect, which the sampler must learn."""
     for step in range(config["steps"]):
         tune.report(
             {
@@ -32,7 +32,7 @@ def easy_objective(config: dict[str, Any]) -> None:
 
 
 def main(num_samples: int = 100, steps: int = 100) -> tune.ResultGrid:
-    """Try `num_samples` proposals for `steps` epochs at most."""
+    """Try `num_samples` proposals for up to `steps` epochs."""
     tuner = tune.Tuner(
         easy_objective,
         run_config=tune.RunConfig(name="optuna_example"),

@@ -1,9 +1,8 @@
-"""Population based training of a class: a trial that falls behind goes on from a better one's
-checkpoint with another learning rate.
+"""Population based training of a class: a bad trial continues from the checkpoint of a better one
+with another learning rate.
 
-The toy model learns fastest at a learning rate that depends on how good it is already: a triangle
-from 0.001 up to 0.01 half way and down again. No constant learning rate reaches the end; a
-population of a few follows the triangle.
+The best learning rate of the toy model depends on its accuracy: it rises from 0.001 to 0.01 and
+falls again. No constant learning rate reaches the goal; a small population does.
 """
 
 from __future__ import annotations
@@ -16,20 +15,20 @@ from syncline import tune
 from syncline.tune.schedulers import PopulationBasedTraining
 
 MIDPOINT = 100
-"""The accuracy at which the best learning rate is highest; twice that is the goal."""
+"""Accuracy with the highest best learning rate; the goal is twice this value."""
 TOLERANCE = 3
-"""A learning rate that is too high by more than this factor does harm."""
+"""Factor by which a learning rate may be too high without doing harm."""
 PERTURBATION_INTERVAL = 5
 
 
 def optimal_lr(accuracy: float) -> float:
-    """The best learning rate for a model that is so good."""
+    """Return the best learning rate of a model with this accuracy."""
     distance = accuracy if accuracy < MIDPOINT else 2 * MIDPOINT - accuracy
     return min(0.01, max(0.001, 0.01 * distance / MIDPOINT))
 
 
 def improved(accuracy: float, lr: float) -> float:
-    """The accuracy after one more epoch with a learning rate."""
+    """Return the accuracy after one more epoch with a learning rate."""
     best = optimal_lr(accuracy)
     error = max(lr, best) / min(lr, best)
     if error < TOLERANCE:
@@ -43,12 +42,12 @@ class PBTBenchmarkExample(tune.Trainable):
     """The toy model."""
 
     def setup(self, config: dict[str, Any]) -> None:
-        """Begin with nothing learned."""
+        """Start untrained."""
         self.lr = config["lr"]
         self.accuracy = 0.0
 
     def step(self) -> dict[str, Any]:
-        """One epoch."""
+        """Train one epoch."""
         self.accuracy = improved(self.accuracy, self.lr)
         return {
             "mean_accuracy": self.accuracy,
@@ -57,22 +56,22 @@ class PBTBenchmarkExample(tune.Trainable):
         }
 
     def save_checkpoint(self, checkpoint_dir: str) -> dict[str, Any]:
-        """What was learned; a dictionary needs no file."""
+        """Return the state; a dictionary needs no file."""
         return {"accuracy": self.accuracy}
 
     def load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Know what another one has learned."""
+        """Restore the state of this or another trial."""
         self.accuracy = checkpoint["accuracy"]
 
     def reset_config(self, new_config: dict[str, Any]) -> bool:
-        """Go on with other parameters in the same process."""
+        """Change the parameters in the same process."""
         self.lr = new_config["lr"]
         return True
 
 
 def main(num_samples: int = 8, iterations: int = 1000) -> tune.ResultGrid:
-    """A population of `num_samples` for `iterations` epochs at most. They save as often as they may
-    exchange, so that nothing is stale.
+    """Train a population of `num_samples` for up to `iterations` epochs. The checkpoint frequency
+    equals the perturbation interval, so that copied checkpoints are current.
     """
     tuner = tune.Tuner(
         PBTBenchmarkExample,

@@ -1,4 +1,4 @@
-"""Population based training of a function; the toy model is that of `pbt_example`."""
+"""Population based training of a function, with the toy model of `pbt_example`."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ STATE_FILE = "checkpoint.json"
 
 
 def pbt_function(config: dict[str, Any]) -> None:
-    """Trains until it is stopped. It is started again, from a better trial's checkpoint and with
-    another `lr`, where it falls behind.
+    """Train until the trial is stopped. A bad trial restarts from the checkpoint of a better one
+    with another `lr`.
     """
     accuracy, step = 0.0, 1
     checkpoint = tune.get_checkpoint()
@@ -37,7 +37,7 @@ def pbt_function(config: dict[str, Any]) -> None:
             "cur_lr": config["lr"],
             "done": accuracy > 2 * MIDPOINT,
         }
-        # Counted from 1, checkpoints fall on the iterations where the population exchanges.
+        # Steps count from 1, so that checkpoints coincide with perturbations.
         if step % config["checkpoint_interval"] == 0:
             with tempfile.TemporaryDirectory() as directory:
                 with open(os.path.join(directory, STATE_FILE), "w") as file:
@@ -49,7 +49,7 @@ def pbt_function(config: dict[str, Any]) -> None:
 
 
 def main(num_samples: int = 8, iterations: int = 1000) -> tune.ResultGrid:
-    """A population of `num_samples` for `iterations` epochs at most."""
+    """Train a population of `num_samples` for up to `iterations` epochs."""
     tuner = tune.Tuner(
         pbt_function,
         run_config=tune.RunConfig(

@@ -10,13 +10,13 @@ from syncline import tune
 
 
 def evaluation_fn(step: int, width: float, height: float) -> float:
-    """What a model's loss might look like after `step` epochs."""
+    """Return an artificial loss after `step` epochs."""
     time.sleep(0.01)
     return 1 / (0.1 + width * step / 100) + height * 0.1
 
 
 def easy_objective(config: dict[str, Any]) -> None:
-    """A training function: it may do anything, and reports how far it is."""
+    """Train and report the loss of each step."""
     for step in range(config["steps"]):
         tune.report(
             {

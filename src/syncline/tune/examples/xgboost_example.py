@@ -1,5 +1,5 @@
-"""Boosted trees on scikit-learn's breast cancer data: a callback reports each round, and the model
-of it. Needs `syncline[xgboost]` and scikit-learn.
+"""Boosted trees on scikit-learn's breast cancer data; a callback reports each round with its model.
+Requires `syncline[xgboost]` and scikit-learn.
 """
 
 from __future__ import annotations
@@ -14,9 +14,8 @@ MODEL_FILE = "booster.json"
 
 
 def train_breast_cancer(config: dict[str, Any]) -> None:
-    """Ten rounds of boosting with the parameters of XGBoost that `config` holds."""
-    # Here and not above: these libraries start threads, which only the processes of the trials
-    # need.
+    """Train ten rounds with XGBoost's parameters in `config`."""
+    # Imported here because these libraries start threads, which only trial processes need.
     import sklearn.datasets
     import xgboost
     from sklearn.model_selection import train_test_split
@@ -35,8 +34,8 @@ def train_breast_cancer(config: dict[str, Any]) -> None:
 
 
 def main(num_samples: int = 10, max_rounds: int = 10) -> tune.ResultGrid:
-    """Try `num_samples` sets of parameters; the better half goes on, each time that the rounds have
-    doubled.
+    """Try `num_samples` sets of parameters; the better half continues each time the number of
+    rounds has doubled.
     """
     tuner = tune.Tuner(
         tune.with_resources(train_breast_cancer, {"cpu": 1}),

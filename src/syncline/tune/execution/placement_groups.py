@@ -134,8 +134,8 @@ def resource_dict_to_pg_factory(
     extra = [name for name in given if name.startswith("extra_") or name == "custom_resources"]
     if extra:
         raise ValueError(
-            f"resources {given!r}: {extra[0]!r} is no longer supported: use one bundle per process, "
-            "as in PlacementGroupFactory([{'CPU': 1}, {'CPU': 2}])."
+            f"resources {given!r}: {extra[0]!r} is no longer supported: use one bundle per "
+            "process, as in PlacementGroupFactory([{'CPU': 1}, {'CPU': 2}])."
         )
     bundle = _checked(given)
     return PlacementGroupFactory([bundle if bundle else {"CPU": 1.0}])
@@ -147,8 +147,8 @@ def _checked(bundle: Mapping[str, float]) -> dict[str, float]:
         is_number = isinstance(amount, (int, float)) and not isinstance(amount, bool)
         if not isinstance(name, str) or not is_number or not 0 <= amount < math.inf:
             raise ValueError(
-                f"resources {dict(bundle)!r}: {name!r} must be a name with a finite amount from 0 up, "
-                f"not {amount!r}."
+                f"resources {dict(bundle)!r}: {name!r} must be a name with a finite amount from 0 "
+                f"up, not {amount!r}."
             )
         if amount:
             checked[_RENAMED.get(name, name)] = float(amount)

@@ -34,7 +34,8 @@ class Experiment:
         """
         if "run" not in spec:
             raise ValueError(
-                f"the experiment {name!r} has no trainable: add `'run': trainable` to {sorted(spec)}."
+                f"the experiment {name!r} has no trainable: add `'run': trainable` to "
+                f"{sorted(spec)}."
             )
         return cls(
             name, spec["run"], **{key: value for key, value in spec.items() if key not in _OLDER}

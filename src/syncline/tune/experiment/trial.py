@@ -246,7 +246,7 @@ class Trial:
         return self.checkpoints.register(index, checkpoint, metrics)
 
     def set_error(self, error: bytes, text: str) -> None:
-        """Record the final failure: the exception as `pack_error` returned it, and its traceback."""
+        """Record the final failure: the exception, packed by `pack_error`, and its traceback."""
         self._exception, self._error = None, error
         self.error_text = text
 

@@ -10,8 +10,8 @@ from syncline.train.tensorflow.keras import ReportCheckpointCallback
 
 
 class TuneReportCheckpointCallback(ReportCheckpointCallback):
-    """Same as `syncline.train.tensorflow.keras.ReportCheckpointCallback`. Pass it to Keras's `fit` in
-    the function of a trial.
+    """Same as `syncline.train.tensorflow.keras.ReportCheckpointCallback`. Pass it to Keras's `fit`
+    in the function of a trial.
     """
 
 

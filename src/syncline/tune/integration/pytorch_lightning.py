@@ -1,4 +1,4 @@
-"""Callbacks of Lightning for trials: `TuneReportCheckpointCallback` reports metrics and checkpoints,
+"""Lightning callbacks for trials: `TuneReportCheckpointCallback` reports metrics and checkpoints,
 `TuneReportCallback` metrics only.
 """
 

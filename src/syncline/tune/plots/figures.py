@@ -10,11 +10,10 @@ from syncline.train import metric_values
 from syncline.train.console.values import text_of
 from syncline.tune.console.values import parameters_text
 from syncline.tune.experiment.trial import Trial
-from syncline.tune.outcomes.choosing import nothing_best
-from syncline.tune.outcomes.history import read_history
 from syncline.tune.plots.libraries import load
 from syncline.tune.plots.study import study_of
 from syncline.tune.result import TRAINING_ITERATION
+from syncline.tune.trial_history import no_best_trial, read_history
 
 if TYPE_CHECKING:
     import plotly.graph_objects
@@ -154,7 +153,7 @@ def best_trials(trials: Sequence[Trial], metric: str, mode: str, count: int) -> 
     ]
     ranking = [(score, -position) for position, score in enumerate(scores) if score is not None]
     if not ranking:
-        raise ValueError(nothing_best(metric, trials, filter_nan_and_inf=False))
+        raise ValueError(no_best_trial(metric, trials, filter_nan_and_inf=False))
     return [trials[-position] for _, position in heapq.nlargest(count, ranking)]
 
 

@@ -14,8 +14,8 @@ from typing import Any
 from syncline.train import metric_values
 from syncline.tune.console.values import short_names
 from syncline.tune.experiment.trial import Trial
-from syncline.tune.outcomes.choosing import nothing_best
 from syncline.tune.plots.libraries import load
+from syncline.tune.trial_history import no_best_trial
 
 LOGARITHMIC_SPAN = 100.0
 """Positive numbers that differ by at least this factor are shown on a logarithmic axis."""
@@ -30,7 +30,7 @@ def study_of(trials: Sequence[Trial], metric: str, mode: str) -> Any:
     optuna = load("optuna")
     scored = [(trial, value) for trial in trials if (value := _value(trial, metric)) is not None]
     if not scored:
-        raise ValueError(nothing_best(metric, trials, filter_nan_and_inf=True))
+        raise ValueError(no_best_trial(metric, trials, filter_nan_and_inf=True))
     names = short_names(sorted({key for trial, _ in scored for key in trial.evaluated_params}))
     held = {
         key: [

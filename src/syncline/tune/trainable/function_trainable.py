@@ -129,8 +129,8 @@ class FunctionTrainable(Trainable):
             )
         if self._session.latest is None:
             raise RuntimeError(
-                f"{self!r} has reported no checkpoint: call `tune.report(metrics, checkpoint=…)` in "
-                "the function."
+                f"{self!r} has reported no checkpoint: call `tune.report(metrics, checkpoint=…)` "
+                "in the function."
             )
         return TrainingResult(
             checkpoint=self._session.latest, metrics=dict(self._last_result or {})
@@ -166,7 +166,7 @@ class FunctionTrainable(Trainable):
     def _next(self) -> Reported | Ended:
         if self.ended:
             raise RuntimeError(
-                f"{self!r} has already returned, so it cannot train further: create a new trainable."
+                f"{self!r} has already returned, so it cannot train further: create a new one."
             )
         with self._session.active():
             if self._thread is None:
@@ -186,8 +186,8 @@ class FunctionTrainable(Trainable):
             return
         except SystemExit as leaving:
             error = RuntimeError(
-                f"{self!r} called `sys.exit({leaving.code!r})`, which does not end a trial: return, "
-                "or raise an exception."
+                f"{self!r} called `sys.exit({leaving.code!r})`, which does not end a trial: "
+                "return, or raise an exception."
             )
             error.__cause__ = leaving
         except BaseException as raised:

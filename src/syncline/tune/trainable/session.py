@@ -1,5 +1,5 @@
-"""`TrialSession`: the session behind `report` in a function that is a trial; `ReportQueue` passes its
-reports to the thread that trains it.
+"""`TrialSession`: the session behind `report` in a function that is a trial; `ReportQueue` passes
+its reports to the thread that trains it.
 
 For `syncline.train` a trial is a training run with one worker, so callbacks and helpers for
 training functions work in it.
@@ -176,8 +176,8 @@ class TrialSession(TrainSession):
         }.items():
             if value:
                 raise ValueError(
-                    f"report({argument}=…) is for workers of a trainer. In a trial the search keeps "
-                    f"the checkpoints: omit `{argument}`."
+                    f"report({argument}=…) is for workers of a trainer. In a trial the search "
+                    f"keeps the checkpoints: omit `{argument}`."
                 )
         checkpoint, mode, delete = call.checkpoint, call.upload_mode, call.delete_local
         in_place = mode is CheckpointUploadMode.NO_UPLOAD

@@ -183,7 +183,8 @@ class Trainable:
         returned = self.step()
         if not isinstance(returned, Mapping):
             raise TypeError(
-                f"{type(self).__name__}.step() returned {_shorten(returned)}, which is no dictionary: "
+                f"{type(self).__name__}.step() returned {_shorten(returned)}, which is no "
+                "dictionary: "
                 'give the value a name, as in `return {"loss": loss}`.'
             )
         return self._complete(

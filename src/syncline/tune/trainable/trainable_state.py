@@ -119,7 +119,7 @@ class Progress:
         }
 
     def count(self, result: Metrics, took_s: float) -> None:
-        """Count a result and fill in missing totals. `time_this_iter_s` in it overrides `took_s`."""
+        """Count a result and fill in missing totals; its `time_this_iter_s` overrides `took_s`."""
         took_s = float(result.get(TIME_THIS_ITER_S, took_s))
         self.iteration += 1
         self.iterations_since_restore += 1

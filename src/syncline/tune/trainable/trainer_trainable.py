@@ -16,8 +16,7 @@ from syncline.tune.trainable.function_trainable import FunctionTrainable, wrap_f
 from syncline.tune.trainable.util import with_resources
 
 RUN_NAME = "run"
-"""Name of the trainer's run directory in the trial's directory. A restarted trial continues this run.
-"""
+"""Name of the run directory in the trial's directory. A restarted trial continues this run."""
 _KEYS = ("train_loop_config", "scaling_config")
 
 
@@ -25,8 +24,8 @@ def trainer_trainable(trainer: DataParallelTrainer) -> type[FunctionTrainable]:
     """Return the trainable class whose trials run `trainer`, each with its own `train_loop_config`
     (merged into the trainer's) and `scaling_config`.
 
-    A trial reserves its whole worker group and nothing for itself. Callbacks of the trainer that are
-    also callbacks of searches are called by the search (`launch.py`).
+    A trial reserves its whole worker group and nothing for itself. Callbacks of the trainer that
+    are also callbacks of searches are called by the search (`launch.py`).
     """
 
     def train(config: Config) -> None:

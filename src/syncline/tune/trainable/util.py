@@ -164,8 +164,8 @@ def _check(function: str, trainable: object) -> None:
             else f"a {type(trainable).__name__}"
         )
         raise ValueError(
-            f"tune.{function}({trainable!r}, …): {kind} is no trainable: pass a function that takes "
-            "the configuration, or a subclass of `tune.Trainable`."
+            f"tune.{function}({trainable!r}, …): {kind} is no trainable: pass a function that "
+            "takes the configuration, or a subclass of `tune.Trainable`."
         )
 
 

@@ -4,7 +4,7 @@ import math
 
 from pyarrow.fs import LocalFileSystem
 
-from syncline.tune.outcomes.history import read_history
+from syncline.tune.trial_history import read_history
 
 LOCAL = LocalFileSystem()
 
