@@ -23,10 +23,16 @@ from websockets.exceptions import ConnectionClosed
 from syncline.dashboard import application, connections, training_figures
 from syncline.dashboard.application import RequestTimeoutProtocol
 from syncline.dashboard.connections import is_other_user, text_only
-from syncline.dashboard.prometheus import MOST_VALUES, RunMetrics
+from syncline.dashboard.prometheus import MAX_VALUES, RunMetrics
 from syncline.dashboard.run_index import Query, RunIndex
 from syncline.dashboard.security import PAGE_KEY, Guard, Policy
-from syncline.dashboard.server import LONGEST, MOST, WINDOW_S, PlainFormatter, RateLimitFilter
+from syncline.dashboard.server import (
+    MAX_MESSAGES,
+    MAX_TEXT_LENGTH,
+    WINDOW_S,
+    PlainFormatter,
+    RateLimitFilter,
+)
 from syncline.runs import LocalFiles, RunDirectory, discovery
 from syncline.runs import open as open_run
 from syncline.runs.run_list import unreadable_summary
@@ -345,7 +351,7 @@ def test_messages_have_nothing_that_a_terminal_obeys() -> None:
         == "a \ufffd]0;title\ufffd\ufffd[31m\ufffd\ufffd\ufffdb\nc"
     )
     record = logging.LogRecord("x", logging.ERROR, "", 0, "x" * 1_000_000, (), None)
-    assert len(PlainFormatter("%(message)s").format(record)) < 2 * LONGEST
+    assert len(PlainFormatter("%(message)s").format(record)) < 2 * MAX_TEXT_LENGTH
 
 
 def test_of_many_messages_a_few_are_printed() -> None:
@@ -361,9 +367,11 @@ def test_of_many_messages_a_few_are_printed() -> None:
             if sparing.filter(record)
         ]
 
-    assert len(records(1_000)) == MOST
+    assert len(records(1_000)) == MAX_MESSAGES
     now[0] += WINDOW_S
-    assert records(1)[0].getMessage() == f"m\n({1_000 - MOST} earlier messages were dropped)"
+    assert (
+        records(1)[0].getMessage() == f"m\n({1_000 - MAX_MESSAGES} earlier messages were dropped)"
+    )
     assert records(1)[0].getMessage() == "m"
 
 
@@ -435,8 +443,8 @@ def test_a_run_that_is_larger_than_any_is_not_kept_for_prometheus(
             run.write_run(name, {})
             run.event("started")
     with (tmp_path / "large" / "events.jsonl").open("a") as file:
-        file.write(json.dumps({"event": "x", "time": 1, "many": [0] * (MOST_VALUES // 2)}) + "\n")
-        file.write(json.dumps({"event": "x", "time": 1, "many": [0] * (MOST_VALUES // 2)}) + "\n")
+        file.write(json.dumps({"event": "x", "time": 1, "many": [0] * (MAX_VALUES // 2)}) + "\n")
+        file.write(json.dumps({"event": "x", "time": 1, "many": [0] * (MAX_VALUES // 2)}) + "\n")
     run_index = RunIndex(
         [LocalDirectory(tmp_path)], summarize=lambda place: replace(open_summary(), name=place.name)
     )
@@ -452,20 +460,20 @@ def test_a_run_that_is_larger_than_any_is_not_kept_for_prometheus(
 def test_a_page_shows_so_much_of_a_run_and_no_more(tmp_path: Path) -> None:
     with RunDirectory(LocalFiles(tmp_path / "a")) as run:
         run.write_run("a", {})
-        for number in range(training_figures.MOST_MARKS + 50):
+        for number in range(training_figures.MAX_MARKS + 50):
             run.event("attempt", number=number, workers=[{"rank": 0}])
             run.event("checkpoint", name="c", report=number)
         workers = [
             {"rank": rank, "hostname": "h" * 500, "gpu_ids": ["0"]}
-            for rank in range(training_figures.MOST_WORKERS + 10)
+            for rank in range(training_figures.MAX_WORKERS + 10)
         ]
         run.event("attempt", workers=[{"rank": 0, "gpu_ids": list(range(1_000))}, *workers[1:]])
     opened = open_run(tmp_path / "a")
-    assert len(training_figures.worker_rows(opened)) == training_figures.MOST_WORKERS
+    assert len(training_figures.worker_rows(opened)) == training_figures.MAX_WORKERS
     assert (
         max(len(row.host) + len(row.device) for row in training_figures.worker_rows(opened)) <= 400
     )
-    assert len(training_figures.restart_marks(opened, "time")) <= training_figures.MOST_MARKS
+    assert len(training_figures.restart_marks(opened, "time")) <= training_figures.MAX_MARKS
     reported = training_figures.event_views(opened, 10)
     assert (len(reported), reported[-1].number) == (10, len(opened.events) - 1)
     assert training_figures.goodput(opened) is None
@@ -552,4 +560,4 @@ def test_what_a_page_says_is_not_printed_and_odd_events_change_nothing(
     said = process.communicate(timeout=60)[0]
     assert "evil.example" not in said
     assert "\x1b" not in said
-    assert said.count("Traceback") <= 3 * MOST
+    assert said.count("Traceback") <= 3 * MAX_MESSAGES

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from syncline.dashboard.security import (
+    MAX_FAILURES,
     MAY_ACT,
-    MOST_FAILURES,
     WINDOW_S,
     FailedTokens,
     Guard,
@@ -336,7 +336,7 @@ def test_what_proxies_say_is_not_passed_on():
 def test_wrong_tokens_are_answered_ever_later_and_then_not_at_all():
     now = [0.0]
     failures = FailedTokens(lambda: now[0])
-    delays = [failures.failed("a") for _ in range(MOST_FAILURES)]
+    delays = [failures.failed("a") for _ in range(MAX_FAILURES)]
     assert delays[:4] == [0.1, 0.2, 0.4, 0.8]
     assert max(delays) == delays[-1] == 2.0
     assert failures.failed("a") is None
@@ -347,7 +347,7 @@ def test_wrong_tokens_are_answered_ever_later_and_then_not_at_all():
 
 def test_too_many_wrong_tokens_do_not_lock_out_who_has_the_right_one():
     failures = FailedTokens(lambda: 0.0)
-    for _ in range(MOST_FAILURES + 1):
+    for _ in range(MAX_FAILURES + 1):
         failures.failed("10.1.1.1")
     assert ask(failures=failures, authorization="Bearer wrong").status == 429
     assert ask(failures=failures, authorization=f"Bearer {TOKEN}").status == 200

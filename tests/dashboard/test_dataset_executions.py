@@ -9,12 +9,12 @@ import pytest
 
 from syncline.dashboard.dataset_executions import (
     FEW,
-    MOST_LINES,
-    MOST_PASSES,
-    MOST_POINTS,
+    MAX_LINES,
+    MAX_PASSES,
+    MAX_POINTS,
     ExecutionReader,
 )
-from syncline.dashboard.operator_views import LARGEST, MOST_OPERATORS
+from syncline.dashboard.operator_views import MAX_NUMBER, MAX_OPERATORS
 
 NAMES = ["ReadParquet", "MapBatches(decode)"]
 
@@ -181,15 +181,15 @@ def test_many_operators_have_no_curves_of_their_own():
 def test_long_records_are_thinned_and_lines_beyond_the_limit_not_taken():
     lines = (
         sample(time=1000.0 + number, wall_s=float(number), rows=number)
-        for number in range(1, MOST_LINES + 500)
+        for number in range(1, MAX_LINES + 500)
     )
     shown = viewed(beginning(), *lines)
     times, _ = shown.rate_curves["delivered"]
-    assert len(times) <= MOST_POINTS
+    assert len(times) <= MAX_POINTS
     assert list(times) == sorted(times)
-    assert shown.rows == MOST_LINES - 1
+    assert shown.rows == MAX_LINES - 1
     assert (
-        len(viewed(*(beginning(number) for number in range(2 * MOST_PASSES))).passes) == MOST_PASSES
+        len(viewed(*(beginning(number) for number in range(2 * MAX_PASSES))).passes) == MAX_PASSES
     )
 
 
@@ -237,7 +237,7 @@ def _is_sound(value):
     if isinstance(value, float):
         return math.isfinite(value) and 0 <= value <= 1e20
     if isinstance(value, int):
-        return abs(value) <= LARGEST
+        return abs(value) <= MAX_NUMBER
     if isinstance(value, (tuple, list)):
         return all(map(_is_sound, value))
     if isinstance(value, dict):
@@ -272,9 +272,9 @@ def test_lines_of_any_form_give_a_view_of_finite_numbers(seed):
 def test_more_operators_than_anybody_has_are_cut():
     many = [{"name": "x" * 10_000, "inputs": list(range(10_000))}] * 5000
     shown = viewed({**beginning(), "operators": many}, sample(operators=[{"rows": 1}] * 5000))
-    assert len(shown.operators) == MOST_OPERATORS
+    assert len(shown.operators) == MAX_OPERATORS
     assert max(len(each.name) for each in shown.operators) < 1000
-    assert max(len(each.inputs) for each in shown.operators) <= MOST_OPERATORS
+    assert max(len(each.inputs) for each in shown.operators) <= MAX_OPERATORS
 
 
 def test_operators_cannot_read_themselves_or_what_comes_later():

@@ -9,7 +9,7 @@ from nicegui.elements.mixins.text_element import TextElement
 from nicegui.page import page
 
 from syncline import runs
-from syncline.dashboard.pages.dataset_page import MOST_BOXES, DatasetPage, ExecutionChoice
+from syncline.dashboard.pages.dataset_page import MAX_BOXES, DatasetPage, ExecutionChoice
 from syncline.dashboard.pages.run_view import RunView
 from syncline.runs import LocalFiles, RunDirectory
 
@@ -179,13 +179,13 @@ def test_one_chooses_among_datasets_and_sees_the_latest_of_the_first_until_then(
 
 
 def test_of_a_large_plan_some_have_boxes_and_all_are_in_the_table(shown):
-    count = MOST_BOXES + 30
+    count = MAX_BOXES + 30
     shown.write(
         beginning(names=[f"Map({number})" for number in range(count)], left_out=12),
         sample(count=count),
     )
     boxes = [each for each in shown.elements() if "sl-operator" in each.classes]
-    assert len(boxes) == MOST_BOXES
+    assert len(boxes) == MAX_BOXES
     assert (
         "30 more operators are listed in the table below. 12 earlier operators were not recorded."
         in shown.texts()

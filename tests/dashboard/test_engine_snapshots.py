@@ -153,7 +153,7 @@ def test_more_programs_than_are_asked_are_counted(monkeypatch):
     control.serve(control.ENGINE, EngineHandler(OneEngine()))
     found = control.programs() * 3
     monkeypatch.setattr(control, "programs", lambda: found)
-    monkeypatch.setattr(engine_snapshots, "MOST_PROGRAMS", 2)
+    monkeypatch.setattr(engine_snapshots, "MAX_PROGRAMS", 2)
     machine = machine_snapshot()
     assert (len(machine.programs), machine.others) == (2, 1)
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from syncline.dashboard.prometheus import LONGEST_LABEL, MOST_METRICS, RunMetrics
+from syncline.dashboard.prometheus import MAX_LABEL_LENGTH, MAX_METRICS, RunMetrics
 from syncline.dashboard.run_index import Query, RunIndex
 from syncline.runs import LocalFiles, RunDirectory
 from syncline.runs.run_storage import LocalDirectory
@@ -98,8 +98,8 @@ def test_names_are_escaped_and_short_and_figures_are_few(
     found = scrape()
     assert "syncline_evil" not in found
     assert found["syncline_run_reports"][0][0]["run"] == hostile
-    assert len(found["syncline_run_metric"]) == MOST_METRICS
+    assert len(found["syncline_run_metric"]) == MAX_METRICS
     assert (
         max(len(labels["metric"]) for labels, _ in found["syncline_run_metric"])
-        <= LONGEST_LABEL + 30
+        <= MAX_LABEL_LENGTH + 30
     )

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from syncline.dashboard.search_figures import (
-    FEWEST_TRIALS,
+    MIN_TRIALS,
     OTHERS,
     choose_axis,
     color_range,
@@ -164,9 +164,9 @@ def test_the_parameter_that_decides_is_the_important_one() -> None:
 
 
 def test_nothing_is_concluded_from_few_trials_or_none_that_differ() -> None:
-    trials, _ = searched(FEWEST_TRIALS - 1)
-    assert str(FEWEST_TRIALS) in importance_of(trials, ("lr",), "loss", "min").problem
-    trials, _ = searched(FEWEST_TRIALS)
+    trials, _ = searched(MIN_TRIALS - 1)
+    assert str(MIN_TRIALS) in importance_of(trials, ("lr",), "loss", "min").problem
+    trials, _ = searched(MIN_TRIALS)
     assert "have the same parameters" in importance_of(trials, ("seed",), "loss", "min").problem
 
 

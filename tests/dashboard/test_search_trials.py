@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from syncline.dashboard.search_trials import (
-    MOST_METRICS,
-    MOST_PARAMETERS,
+    MAX_METRICS,
+    MAX_PARAMETERS,
     SearchSnapshot,
     TrialReader,
     as_json,
@@ -159,8 +159,8 @@ def test_large_things_are_cut() -> None:
     ).trials
     assert len(trial.name) == 255
     assert len(trial.error) == 10_000
-    assert len(trial.parameters) <= MOST_PARAMETERS
-    assert len(trial.metrics) == MOST_METRICS
+    assert len(trial.parameters) <= MAX_PARAMETERS
+    assert len(trial.metrics) == MAX_METRICS
     assert len(as_json(trial.config)) < 200_000
 
 

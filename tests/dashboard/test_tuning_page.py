@@ -11,8 +11,8 @@ import pytest
 pytest.importorskip("nicegui")
 
 from syncline.dashboard.pages.tuning_figures import curve_lines, parallel_options
-from syncline.dashboard.pages.tuning_table import Shown, row_of, table_columns
-from syncline.dashboard.pages.tuning_trial import TAIL_BYTES, printed_by, usage_of
+from syncline.dashboard.pages.tuning_table import TableContents, row_of, table_columns
+from syncline.dashboard.pages.tuning_trial import TAIL_BYTES, read_output, usage_of
 from syncline.dashboard.search_figures import parallel_coordinates, select_curves
 from syncline.dashboard.search_table import Field
 from syncline.dashboard.search_trials import SearchSnapshot, TrialReader
@@ -75,7 +75,7 @@ def test_an_axis_over_decades_ends_at_powers_of_ten() -> None:
 def test_columns_are_named_by_the_page_and_rows_have_a_text_for_each() -> None:
     snapshot = hostile()
     chosen = [Field(source="parameter", name=name) for name in snapshot.varying]
-    shaped = table_columns(Shown(snapshot=snapshot, metric=":loss", is_alive=True), chosen)
+    shaped = table_columns(TableContents(snapshot=snapshot, metric=":loss", is_alive=True), chosen)
     names = [each.column.name for each in shaped]
     assert len(set(names)) == len(names)
     assert all(name.isalnum() for name in names)
@@ -86,7 +86,7 @@ def test_columns_are_named_by_the_page_and_rows_have_a_text_for_each() -> None:
 
 def test_a_running_trial_of_a_search_that_does_not_run_was_killed() -> None:
     snapshot = hostile()
-    shaped = table_columns(Shown(snapshot=snapshot, metric=None, is_alive=False), [])
+    shaped = table_columns(TableContents(snapshot=snapshot, metric=None, is_alive=False), [])
     assert row_of(snapshot.trials[0], shaped, is_alive=True)["status"] == "running"
     assert row_of(snapshot.trials[0], shaped, is_alive=False)["status"] == "killed"
 
@@ -119,11 +119,11 @@ def test_what_a_trial_printed_is_read_from_its_own_directory_only(tmp_path: Path
     (search / "train_0" / "params.pkl").write_bytes(b"never read")
     (search / "train_0" / "stderr").symlink_to(tmp_path / "outside" / "stdout")
     place = LocalDirectory(search)
-    ((name, text),) = printed_by(place, "train_0")
+    ((name, text),) = read_output(place, "train_0")
     assert name == "stdout"
     assert text == "last token=***\n"
     for directory in ("../outside", "..", "", "/etc", "missing", "a\0b"):
-        assert printed_by(place, directory) == []
+        assert read_output(place, directory) == []
 
 
 def test_samples_of_wrong_types_are_left_out() -> None:

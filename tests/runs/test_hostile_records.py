@@ -9,8 +9,8 @@ import pytest
 
 from syncline import runs
 from syncline.runs import json_values, run_list, run_storage, tailing
-from syncline.runs.metric_series import LONGEST_NAME, MOST_MEMBERS, MOST_NAMES, Series
-from syncline.runs.run import LARGEST_OBJECT
+from syncline.runs.metric_series import MAX_MEMBERS, MAX_NAME_LENGTH, MAX_NAMES, Series
+from syncline.runs.run import MAX_OBJECT_BYTES
 from syncline.runs.run_list import list_run_names, summarize_run
 from syncline.runs.run_storage import FileInfo, LocalDirectory, open_directory
 from syncline.runs.secrets import MASK, masked, masked_code, masked_text
@@ -62,10 +62,10 @@ def test_halves_of_characters_are_replaced_in_names_and_values() -> None:
     "text",
     [
         "[" * 10_000,
-        "[" * (json_values.DEEPEST + 1) + "]" * (json_values.DEEPEST + 1),
-        '{"a":' * (json_values.DEEPEST + 1) + "1" + "}" * (json_values.DEEPEST + 1),
-        "[" + "0," * json_values.MOST_VALUES + "0]",
-        "[" + "{}," * json_values.MOST_VALUES + "0]",
+        "[" * (json_values.MAX_DEPTH + 1) + "]" * (json_values.MAX_DEPTH + 1),
+        '{"a":' * (json_values.MAX_DEPTH + 1) + "1" + "}" * (json_values.MAX_DEPTH + 1),
+        "[" + "0," * json_values.MAX_VALUES + "0]",
+        "[" + "{}," * json_values.MAX_VALUES + "0]",
         "1" * 10_000,
         "",
     ],
@@ -92,14 +92,14 @@ def test_a_line_that_looks_like_two_records_is_none(tmp_path: Path) -> None:
 
 
 def test_lines_are_read_up_to_limits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tailing, "MOST_LINES", 10)
+    monkeypatch.setattr(tailing, "MAX_LINES", 10)
     (tmp_path / "lines.jsonl").write_text("{}\n" * 11)
     reader = LineReader(LocalDirectory(tmp_path), "lines.jsonl")
     reader.read()
     with (tmp_path / "lines.jsonl").open("a") as file:
         file.write("{}\n" * 100)
     assert (reader.read(), reader.is_full) == ([], True)
-    monkeypatch.setattr(tailing, "MOST_VALUES", 5)
+    monkeypatch.setattr(tailing, "MAX_VALUES", 5)
     (tmp_path / "values.jsonl").write_text('{"a": [1, 2, 3, 4, 5, 6]}\n')
     reader = LineReader(LocalDirectory(tmp_path), "values.jsonl")
     reader.read()
@@ -110,7 +110,7 @@ def test_nothing_is_read_behind_a_line_without_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tailing, "BATCH_BYTES", 10)
-    monkeypatch.setattr(tailing, "LONGEST_LINE", 100)
+    monkeypatch.setattr(tailing, "MAX_LINE_LENGTH", 100)
     (tmp_path / "x.jsonl").write_text('{"a": 1}\n{"b": "' + "x" * 1_000)
     reader = LineReader(LocalDirectory(tmp_path), "x.jsonl")
     assert (reader.read(), reader.is_full) == ([{"a": 1}], True)
@@ -121,7 +121,7 @@ def test_nothing_is_read_behind_a_line_without_end(
 def test_a_line_of_a_log_that_never_ends_comes_in_parts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tailing, "LONGEST_BEGUN", 10)
+    monkeypatch.setattr(tailing, "MAX_BEGUN_LENGTH", 10)
     (tmp_path / "logs").mkdir()
     log = tmp_path / "logs" / "rank-0.log"
     log.write_text("progress 10 %\rprogress 2")
@@ -259,7 +259,7 @@ def test_a_record_that_is_larger_than_any_is_not_read_for_a_summary(tmp_path: Pa
     with (directory / "events.jsonl").open("wb") as file:
         file.truncate(10 * 1024**3)  # sparse file: takes no disk space
     with (directory / "environment.json").open("wb") as file:
-        file.truncate(LARGEST_OBJECT + 1)
+        file.truncate(MAX_OBJECT_BYTES + 1)
     summary = summarize_run(open_directory(directory))
     assert summary.state == "unreadable"
     assert "larger than records of syncline can be" in (summary.error or "")
@@ -295,9 +295,9 @@ def test_names_and_members_have_limits() -> None:
     series = Series()
     series.extend(
         {"iteration": 0, "time": 1.0, "rank": rank, "metrics": {"a": 1.0}}
-        for rank in range(MOST_MEMBERS + 10)
+        for rank in range(MAX_MEMBERS + 10)
     )
-    assert len(series.members) == MOST_MEMBERS
+    assert len(series.members) == MAX_MEMBERS
     series = Series()
     for number in range(6):  # enough for a block of lines
         series.extend(
@@ -306,7 +306,7 @@ def test_names_and_members_have_limits() -> None:
                     "iteration": number,
                     "time": 1.0,
                     "rank": 0,
-                    "metrics": {"x" * (LONGEST_NAME + 1): 1.0, "a": 1.0},
+                    "metrics": {"x" * (MAX_NAME_LENGTH + 1): 1.0, "a": 1.0},
                 }
             ]
             * 6
@@ -322,7 +322,7 @@ def test_names_and_members_have_limits() -> None:
         ]
     )
     assert series.names[0] == "a"
-    assert len(series.names) == MOST_NAMES
+    assert len(series.names) == MAX_NAMES
     assert 1 < series.left_out <= 20_000
 
 

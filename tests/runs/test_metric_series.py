@@ -77,7 +77,7 @@ def test_reports_of_other_forms_are_passed_over(record) -> None:
 
 
 def test_too_many_metrics_are_counted_and_not_kept(monkeypatch) -> None:
-    monkeypatch.setattr(metric_series, "MOST_NAMES", 3)
+    monkeypatch.setattr(metric_series, "MAX_NAMES", 3)
     made = series_of(report(0, **{f"m{number}": 1 for number in range(10)}))
     assert made.names == ["m0", "m1", "m2"]
     assert made.left_out == 7
@@ -154,7 +154,7 @@ def test_many_lines_at_once_come_to_the_same_as_one_by_one(kind: str) -> None:
 
 
 def test_more_metrics_than_are_kept_are_left_out_of_many_lines_too(monkeypatch) -> None:
-    monkeypatch.setattr(metric_series, "MOST_NAMES", 2)
+    monkeypatch.setattr(metric_series, "MAX_NAMES", 2)
     made = Series()
     made.extend([report(index, a=1, b=2, c=3) for index in range(10)])
     assert made.names == ["a", "b"]

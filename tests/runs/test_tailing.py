@@ -5,7 +5,7 @@ from pathlib import Path
 
 from syncline.runs import tailing
 from syncline.runs.run_storage import LocalDirectory
-from syncline.runs.tailing import LineReader, LogReader, log_files, shown
+from syncline.runs.tailing import LineReader, LogReader, log_files, terminal_text
 
 
 def append(path: Path, text: str) -> None:
@@ -136,4 +136,4 @@ def test_logs_are_listed_by_number_with_their_parts(tmp_path) -> None:
 
 
 def test_progress_bars_are_shown_as_a_terminal_leaves_them() -> None:
-    assert shown("10%\r50%\r100%\r") == "100%"
+    assert terminal_text("10%\r50%\r100%\r") == "100%"

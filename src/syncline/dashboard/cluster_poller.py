@@ -33,7 +33,7 @@ AGAIN_S = 15.0
 """Seconds before the next attempt after a failure."""
 IDLE_S = 60.0
 """Seconds without a visitor after which the process exits."""
-LONGEST_ANSWER = 64 << 20
+MAX_ANSWER_LENGTH = 64 << 20
 _READ_BYTES = 1 << 16
 _ENDING_S = 10.0
 
@@ -118,8 +118,8 @@ class Probe:
                     "The probe process has ended; Ray terminates it when its cluster is gone."
                 )
             received += chunk
-            if len(received) > LONGEST_ANSWER:
-                raise ProbeError(f"The answer exceeds {LONGEST_ANSWER} bytes.")
+            if len(received) > MAX_ANSWER_LENGTH:
+                raise ProbeError(f"The answer exceeds {MAX_ANSWER_LENGTH} bytes.")
         return bytes(received)
 
 

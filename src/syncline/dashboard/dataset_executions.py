@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from syncline.dashboard.operator_views import (
-    MOST_OPERATORS,
+    MAX_OPERATORS,
     OperatorSample,
     OperatorView,
     Plan,
@@ -32,9 +32,9 @@ PassState = Literal["running", "silent", "finished", "stopped", "errored", "kill
 killed: the process ended before the pass.
 """
 
-MOST_LINES = 20_000
-MOST_PASSES = 1_000
-MOST_POINTS = 1_000
+MAX_LINES = 20_000
+MAX_PASSES = 1_000
+MAX_POINTS = 1_000
 """Maximum points of each curve."""
 FEW = 10
 """Maximum number of operators with a curve each."""
@@ -127,7 +127,7 @@ class _Sample:
     @classmethod
     def of(cls, line: Record) -> _Sample:
         operators = line.get("operators")
-        listed = operators[:MOST_OPERATORS] if isinstance(operators, list) else []
+        listed = operators[:MAX_OPERATORS] if isinstance(operators, list) else []
         return cls(
             time=moment(line.get("time")) or 0.0,
             wall_s=amount(line.get("wall_s")),
@@ -175,7 +175,7 @@ class _Pass:
         self.points.append(
             _Point(sample.time, sample.wall_s, rows, sample.held_bytes, sample.budget_bytes)
         )
-        if len(self.points) > MOST_POINTS:
+        if len(self.points) > MAX_POINTS:
             del self.points[1::2]
 
 
@@ -193,7 +193,7 @@ class ExecutionReader:
         """Add lines; return True if any were used."""
         before = self._taken
         for line in lines:
-            if self._taken >= MOST_LINES:
+            if self._taken >= MAX_LINES:
                 break
             self._taken += 1
             self._add_line(line)
@@ -241,7 +241,7 @@ class ExecutionReader:
             current.error = short(line.get("error"), _ERROR_CHARACTERS)
 
     def _begin(self, number: int, line: Record) -> None:
-        if number in self._passes or len(self._passes) >= MOST_PASSES:
+        if number in self._passes or len(self._passes) >= MAX_PASSES:
             return
         epoch, began = line.get("epoch"), moment(line.get("time"))
         is_epoch = isinstance(epoch, int) and not isinstance(epoch, bool) and abs(epoch) < 2**53
@@ -383,6 +383,6 @@ def _memory(passes: Sequence[_Pass]) -> dict[str, Curve]:
 
 
 def _thinned(values: Sequence[float]) -> tuple[float, ...]:
-    """Return at most `MOST_POINTS` values, including the last."""
-    stride = -(-len(values) // MOST_POINTS) or 1
+    """Return at most `MAX_POINTS` values, including the last."""
+    stride = -(-len(values) // MAX_POINTS) or 1
     return tuple(values[::-1][::stride][::-1])

@@ -25,8 +25,8 @@ LIMIT_S = 3.0
 """Seconds that one program may take for one answer."""
 ROWS = 200
 """Maximum actors, running tasks and task counts in an answer."""
-MOST_PROGRAMS = 50
-"""Maximum number of programs queried, the latest first; others are only counted."""
+MAX_PROGRAMS = 50
+"""Maximum number of programs queried, the latest first; others are only count_text."""
 COMMAND_LENGTH = 500
 UNREADABLE = (TypeError, KeyError, ValueError, AttributeError)
 _AT_ONCE = 8
@@ -99,7 +99,7 @@ def machine_snapshot() -> MachineSnapshot:
         for program in control.programs()
         if program.subjects is None or control.ENGINE in program.subjects
     ]
-    asked = found[:MOST_PROGRAMS]
+    asked = found[:MAX_PROGRAMS]
     with ThreadPoolExecutor(_AT_ONCE) as threads:
         looks = list(threads.map(_program_snapshot, asked))
     return MachineSnapshot(

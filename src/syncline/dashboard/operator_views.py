@@ -9,9 +9,9 @@ from typing import Literal
 
 from syncline.runs.json_values import Record
 
-MOST_OPERATORS = 200
+MAX_OPERATORS = 200
 NAME_CHARACTERS = 300
-LARGEST = 2**53
+MAX_NUMBER = 2**53
 """Maximum valid number: larger ones are no counts, and browsers cannot represent them."""
 LATEST_TIME = 1e11
 """Maximum valid seconds since the epoch."""
@@ -143,9 +143,13 @@ class OperatorSample:
 
 
 def amount(value: object) -> float:
-    """Return a valid number between 0 and `LARGEST`; 0 for anything else."""
+    """Return a valid number between 0 and `MAX_NUMBER`; 0 for anything else."""
     # NaN fails the comparison too.
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= LARGEST:
+    if (
+        isinstance(value, bool)
+        or not isinstance(value, (int, float))
+        or not 0 <= value <= MAX_NUMBER
+    ):
         return 0.0
     return float(value)
 
@@ -173,14 +177,14 @@ def short(value: object, longest: int = NAME_CHARACTERS) -> str:
 def plan_of(line: Record) -> Plan:
     """Parse the operators in the first line of a pass; drop inputs that do not precede them."""
     given = line.get("operators")
-    listed = given[:MOST_OPERATORS] if isinstance(given, list) else []
+    listed = given[:MAX_OPERATORS] if isinstance(given, list) else []
     operators: list[Record] = [each if isinstance(each, dict) else {} for each in listed]
     inputs: list[tuple[int, ...]] = []
     levels: list[int] = []
     for number, operator in enumerate(operators):
         read = operator.get("inputs")
         numbers = (
-            [each for each in read[:MOST_OPERATORS] if type(each) is int and 0 <= each < number]
+            [each for each in read[:MAX_OPERATORS] if type(each) is int and 0 <= each < number]
             if isinstance(read, list)
             else []
         )

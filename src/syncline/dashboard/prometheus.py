@@ -30,16 +30,16 @@ T = TypeVar("T")
 
 log = logging.getLogger("syncline.dashboard")
 
-MOST_RUNS = 100
-MOST_METRICS = 50
+MAX_RUNS = 100
+MAX_METRICS = 50
 """Maximum metrics of one run, the first by name."""
-MOST_WORKERS = 256
-LONGEST_LABEL = 120
-MOST_VALUES = 1_000_000
+MAX_WORKERS = 256
+MAX_LABEL_LENGTH = 120
+MAX_VALUES = 1_000_000
 """Maximum JSON values in the record of one run; larger records are skipped, as syncline does not
 write them.
 """
-MOST_VALUES_TOGETHER = 10_000_000
+MAX_VALUES_TOGETHER = 10_000_000
 """Maximum values of all exported runs; they stay in memory between scrapes."""
 PROCESS_FIGURES = {
     "cpu_percent": ("syncline_worker_cpu_percent", "CPU time of a worker, in percent of one core"),
@@ -80,8 +80,8 @@ class RunCollector(Collector):
         count.add_metric([], len(rows))
         yield count
         figures = Figures()
-        opened, room = {}, MOST_VALUES_TOGETHER
-        for row in rows[:MOST_RUNS]:
+        opened, room = {}, MAX_VALUES_TOGETHER
+        for row in rows[:MAX_RUNS]:
             run = self._read(row) if room > 0 else None
             if run is None:
                 continue
@@ -108,7 +108,7 @@ class RunCollector(Collector):
                 run = runs.open(self._run_index.run_directory(*row.key))
             else:
                 run.refresh()
-            if run.kept_values > MOST_VALUES:
+            if run.kept_values > MAX_VALUES:
                 self._left_out[row.key] = row.listed
                 return None
             return run if run.state == "running" else None
@@ -181,7 +181,7 @@ class Figures:
         for name, value in _by_label(sorted(numbers(summary.metrics))).items():
             _add(self._metric, [*labels, name], value)
         for member, samples in _by_label(
-            itertools.islice(run.samples.items(), MOST_WORKERS), MOST_WORKERS
+            itertools.islice(run.samples.items(), MAX_WORKERS), MAX_WORKERS
         ).items():
             usage = samples[-1].get("usage") if samples else None
             for figure, family in self._process.items():
@@ -203,7 +203,7 @@ def _add(family: GaugeMetricFamily, labels: Sequence[str], value: object) -> Non
     family.add_metric(labels, number)
 
 
-def _by_label(named: Iterable[tuple[str, T]], most: int = MOST_METRICS) -> dict[str, T]:
+def _by_label(named: Iterable[tuple[str, T]], most: int = MAX_METRICS) -> dict[str, T]:
     """Return the values by label; the first of equal labels wins."""
     found: dict[str, T] = {}
     for name, value in named:
@@ -214,4 +214,4 @@ def _by_label(named: Iterable[tuple[str, T]], most: int = MOST_METRICS) -> dict[
 
 
 def _label(text: object) -> str:
-    return printable(text, LONGEST_LABEL)
+    return printable(text, MAX_LABEL_LENGTH)

@@ -2,7 +2,7 @@
 Pure.
 
 Not all of many trials can be drawn: the best and the running ones are, and a sample of the others
-from each range of quality. Notes say what is left out.
+from each range of quality. Notes give the numbers left out.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from typing import Any, Literal
 from syncline.dashboard.search_trials import ENDED, Mode, TrialView, Value, ranked
 from syncline.runs.metric_series import Axis, Series
 
-MOST_CURVES = 150
-MOST_POINTS = 12_000
+MAX_CURVES = 150
+MAX_POINTS = 12_000
 """Maximum points of all curves together."""
 HIGHLIGHTED = 3
 """Number of best trials drawn with thick, named lines."""
-MOST_RUNNING = 200
+MAX_RUNNING = 200
 """Maximum running trials whose latest results are read."""
-MOST_LINES = 1_000
+MAX_LINES = 1_000
 """Maximum trials in parallel coordinates."""
-MOST_AXES = 10
-MOST_CATEGORIES = 20
+MAX_AXES = 10
+MAX_CATEGORIES = 20
 LOGARITHMIC_SPAN = 100.0
 """Positive values whose extremes differ by at least this factor get a logarithmic axis."""
 OTHERS = "(others)"
@@ -102,8 +102,8 @@ def select_curves(
     metric: str,
     mode: Mode,
     over: Axis,
-    most: int = MOST_CURVES,
-    most_points: int = MOST_POINTS,
+    most: int = MAX_CURVES,
+    most_points: int = MAX_POINTS,
 ) -> Curves:
     """Select the learning curves to draw."""
     having = [
@@ -131,7 +131,7 @@ def latest_results(
     """Return iteration and metrics of the latest results of running trials."""
     found: dict[str, tuple[int, Mapping[str, float]]] = {}
     for trial in trials:
-        if trial.status != "RUNNING" or len(found) == MOST_RUNNING:
+        if trial.status != "RUNNING" or len(found) == MAX_RUNNING:
             continue
         metrics = series.last(trial.id)
         x = next(
@@ -171,7 +171,7 @@ def parallel_coordinates(
     parameters: Sequence[str],
     metric: str,
     mode: Mode,
-    most: int = MOST_LINES,
+    most: int = MAX_LINES,
 ) -> ParallelLines:
     """Return the parallel coordinates of trials that have a value of the metric."""
     having = ranked(trials, metric, mode)
@@ -179,7 +179,7 @@ def parallel_coordinates(
     chosen = sorted(
         select_trials(having, order, most), key=lambda trial: order[trial.id], reverse=True
     )
-    shown = list(parameters[:MOST_AXES])
+    shown = list(parameters[:MAX_AXES])
     axes = [choose_axis(name, [trial.parameters.get(name) for trial in chosen]) for name in shown]
     axes.append(choose_axis(metric, [trial.metrics[metric] for trial in chosen]))
     lines = []
@@ -210,7 +210,7 @@ def choose_axis(name: str, values: Iterable[Value]) -> ParallelAxis:
         is_log = low > 0 and high / low >= LOGARITHMIC_SPAN
         return ParallelAxis(name=name, kind="log" if is_log else "value", low=low, high=high)
     found = Counter(_category(value) for value in known)
-    kept = [category for category, _ in found.most_common(MOST_CATEGORIES)]
+    kept = [category for category, _ in found.most_common(MAX_CATEGORIES)]
     return ParallelAxis(
         name=name,
         kind="category",
@@ -249,10 +249,10 @@ def _category(value: Value) -> str:
     return NONE if value is None else str(value)[:40]
 
 
-FEWEST_TRIALS = 10
+MIN_TRIALS = 10
 """Minimum number of ended trials."""
-MOST_TRIALS = 2_000
-MOST_PARAMETERS = 30
+MAX_TRIALS = 2_000
+MAX_PARAMETERS = 30
 COMMON = 0.9
 """Minimum share of trials with a parameter; only trials with all such parameters are used."""
 
@@ -279,18 +279,18 @@ def importance_of(
     to seconds: call it in a thread.
     """
     ended = [trial for trial in trials if trial.status in ENDED and metric in trial.metrics][
-        -MOST_TRIALS:
+        -MAX_TRIALS:
     ]
-    if len(ended) < FEWEST_TRIALS:
+    if len(ended) < MIN_TRIALS:
         return Importance(
             trials=len(ended),
-            problem=f"Needs {FEWEST_TRIALS} ended trials; there are {len(ended)} so far.",
+            problem=f"Needs {MIN_TRIALS} ended trials; there are {len(ended)} so far.",
         )
     common = [
         name
         for name in parameters
         if sum(name in trial.parameters for trial in ended) >= COMMON * len(ended)
-    ][:MOST_PARAMETERS]
+    ][:MAX_PARAMETERS]
     ended = [trial for trial in ended if all(name in trial.parameters for name in common)]
     columns: dict[str, list[bool | int | float | str]] = {}
     for name in common:

@@ -15,7 +15,7 @@ from typing import Any, Literal
 from syncline.dashboard.search_trials import TrialView, Value
 
 Source = Literal["fact", "metric", "parameter"]
-LONGEST_FILTER = 1_000
+MAX_FILTER_LENGTH = 1_000
 
 _COMPARISON = re.compile(r"(?P<name>[^<>=!]+)(?P<sign><=|>=|!=|==|=|<|>)(?P<value>.*)")
 _FACTS: dict[str, Callable[[TrialView], Value]] = {
@@ -85,7 +85,7 @@ def page_of(
     """Return the page of a query. `short`: full parameter names by the short names that filters may
     use.
     """
-    fits = _filter(query.text[:LONGEST_FILTER], short or {})
+    fits = _filter(query.text[:MAX_FILTER_LENGTH], short or {})
     wanted = frozenset(query.statuses)
     found = [trial for trial in trials if (not wanted or trial.status in wanted) and fits(trial)]
     found = sorted_by(found, query.sort_by, query.descending)

@@ -28,10 +28,10 @@ STATUSES = ("RUNNING", "PENDING", "PAUSED", "TERMINATED", "ERROR")
 """Trial statuses in display order."""
 ENDED = frozenset({"TERMINATED", "ERROR"})
 
-MOST_TRIALS = 100_000
-MOST_METRICS = 500
+MAX_TRIALS = 100_000
+MAX_METRICS = 500
 """Maximum metrics of a trial and of a search."""
-MOST_PARAMETERS = 2_000
+MAX_PARAMETERS = 2_000
 """Maximum parameters of a trial."""
 NAME_CHARACTERS = 255
 TEXT_CHARACTERS = 1_000
@@ -136,7 +136,7 @@ class SearchSnapshot:
         found: Counter[str] = Counter()
         for trial in self.trials:
             found.update(trial.metrics.keys())
-        return tuple(name for name, _ in found.most_common(MOST_METRICS))
+        return tuple(name for name, _ in found.most_common(MAX_METRICS))
 
     @cached_property
     def varying(self) -> tuple[str, ...]:
@@ -153,7 +153,7 @@ class SearchSnapshot:
                     varying[name] = None
             if len(varying) < len(names):
                 varying.update((name, None) for name in names if name not in trial.parameters)
-        return tuple(name for name in names if name in varying)[:MOST_PARAMETERS]
+        return tuple(name for name in names if name in varying)[:MAX_PARAMETERS]
 
     def with_latest(self, latest: Mapping[str, tuple[int, Mapping[str, float]]]) -> SearchSnapshot:
         """Return a snapshot with later results of running trials: lines of `trials.jsonl` are only
@@ -201,7 +201,7 @@ class TrialReader:
                 continue
             known = self._known.get(trial_id)
             if known is None:
-                if len(self._known) >= MOST_TRIALS:
+                if len(self._known) >= MAX_TRIALS:
                     self._left_out.add(trial_id)
                     continue
                 known = self._known[trial_id] = {
@@ -292,7 +292,7 @@ def as_python(config: Record) -> str:
     return pprint.pformat(_python(config), width=100, sort_dicts=False)
 
 
-class _Spelled(float):
+class _FloatLiteral(float):
     """Float without a Python literal (NaN, infinity)."""
 
     def __repr__(self) -> str:
@@ -304,7 +304,7 @@ def _python(value: Any) -> Any:
         return {key: _python(item) for key, item in value.items()}
     if isinstance(value, list):
         return [_python(item) for item in value]
-    return _Spelled(value) if isinstance(value, float) and not math.isfinite(value) else value
+    return _FloatLiteral(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _update_fields(news: JsonObject, line: Record) -> None:
@@ -338,10 +338,10 @@ def _update_fields(news: JsonObject, line: Record) -> None:
     if isinstance(line.get("metrics"), dict):
         news["metrics"] = _numbers(line["metrics"])
     if isinstance(line.get("config"), dict):
-        config = masked(_bounded(line["config"], _DEPTH, MOST_PARAMETERS))
+        config = masked(_bounded(line["config"], _DEPTH, MAX_PARAMETERS))
         news |= {
             "config": config,
-            "parameters": dict(itertools.islice(_flat(config), MOST_PARAMETERS)),
+            "parameters": dict(itertools.islice(_flat(config), MAX_PARAMETERS)),
         }
 
 
@@ -351,7 +351,7 @@ def _numbers(metrics: Record) -> dict[str, float]:
         number = _finite(value)
         if number is not None:
             found[name[:NAME_CHARACTERS]] = number
-            if len(found) == MOST_METRICS:
+            if len(found) == MAX_METRICS:
                 break
     return found
 

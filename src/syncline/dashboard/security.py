@@ -56,10 +56,10 @@ STATIC = "/_nicegui/"
 FILES = "/files/"
 COOKIE_AGE_S = 30 * 86_400
 WINDOW_S = 60.0
-MOST_FAILURES = 30
+MAX_FAILURES = 30
 """Maximum wrong tokens from one address within the window; further requests are rejected."""
-LONGEST_DELAY_S = 2.0
-MOST_ADDRESSES = 1_000
+MAX_DELAY_S = 2.0
+MAX_ADDRESSES = 1_000
 
 log = logging.getLogger("syncline.dashboard")
 
@@ -132,17 +132,17 @@ class FailedTokens:
         many.
         """
         now = self._clock()
-        failures = self._failures.setdefault(address, deque(maxlen=MOST_FAILURES + 1))
+        failures = self._failures.setdefault(address, deque(maxlen=MAX_FAILURES + 1))
         self._failures.move_to_end(address)
-        while len(self._failures) > MOST_ADDRESSES:
+        while len(self._failures) > MAX_ADDRESSES:
             self._failures.popitem(last=False)
         while failures and failures[0] < now - WINDOW_S:
             failures.popleft()
         failures.append(now)
         return (
             None
-            if len(failures) > MOST_FAILURES
-            else min(0.1 * 2 ** (len(failures) - 1), LONGEST_DELAY_S)
+            if len(failures) > MAX_FAILURES
+            else min(0.1 * 2 ** (len(failures) - 1), MAX_DELAY_S)
         )
 
 

@@ -238,10 +238,10 @@ def url_host(host: str) -> str:
     return f"[{host}]" if ":" in host else host
 
 
-MOST = 20
+MAX_MESSAGES = 20
 """Maximum messages within the window."""
 WINDOW_S = 60.0
-LONGEST = 10_000
+MAX_TEXT_LENGTH = 10_000
 """Maximum characters of a message."""
 _UNFIT = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
@@ -267,9 +267,9 @@ class PlainFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         """Return the message with its traceback."""
         text = super().format(record)
-        if len(text) > LONGEST:
-            omitted = f"… {len(text) - LONGEST} characters omitted …"
-            text = f"{text[: LONGEST // 2]}\n{omitted}\n{text[-LONGEST // 2 :]}"
+        if len(text) > MAX_TEXT_LENGTH:
+            omitted = f"… {len(text) - MAX_TEXT_LENGTH} characters omitted …"
+            text = f"{text[: MAX_TEXT_LENGTH // 2]}\n{omitted}\n{text[-MAX_TEXT_LENGTH // 2 :]}"
         return _UNFIT.sub("\ufffd", text)
 
 
@@ -289,7 +289,7 @@ class RateLimitFilter(logging.Filter):
         if now - self._began >= WINDOW_S:
             self._began, self._passed = now, 0
         self._passed += 1
-        if self._passed > MOST:
+        if self._passed > MAX_MESSAGES:
             self._left_out += 1
             return False
         if self._left_out:

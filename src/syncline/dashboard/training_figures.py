@@ -45,14 +45,14 @@ GPU_USAGE: Mapping[str, tuple[str, str, float]] = {
     "util_percent": ("GPU", "% busy", 1.0),
     "memory_bytes": ("GPU memory", "GiB", 1 / 1024**3),
 }
-MOST_WORKERS = 4_096
+MAX_WORKERS = 4_096
 """Maximum workers of an attempt."""
-MOST_CURVES = 64
+MAX_CURVES = 64
 """Maximum ranks with curves."""
-MOST_MARKS = 200
-_LONGEST_DETAIL = 300
-_LONGEST_NAME = 200
-_MOST_GPUS = 16
+MAX_MARKS = 200
+_MAX_DETAIL_LENGTH = 300
+_MAX_NAME_LENGTH = 200
+_MAX_GPUS = 16
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,7 +92,7 @@ def worker_rows(run: Run) -> list[WorkerRow]:
     if not attempts:
         return []
     latest, state = attempts[-1], run.state
-    rows = [_worker_row(run, latest, worker, state) for worker in latest.workers[:MOST_WORKERS]]
+    rows = [_worker_row(run, latest, worker, state) for worker in latest.workers[:MAX_WORKERS]]
     return sorted(rows, key=lambda row: member_order(row.rank))
 
 
@@ -209,8 +209,8 @@ def event_views(run: Run, most: int = 1_000) -> list[EventView]:
             found.append(
                 EventView(
                     time=time,
-                    what=what[:_LONGEST_NAME],
-                    detail=detail[:_LONGEST_DETAIL],
+                    what=what[:_MAX_NAME_LENGTH],
+                    detail=detail[:_MAX_DETAIL_LENGTH],
                     kind=kind,
                     number=number,
                 )
@@ -223,7 +223,7 @@ def restart_marks(
 ) -> list[tuple[float, str, Literal["bad", "good", "plain"]]]:
     """Return (position, label, kind) of restarts on an axis of report numbers or time."""
     found: list[tuple[float, str, Literal["bad", "good", "plain"]]] = []
-    for attempt in run.attempts[1:][-MOST_MARKS:]:
+    for attempt in run.attempts[1:][-MAX_MARKS:]:
         place = attempt.began if over == "time" else attempt.first_report
         if place is not None:
             found.append((float(place), f"attempt {attempt.number}", "bad"))
@@ -240,11 +240,11 @@ def _usage_curve(samples: Sequence[Sample], key: str, scale: float) -> Curve:
 
 
 def _by_rank(run: Run) -> list[tuple[str, Sequence[Mapping[str, object]]]]:
-    return sorted(run.samples.items(), key=lambda item: member_order(item[0]))[:MOST_CURVES]
+    return sorted(run.samples.items(), key=lambda item: member_order(item[0]))[:MAX_CURVES]
 
 
 def _worker_row(run: Run, attempt: Attempt, worker: Mapping[str, object], state: str) -> WorkerRow:
-    rank = str(worker.get("rank"))[:_LONGEST_NAME]
+    rank = str(worker.get("rank"))[:_MAX_NAME_LENGTH]
     samples = [sample for sample in run.samples.get(rank, ()) if _time(sample) >= attempt.began]
     last: Sample = samples[-1] if samples else {}
     gpu_ids = worker.get("gpu_ids")
@@ -252,9 +252,9 @@ def _worker_row(run: Run, attempt: Attempt, worker: Mapping[str, object], state:
     pid = worker.get("pid")
     return WorkerRow(
         rank=rank,
-        host=str(worker.get("hostname") or worker.get("node_ip") or "-")[:_LONGEST_NAME],
+        host=str(worker.get("hostname") or worker.get("node_ip") or "-")[:_MAX_NAME_LENGTH],
         pid=pid if isinstance(pid, int) else None,
-        device="GPU " + ", ".join(map(str, gpu_ids[:_MOST_GPUS]))[:_LONGEST_NAME]
+        device="GPU " + ", ".join(map(str, gpu_ids[:_MAX_GPUS]))[:_MAX_NAME_LENGTH]
         if isinstance(gpu_ids, list) and gpu_ids
         else "cpu",
         state=_worker_state(attempt, rank, state),
@@ -343,7 +343,7 @@ def _gpus(sample: Sample) -> list[Mapping[str, object]]:
     usage = sample.get("usage")
     gpus = usage.get("gpus") if isinstance(usage, Mapping) else None
     return (
-        [gpu for gpu in gpus[:_MOST_GPUS] if isinstance(gpu, Mapping)]
+        [gpu for gpu in gpus[:_MAX_GPUS] if isinstance(gpu, Mapping)]
         if isinstance(gpus, list)
         else []
     )

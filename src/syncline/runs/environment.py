@@ -1,6 +1,6 @@
 """Facts about machine, program and processes for the record of a run.
 
-`environment` returns what is cheap to find: it starts no process and imports nothing. `details`
+`environment` returns cheap facts: it starts no process and imports nothing. `details`
 takes longer (packages, git diff, hardware); it runs once per process, in a background thread.
 Secrets are masked. `process_identity` and `is_process_alive` tell readers of a record whether the
 process that wrote it still runs.
@@ -23,7 +23,7 @@ from syncline.runs.json_values import JsonObject
 from syncline.runs.secrets import masked_code
 
 _LIBRARIES = ("torch", "numpy", "pyarrow", "syncline")
-LONGEST_DIFF = 200_000
+MAX_DIFF_LENGTH = 200_000
 """Characters of a git diff that are kept."""
 _GIT_LIMIT_S = 5.0
 
@@ -115,8 +115,8 @@ def _git_diff(directory: str) -> str | None:
         return None
     if done.returncode != 0:
         return None
-    text = masked_code(done.stdout[:LONGEST_DIFF])
-    return text + "\n(cut off here)\n" if len(done.stdout) > LONGEST_DIFF else text
+    text = masked_code(done.stdout[:MAX_DIFF_LENGTH])
+    return text + "\n(cut off here)\n" if len(done.stdout) > MAX_DIFF_LENGTH else text
 
 
 def _packages() -> dict[str, str]:

@@ -25,7 +25,7 @@ Record = Mapping[str, Any]
 """A JSON object that is only read."""
 HIDDEN = "…"
 """Placeholder for the value of an environment variable."""
-_LONGEST_DESCRIPTION = 500
+_MAX_DESCRIPTION_LENGTH = 500
 
 
 def plain(value: Any) -> Any:
@@ -63,7 +63,9 @@ def describe(value: Any) -> str:
         text = repr(value)
     except Exception as error:  # a broken __repr__ must not end the run
         text = f"<{type(value).__name__}, which cannot be printed: {error!r}>"
-    return text if len(text) <= _LONGEST_DESCRIPTION else text[: _LONGEST_DESCRIPTION - 1] + "…"
+    return (
+        text if len(text) <= _MAX_DESCRIPTION_LENGTH else text[: _MAX_DESCRIPTION_LENGTH - 1] + "…"
+    )
 
 
 def encode(value: Any) -> bytes:
@@ -86,10 +88,10 @@ def _names_only(variables: Any) -> Any:
     return dict.fromkeys(map(str, variables), HIDDEN) if isinstance(variables, Mapping) else HIDDEN
 
 
-MOST_VALUES = 1_000_000
+MAX_VALUES = 1_000_000
 """Maximum number of values in one text."""
-DEEPEST = 64
-_LARGEST = 2**63
+MAX_DEPTH = 64
+_MAX_INTEGER = 2**63
 """Integers of this magnitude and above become floats."""
 _HALVES = (b"\\ud", b"\\uD")
 _DIGITS = bytes.maketrans(b"123456789", b"0" * 9)
@@ -104,13 +106,13 @@ def parse_json(data: bytes) -> Any:
     Raises:
         ValueError: The text is not JSON, has too many values, or nests too deeply.
     """
-    if count_values(data) > MOST_VALUES:
-        raise ValueError(f"The text has more than {MOST_VALUES} values; records have fewer.")
+    if count_values(data) > MAX_VALUES:
+        raise ValueError(f"The text has more than {MAX_VALUES} values; records have fewer.")
     try:
         value = json.loads(data)
     except RecursionError:
         raise ValueError(_TOO_DEEP) from None
-    is_flat = data.count(b"[") + data.count(b"{") <= DEEPEST
+    is_flat = data.count(b"[") + data.count(b"{") <= MAX_DEPTH
     return value if is_flat and needs_no_repair(data) else repaired(value)
 
 
@@ -130,7 +132,7 @@ def needs_no_repair(data: bytes) -> bool:
     return _MANY_DIGITS not in data.translate(_DIGITS) or _LONG_WHOLE.search(b" " + data) is None
 
 
-def repaired(value: Any, room: int = DEEPEST) -> Any:
+def repaired(value: Any, room: int = MAX_DEPTH) -> Any:
     """Return a value with oversized integers replaced by floats (possibly infinite) and lone
     surrogates replaced by question marks.
 
@@ -140,7 +142,7 @@ def repaired(value: Any, room: int = DEEPEST) -> Any:
     if isinstance(value, str):
         return _HALF.sub("?", value)
     if isinstance(value, int):
-        return value if -_LARGEST < value < _LARGEST else _float(value)
+        return value if -_MAX_INTEGER < value < _MAX_INTEGER else _float(value)
     if not isinstance(value, (dict, list)):
         return value
     if room == 0:
@@ -150,7 +152,7 @@ def repaired(value: Any, room: int = DEEPEST) -> Any:
     return {_HALF.sub("?", key): repaired(item, room - 1) for key, item in value.items()}
 
 
-_TOO_DEEP = f"The text nests deeper than {DEEPEST} levels; records do not."
+_TOO_DEEP = f"The text nests deeper than {MAX_DEPTH} levels; records do not."
 
 
 def _float(value: int) -> float:

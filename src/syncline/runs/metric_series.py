@@ -20,17 +20,17 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-MOST_NAMES = 500
+MAX_NAMES = 500
 """Maximum number of metrics of a run."""
-LONGEST_NAME = 500
+MAX_NAME_LENGTH = 500
 """Maximum characters of a metric's name; metrics with longer names are left out."""
-MOST_MEMBERS = 20_000
+MAX_MEMBERS = 20_000
 """Maximum number of ranks or trials; later ones are left out."""
-_MOST_LEFT_OUT = 10_000
-"""Maximum number of left-out metrics that are counted."""
+_MAX_LEFT_OUT = 10_000
+"""Maximum number of left-out metrics that are count_text."""
 Axis = Literal["iteration", "time"]
 Points = tuple[list[float], list[float]]
-_DEEPEST = 8
+_MAX_DEPTH = 8
 _NUMBERS = frozenset({int, float})
 _NO_NUMBERS = frozenset({str, bool, type(None), list})
 _FEW = 4
@@ -88,7 +88,7 @@ class Series:
 
     @property
     def left_out(self) -> int:
-        """Number of metrics left out because of `MOST_NAMES` or `LONGEST_NAME`."""
+        """Number of metrics left out because of `MAX_NAMES` or `MAX_NAME_LENGTH`."""
         return len(self._left_out)
 
     @property
@@ -119,15 +119,15 @@ class Series:
             and isinstance(member, (int, str))
         ):
             return
-        if self._is_one_too_many(str(member)):
+        if self._is_excess_member(str(member)):
             return
         self._last[str(member)] = metrics if isinstance(metrics, dict) else dict(metrics)
         for name, value in numbers(metrics):
             curves = self._curves.get(name)
             if curves is None:
-                if len(self._curves) >= MOST_NAMES or len(name) > LONGEST_NAME:
-                    if len(self._left_out) < _MOST_LEFT_OUT:
-                        self._left_out.add(name[: LONGEST_NAME + 1])
+                if len(self._curves) >= MAX_NAMES or len(name) > MAX_NAME_LENGTH:
+                    if len(self._left_out) < _MAX_LEFT_OUT:
+                        self._left_out.add(name[: MAX_NAME_LENGTH + 1])
                     continue
                 curves = self._curves[name] = {}
             curves.setdefault(str(member), _Curve()).add(float(iteration), float(time), value)  # type: ignore[arg-type]
@@ -143,18 +143,18 @@ class Series:
             block = blocks.get(member)
             if block is None or block.names != names:
                 if block is not None:
-                    self._take(block)
+                    self._add_block(block)
                 block = blocks[member] = _Block(member=member, names=names)
             block.records.append(record)
         for block in blocks.values():
-            self._take(block)
+            self._add_block(block)
 
-    def _take(self, block: _Block) -> None:
-        if len(block.records) < _FEW or not self._take_columns(block):
+    def _add_block(self, block: _Block) -> None:
+        if len(block.records) < _FEW or not self._add_columns(block):
             for record in block.records:
                 self.add(record)
 
-    def _take_columns(self, block: _Block) -> bool:
+    def _add_columns(self, block: _Block) -> bool:
         """Add a block by columns; return False, with nothing changed, if that is impossible."""
         records = block.records
         try:
@@ -179,12 +179,12 @@ class Series:
         if (
             not are_numbers
             or not all(map(operator.lt, iterations, iterations[1:]))
-            or len(self._curves) + is_new > MOST_NAMES
+            or len(self._curves) + is_new > MAX_NAMES
         ):
             return False
-        if is_new and max(map(len, values)) > LONGEST_NAME:
+        if is_new and max(map(len, values)) > MAX_NAME_LENGTH:
             return False
-        if self._is_one_too_many(block.member):
+        if self._is_excess_member(block.member):
             return True
         for name, numbers in values.items():
             self._curves.setdefault(name, {}).setdefault(block.member, _Curve()).extend(
@@ -193,8 +193,8 @@ class Series:
         self._last[block.member] = records[-1]["metrics"]
         return True
 
-    def _is_one_too_many(self, member: str) -> bool:
-        return len(self._last) >= MOST_MEMBERS and member not in self._last
+    def _is_excess_member(self, member: str) -> bool:
+        return len(self._last) >= MAX_MEMBERS and member not in self._last
 
     def curve(
         self, name: str, member: str, max_points: int = 1000, over: Axis = "iteration"
@@ -235,7 +235,7 @@ def numbers(
     for key, value in metrics.items():
         name = f"{prefix}{key}"
         if isinstance(value, Mapping):
-            if depth < _DEEPEST:
+            if depth < _MAX_DEPTH:
                 yield from numbers(value, f"{name}/", depth + 1)
         elif _is_number(value):
             try:

@@ -1,7 +1,7 @@
 """`Run`: reader of a run for dashboard, command line and notebooks; `open` creates it.
 
 The reader is lenient: it skips damaged lines and values of an unknown form, and lists them in
-`problems`. `refresh` reads what was added since, so a running run can be followed. Not covered:
+`problems`. `refresh` reads new data, so a running run can be followed. Not covered:
 resuming a run, which needs the strict reader in `run_record.py`.
 """
 
@@ -16,7 +16,7 @@ from typing import Any
 
 from syncline.runs import json_values, run_list
 from syncline.runs.json_values import JsonObject, Record
-from syncline.runs.metric_series import MOST_MEMBERS, Series
+from syncline.runs.metric_series import MAX_MEMBERS, Series
 from syncline.runs.run_directory import (
     CHECKPOINTS_FILE,
     ENVIRONMENT_FILE,
@@ -33,9 +33,9 @@ from syncline.runs.run_storage import FileInfo, StorageDirectory, checked_file_n
 from syncline.runs.secrets import masked
 from syncline.runs.tailing import LineReader, LogFile, LogReader, log_files
 
-MOST_SAMPLES = 2_000
+MAX_SAMPLES = 2_000
 """Maximum samples kept per worker; beyond it every second sample is dropped."""
-LARGEST_OBJECT = 16 * 1024**2
+MAX_OBJECT_BYTES = 16 * 1024**2
 """Maximum bytes of a file that is replaced as a whole; larger files count as unreadable."""
 _SETTLED_S = 2.0
 """Seconds for which a remote file is read again although its size and time are unchanged."""
@@ -100,7 +100,7 @@ class Run:
         """Descriptions of the parts of the record that could not be read."""
 
     def refresh(self) -> None:
-        """Read what was added since the last call.
+        """Read new data.
 
         Raises:
             ValueError: The run no longer exists or its record is unreadable.
@@ -118,7 +118,7 @@ class Run:
         if repr(self._described.get("started", described.get("started"))) != repr(
             described.get("started")
         ):
-            self._begin_anew()  # the run was restarted, or the directory replaced
+            self._reset()  # the run was restarted, or the directory replaced
         if described.get("config") is not self._described.get("config"):
             self._config = _mapping(masked(described.get("config")))
         self._described = {**described, "environment": _mapping(described.get("environment"))}
@@ -150,7 +150,7 @@ class Run:
             self._series.add(latest)
         for batch in self._reader(WORKERS_FILE).batches():
             for record in batch:
-                self._take_sample(record)
+                self._add_sample(record)
         self.problems = [
             f"{reader.unreadable} lines of {name}"
             for name, reader in self._readers.items()
@@ -162,8 +162,8 @@ class Run:
             if reader.is_full
         ]
 
-    def _begin_anew(self) -> None:
-        """Forget what was read. Lists that callers hold are emptied and filled again."""
+    def _reset(self) -> None:
+        """Forget all data. Lists that callers hold are emptied and filled again."""
         self._readers.clear()
         for kept in (*self._lines.values(), *self._samples.values()):
             kept.clear()
@@ -363,8 +363,8 @@ class Run:
         ):
             try:
                 value = (
-                    json_values.parse_json(self.directory.read_range(name, 0, LARGEST_OBJECT))
-                    if facts.size <= LARGEST_OBJECT
+                    json_values.parse_json(self.directory.read_range(name, 0, MAX_OBJECT_BYTES))
+                    if facts.size <= MAX_OBJECT_BYTES
                     else None
                 )
             except ValueError:
@@ -377,18 +377,18 @@ class Run:
             )
         return seen[3]
 
-    def _take_sample(self, record: JsonObject) -> None:
+    def _add_sample(self, record: JsonObject) -> None:
         member = record.get("trial", record.get("rank"))
         has_usage = isinstance(record.get("usage"), dict) and isinstance(
             record.get("time"), (int, float)
         )
         if not isinstance(member, (int, str)) or not has_usage:
             return
-        if len(self._samples) >= MOST_MEMBERS and str(member) not in self._samples:
+        if len(self._samples) >= MAX_MEMBERS and str(member) not in self._samples:
             return
         samples = self._samples.setdefault(str(member), [])
         samples.append(record)
-        if len(samples) > MOST_SAMPLES:
+        if len(samples) > MAX_SAMPLES:
             del samples[1::2]
 
 

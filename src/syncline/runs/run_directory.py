@@ -187,7 +187,12 @@ class RunDirectory:
             wanted: Keep the report as long as there is room; used for reports with a checkpoint.
         """
         when = self._clock() if time_s is None else time_s
-        record = {"iteration": iteration, "time": when, _who(member): member, "metrics": metrics}
+        record = {
+            "iteration": iteration,
+            "time": when,
+            _member_key(member): member,
+            "metrics": metrics,
+        }
         is_kept = self._append_some(METRICS_FILE, record, member, iteration, wanted=wanted)
         if member != 0:
             return
@@ -221,7 +226,7 @@ class RunDirectory:
         """
         record: JsonObject = {
             "time": self._clock(),
-            _who(member): member,
+            _member_key(member): member,
             "attempt": attempt,
             "pid": pid,
             "usage": usage,
@@ -442,7 +447,7 @@ class RunDirectory:
         return path
 
 
-def _who(member: int | str) -> str:
+def _member_key(member: int | str) -> str:
     """Return the key of a line that names its member."""
     return "trial" if isinstance(member, str) else "rank"
 

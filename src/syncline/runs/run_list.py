@@ -35,15 +35,15 @@ from syncline.runs.run_storage import LocalDirectory, StorageDirectory, open_dir
 
 TAIL_BYTES = 65_536
 """Bytes at the end of `metrics.jsonl` that are read to find the last report."""
-LONGEST_REPORT = 4 * 1024**2
+MAX_REPORT_LENGTH = 4 * 1024**2
 """Maximum bytes of the last report's line."""
-LARGEST_RECORD = 24 * 1024**2
+MAX_RECORD_BYTES = 24 * 1024**2
 """Maximum total bytes of the files that a summary reads as a whole. Records that syncline writes
 have a few megabytes.
 """
 _NAME_CHARACTERS = 300
 _ERROR_CHARACTERS = 100_000
-_MOST_METRICS = 1_000
+_MAX_METRICS = 1_000
 
 
 _ACTIVITY_FILES = frozenset({EVENTS_FILE, METRICS_FILE, CHECKPOINTS_FILE, TRIALS_FILE, RUN_FILE})
@@ -164,7 +164,7 @@ def summarize_run(run: StorageDirectory) -> RunSummary:
     """
     name = run.name
     try:
-        record = RunRecord(_Limited(run))
+        record = RunRecord(_BoundedFiles(run))
         described, outcome, events = record.run(), record.outcome(), record.events()
         check_format(described)
         attempts = [event for event in events if event.get("event") == "attempt"]
@@ -190,7 +190,7 @@ def summarize_run(run: StorageDirectory) -> RunSummary:
             else int(last["iteration"]) + 1
             if last
             else 0,
-            metrics=_some(
+            metrics=_bounded_metrics(
                 search.best if search is not None else dict(last["metrics"]) if last else {}
             ),
             checkpoints=checkpoints,
@@ -234,13 +234,13 @@ def unreadable_summary(run: StorageDirectory, reason: str) -> RunSummary:
     )
 
 
-class _Limited:
+class _BoundedFiles:
     """Reader of a run's files that bounds the memory which their values need; ValueError beyond."""
 
     def __init__(self, run: StorageDirectory) -> None:
         self._run = run
-        self._room = LARGEST_RECORD
-        self._values = json_values.MOST_VALUES
+        self._room = MAX_RECORD_BYTES
+        self._values = json_values.MAX_VALUES
 
     @property
     def local_path(self) -> str | None:
@@ -256,7 +256,7 @@ class _Limited:
         if self._room < 0 or self._values < 0:
             raise ValueError(
                 f"The record is larger than records of syncline can be: {name} exceeds the limit "
-                f"of {LARGEST_RECORD} bytes or {json_values.MOST_VALUES} values."
+                f"of {MAX_RECORD_BYTES} bytes or {json_values.MAX_VALUES} values."
             )
         return data
 
@@ -289,7 +289,7 @@ def search_state(run: StorageDirectory) -> SearchState:
     return SearchState(
         trials={
             status: count
-            for status, count in itertools.islice(counts.items(), _MOST_METRICS)
+            for status, count in itertools.islice(counts.items(), _MAX_METRICS)
             if isinstance(count, int)
         },
         results=results if isinstance(results := state.get("results"), int) else 0,
@@ -374,7 +374,7 @@ def _last_lines(run: StorageDirectory, file: str) -> list[bytes]:
     lines = _whole_lines(run.read_range(file, offset), cut=offset > 0) if size else []
     if lines or offset == 0:
         return lines
-    offset = max(0, size - LONGEST_REPORT)
+    offset = max(0, size - MAX_REPORT_LENGTH)
     return _whole_lines(run.read_range(file, offset), cut=offset > 0)
 
 
@@ -406,16 +406,16 @@ def _text(value: Any, longest: int) -> str | None:
     return None if value is None else str(value)[:longest]
 
 
-def _some(metrics: Record) -> JsonObject:
+def _bounded_metrics(metrics: Record) -> JsonObject:
     """Return the metrics; if they are too many or too long, only numbers under short names."""
-    if len(metrics) <= _MOST_METRICS and len(str(metrics)) <= _ERROR_CHARACTERS:
+    if len(metrics) <= _MAX_METRICS and len(str(metrics)) <= _ERROR_CHARACTERS:
         return dict(metrics)
     kept = (
         (name, value)
         for name, value in metrics.items()
         if isinstance(value, (int, float)) and len(name) <= _NAME_CHARACTERS
     )
-    return dict(itertools.islice(kept, _MOST_METRICS))
+    return dict(itertools.islice(kept, _MAX_METRICS))
 
 
 def _modified(run: StorageDirectory, name: str) -> float | None:

@@ -1,6 +1,6 @@
 """Incremental readers of growing files: lines of JSON and rotated logs.
 
-Each reader remembers its position. Damaged lines are skipped and counted.
+Each reader remembers its position. Damaged lines are skipped and count_text.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from syncline.runs.record_files import sealed_name
 from syncline.runs.run_directory import LOGS_DIRECTORY
 from syncline.runs.run_storage import StorageDirectory
 
-LARGEST_FILE = 64 * 1024**2
+MAX_FILE_BYTES = 64 * 1024**2
 """Maximum bytes read of a file of lines; records that syncline writes are smaller."""
 BATCH_BYTES = 1024**2
 """Bytes of a file of lines that are in memory at a time."""
-LONGEST_LINE = 16 * 1024**2
+MAX_LINE_LENGTH = 16 * 1024**2
 """Maximum bytes of a line; reading stops at a longer one."""
-MOST_VALUES = 2_000_000
+MAX_VALUES = 2_000_000
 """Maximum JSON values read of a file of lines; each takes about a hundred bytes of memory."""
-MOST_LINES = 250_000
+MAX_LINES = 250_000
 """Maximum lines read of a file; syncline thins its files long before."""
-LONGEST_BEGUN = 1_000_000
+MAX_BEGUN_LENGTH = 1_000_000
 """Maximum bytes of an incomplete log line that are kept until its end arrives."""
-MOST_LOGS = 20_000
+MAX_LOGS = 20_000
 """Maximum number of logs listed of a run."""
 _KNOWN_BYTES = 64
 """Bytes before the current position that are compared to recognize a rotated log."""
@@ -50,7 +50,7 @@ class LineReader:
         self._name = name
         self._piece = 0  # sealed pieces read to their end
         self._offset = 0  # position after the last complete line
-        self._room = LARGEST_FILE
+        self._room = MAX_FILE_BYTES
         self._lines = 0
         self.values = 0
         """Upper bound of the number of JSON values read."""
@@ -100,10 +100,10 @@ class LineReader:
                 return data[: end - 1].split(b"\n")
             if len(data) < limit:
                 return []
-            if limit >= min(LONGEST_LINE, self._room):
+            if limit >= min(MAX_LINE_LENGTH, self._room):
                 self._room = 0
                 return []
-            limit = min(4 * limit, LONGEST_LINE, self._room)  # the line is longer than the limit
+            limit = min(4 * limit, MAX_LINE_LENGTH, self._room)  # the line is longer than the limit
         return []
 
     def _is_sealed_already(self) -> bool:
@@ -120,10 +120,10 @@ class LineReader:
         values = json_values.count_values(text)
         self.values += values
         self._lines += len(lines)
-        if self.values > MOST_VALUES or self._lines > MOST_LINES:
+        if self.values > MAX_VALUES or self._lines > MAX_LINES:
             self._room = 0
         records: list[Any] = []
-        if values <= json_values.MOST_VALUES and json_values.needs_no_repair(text):
+        if values <= json_values.MAX_VALUES and json_values.needs_no_repair(text):
             try:
                 records = json.loads(b"[" + text + b"]")  # faster than line by line
             except (ValueError, RecursionError):
@@ -159,7 +159,7 @@ def log_files(run: StorageDirectory) -> list[LogFile]:
     parts: dict[str, list[tuple[int, str]]] = {}
     sizes = {
         name: facts.size
-        for name, facts in itertools.islice(run.file_infos(LOGS_DIRECTORY).items(), MOST_LOGS)
+        for name, facts in itertools.islice(run.file_infos(LOGS_DIRECTORY).items(), MAX_LOGS)
     }
     for name in sizes:
         found = LOG_FILE.fullmatch(name)
@@ -205,25 +205,25 @@ class LogReader:
         """Return the new lines; with `ending`, include an incomplete last line. OSError if the file
         cannot be read.
         """
-        *whole, self._begun = (self._begun + self._added()).split(b"\n")
+        *whole, self._begun = (self._begun + self._read_added()).split(b"\n")
         if self._cut and whole:
             self._cut = False
             del whole[0]
-        if len(self._begun) > LONGEST_BEGUN:  # keep the last state of a progress bar
+        if len(self._begun) > MAX_BEGUN_LENGTH:  # keep the last state of a progress bar
             self._begun = self._begun.rpartition(b"\r")[2]
-        if (ending or len(self._begun) > LONGEST_BEGUN) and self._begun:
+        if (ending or len(self._begun) > MAX_BEGUN_LENGTH) and self._begun:
             whole.append(self._begun)
             self._begun = b""
-        return [shown(line.decode(errors="replace")) for line in whole]
+        return [terminal_text(line.decode(errors="replace")) for line in whole]
 
-    def _added(self) -> bytes:
-        before = b"" if self._has_begun else self._beginning()
+    def _read_added(self) -> bytes:
+        before = b"" if self._has_begun else self._read_beginning()
         facts = self._run.file_info(self._current)
         file = facts.identity if facts is not None else 0
-        added = self._following(self._current) if self._file in (file, 0) else None
+        added = self._read_after(self._current) if self._file in (file, 0) else None
         self._file = file
         if added is None:  # rotated: the part read so far is now `_before`, unless replaced too
-            rest = self._following(self._before)
+            rest = self._read_after(self._before)
             before = self._run.read_range(self._before, 0) if rest is None else rest
             self._offset, self._last = 0, b""
             added = self._run.read_range(self._current, 0)
@@ -232,14 +232,14 @@ class LogReader:
         self._last = (self._last + added[-_KNOWN_BYTES:])[-_KNOWN_BYTES:]
         return before + added
 
-    def _following(self, name: str) -> bytes | None:
+    def _read_after(self, name: str) -> bytes | None:
         """Return the bytes that follow the current position; None if this is not the part that was
         read before.
         """
         data = self._run.read_range(name, self._offset - len(self._last))
         return data[len(self._last) :] if data.startswith(self._last) else None
 
-    def _beginning(self) -> bytes:
+    def _read_beginning(self) -> bytes:
         """Return the bytes to show of the previous part; set the position in the current one."""
         if self._tail_bytes is None:
             return self._run.read_range(self._before, 0)
@@ -253,6 +253,6 @@ class LogReader:
         return self._run.read_range(self._before, skipped)
 
 
-def shown(line: str) -> str:
+def terminal_text(line: str) -> str:
     """Return a line as a terminal shows it: the last state of a progress bar."""
     return line.rstrip("\r").rpartition("\r")[2]

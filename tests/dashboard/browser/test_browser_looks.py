@@ -23,7 +23,7 @@ NAMELESS = f"""() => ({CONTROLS})().filter(each => !(
     || (each.getAttribute('aria-labelledby')
       && document.getElementById(each.getAttribute('aria-labelledby')))
   )).map(each => each.outerHTML.slice(0, 200))"""
-MOST_STOPS = 150
+MAX_STOPS = 150
 UNSEEN = """() => {
   const each = document.activeElement;
   const isMarked = (style) => style.boxShadow !== 'none'
@@ -107,11 +107,11 @@ def assert_tab_reaches_everything(page: Page) -> None:
     page.evaluate(
         f"() => {{ window.reached = new Set(); window.unseen = []; window.lookAround = {UNSEEN} }}"
     )
-    for _ in range(min(wanted + 5, MOST_STOPS)):
+    for _ in range(min(wanted + 5, MAX_STOPS)):
         page.keyboard.press("Tab")
         page.evaluate("lookAround()")
     assert page.evaluate("window.unseen") == []
-    if wanted + 5 <= MOST_STOPS:
+    if wanted + 5 <= MAX_STOPS:
         missed = (
             "[...window.controls].filter(each => each.isConnected && "
             "!window.reached.has(each)).map(each => each.outerHTML.slice(0, 200))"

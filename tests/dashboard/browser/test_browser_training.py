@@ -51,7 +51,7 @@ def test_what_a_live_run_reports_is_seen_as_it_comes(watched: Watched, training:
     page = watched.go(training.address)
     expect(page.locator("h1 + .sl-badge")).to_have_text("running")
     first = reports(page)
-    eventually(lambda: reports(page) > first, what="more reports are counted")
+    eventually(lambda: reports(page) > first, what="more reports are count_text")
     for metric in ("loss", "step", "nested/rows"):
         expect(
             section(page, "metrics").locator(f"[role=img][aria-label^='{metric}:'] canvas")

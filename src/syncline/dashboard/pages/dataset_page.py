@@ -19,9 +19,9 @@ from syncline.runs.run_directory import DATA_DIRECTORY
 
 LATEST = -1
 """Select value of the latest pass."""
-MOST_CHOICES = 300
+MAX_CHOICES = 300
 """Maximum selectable passes, the latest ones."""
-MOST_FILES = 200
+MAX_FILES = 200
 _LOOKED_INTO = 20
 """Maximum files that are labelled by their first line; more are labelled by name."""
 _FACTS = {
@@ -118,7 +118,7 @@ class ExecutionChoice:
         """Return file -> label, sorted by dataset, the latest first."""
         names = sorted(
             name for name in self._view.run.names_in(DATA_DIRECTORY) if name.endswith(".jsonl")
-        )[:MOST_FILES]
+        )[:MAX_FILES]
         stems = {name: widgets.printable(name.removesuffix(".jsonl"), 120) for name in names}
         if len(names) > _LOOKED_INTO:
             return stems
@@ -190,7 +190,7 @@ class ExecutionPanel:
         chosen = self._pass.value
         number = chosen if isinstance(chosen, int) and chosen != LATEST else None
         shown = self._lines.view(number, now=time.time(), is_live=self._view.run.state == "running")
-        self._offer(shown.passes)
+        self._update_choices(shown.passes)
         self._state.set(_STATES.get(shown.state, shown.state))
         self._title.put(_title(shown))
         self._bottleneck.put(shown.bottleneck)
@@ -217,10 +217,10 @@ class ExecutionPanel:
             ]
         )
 
-    def _offer(self, passes: tuple[PassLine, ...]) -> None:
+    def _update_choices(self, passes: tuple[PassLine, ...]) -> None:
         choices = {
             LATEST: "latest pass",
-            **{each.number: _pass_label(each) for each in passes[-MOST_CHOICES:][::-1]},
+            **{each.number: _pass_label(each) for each in passes[-MAX_CHOICES:][::-1]},
         }
         if choices != self._choices:
             self._choices = choices
@@ -313,13 +313,13 @@ def _pass_label(each: PassLine) -> str:
 
 
 def _not_shown(shown: ExecutionView) -> str:
-    boxes = len(shown.operators) - MOST_BOXES
+    boxes = len(shown.operators) - MAX_BOXES
     said = [f"{boxes} more operators are listed in the table below." if boxes > 0 else ""]
     said.append(f"{shown.left_out} earlier operators were not recorded." if shown.left_out else "")
     return " ".join(part for part in said if part)
 
 
-MOST_BOXES = 60
+MAX_BOXES = 60
 """Maximum boxes; further operators appear in the table only."""
 
 
@@ -343,7 +343,7 @@ class OperatorGraph:
 
     def set(self, operators: Sequence[OperatorView]) -> None:
         """Show these operators."""
-        shown = operators[:MOST_BOXES]
+        shown = operators[:MAX_BOXES]
         shape = tuple((operator.name, operator.inputs) for operator in shown)
         if shape != self._shape:
             self._shape = shape
@@ -383,7 +383,7 @@ class _Box:
                 f"{operator.number + 1} · {operator.name.replace('->', ' → ')}",
                 "sl-operator-name",
             )
-            if read := _reads(operator, operators):
+            if read := _inputs_text(operator, operators):
                 widgets.Text("div", read, "sl-soft")
             self._bar = ui.element("div").classes("sl-parts")
             self._bar.props["role"] = "img"
@@ -402,7 +402,7 @@ class _Box:
         self._shown = operator
         self._state.set(operator.state)
         self._limits.visible = operator.is_bottleneck
-        for line, said in zip(self._lines, _said(operator), strict=True):
+        for line, said in zip(self._lines, _box_lines(operator), strict=True):
             line.put(said)
             line.visible = bool(said)
 
@@ -419,7 +419,7 @@ class _Box:
         self._bar.update()
 
 
-def _reads(operator: OperatorView, operators: Sequence[OperatorView]) -> str:
+def _inputs_text(operator: OperatorView, operators: Sequence[OperatorView]) -> str:
     """Return the inputs of an operator, or "" if they are obvious from the arrow before it."""
     before = [each.number for each in operators if each.level == operator.level - 1]
     beside = [each.number for each in operators if each.level == operator.level]
@@ -428,7 +428,7 @@ def _reads(operator: OperatorView, operators: Sequence[OperatorView]) -> str:
     return f"reads {', '.join(str(number + 1) for number in operator.inputs)}"
 
 
-def _said(operator: OperatorView) -> tuple[str, str, str, str]:
+def _box_lines(operator: OperatorView) -> tuple[str, str, str, str]:
     """Return the lines below the bar: rows, tasks, queue and memory, skipped rows."""
     rate = (
         ""

@@ -21,7 +21,7 @@ from syncline.dashboard.widgets.elements import head_html
 
 
 @dataclass(frozen=True, kw_only=True)
-class Shown:
+class DashboardContents:
     """Contents of the dashboard."""
 
     run_index: RunIndex
@@ -30,7 +30,7 @@ class Shown:
     """Address of the cluster, if the user specified one."""
 
 
-def register(shown: Shown) -> None:
+def register(shown: DashboardContents) -> None:
     """Register the pages. Call it once per process: the framework has one application."""
     opened_runs = OpenRuns()
     metrics = RunMetrics(shown.run_index)

@@ -137,7 +137,7 @@ class Listing:
             options = _options(label, [*values[:20], choice.value])
             if options != choice.options:
                 choice.set_options(options, value=choice.value)
-        self._count.put(counted(chosen))
+        self._count.put(count_text(chosen))
         self._problems.put("\n".join(chosen.problems))
         self._problems.visible = bool(chosen.problems)
         self._empty.put(empty_text(chosen, [storage.path for storage in self._run_index.storages]))
@@ -185,7 +185,7 @@ def shown_row(row: Row, storage_path: str) -> dict[str, object]:
     }
 
 
-def counted(chosen: Selection) -> str:
+def count_text(chosen: Selection) -> str:
     """Return the number of runs: known, matching, and not yet read."""
     text = (
         f"{chosen.known}"

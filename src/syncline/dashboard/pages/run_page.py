@@ -77,7 +77,7 @@ async def _fill(
             address=visit.address,
         )
         try:
-            shown = Shown(opened, view)
+            frame = RunFrame(opened, view)
         except Exception as error:
             log.exception("Cannot build the page of %r", view.run.path)
             widgets.note(
@@ -85,30 +85,30 @@ async def _fill(
                 "error",
             )
             return
-        ui.timer(INTERVAL_S, shown.tick, immediate=False)
+        ui.timer(INTERVAL_S, frame.refresh, immediate=False)
 
 
-class Shown:
+class RunFrame:
     """Page of a run for one visitor."""
 
     def __init__(self, opened: OpenRun, view: RunView) -> None:
         self._opened = opened
         self._head = RunHeader(opened)
-        self._trouble = widgets.note("", "error")
-        self._trouble.visible = False
+        self._warning = widgets.note("", "error")
+        self._warning.visible = False
         with ui.element("div").classes("sl-run") as body:
             self._page = build_page(view, opened.run.kind, body)
-        self._say(self._update())
+        self._show_warning(self._update())
 
-    async def tick(self) -> None:
-        """Read what was added and show it."""
+    async def refresh(self) -> None:
+        """Read new data and show it."""
         async with self._opened.lock:
             try:
                 await self._opened.refresh()
             except (ValueError, OSError) as error:
-                self._say(f"Cannot read the record any more: {error}")
+                self._show_warning(f"Cannot read the record any more: {error}")
                 return
-            self._say(self._update())
+            self._show_warning(self._update())
 
     def _update(self) -> str:
         """Update the page; return a warning or ""."""
@@ -120,7 +120,7 @@ class Shown:
                 "Cannot update this page: the record has an unknown form "
                 f"({type(error).__name__}: {error})."
             )
-            if said != self._trouble.text:
+            if said != self._warning.text:
                 log.exception("Cannot update the page of %r", self._opened.run.path)
             return said
         problems = self._opened.run.problems
@@ -128,9 +128,9 @@ class Shown:
             f"Unreadable parts of the record are skipped: {', '.join(problems)}" if problems else ""
         )
 
-    def _say(self, text: str) -> None:
-        self._trouble.put(text)
-        self._trouble.visible = bool(text)
+    def _show_warning(self, text: str) -> None:
+        self._warning.put(text)
+        self._warning.visible = bool(text)
 
 
 def build_page(view: RunView, kind: str, body: ui.element) -> RunPage:

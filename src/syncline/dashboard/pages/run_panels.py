@@ -22,7 +22,7 @@ from syncline.train.controller.outliers import members_text, readable, stack_gro
 FIRST_CHARTS = 8
 """Number of charts shown first."""
 MORE_CHARTS = 24
-MOST_RANKS = 16
+MAX_RANKS = 16
 """Maximum ranks drawn beside their mean."""
 MAX_POINTS = 600
 
@@ -83,7 +83,7 @@ class CurvesPanel:
             x, y = series.reduced(name, MAX_POINTS, over)
             lines.append(widgets.Line(name="mean over ranks", x=x, y=y, color=0))
         if len(ranks) == 1 or self._ranks.value:
-            for place, rank in enumerate(ranks[:MOST_RANKS]):
+            for place, rank in enumerate(ranks[:MAX_RANKS]):
                 x, y = series.curve(name, rank, MAX_POINTS, over)
                 lines.append(
                     widgets.Line(
@@ -130,7 +130,7 @@ TAIL_BYTES = 2_000_000
 """Bytes at the end of a log that are read when it is opened; the whole file can be downloaded."""
 KEPT_LINES = 20_000
 KEPT_CHARACTERS = 4_000_000
-LONGEST_LINE = 5_000
+MAX_LINE_LENGTH = 5_000
 SHOWN_LINES = 1_000
 """Maximum matching lines shown, the last ones."""
 NOTHING = "No output yet."
@@ -159,7 +159,7 @@ class LogsPanel:
                 )
                 self._poll = ui.switch("follow", value=True, on_change=self._show)
                 self._downloads = ui.element("span")
-            self._said = widgets.Text("p", NOTHING, "sl-soft")
+            self._message = widgets.Text("p", NOTHING, "sl-soft")
             self._text = widgets.Mono(label="Log", tall=True)
             self._text.element.props["id"] = "sl-log"
         ui.timer(INTERVAL_S, self._read)
@@ -198,7 +198,7 @@ class LogsPanel:
         try:
             added = await in_thread(reader.lines)
         except (OSError, ValueError) as error:
-            self._said.put(f"Cannot read the log: {error}")
+            self._message.put(f"Cannot read the log: {error}")
             return
         finally:
             self._is_reading = False
@@ -208,7 +208,7 @@ class LogsPanel:
 
     def _keep(self, added: list[str]) -> None:
         lines = [
-            line if len(line) <= LONGEST_LINE else f"{line[:LONGEST_LINE]} …"
+            line if len(line) <= MAX_LINE_LENGTH else f"{line[:MAX_LINE_LENGTH]} …"
             for line in added[-KEPT_LINES:]
         ]
         self._lines.extend(lines)
@@ -222,7 +222,7 @@ class LogsPanel:
             [line for line in self._lines if asked in line.lower()] if asked else list(self._lines)
         )
         shown = matching[-SHOWN_LINES:]
-        self._said.put(_counted(len(shown), len(matching), asked) if self._lines else NOTHING)
+        self._message.put(_count_text(len(shown), len(matching), asked) if self._lines else NOTHING)
         self._text.set("\n".join(shown))
         self._text.element.visible = bool(shown)
         if self._poll.value:
@@ -232,14 +232,14 @@ class LogsPanel:
             )
 
 
-def _counted(shown: int, matching: int, asked: str) -> str:
+def _count_text(shown: int, matching: int, asked: str) -> str:
     which = f" containing “{asked}”" if asked else ""
     if shown < matching:
         return f"The last {shown} of {matching} lines{which}."
     return f"{matching} line{'s'[: matching != 1]}{which}."
 
 
-LONGEST_S = 600
+MAX_PROFILE_S = 600
 SECONDS = 10
 """Default duration of a profile."""
 TRACE_WAITS_S = 60.0
@@ -292,7 +292,7 @@ class ActionsPanel:
                 )
             with ui.element("div").classes("sl-actions") as self._profile_bar:
                 self._member = _chosen(ui.select([], label=who.capitalize()))
-                self._seconds = _number("Seconds", SECONDS, LONGEST_S)
+                self._seconds = _number("Seconds", SECONDS, MAX_PROFILE_S)
                 self._buttons = {
                     kind: widgets.action(
                         KINDS[kind], partial(self._record, kind), view.may_act, hint=HINTS[kind]
@@ -301,9 +301,9 @@ class ActionsPanel:
                 }
                 if "torch" in kinds:
                     self._steps = _number("Trace steps", 5, 1000)
-            self._said = widgets.note("")
-            self._said.props["role"] = "status"
-            self._said.visible = False
+            self._message = widgets.note("")
+            self._message.props["role"] = "status"
+            self._message.visible = False
             self._found = ui.element("div").classes("sl-stacks")
             self._files = ui.element("div").classes("sl-files")
 
@@ -336,20 +336,20 @@ class ActionsPanel:
                 )
 
     async def _take_stacks(self) -> None:
-        self._say("Collecting stack traces …")
+        self._show_message("Collecting stack traces …")
         stacks = await self._ask(lambda live: live.stacks())
         if stacks is not None:
-            self._say("")
+            self._show_message("")
             self._show_stacks(stacks)
 
     async def _record(self, kind: str) -> None:
         member = self._member.value
         if member is None:
-            self._say("Nothing is running.", "warning")
+            self._show_message("Nothing is running.", "warning")
             return
         seconds = TRACE_WAITS_S if kind == "torch" else float(self._seconds.value or SECONDS)
         steps = int(self._steps.value or 1) if kind == "torch" else None
-        self._say(f"Recording {KINDS[kind]} of {self._who} {member}: {HINTS[kind]} …")
+        self._show_message(f"Recording {KINDS[kind]} of {self._who} {member}: {HINTS[kind]} …")
         self._set_enabled(False)  # a worker records one profile at a time
         try:
             name = await self._ask(
@@ -361,7 +361,7 @@ class ActionsPanel:
             self._set_enabled(True)
         if name is not None:
             file = str(name).rpartition("/")[2]
-            self._say(f"Recorded {file}.")
+            self._show_message(f"Recorded {file}.")
             self._show_files([*{*self._profiles, file}])
 
     def _set_enabled(self, is_enabled: bool) -> None:
@@ -380,7 +380,7 @@ class ActionsPanel:
         try:
             return await in_thread(ask)
         except (ActionFailed, ProgramUnreachable) as error:
-            self._say(str(error), "error")
+            self._show_message(str(error), "error")
             return None
 
     def _show_stacks(self, stacks: object) -> None:
@@ -396,10 +396,10 @@ class ActionsPanel:
                         readable(group.stack), label=f"Stack of {members_text(group.members)}"
                     )
 
-    def _say(self, text: str, kind: str = "info") -> None:
-        self._said.put(text)
-        self._said.classes(replace=f"sl-note sl-note-{kind}")
-        self._said.visible = bool(text)
+    def _show_message(self, text: str, kind: str = "info") -> None:
+        self._message.put(text)
+        self._message.classes(replace=f"sl-note sl-note-{kind}")
+        self._message.visible = bool(text)
 
 
 def _chosen(field: ui.select) -> ui.select:

@@ -1,6 +1,6 @@
 """Interface between the frame and the page of a run, and the runs that are open.
 
-The frame creates a `RunView` for each visitor of a run. Every two seconds it reads what was added
+The frame creates a `RunView` for each visitor of a run. Every two seconds it reads new data
 (`run.refresh()`) in a thread and then calls the page's `update()` on the event loop, which reads
 `view.run` and sends what changed.
 """
@@ -124,7 +124,7 @@ class OpenRun:
     """Number of visitors."""
 
     async def refresh(self, clock: Callable[[], float] = time.monotonic) -> None:
-        """Read what was added, unless that was done recently. Caller holds `lock`.
+        """Read new data unless that was done recently. Caller holds `lock`.
 
         Raises:
             ValueError: The run no longer exists or its record is unreadable.

@@ -17,13 +17,13 @@ from syncline.runs.metric_series import Axis, numbers
 
 SHOWN_MOMENTS = 500
 SHOWN_CHECKPOINTS = 500
-MOST_BARS = 64
+MAX_BARS = 64
 """Maximum ranks with a time bar."""
 SHOWN_METRICS = 60
 SHOWN_FAILURES = 20
-MOST_LINES = 16
+MAX_LINES = 16
 """Maximum ranks in a resource chart."""
-JUMPS = {
+SECTION_LINKS = {
     "errors": "Errors",
     "metrics": "Metrics",
     "workers": "Workers",
@@ -44,7 +44,7 @@ class TrainingPage:
 
     def __init__(self, view: RunView) -> None:
         self._view = view
-        jumps = _Jumps()
+        section_links = _SectionLinks()
         error, facts = _ErrorPanel(view), _FactsPanel(view)
         curves = CurvesPanel(view, lambda over: _restarts(view, over))
         workers = _WorkersPanel(view)
@@ -82,7 +82,7 @@ class TrainingPage:
             "logs": logs.section,
             "configuration": configuration,
         }
-        jumps.lead_to(sections)
+        section_links.add_links(sections)
 
     def update(self) -> None:
         """Show the current record."""
@@ -90,17 +90,21 @@ class TrainingPage:
             part.update()
 
 
-class _Jumps:
+class _SectionLinks:
     """Links to the visible sections of the page."""
 
     def __init__(self) -> None:
-        self._element = ui.element("nav").classes("sl-jumps").props('aria-label="On this page"')
+        self._element = (
+            ui.element("nav").classes("sl-section_links").props('aria-label="On this page"')
+        )
 
-    def lead_to(self, sections: Mapping[str, ui.element]) -> None:
+    def add_links(self, sections: Mapping[str, ui.element]) -> None:
         """Add a link for each section by anchor; it is visible if its section is."""
         with self._element:
             for anchor, section in sections.items():
-                widgets.link(JUMPS[anchor], f"#{anchor}").bind_visibility_from(section, "visible")
+                widgets.link(SECTION_LINKS[anchor], f"#{anchor}").bind_visibility_from(
+                    section, "visible"
+                )
 
 
 class _ErrorPanel:
@@ -265,9 +269,9 @@ class _TimesPanel:
             if row.shares
         }
         self.section.visible = bool(shares)
-        self._bars.set(dict(itertools.islice(shares.items(), MOST_BARS)))
+        self._bars.set(dict(itertools.islice(shares.items(), MAX_BARS)))
         self._more.put(
-            f"The first {MOST_BARS} of {len(shares)} ranks." if len(shares) > MOST_BARS else ""
+            f"The first {MAX_BARS} of {len(shares)} ranks." if len(shares) > MAX_BARS else ""
         )
         for part, chart in self._charts.items():
             curves = {
@@ -328,9 +332,7 @@ def _usage_chart(title: str, unit: str) -> widgets.LineChart:
 
 def _draw(chart: widgets.LineChart, curves: Mapping[str, training_figures.Curve]) -> bool:
     """Show the first curves if they have enough points for a line; return True if so."""
-    lines = [
-        widgets.Line(name=name, x=x, y=y) for name, (x, y) in list(curves.items())[:MOST_LINES]
-    ]
+    lines = [widgets.Line(name=name, x=x, y=y) for name, (x, y) in list(curves.items())[:MAX_LINES]]
     chart.element.visible = any(len(line.x) > 1 for line in lines)
     chart.set(lines)
     return bool(chart.element.visible)

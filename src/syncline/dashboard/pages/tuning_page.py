@@ -16,7 +16,7 @@ from syncline.dashboard.pages.tuning_figures import (
     Objective,
     ParallelFigure,
 )
-from syncline.dashboard.pages.tuning_table import CUT_OFF, Shown, TrialTable, state_of
+from syncline.dashboard.pages.tuning_table import CUT_OFF, TableContents, TrialTable, state_of
 from syncline.dashboard.pages.tuning_trial import TrialPanel
 from syncline.dashboard.search_figures import latest_results
 from syncline.dashboard.search_trials import (
@@ -63,7 +63,7 @@ class _Reader:
         """Changes when something was reported."""
 
     def read(self) -> None:
-        """Read what was added. OSError if that fails."""
+        """Read new data. OSError if that fails."""
         if self._trials.add(self._lines.read()):
             snapshot = self._trials.snapshot()
             # Compute the cached properties here instead of on the event loop.
@@ -116,7 +116,7 @@ class TuningPage:
             self._reader.read()
 
     def update(self) -> None:
-        """Show the latest snapshot and start reading what was added."""
+        """Show the latest snapshot and start reading new data."""
         self._actions.update()
         read = (self._reader.snapshot, self._reader.stamp, self._is_alive)
         if read != self._seen:
@@ -151,12 +151,14 @@ class TuningPage:
 
     def _show(self) -> None:
         snapshot = self._snapshot
-        self._offer_metrics(snapshot)
+        self._update_metrics(snapshot)
         chosen = self._chosen
         self._overview.show(snapshot, self._reader.expected, self._is_alive)
         self._best.show(snapshot, chosen, self._is_alive)
         self._parallel.show(snapshot, chosen)
-        self._table.show(Shown(snapshot=snapshot, metric=chosen.metric, is_alive=self._is_alive))
+        self._table.show(
+            TableContents(snapshot=snapshot, metric=chosen.metric, is_alive=self._is_alive)
+        )
 
     def _draw_curves(self) -> None:
         self._curves.show(self._snapshot, self._view.run.series, self._chosen)
@@ -166,7 +168,7 @@ class TuningPage:
         if trial is not None:
             self._trial.show(trial, self._is_alive, self._view.run.samples.get(trial.id, ()))
 
-    def _offer_metrics(self, snapshot: SearchSnapshot) -> None:
+    def _update_metrics(self, snapshot: SearchSnapshot) -> None:
         if self._metric is None:
             self._metric, self._mode = objective(self._view.run.config, snapshot.metrics)
             self._modes.set_value(self._mode)
@@ -274,7 +276,7 @@ class _Best:
                 }
             with ui.element("div").classes("sl-bar"):
                 forms = {"python": "Python", "json": "JSON"}
-                self._form = widgets.toggle(forms, "python", self._say)
+                self._form = widgets.toggle(forms, "python", self._show_config)
                 button = widgets.button("Copy configuration", None, icon="content_copy")
                 button.on("click", self._copied, js_handler=COPY)
             self._config = widgets.Mono(label="Configuration of the best trial")
@@ -283,7 +285,7 @@ class _Best:
     def show(self, snapshot: SearchSnapshot, chosen: Objective, is_alive: bool) -> None:
         trial = snapshot.best(chosen.metric, chosen.mode) if chosen.metric is not None else None
         self._trial = trial
-        self._say()
+        self._show_config()
         if trial is None or chosen.metric is None:
             for fact in self._facts.values():
                 fact.set("-")
@@ -297,7 +299,7 @@ class _Best:
         self._facts["Status"].set(state_of(trial, is_alive))
         self._facts["Checkpoint"].set(widgets.printable(trial.checkpoint or "-", 500))
 
-    def _say(self) -> None:
+    def _show_config(self) -> None:
         if self._trial is None:
             self._config.set("No trial has reported the metric yet.")
             return

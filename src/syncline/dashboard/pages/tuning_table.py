@@ -17,9 +17,9 @@ from syncline.dashboard.widgets import Column
 PAGE_ROWS = 25
 FIRST_PARAMETERS = 8
 """Number of parameters with a column by default; others can be selected."""
-MOST_COLUMNS = 30
+MAX_COLUMNS = 30
 """Maximum selected columns."""
-MOST_OFFERED = 500
+MAX_OFFERED = 500
 """Maximum selectable columns."""
 ANY = ""
 STATES = {
@@ -42,7 +42,7 @@ OPENER = """
 
 
 @dataclass(frozen=True, kw_only=True)
-class Shown:
+class TableContents:
     """Contents of the table."""
 
     snapshot: SearchSnapshot
@@ -71,10 +71,10 @@ class TrialTable:
 
     def __init__(self, on_open: Callable[[str], object]) -> None:
         self._on_open = on_open
-        self._shown = Shown(snapshot=SearchSnapshot(), metric=None, is_alive=True)
+        self._shown = TableContents(snapshot=SearchSnapshot(), metric=None, is_alive=True)
         self._query = Query(page_size=PAGE_ROWS)
         self._chosen: tuple[Field, ...] | None = None  # selected by the visitor
-        self._shaped: list[_TableColumn] = []
+        self._table_columns: list[_TableColumn] = []
         self._offered: dict[str, Field] = {}
         with ui.element("div").classes("sl-bar").props('role="search"'):
             self._filter = widgets.filter_field(
@@ -101,11 +101,11 @@ class TrialTable:
         self._table.element.add_slot("body-cell-trial", OPENER)
         self._table.element.on("open", lambda event: self._on_open(str(event.args)))
 
-    def show(self, shown: Shown) -> None:
+    def show(self, shown: TableContents) -> None:
         """Show these trials; keep filter, order and page."""
         self._shown = shown
-        self._offer()
-        self._shape()
+        self._update_choices()
+        self._update_columns()
         self._apply()
 
     # -- events
@@ -116,7 +116,9 @@ class TrialTable:
         self._apply()
 
     def _sorted(self, column: str, descending: bool) -> None:
-        field = next((each.field for each in self._shaped if each.column.name == column), None)
+        field = next(
+            (each.field for each in self._table_columns if each.column.name == column), None
+        )
         if field is not None:
             self._query = replace(self._query, sort_by=field, descending=descending, page=0)
             self._apply()
@@ -129,23 +131,23 @@ class TrialTable:
         chosen = [
             self._offered[label] for label in self._columns.value or () if label in self._offered
         ]
-        self._chosen = tuple(chosen[:MOST_COLUMNS])
-        self._shape()
+        self._chosen = tuple(chosen[:MAX_COLUMNS])
+        self._update_columns()
         self._apply()
 
     # -- display
 
-    def _offer(self) -> None:
+    def _update_choices(self) -> None:
         """Update the selectable columns."""
         snapshot = self._shown.snapshot
         shorts = short_names(snapshot.varying)
         fields = {
             f"{shorts[name]}": Field(source="parameter", name=name)
-            for name in snapshot.varying[:MOST_OFFERED]
+            for name in snapshot.varying[:MAX_OFFERED]
         }
         metrics = {
             name: Field(source="metric", name=name)
-            for name in snapshot.metrics[: MOST_OFFERED - len(fields)]
+            for name in snapshot.metrics[: MAX_OFFERED - len(fields)]
         }
         offered = {
             widgets.printable(label, 120): field for label, field in {**metrics, **fields}.items()
@@ -165,21 +167,22 @@ class TrialTable:
             for name in self._shown.snapshot.varying[:FIRST_PARAMETERS]
         )
 
-    def _shape(self) -> None:
-        shaped = table_columns(self._shown, self._fields())
-        if shaped != self._shaped:
-            self._shaped = shaped
-            self._table.set_columns([each.column for each in shaped])
+    def _update_columns(self) -> None:
+        columns = table_columns(self._shown, self._fields())
+        if columns != self._table_columns:
+            self._table_columns = columns
+            self._table.set_columns([each.column for each in columns])
 
     def _apply(self) -> None:
         shorts = {short: name for name, short in short_names(self._shown.snapshot.varying).items()}
         page = page_of(self._shown.snapshot.trials, self._query, shorts)
         self._query = replace(self._query, page=page.number)
         sorted_by = next(
-            (each.column.name for each in self._shaped if each.field == self._query.sort_by), None
+            (each.column.name for each in self._table_columns if each.field == self._query.sort_by),
+            None,
         )
         self._table.set(
-            [row_of(trial, self._shaped, self._shown.is_alive) for trial in page.trials],
+            [row_of(trial, self._table_columns, self._shown.is_alive) for trial in page.trials],
             page=page.number,
             found=page.found,
             sort_by=sorted_by,
@@ -196,7 +199,7 @@ class TrialTable:
         return f"{first + 1}-{first + len(page.trials)} of {of}"
 
 
-def table_columns(shown: Shown, chosen: Sequence[Field]) -> list[_TableColumn]:
+def table_columns(shown: TableContents, chosen: Sequence[Field]) -> list[_TableColumn]:
     """Return the columns of the table."""
     shorts = short_names(shown.snapshot.varying)
 
@@ -210,32 +213,32 @@ def table_columns(shown: Shown, chosen: Sequence[Field]) -> list[_TableColumn]:
         )
         return _TableColumn(column=column, field=Field(source="fact", name=name))
 
-    shaped = [
+    columns = [
         fact("trial", "Trial"),
         fact("status", "Status"),
         fact("iteration", "Iteration", number=True, minor=True),
     ]
     if shown.metric is not None:
         column = Column(name="metric", label=shown.metric, number=True)
-        shaped.append(_TableColumn(column=column, field=Field(source="metric", name=shown.metric)))
+        columns.append(_TableColumn(column=column, field=Field(source="metric", name=shown.metric)))
     for place, field in enumerate(chosen):
         if field == Field(source="metric", name=shown.metric or ""):
             continue
         label = shorts.get(field.name, field.name) if field.source == "parameter" else field.name
-        shaped.append(
+        columns.append(
             _TableColumn(
                 column=Column(name=f"chosen{place}", label=label, number=True), field=field
             )
         )
-    shaped += [fact("time", "Time", number=True, minor=True), fact("host", "Host", minor=True)]
+    columns += [fact("time", "Time", number=True, minor=True), fact("host", "Host", minor=True)]
     error = Column(name="error", label="Error", yielding=True, minor=True)
-    return [*shaped, _TableColumn(column=error, field=Field(source="fact", name="error"))]
+    return [*columns, _TableColumn(column=error, field=Field(source="fact", name="error"))]
 
 
-def row_of(trial: TrialView, shaped: Sequence[_TableColumn], is_alive: bool) -> dict[str, object]:
+def row_of(trial: TrialView, columns: Sequence[_TableColumn], is_alive: bool) -> dict[str, object]:
     """Return the row of a trial. All values are texts, because the server sorts."""
     row: dict[str, object] = {"key": trial.id}
-    for each in shaped:
+    for each in columns:
         row[each.column.name] = _text(each.field.of(trial))
     row |= {
         "trial": widgets.printable(trial.name or trial.id, 80),

@@ -16,8 +16,8 @@ from syncline.runs.secrets import masked_text
 
 TAIL_BYTES = 64 * 1024
 """Bytes shown of the end of each output file."""
-MOST_FILES = 6
-MOST_METRICS = 200
+MAX_FILES = 6
+MAX_METRICS = 200
 PRINTED = ("stdout", "stderr", "error.txt")
 """Names of output files in a trial's directory, besides `*.log`."""
 
@@ -81,7 +81,7 @@ class TrialPanel:
         """Show the current state of the trial."""
         if trial is not self._trial:
             self._trial = trial
-            self._say(trial)
+            self._show_facts(trial)
         self._state.set(state_of(trial, is_alive))
         cpu, memory = usage_of(samples)
         self._charts.visible = bool(samples)
@@ -94,7 +94,7 @@ class TrialPanel:
             else []
         )
 
-    def _say(self, trial: TrialView) -> None:
+    def _show_facts(self, trial: TrialView) -> None:
         self._name.put(widgets.printable(trial.name or trial.id, 200))
         said = {
             "Iteration": widgets.number(trial.iteration),
@@ -108,7 +108,7 @@ class TrialPanel:
         for label, value in said.items():
             self._facts[label].set(widgets.printable(value, 500))
         self._config.set(as_python(trial.config))
-        metrics = list(trial.metrics.items())[:MOST_METRICS]
+        metrics = list(trial.metrics.items())[:MAX_METRICS]
         self._metrics.set(
             [{"name": name, "value": widgets.number(value)} for name, value in metrics]
         )
@@ -120,7 +120,7 @@ class TrialPanel:
         trial = self._trial
         if trial is None:
             return
-        printed = await in_thread(printed_by, self._directory, trial.directory)
+        printed = await in_thread(read_output, self._directory, trial.directory)
         if self._trial is None or self._trial.id != trial.id or self._files.is_deleted:
             return
         self._files.clear()
@@ -154,14 +154,14 @@ def usage_of(
     return cpu, memory
 
 
-def printed_by(search: StorageDirectory, directory: str) -> list[tuple[str, str]]:
+def read_output(search: StorageDirectory, directory: str) -> list[tuple[str, str]]:
     """Return (name, end) of a trial's output files; empty if there are none or the directory name
     is invalid.
     """
     try:
         place = search.subdirectory(checked_file_name(directory))
         names = [name for name in place.file_names("") if name in PRINTED or name.endswith(".log")][
-            :MOST_FILES
+            :MAX_FILES
         ]
         return [(name, _tail(place, name)) for name in names]
     except (OSError, ValueError):

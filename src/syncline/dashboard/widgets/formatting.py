@@ -10,7 +10,7 @@ import math
 import re
 import time
 
-LONGEST = 200_000
+MAX_TEXT_LENGTH = 200_000
 """Maximum characters of a text sent to a browser; the rest is cut with a note."""
 _LONG = 5_000
 """Shorter limits, for names and sentences, cut without a note."""
@@ -21,7 +21,7 @@ _EXACT = 2**53
 _UNFIT = re.compile("[\x00-\x08\x0b-\x1f\x7f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
-def printable(value: object, longest: int = LONGEST) -> str:
+def printable(value: object, longest: int = MAX_TEXT_LENGTH) -> str:
     """Return any value as text that can be sent and read: lone surrogates, control characters and
     direction marks are replaced.
     """
