@@ -219,7 +219,7 @@ def test_flush_shows_everything_and_leaves_the_cursor_at_the_start_of_a_line():
     assert terminal.end(2) == ""
 
 
-# -- deduplicator
+# -- repeats
 
 
 def test_equal_lines_of_many_workers_are_counted():

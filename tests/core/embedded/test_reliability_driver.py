@@ -232,7 +232,7 @@ until(lambda: not is_alive(child), "what the dead worker started is ended too")
 os.kill(pid, signal.SIGKILL)
 until(lambda: not is_alive(pid), "the actor's process is gone")
 deadline = time.monotonic() + LIMIT_S
-while True:  # an actor that an earlier fork_server made restarts like any other
+while True:  # an actor that an earlier fork server made restarts like any other
     try:
         assert syncline.get(counter.add.remote(), timeout=LIMIT_S)[0] == 1
         break

@@ -79,8 +79,8 @@ def copy(array):
 
 def turn(count):
     for i in range(count):
-        copied = syncline.get(copy.remote(syncline.put(np.full(50_000, float(i)))), timeout=LIMIT_S)
-        assert copied[-1] == i + 1
+        array = np.full(50_000, float(i))
+        assert syncline.get(copy.remote(syncline.put(array)), timeout=LIMIT_S)[-1] == i + 1
 
 
 turn(200)

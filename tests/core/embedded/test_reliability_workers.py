@@ -265,8 +265,9 @@ class Keeper:
 
 
 keepers = [Keeper.remote() for _ in range(2)]
-kept = syncline.get([keeper.keep.remote(np.ones(100_000)) for keeper in keepers], timeout=LIMIT_S)
-assert kept[1].sum() == 100_000
+pending = [keeper.keep.remote(np.ones(100_000)) for keeper in keepers]
+assert syncline.get(pending, timeout=LIMIT_S)[1].sum() == 100_000
+del pending
 double = syncline.remote(lambda x: 2 * x)
 assert syncline.get([double.remote(i) for i in range(20)], timeout=LIMIT_S) == list(range(0, 40, 2))
 del keepers

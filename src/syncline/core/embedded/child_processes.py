@@ -29,9 +29,9 @@ WELCOME_S = 60.0
 """Seconds that a child waits for the hub's answer."""
 
 
-def announce(facts: SessionInfo) -> None:
+def announce(session: SessionInfo) -> None:
     """Announce the session to child processes of this process."""
-    os.environ[settings.SESSION] = json.dumps(asdict(facts))
+    os.environ[settings.SESSION] = json.dumps(asdict(session))
 
 
 def withdraw() -> None:
@@ -48,15 +48,15 @@ def listen(directory: Path) -> socket.socket:
     return listener
 
 
-def join(session: str) -> EmbeddedEngine:
+def join(announced: str) -> EmbeddedEngine:
     """Return an engine for this process, connected to the hub of the session.
 
     Raises RuntimeError if the session has ended.
     """
-    facts = SessionInfo(**json.loads(session))
+    session = SessionInfo(**json.loads(announced))
     connection = socket.socket(socket.AF_UNIX)
     try:
-        by_short_name(Path(facts.directory), SOCKET_NAME, connection.connect)
+        by_short_name(Path(session.directory), SOCKET_NAME, connection.connect)
     except OSError as error:
         connection.close()
         raise RuntimeError(
@@ -95,7 +95,7 @@ def join(session: str) -> EmbeddedEngine:
         reactor.close()
 
     engine = EmbeddedEngine(
-        hub_connection, facts, numbers[0], environment={}, end=leave, abandon=abandon
+        hub_connection, session, numbers[0], environment={}, end=leave, abandon=abandon
     )
     shared_reactor.start()
     return engine

@@ -340,8 +340,8 @@ class EmbeddedEngine(Engine):
     def next_item(
         self, generator: AnyGenerator, index: int, timeout_s: float | None
     ) -> AnyRef | None:
-        came, id = self._connection.item(generator.id, index, timeout_s)
-        if not came:
+        arrived, id = self._connection.item(generator.id, index, timeout_s)
+        if not arrived:
             raise GetTimeoutError(
                 f"item {index} of a generator did not arrive within {timeout_s:g} s; the generator "
                 "is still running. Call again, or pass a longer timeout"
@@ -349,7 +349,7 @@ class EmbeddedEngine(Engine):
         return None if id is None else ObjectRef(id, counted=True)
 
     def on_value(self, ref: AnyRef, callback: Callable[[Any, BaseException | None], None]) -> None:
-        def tell(value: Value, held: AnyRef = ref) -> None:
+        def report(value: Value, held: AnyRef = ref) -> None:
             if value[0] == m.ERROR:
                 callback(None, raisable(serialization.unpack_error(value[1])))
                 return
@@ -360,15 +360,15 @@ class EmbeddedEngine(Engine):
                 return
             callback(opened, None)
 
-        self._connection.call_back(ref.id, tell)
+        self._connection.call_back(ref.id, report)
 
     def on_item(
         self, generator: AnyGenerator, index: int, callback: Callable[[AnyRef | None], None]
     ) -> None:
-        def tell(id: int | None) -> None:
+        def report(id: int | None) -> None:
             callback(None if id is None else ObjectRef(id, counted=True))
 
-        self._connection.call_back_item(generator.id, index, tell)
+        self._connection.call_back_item(generator.id, index, report)
 
     # -- placement groups
 

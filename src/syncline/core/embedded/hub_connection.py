@@ -48,11 +48,11 @@ class HubConnection(ABC):
     def send(self, message: Message) -> None:
         """Send a message to the hub.
 
-        Messages of one process on_value in order, after the references that it made before.
+        Messages of one process arrive in order, after the references that it made before.
         """
 
     @abstractmethod
-    def request(self, operation: str, *arguments: Any) -> Any:
+    def request(self, operation: str, *arguments: object) -> Any:
         """Return the hub's answer; raises the errors of the operation."""
 
     @abstractmethod
@@ -84,12 +84,12 @@ class HubConnection(ABC):
 
         Fewer if the timeout expires or a value is an error; then those that arrived.
         """
-        sink: dict[int, Value] = {}
+        values: dict[int, Value] = {}
         wanted = set(ids)
         waiter = Waiter(len(wanted))
 
         def on_value(id: int, value: Value) -> None:
-            sink[id] = value
+            values[id] = value
             if value[0] == m.ERROR:
                 waiter.settle()
             else:
@@ -100,31 +100,31 @@ class HubConnection(ABC):
         try:
             self._wait(waiter, timeout_s)
         finally:
-            if len(sink) < len(wanted):
+            if len(values) < len(wanted):
                 with self.guard:
-                    self._unsubscribe(wanted - sink.keys(), on_value)
-        return sink
+                    self._unsubscribe(wanted - values.keys(), on_value)
+        return values
 
     def value(self, id: int, timeout_s: float | None) -> Value | None:
         """Return the value of an object, or None after the timeout."""
-        sink: list[Value] = []
+        received: list[Value] = []
         waiter = Waiter()
 
         def on_value(_: int, value: Value) -> None:
-            sink.append(value)
+            received.append(value)
             waiter.settle()
 
         with self.guard:
             self._subscribe((id,), on_value, value=True)
         if waiter.done:
-            return sink[0]
+            return received[0]
         try:
             self._wait(waiter, timeout_s)
         finally:
-            if not sink:
+            if not received:
                 with self.guard:
                     self._unsubscribe((id,), on_value)
-        return sink[0] if sink else None
+        return received[0] if received else None
 
     def ready(self, ids: Sequence[int], count: int, timeout_s: float | None) -> set[int]:
         """Return the ids with a value once `count` have one or the timeout expires."""
@@ -156,8 +156,8 @@ class HubConnection(ABC):
 
         with self.guard:
             self._request_item(stream_id, index, answer)
-        came = self._wait(waiter, timeout_s)
-        return came, answers[0] if came else None
+        arrived = self._wait(waiter, timeout_s)
+        return arrived, answers[0] if arrived else None
 
     def call_back(self, id: int, callback: Callable[[Value], None]) -> None:
         """Call `callback(value)` when there is one, outside the lock, on any thread."""
@@ -235,7 +235,7 @@ class RemoteHubConnection(HubConnection):
                 made, dropped = self._changes()
                 self._channel.send((m.REFS, made + dropped))
 
-    def request(self, operation: str, *arguments: Any) -> Any:
+    def request(self, operation: str, *arguments: object) -> Any:
         waiter = Waiter()
         answers: list[tuple[bool, Any]] = []
 

@@ -88,9 +88,8 @@ class SharedReactor:
         self._followers: deque[Waiter] = deque()
         self._inside: set[int] = set()  # threads inside `wait`; add and discard are atomic
         self._visits = 0  # calls of `wait`; a lost update between two threads does no harm
-        self._wake_signal = (
-            threading.Lock()
-        )  # held while the background thread sleeps; release wakes it
+        # held while the background thread sleeps; a release wakes it
+        self._wake_signal = threading.Lock()
         self._wake_signal.acquire()
         self._sleeping = False
         self._closed = False

@@ -125,9 +125,7 @@ class _Driver:
         )
         self._hub.workers = self._workers
         self._shared_reactor = SharedReactor(
-            self._reactor,
-            name="syncline-shared_reactor",
-            on_idle=self._hub.apply_refcounts_in_background,
+            self._reactor, name="syncline-reactor", on_idle=self._hub.apply_refcounts_in_background
         )
         connection = LocalHubConnection(self._hub, self._shared_reactor)
         self._hub.connection = connection
@@ -192,7 +190,7 @@ class _Driver:
             refs.journal.clear()
 
     def _abandon(self) -> None:
-        """Close everything in a forked child without status it."""
+        """Close everything in a forked child without ending it."""
         interrupts.reset_after_fork()
         self._workers.abandon()
         self._close_connections()

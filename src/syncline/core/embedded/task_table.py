@@ -77,10 +77,10 @@ class TaskTable:
     def register(self, process: Process, task: Task) -> None:
         """Add a task: create its results, hold its references, wait for its arguments."""
         hub = self._hub
-        held_refs = process.refcounts
+        refcounts = process.refcounts
         for id in task.result_ids:
             hub.objects.add(id, producer=task)
-            held_refs[id] = 1
+            refcounts[id] = 1
         if task.mode == m.STREAM:
             hub.open_stream(task.id)
         self.tasks[task.id] = task
@@ -151,7 +151,7 @@ class TaskTable:
         if not task.arg_refs:
             return {}
         entries = self._hub.objects.entries
-        return {id: entries[id].value for id in task.arg_refs}  # type: ignore[misc]  # all have values
+        return {id: value for id in task.arg_refs if (value := entries[id].value) is not None}
 
     def on_done(self, process: Process, message: Message) -> None:
         _, task_id, values, failed, retry, started, ended = message

@@ -42,14 +42,14 @@ def run(fds: list[int], start: LaunchWorker, paths: SessionPaths) -> None:
     channel = Channel(socket.socket(fileno=fds[0]))
     reactor = Reactor()
     shared_reactor = SharedReactor(
-        reactor, name="syncline-shared_reactor", on_idle=lambda: executor.on_idle()
+        reactor, name="syncline-reactor", on_idle=lambda: executor.on_idle()
     )
     connection = RemoteHubConnection(channel, shared_reactor, reactor)
     executor = Executor(connection, start.number, failure)
     connection.accept_work = executor.accept
     connection.before_wait = executor.return_unstarted
     connection.on_closed = lambda: _kill_session(paths)
-    facts = SessionInfo(
+    session = SessionInfo(
         session_id=paths.id,
         directory=paths.directory,
         namespace=start.namespace,
@@ -57,7 +57,7 @@ def run(fds: list[int], start: LaunchWorker, paths: SessionPaths) -> None:
     )
     engine = EmbeddedEngine(
         connection,
-        facts,
+        session,
         start.number,
         environment=environment,
         end=_stay_connected,
@@ -67,7 +67,7 @@ def run(fds: list[int], start: LaunchWorker, paths: SessionPaths) -> None:
     executor.new_id = engine.new_id
     engine.process_context = lambda: executor.context
     set_engine(engine)
-    child_processes.announce(facts)
+    child_processes.announce(session)
     interrupts.install(previous=executor.on_interrupt)
     stack_dump.register()
     shared_reactor.start()
