@@ -29,7 +29,7 @@ from syncline.data.columnar import block as blocks
 from syncline.data.columnar.frames import is_frame
 from syncline.data.context import DataContext
 from syncline.data.dataset import Dataset, MaterializedDataset
-from syncline.data.execute.block_store import of_table
+from syncline.data.execute.block_store import held_block_of
 from syncline.data.io.conversion import Frame
 from syncline.data.io.sources import memory
 from syncline.data.io.sources.huggingface import HuggingFaceDatasource
@@ -88,11 +88,7 @@ def from_pandas(
 
 
 def from_numpy(ndarrays: np.ndarray | list[np.ndarray]) -> MaterializedDataset:
-    """Create a dataset from the rows of one or several arrays `(rows, …)`, in the column `data`.
-
-    Args:
-        ndarrays: The arrays.
-    """
+    """Create a dataset from the rows of one or several arrays `(rows, …)`, in the column `data`."""
     return _of_tables(memory.tables_from_numpy(ndarrays), None)
 
 
@@ -109,11 +105,7 @@ def from_arrow(
 
 
 def from_blocks(blocks: list[pa.Table | pd.DataFrame]) -> MaterializedDataset:  # the name is Ray's
-    """Create a dataset from tables and DataFrames, each of them one block.
-
-    Args:
-        blocks: The tables and DataFrames.
-    """
+    """Create a dataset from tables and DataFrames, each of them one block."""
     return held([memory.tables_from_arrow(block)[0] for block in blocks])
 
 
@@ -133,9 +125,6 @@ def from_numpy_refs(
 ) -> MaterializedDataset:
     """Create a dataset from arrays `(rows, …)` in the object store, in the column `data`, each
     array one block. Wait for them.
-
-    Args:
-        ndarrays: References.
     """
     return _of_refs("from_numpy_refs", ndarrays, _table_of_array)
 
@@ -154,7 +143,7 @@ def from_arrow_refs(
 
 def held(tables: Sequence[pa.Table]) -> MaterializedDataset:
     """Return the dataset whose blocks are these tables."""
-    return held_blocks([of_table(table) for table in tables])
+    return held_blocks([held_block_of(table) for table in tables])
 
 
 def held_blocks(found: Sequence[HeldBlock]) -> MaterializedDataset:
@@ -343,9 +332,6 @@ def from_spark(
 def from_modin(df: Frame) -> MaterializedDataset:
     """Create a dataset from a Modin DataFrame, without its index, collected into the memory of the
     program.
-
-    Args:
-        df: The DataFrame.
     """
     return from_pandas(_having("from_modin", df, "_to_pandas", "a modin.pandas.DataFrame")())
 
@@ -353,9 +339,6 @@ def from_modin(df: Frame) -> MaterializedDataset:
 def from_mars(df: Frame) -> MaterializedDataset:
     """Create a dataset from a Mars DataFrame, without its index, computed and collected into the
     memory of the program.
-
-    Args:
-        df: The DataFrame.
     """
     return from_pandas(_having("from_mars", df, "to_pandas", "a mars.dataframe.DataFrame")())
 
@@ -363,9 +346,6 @@ def from_mars(df: Frame) -> MaterializedDataset:
 def from_daft(df: Frame) -> MaterializedDataset:
     """Create a dataset from a Daft DataFrame, computed and collected into the memory of the
     program.
-
-    Args:
-        df: The DataFrame.
     """
     return from_arrow(_having("from_daft", df, "to_arrow", "a daft.DataFrame")())
 

@@ -9,6 +9,7 @@ typed against a schema, and converted for a file scan if it has the same meaning
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -52,22 +53,24 @@ class UndeclaredTypeError(Exception):
     """Raised if the type of a user function's result is not known before it runs."""
 
 
-def _operator(operation: Operation) -> Callable[[Expr, object], BinaryExpr]:
-    """Return the method for `self + other` and the like."""
+def _operator(
+    operation: Operation, *, reflected: bool = False
+) -> Callable[[Expr, object], BinaryExpr]:
+    """Return the method for `self + other` and the like; `reflected` for `other + self`."""
 
     def operate(self: Expr, other: object) -> BinaryExpr:
-        return BinaryExpr(operation, self, to_expr(other))
+        operands = (to_expr(other), self) if reflected else (self, to_expr(other))
+        return BinaryExpr(operation, *operands)
 
     return operate
 
 
 def _reflected(operation: Operation) -> Callable[[Expr, object], BinaryExpr]:
-    """Return the method for `other + self` and the like."""
+    return _operator(operation, reflected=True)
 
-    def operate(self: Expr, other: object) -> BinaryExpr:
-        return BinaryExpr(operation, to_expr(other), self)
 
-    return operate
+def _fields(expr: Expr) -> dict[str, object]:
+    return {each.name: getattr(expr, each.name) for each in dataclasses.fields(expr)}  # type: ignore[arg-type]
 
 
 class Expr(ExprMethods, ABC):
@@ -98,12 +101,13 @@ class Expr(ExprMethods, ABC):
         return DataType(object)
 
     def _own(self) -> tuple[object, ...]:
-        """Return the parameters of this node besides its children; compared with ==."""
-        return ()
+        """Return the fields that are not expressions, which are compared with ==."""
+        return tuple(value for value in _fields(self).values() if not isinstance(value, Expr))
 
     def _with_children(self, children: tuple[Expr, ...]) -> Expr:
         """Return the same node with other children."""
-        return self
+        names = [name for name, value in _fields(self).items() if isinstance(value, Expr)]
+        return dataclasses.replace(self, **dict(zip(names, children, strict=True)))  # type: ignore[type-var]
 
     @abstractmethod
     def _compute(self, values: Values, table: pa.Table, context: EvaluationContext) -> Value:
@@ -145,9 +149,8 @@ class Expr(ExprMethods, ABC):
         Raise the errors of `evaluate` for missing columns and wrong types.
         """
         indices = [schema.get_field_index(name) for name in self.columns()]
-        if all(
-            index >= 0 for index in indices
-        ):  # a smaller schema is faster; the error for a missing column lists all of them
+        # A smaller schema is faster; the error for a missing column lists all of them.
+        if all(index >= 0 for index in indices):
             schema = pa.schema([schema.field(index) for index in indices])
         try:
             return self._sample(block.empty(schema)).type
@@ -321,9 +324,6 @@ class ColumnExpr(Expr):
     def substituted(self, mapping: Mapping[str, Expr]) -> Expr:
         return mapping.get(self.column, self)
 
-    def _own(self) -> tuple[object, ...]:
-        return (self.column,)
-
     def _compute(self, values: Values, table: pa.Table, context: EvaluationContext) -> Value:
         if self.column not in table.column_names:
             raise UnknownColumnError(self.column, table.column_names)
@@ -347,12 +347,7 @@ class LiteralExpr(Expr):
     def __post_init__(self) -> None:
         try:
             _ = self.scalar
-        except (
-            pa.ArrowInvalid,
-            pa.ArrowTypeError,
-            pa.ArrowNotImplementedError,
-            OverflowError,
-        ) as error:
+        except (pa.ArrowException, OverflowError) as error:
             raise TypeError(
                 f"{self.value!r} cannot be a literal because it has no Arrow type: {error}"
             ) from error
@@ -396,17 +391,8 @@ class BinaryExpr(Expr):
         return DataType(pa.bool_()) if OPERATORS[self.op].boolean else DataType(object)
 
     def conjuncts(self) -> list[Expr]:
-        return (
-            [*self.left.conjuncts(), *self.right.conjuncts()]
-            if self.op is Operation.AND
-            else [self]
-        )
-
-    def _own(self) -> tuple[object, ...]:
-        return (self.op,)
-
-    def _with_children(self, children: tuple[Expr, ...]) -> Expr:
-        return BinaryExpr(self.op, *children)
+        both = self.op is Operation.AND
+        return [*self.left.conjuncts(), *self.right.conjuncts()] if both else [self]
 
     def _compute(self, values: Values, table: pa.Table, context: EvaluationContext) -> Value:
         return _run(self, OPERATORS[self.op].function, values, {})
@@ -454,12 +440,6 @@ class UnaryExpr(Expr):
     @property
     def data_type(self) -> DataType:
         return DataType(pa.bool_())
-
-    def _own(self) -> tuple[object, ...]:
-        return (self.op,)
-
-    def _with_children(self, children: tuple[Expr, ...]) -> Expr:
-        return UnaryExpr(self.op, *children)
 
     def _compute(self, values: Values, table: pa.Table, context: EvaluationContext) -> Value:
         return _run(self, OPERATORS[self.op].function, values, {})
@@ -537,12 +517,6 @@ class CastExpr(Expr):
     def data_type(self) -> DataType:
         return DataType(self.target)
 
-    def _own(self) -> tuple[object, ...]:
-        return (self.target, self.safe)
-
-    def _with_children(self, children: tuple[Expr, ...]) -> Expr:
-        return CastExpr(children[0], self.target, self.safe)
-
     def _compute(self, values: Values, table: pa.Table, context: EvaluationContext) -> Value:
         return _run(self, "cast", values, {"target_type": self.target, "safe": self.safe})
 
@@ -575,12 +549,6 @@ class AliasExpr(Expr):
 
     def alias(self, name: str) -> AliasExpr:
         return AliasExpr(self.expr, name)
-
-    def _own(self) -> tuple[object, ...]:
-        return (self.alias_name,)
-
-    def _with_children(self, children: tuple[Expr, ...]) -> Expr:
-        return AliasExpr(children[0], self.alias_name)
 
     def _compute(self, values: Values, table: pa.Table, context: EvaluationContext) -> Value:
         return values[0]

@@ -49,9 +49,6 @@ class RandomExpr(Expr):
         """Return True for equal seeds only: two draws without a seed differ."""
         return self is other or (self.seed is not None and super().structurally_equals(other))
 
-    def _own(self) -> tuple[object, ...]:
-        return (self.seed, self.reseed_after_execution)
-
     def _compute(self, values: Values, table: pa.Table, context: EvaluationContext) -> Value:
         if self.seed is None:
             return pa.array(np.random.default_rng().random(table.num_rows))
@@ -80,9 +77,6 @@ class UUIDExpr(Expr):
     def structurally_equals(self, other: object) -> bool:
         """Return False for any other expression: each creates its own UUIDs."""
         return self is other
-
-    def _own(self) -> tuple[object, ...]:
-        return (self.seed,)
 
     def _compute(self, values: Values, table: pa.Table, context: EvaluationContext) -> Value:
         if self.seed is None:
@@ -170,9 +164,6 @@ class HashShare(Expr):
     @property
     def children(self) -> tuple[Expr, ...]:
         return (self.value,)
-
-    def _with_children(self, children: tuple[Expr, ...]) -> Expr:
-        return HashShare(children[0])
 
     def _compute(self, values: Values, table: pa.Table, context: EvaluationContext) -> Value:
         hashes = keys.row_hashes(pa.table({"value": values[0]}), ["value"])
@@ -278,12 +269,6 @@ class DownloadExpr(Expr):
     @property
     def data_type(self) -> DataType:
         return DataType(pa.binary())
-
-    def _own(self) -> tuple[object, ...]:
-        return (self.filesystem,)
-
-    def _with_children(self, children: tuple[Expr, ...]) -> Expr:
-        return DownloadExpr(children[0], self.filesystem)
 
     def _compute(self, values: Values, table: pa.Table, context: EvaluationContext) -> Value:
         uris = values[0]

@@ -47,9 +47,6 @@ class UnnestExpr(Expr):
             "alias the columns in a second step"
         )
 
-    def _with_children(self, children: tuple[Expr, ...]) -> Expr:
-        return UnnestExpr(children[0])
-
     def _compute(self, values: Values, table: pa.Table, context: EvaluationContext) -> NoReturn:
         raise TypeError(
             f"{self!r} means several columns, so it can only be one of the expressions of a "
