@@ -1,4 +1,4 @@
-"""Trials for tests of what is made of them: tables, analyses, pictures."""
+"""Trials for tests of tables, analyses and figures."""
 
 import json
 import sys
@@ -22,8 +22,8 @@ MakeTrial = Callable[..., Trial]
 
 @pytest.fixture
 def make_trial(tmp_path: Path) -> MakeTrial:
-    """`make_trial(index, config={…}, losses=[…])`: a trial with a result for each loss, written to
-    its directory if `write`.
+    """`make_trial(index, config={…}, losses=[…])`: a trial with one result per loss, written to its
+    directory if `write` is set.
     """
 
     def make(
@@ -71,7 +71,7 @@ def make_trial(tmp_path: Path) -> MakeTrial:
 
 
 class Clock:
-    """A clock that tests set."""
+    """Clock set by the test."""
 
     def __init__(self) -> None:
         self.now = 1000.0

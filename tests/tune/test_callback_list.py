@@ -1,4 +1,4 @@
-"""How callbacks are called: which hooks, in which order, and what happens when one fails."""
+"""Calls of callbacks: hooks, order, and failures."""
 
 import logging
 
@@ -10,7 +10,7 @@ HOOKS = [name for name in vars(Callback) if name.startswith("on_")]
 
 
 def recording(calls, name="one"):
-    """A callback that notes every hook."""
+    """Return a callback that records every hook."""
     methods = {
         hook: (lambda self, _hook=hook, **info: calls.append((name, _hook, info))) for hook in HOOKS
     }
@@ -96,7 +96,7 @@ def test_setup_gets_its_arguments_unless_it_takes_none():
 
 
 @pytest.mark.parametrize("wrong", [Callback, "csv", None])
-def test_what_is_no_callback_is_refused(wrong):
+def test_values_that_are_no_callbacks_are_refused(wrong):
     with pytest.raises(TypeError, match="instances of syncline.tune.Callback"):
         CallbackList([wrong])
 

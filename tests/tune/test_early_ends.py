@@ -1,4 +1,4 @@
-"""A search that ends before its time says why, and what goes on with it."""
+"""An early end of a search is logged with its reason and the way to continue."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""An interrupt in the middle of an event: what was written down counts, and the restored search
-does the rest of it.
+"""Interrupt in the middle of an event: the journal counts, and the restored search completes the
+event.
 """
 
 from collections.abc import Iterator
@@ -21,8 +21,8 @@ def inline_engine() -> Iterator[None]:
 
 
 class OneAtATime(Searcher):
-    """Suggests only when the last trial is known to have ended; interrupted once as it hears of
-    that.
+    """Searcher that suggests only after the last trial ended; interrupted once by that
+    notification.
     """
 
     def __init__(self, interrupted: Path) -> None:

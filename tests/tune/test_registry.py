@@ -1,4 +1,4 @@
-"""Trainables by name, what counts as a function, and what cannot be sent to a trial."""
+"""Registry of trainables, kinds of trainables, and trainables that cannot be pickled."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_an_unknown_name_is_answered_with_the_nearest() -> None:
         registry.validate_trainable("something else")
 
 
-def test_what_is_no_trainable_is_refused() -> None:
+def test_values_that_are_no_trainables_are_refused() -> None:
     with pytest.raises(TypeError, match=r"no subclass of `tune\.Trainable`"):
         registry.register_trainable("x", dict)
     with pytest.raises(TypeError, match="cannot be trained"):
@@ -101,7 +101,7 @@ def test_a_class_that_cannot_be_sent_is_refused_with_the_part_that_is_to_blame()
         registry.check_picklable(Locked, "Locked")
 
 
-def test_what_can_be_sent_passes_silently(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_picklable_trainable_passes_without_warning(caplog: pytest.LogCaptureFixture) -> None:
     for kind in (Kind, wrap_function(objective), wrap_function(lambda config: None)):
         registry.check_picklable(kind, "kind")
     assert not caplog.records

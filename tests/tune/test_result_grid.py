@@ -1,4 +1,4 @@
-"""`ResultGrid`, and the `Result` of a trial, also read from its directory."""
+"""`ResultGrid`, and `Result` objects, also read from a directory."""
 
 import json
 import math

@@ -27,7 +27,7 @@ def steps(config: dict[str, Any]) -> None:
 
 
 class Counter(tune.Trainable):
-    """Counts, and fails as its configuration says."""
+    """Trainable that counts, and fails if its configuration says so."""
 
     def setup(self, config: dict[str, Any]) -> None:
         self.count = 0

@@ -1,6 +1,4 @@
-"""The record of searches with real trials: complete, also after a kill, and answered for while they
-run.
-"""
+"""Record of searches with real trials: complete, also after a kill, and answered while they run."""
 
 from __future__ import annotations
 
@@ -37,7 +35,7 @@ def lines_of(run: Path, name: str = "trials.jsonl") -> list[dict[str, Any]]:
 
 
 def told(lines: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    """What lines say about each trial together."""
+    """Merge the lines of each trial."""
     trials: dict[str, dict[str, Any]] = {}
     for line in lines:
         trials.setdefault(line["trial"], {}).update(line)
@@ -159,7 +157,7 @@ def work_until_told(config: dict[str, Any]) -> None:
 
 
 def asked(path: Path) -> dict[str, Any]:
-    """What a search answers about the trial that runs."""
+    """Return the answers of a search about its running trial."""
     subject = f"run:{path}"
     eventually(lambda: control.find(subject) is not None, what="a search that answers")
     program = control.find(subject)

@@ -1,4 +1,4 @@
-"""Names of trials and of their directories, as programs choose them."""
+"""Names of trials and of their directories, chosen by the program."""
 
 from collections.abc import Iterator
 from pathlib import Path

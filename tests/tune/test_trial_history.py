@@ -1,4 +1,4 @@
-"""Reading what a trial has written of its results."""
+"""Results read from a trial's directory."""
 
 import math
 

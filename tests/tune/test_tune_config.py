@@ -1,4 +1,4 @@
-"""What a program tells a search is checked as it is made, and serves a trainer, too."""
+"""Configuration of a search is validated on creation and also serves trainers."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from syncline.tune.launch import as_run_config
         ({"trial_dirname_creator": 3}, "function of a trial"),
     ],
 )
-def test_how_a_search_cannot_go_about_it(arguments: dict[str, Any], said: str) -> None:
+def test_invalid_tune_configs_are_refused(arguments: dict[str, Any], said: str) -> None:
     with pytest.raises(ValueError, match="`") as caught:
         tune.TuneConfig(**arguments)
     assert said in str(caught.value)
@@ -43,7 +43,7 @@ def test_a_time_budget_may_be_a_duration() -> None:
     assert tune.TuneConfig().budget_s is None
 
 
-def test_what_a_restored_search_does_with_its_trials() -> None:
+def test_resume_config_accepts_known_treatments_only() -> None:
     default = tune.ResumeConfig()
     assert (default.finished, default.unfinished, default.errored) == ("SKIP", "RESUME", "SKIP")
     assert tune.ResumeConfig(errored=tune.ResumeConfig.ResumeType.RESTART).errored == "RESTART"
@@ -68,13 +68,13 @@ def test_either_the_first_failure_ends_the_search_or_trials_start_again() -> Non
         ({"num_to_keep": 0}, "num_to_keep"),
     ],
 )
-def test_which_checkpoints_cannot_be_kept(arguments: dict[str, Any], said: str) -> None:
+def test_invalid_checkpoint_configs_are_refused(arguments: dict[str, Any], said: str) -> None:
     with pytest.raises(ValueError, match="`") as caught:
         tune.CheckpointConfig(**arguments)
     assert said in str(caught.value)
 
 
-def test_where_a_search_keeps_its_record() -> None:
+def test_run_config_for_a_search() -> None:
     first, second = tune.RunConfig(), tune.RunConfig()
     assert first.name != second.name, "two searches never share a directory by accident"
     assert first.storage_path

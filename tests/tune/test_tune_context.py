@@ -1,4 +1,4 @@
-"""`report` and its relatives, inside and outside a trial."""
+"""`report` and related functions, inside and outside of a trial."""
 
 from __future__ import annotations
 

@@ -11,11 +11,12 @@ import pytest
 from syncline import tune
 
 NAMES = """
-CLIReporter Callback Checkpoint CheckpointConfig Experiment ExperimentAnalysis FailureConfig JupyterNotebookReporter
-PlacementGroupFactory ProgressReporter Result ResultGrid ResumeConfig RunConfig Stopper SyncConfig Trainable TuneConfig
-TuneContext TuneError Tuner choice create_scheduler create_searcher get_checkpoint get_context grid_search lograndint loguniform
-qlograndint qloguniform qrandint qrandn quniform randint randn register_env register_trainable report run run_experiments
-sample_from track uniform with_parameters with_resources
+CLIReporter Callback Checkpoint CheckpointConfig Experiment ExperimentAnalysis FailureConfig
+JupyterNotebookReporter PlacementGroupFactory ProgressReporter Result ResultGrid ResumeConfig
+RunConfig Stopper SyncConfig Trainable TuneConfig TuneContext TuneError Tuner choice
+create_scheduler create_searcher get_checkpoint get_context grid_search lograndint loguniform
+qlograndint qloguniform qrandint qrandn quniform randint randn register_env register_trainable
+report run run_experiments sample_from track uniform with_parameters with_resources
 """
 ADDRESSES = {
     "syncline.tune.analysis": "ExperimentAnalysis",
@@ -34,10 +35,14 @@ ADDRESSES = {
     "syncline.tune.result_grid": "ResultGrid",
     "syncline.tune.schedulers": (
         "TrialScheduler HyperBandScheduler AsyncHyperBandScheduler ASHAScheduler "
-        "MedianStoppingRule FIFOScheduler PopulationBasedTraining PopulationBasedTrainingReplay HyperBandForBOHB ResourceChangingScheduler"
+        "MedianStoppingRule FIFOScheduler PopulationBasedTraining "
+        "PopulationBasedTrainingReplay HyperBandForBOHB ResourceChangingScheduler"
     ),
     "syncline.tune.schedulers.pb2": "PB2",
-    "syncline.tune.search": "BasicVariantGenerator ConcurrencyLimiter Repeater SearchAlgorithm SearchGenerator Searcher grid_search",
+    "syncline.tune.search": (
+        "BasicVariantGenerator ConcurrencyLimiter Repeater SearchAlgorithm SearchGenerator "
+        "Searcher grid_search"
+    ),
     "syncline.tune.search.ax": "AxSearch",
     "syncline.tune.search.basic_variant": "BasicVariantGenerator",
     "syncline.tune.search.bayesopt": "BayesOptSearch",
@@ -81,7 +86,10 @@ HEAVY = ("torch", "pandas", "optuna", "plotly")
     ("use", "unwanted"), [("tune", (*HEAVY, "numpy", "rich")), ("tune.Tuner", HEAVY)]
 )
 def test_only_what_is_used_is_loaded(use: str, unwanted: tuple[str, ...]) -> None:
-    program = f"import sys; from syncline import tune; {use}; print([name for name in {unwanted!r} if name in sys.modules])"
+    program = (
+        f"import sys; from syncline import tune; {use}; "
+        f"print([name for name in {unwanted!r} if name in sys.modules])"
+    )
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True
     )

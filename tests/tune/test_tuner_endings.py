@@ -52,11 +52,13 @@ def main():
         )
     print("began", os.getpid(), flush=True)
     results = tuner.fit()
-    print("results", [(result.metrics or {}).get("count") for result in results], results.num_errors, flush=True)
+    counts = [(result.metrics or {}).get("count") for result in results]
+    print("results", counts, results.num_errors, flush=True)
     if "again" in sys.argv:
         (storage / "go-on").touch()
         results = tune.Tuner.restore(path, train).fit()
-        print("again", [(result.metrics["count"], result.metrics["began_at"]) for result in results], results.num_errors)
+        counts = [(result.metrics["count"], result.metrics["began_at"]) for result in results]
+        print("again", counts, results.num_errors)
 
 
 main()
@@ -109,7 +111,10 @@ def loop(config):
 
 
 def in_a_function(config):
-    run_config = train.RunConfig(name="run", storage_path=tune.get_context().get_trial_dir(), callbacks=[TuneReportCallback()])
+    directory = tune.get_context().get_trial_dir()
+    run_config = train.RunConfig(
+        name="run", storage_path=directory, callbacks=[TuneReportCallback()]
+    )
     train.DataParallelTrainer(loop, run_config=run_config).fit()
 
 
@@ -119,7 +124,8 @@ for name, trainable in (("trainer", train.DataParallelTrainer(loop)), ("function
         tuner = tune.Tuner.restore(here / name, trainable)
     else:
         run_config = tune.RunConfig(name=name, storage_path=str(here), verbose=0)
-        tuner = tune.Tuner(trainable, tune_config=tune.TuneConfig(num_samples=2), run_config=run_config)
+        tune_config = tune.TuneConfig(num_samples=2)
+        tuner = tune.Tuner(trainable, tune_config=tune_config, run_config=run_config)
     for result in tuner.fit():
         rows = pathlib.Path(result.path, "result.json").read_text().splitlines()
         steps = [(row["training_iteration"], row["step"]) for row in map(json.loads, rows)]
@@ -128,9 +134,7 @@ print("done")
 """
 
 
-def test_what_trainers_in_trials_report_counts_once_whenever_the_program_is_killed(
-    tmp_path: Path,
-) -> None:
+def test_reports_of_trainers_in_trials_count_once_after_any_kill(tmp_path: Path) -> None:
     """The run of a trainer may know more than the search does when the kill comes."""
     for kill in (6, 11, 8):
         faults = {"SYNCLINE_FAULTS": f"tune.before_journal=kill:{kill}"}
@@ -150,7 +154,8 @@ import os, pathlib, sys
 if "inside" not in sys.argv:
     os.mkdir("small")
     mount = 'mount -t tmpfs -o size=24m tmpfs small && exec "$0" "$@"'
-    os.execvp("unshare", ["unshare", "-m", "sh", "-c", mount, sys.executable, *sys.orig_argv[1:], "inside"])
+    program = [sys.executable, *sys.orig_argv[1:], "inside"]
+    os.execvp("unshare", ["unshare", "-m", "sh", "-c", mount, *program])
 
 import syncline
 from syncline import tune

@@ -1,4 +1,4 @@
-"""What cannot be meant is said at once, with the values and the remedy, in a short traceback."""
+"""Invalid arguments are refused early, with the values, the remedy and a short traceback."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def report_loss(config: dict[str, Any]) -> None:
 
 
 def said(error: BaseException) -> str:
-    """The message; AssertionError if the traceback shows the engine to the reader."""
+    """Return the message; fail if the traceback shows internals to the reader."""
     frames = [
         frame.filename
         for frame in traceback.extract_tb(error.__traceback__)

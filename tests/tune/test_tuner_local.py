@@ -1,4 +1,4 @@
-"""`syncline.init(local_mode=True)`: a search in the program's own process, for debuggers."""
+"""Local mode: a search in the process of the program, for debuggers."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def inline_engine() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def nothing_is_left() -> Iterator[None]:
-    """Threads of trials end with the search; the program's surroundings are as they were."""
+    """Check that threads of trials end with the search and that the process state is restored."""
     threads, here, streams = set(threading.enumerate()), os.getcwd(), (sys.stdout, sys.stderr)
     yield
     eventually(lambda: set(threading.enumerate()) <= threads, what="the end of the trials' threads")
@@ -47,7 +47,7 @@ def fit(trainable: Any, path: Path, *, stop: Any = None, **options: Any) -> tune
 
 
 class Adder(tune.Trainable):
-    """Adds its `x` in every step; knows which of its objects serve which trials."""
+    """Trainable that adds `x` in every step and records which object serves which trial."""
 
     cleaned = 0
 

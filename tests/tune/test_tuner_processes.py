@@ -1,6 +1,4 @@
-"""Trials in processes of their own: what dies, is stopped, is reused, and what is free
-afterwards.
-"""
+"""Trials in processes: death, stop, reuse, and released resources."""
 
 from __future__ import annotations
 
@@ -79,14 +77,14 @@ def is_alive(pid: int) -> bool:
 
 
 def die_once(marker: Path) -> None:
-    """The calling process, if it is the first."""
+    """Return True in the first process that calls it."""
     if not marker.exists():
         marker.touch()
         os.kill(os.getpid(), signal.SIGKILL)
 
 
 class Dies(tune.Trainable):
-    """Is killed while it saves for the second time."""
+    """Trainable whose process is killed during its second save."""
 
     def setup(self, config: dict[str, Any]) -> None:
         self.count = self.began_at = 0
@@ -140,7 +138,7 @@ def test_a_killed_process_fails_its_trial_or_the_trial_goes_on_from_its_checkpoi
 
 
 def inner_loop(config: dict[str, Any]) -> None:
-    """A worker of a trainer: reports who it is; rank 1 may be killed."""
+    """Training function that reports its rank; rank 1 may be killed."""
     rank = train.get_context().get_world_rank()
     Path(config["folder"], f"worker-{os.getpid()}").touch()
     for step in range(1, 7):
@@ -218,7 +216,7 @@ def test_a_trainer_in_a_trial_loses_a_worker(tmp_path: Path) -> None:
 
 
 class Serves(tune.Trainable):
-    """Takes its time to clean up."""
+    """Trainable with a slow cleanup."""
 
     def setup(self, config: dict[str, Any]) -> None:
         self.count = 0
@@ -269,7 +267,7 @@ def test_one_process_serves_several_trials_where_that_is_wanted(tmp_path: Path) 
 
 
 class Alternating(FIFOScheduler):
-    """Pauses a trial after every result, and takes the paused one at once again."""
+    """Scheduler that pauses a trial after every result and immediately chooses it again."""
 
     def on_trial_result(self, controller: Any, trial: Any, result: dict[str, Any]) -> str:
         return self.PAUSE
@@ -312,7 +310,7 @@ def test_no_more_trials_at_a_time_than_allowed(tmp_path: Path) -> None:
     assert words[1::4] == words[3::4] == ["1", "2", "3", "4"]
 
 
-def test_where_trials_work(tmp_path: Path) -> None:
+def test_working_directories_of_trials(tmp_path: Path) -> None:
     def where(config: dict[str, Any]) -> dict[str, Any]:
         Path("mine").touch() if config["writes"] else None
         return {"where": os.getcwd()}
@@ -327,7 +325,7 @@ def test_where_trials_work(tmp_path: Path) -> None:
 
 
 def test_a_trial_that_is_stopped_while_it_saves_leaves_nothing_half(tmp_path: Path) -> None:
-    """The first trial ends the search when the other one is in the middle of a checkpoint."""
+    """Train function: the first trial ends the search while the other one writes a checkpoint."""
 
     def saves(config: dict[str, Any]) -> None:
         if config["x"] == 1:

@@ -1,4 +1,4 @@
-"""Searches that are kept elsewhere than on this machine, and searches that were moved."""
+"""Searches on remote storage, and searches whose directory was moved."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def remote(request: pytest.FixtureRequest) -> Iterator[fs.FileSystem]:
 
 
 def counts(config: dict[str, Any]) -> None:
-    """Fails at the third step while there is a file that says so."""
+    """Trainable that fails at the third step while a marker file exists."""
     checkpoint, count = tune.get_checkpoint(), 0
     if checkpoint is not None:
         count = read(checkpoint)
@@ -155,7 +155,7 @@ def test_a_search_that_was_moved_goes_on_and_finds_its_checkpoints(tmp_path: Pat
     assert not (tmp_path / "before").exists()
 
 
-def test_what_trials_print_is_kept_apart_and_by_trial(
+def test_output_of_trials_is_written_to_files_by_trial(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def prints(config: dict[str, Any]) -> None:

@@ -187,7 +187,7 @@ class CheckpointConfig(train_config.CheckpointConfig):
 class RunConfig(train_config.RunConfig):
     """Storage, stop criteria, callbacks and display of a search. Trainers accept it, too."""
 
-    callbacks: Sequence[UserCallback | Callback] | None = None
+    callbacks: Sequence[Any] | None = None
     """Callbacks of the search (`Callback`), or of a trainer's run (`UserCallback`)."""
 
     verbose: int | None = None

@@ -144,14 +144,17 @@ def is_session_enabled() -> bool:
 
 def _of_session(attribute: str) -> object:
     session = current_session()
-    return getattr(session, attribute) if session is not None else _warn("get_context")
+    if session is None:
+        _warn("get_context")
+    return getattr(session, attribute, None)
 
 
 def _of_trial(attribute: str) -> object:
     session = current_session()
-    if isinstance(session, TrialSession):
-        return getattr(session.info, attribute)
-    return _warn("get_context")
+    if not isinstance(session, TrialSession):
+        _warn("get_context")
+        return None
+    return getattr(session.info, attribute)
 
 
 def _warn(function: str) -> None:

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from math import isfinite
+from typing import Any
 
 import cloudpickle
 from pyarrow import fs as pyarrow_fs
@@ -77,7 +78,7 @@ PLAN_FILE = "tuner.pkl"
 class SearchPlan:
     """Definition of a search."""
 
-    trainable: object
+    trainable: Any
     """A function, a class, a registered name, or a trainer."""
     param_space: Mapping[str, object] = field(default_factory=dict)
     """Configuration of the trials, with domains and grids."""

@@ -36,24 +36,24 @@ SEED = int(os.environ.get("CHAOS_SEED", "1"))
 SAMPLES = 8 + 2 * KILLS
 PATIENCE_S = 120.0
 POINTS = ("tune.before_journal", "tune.after_journal", "tune.after_instruction")
-"""Reached with every event, or more often."""
+"""Fault points reached with every event."""
 RARE_POINTS = ("tune.before_pointer", "tune.after_pointer")
-"""Reached when a snapshot is taken: at the start, at the end, and after very many events."""
+"""Fault points reached with a snapshot: at the start, at the end, and after many events."""
 
 
 class Search:
-    """The program, started again whenever it was killed."""
+    """The program, restarted after each kill."""
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir()
         self.folder = folder
         self.log = (folder / "log").open("w")
         self.finished: dict[str, int] = {}
-        """Trials that were over at a kill, and how many steps had been trained by then."""
+        """Ended trials at a kill, and their numbers of steps."""
 
     def run(self, faults: str = "", kill_after: tuple[int, float] | None = None) -> int:
-        """Until it ends or dies; `kill_after` so many steps and seconds, or by itself at a fault.
-        Its exit code.
+        """Run until the end, a fault, or a kill after `kill_after` steps and seconds; return the
+        exit code.
         """
         command = [
             sys.executable,
@@ -88,7 +88,7 @@ class Search:
             self.await_silence()
 
     def await_silence(self) -> None:
-        """No process of a trial outlives its program."""
+        """Check that no process of a trial outlives its program."""
         trials = {pid for _, _, pid in self.steps()}
         eventually(
             lambda: not [pid for pid in trials if _is_alive(pid)],
@@ -103,7 +103,7 @@ class Search:
                     self.finished.setdefault(trial.trial_id, steps)
 
     def steps(self) -> list[tuple[str, int, int]]:
-        """(trial, iteration, process) of each step that was trained."""
+        """Return (trial, iteration, process) of each trained step."""
         try:
             lines = (self.folder / "steps").read_text().splitlines()
         except FileNotFoundError:
@@ -127,9 +127,7 @@ def _is_alive(pid: int) -> bool:
 
 
 def strike(search: Search, dice: random.Random) -> tuple[str, int]:
-    """One start that is to be killed, at a moment that the dice choose: what it was, and the
-    program's exit code.
-    """
+    """Start the program and kill it at a random moment; return the kind of kill and exit code."""
     kind = dice.choice(
         [*POINTS, *POINTS, "any moment", "any moment", "any moment", dice.choice(RARE_POINTS)]
     )
@@ -153,9 +151,8 @@ def test_a_search_that_is_killed_at_random_moments_ends_as_an_undisturbed_one(
         kind, code = strike(search, dice)
         strikes.append(kind)
         search.note_finished()
-    if (
-        code == -signal.SIGKILL
-    ):  # once more where a snapshot is taken on the way or at the end; with few kills, of a search that is over
+    # Once more during a snapshot; with few kills the search may have ended.
+    if code == -signal.SIGKILL:
         strikes.append("tune.before_pointer 2")
         code = search.run("tune.before_pointer=kill:2")
         search.note_finished()
@@ -180,7 +177,7 @@ def test_a_search_that_is_killed_at_random_moments_ends_as_an_undisturbed_one(
 
 
 def _assert_whole(search: Search, story: str) -> None:
-    """Each result once in the files of its trial, and nothing unfinished."""
+    """Check that each result is once in its trial's files and that nothing is unfinished."""
     for trial, (_, _, iterations, _) in zip(
         load_trials(str(search.folder / "search")), search.outcome()["trials"], strict=True
     ):

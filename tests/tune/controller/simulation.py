@@ -1,5 +1,5 @@
-"""A search without processes: carries out the instructions of `TuneMachine` at once, in an order of
-the test's choosing.
+"""Simulation of a search without processes: carries out the instructions of `TuneMachine` in an
+order chosen by the test.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from syncline.tune.stopper import Stopper, make_stopper
 
 ONE_CPU = PlacementGroupFactory([{"CPU": 1}])
 Step = Callable[[Trial, int], dict[str, Any]]
-"""What a trial reports in an iteration, counted from 1."""
+"""Returns the result of a trial in an iteration, from 1."""
 
 
 def rules(**changes: Any) -> SearchRules:
-    """Of a class trainable in a directory that is never made."""
+    """Return rules for a class trainable in a directory that is never created."""
     settings: dict[str, Any] = {
         "trainable_name": "train",
         "is_function": False,
@@ -45,7 +45,7 @@ def rules(**changes: Any) -> SearchRules:
 
 @dataclass
 class Simulation:
-    """Everything around the machine."""
+    """Driver, searcher and trials of a simulated search."""
 
     rules: SearchRules = field(default_factory=rules)
     scheduler: TrialScheduler = field(default_factory=FIFOScheduler)
@@ -61,7 +61,7 @@ class Simulation:
         )
         self.machine = TuneMachine(self.rules, self.scheduler, self.stopper)
         self.waiting: list[Event] = []
-        """Events that have happened and are not handled yet."""
+        """Events that are not handled yet."""
         self.journal: list[Event] = []
         self.done: list[Instruction] = []
         self.iterations: dict[str, int] = {}
@@ -70,16 +70,14 @@ class Simulation:
         self.suggested = 0
         self.most_at_once = 0
         self.steps: list[tuple[str, int]] = []
-        """(trial, iteration) of every step that was trained."""
+        """(trial, iteration) of every trained step."""
         self.ended: events.EndSearch | None = None
 
     def begin(self) -> None:
         self.take(events.SearchStarted(total_resources={"CPU": self.cpus}))
 
     def run(self, choose: random.Random | None = None, limit: int = 100_000) -> None:
-        """To the end; events in the order in which they happened, or in one that `choose` makes
-        up.
-        """
+        """Run to the end; handle events in order, or in the order that `choose` draws."""
         if not self.journal:
             self.begin()
         for _ in range(limit):
@@ -99,7 +97,7 @@ class Simulation:
         self.take(self.waiting.pop(choose.randrange(len(self.waiting)) if choose else 0))
 
     def take(self, event: Event) -> None:
-        """Handle an event, and all that follows from it at once."""
+        """Handle an event and its immediate consequences."""
         now = [event]
         while now:
             happened = now.pop(0)
@@ -115,7 +113,7 @@ class Simulation:
             self._grant()
 
     def carry_out(self, do: Instruction) -> Event | None:
-        """What comes of an instruction, if anything."""
+        """Carry out an instruction and return the resulting event, if any."""
         if isinstance(do, events.AskSearcher):
             return self.suggest(do.trial_id)
         if isinstance(do, events.ReserveResources):
@@ -203,7 +201,7 @@ class Simulation:
         return trial
 
     def restart(self, **resume: Any) -> None:
-        """The program was killed, and goes on."""
+        """Continue after a kill of the program."""
         self.waiting, self.held, self.reserving, self.ended = [], {}, None, None
         how = {"finished": "SKIP", "unfinished": "RESUME", "errored": "SKIP"} | resume
         self.take(events.SearchResumed(total_resources={"CPU": self.cpus}, **how))
@@ -221,5 +219,5 @@ class Simulation:
         self.reserving = None
 
     def kinds(self) -> list[str]:
-        """Names of the instructions so far."""
+        """Return the names of the instructions so far."""
         return [type(do).__name__ for do in self.done]

@@ -1,5 +1,5 @@
-"""Checkpoints are copied and deleted, lines added; after a kill the experiment directory is put in
-order.
+"""Copied and deleted checkpoints, appended lines, and the clean-up of the experiment directory
+after a kill.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from syncline.tune.experiment.trial import Trial
 
 @pytest.fixture
 def simulation(tmp_path: Path) -> Simulation:
-    """A search with one trial that has ended and one that has not; no files yet."""
+    """Return a search with an ended and a running trial, without files."""
     made = Simulation(
         rules=rules(storage=StorageContext(tmp_path, "search")),
         samples=2,
@@ -33,7 +33,7 @@ def simulation(tmp_path: Path) -> Simulation:
 
 
 def commit(trial: Trial, index: int, text: str = "weights") -> Checkpoint:
-    """As a trial's process does."""
+    """Commit a checkpoint like a trial's process."""
     with tempfile.TemporaryDirectory() as directory:
         Path(directory, "below").mkdir()
         Path(directory, "below", "weights").write_text(text)
@@ -48,7 +48,9 @@ def names(trial: Trial) -> set[str]:
     )
 
 
-def test_what_a_kill_left_goes_and_what_the_search_knows_stays(simulation: Simulation) -> None:
+def test_clean_up_deletes_leftovers_and_keeps_registered_checkpoints(
+    simulation: Simulation,
+) -> None:
     ended, running = simulation.machine.trials
     for trial in (ended, running):
         trial.record_checkpoint(commit(trial, 0), {"training_iteration": 1})
@@ -80,7 +82,7 @@ def test_halves_of_files_of_the_search_itself_go(simulation: Simulation, tmp_pat
     assert sorted(path.name for path in search.iterdir() if path.is_file()) == ["trials.json"]
 
 
-def test_what_was_to_be_deleted_or_written_when_the_kill_came_is(
+def test_clean_up_carries_out_the_last_deletions_and_lines(
     simulation: Simulation, tmp_path: Path
 ) -> None:
     ended, running = simulation.machine.trials

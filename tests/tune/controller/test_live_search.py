@@ -1,4 +1,4 @@
-"""Samples of the trials that run."""
+"""Samples of running trials."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from syncline.tune.controller.search_record import RunningTrials
 
 
 class FakeSampler:
-    """Counts how often it looks at its process; process 13 is gone."""
+    """Sampler that counts its samples; process 13 does not exist."""
 
     def __init__(self, pid: int) -> None:
         self.pid = pid

@@ -1,5 +1,5 @@
-"""A search that is read back is the search that was, wherever the snapshot and the kill came; and
-it lies where it lies now.
+"""A restored search equals the original for every position of snapshot and kill, also after its
+directory was moved.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ SPACE = {"x": tune.uniform(0, 1)}
 
 
 class Climber(Searcher):
-    """Each suggestion depends on all that it was told, in that order."""
+    """Searcher whose suggestions depend on everything it was told, in order."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -69,7 +69,7 @@ class Climber(Searcher):
 
 
 class Counter(Callback):
-    """Its count is kept with the search."""
+    """Callback whose count is part of the snapshot."""
 
     def __init__(self) -> None:
         self.results = 0
@@ -87,7 +87,7 @@ class Counter(Callback):
 
 
 class Searching(Simulation):
-    """With a searcher, and a snapshot after each event."""
+    """Simulation with a searcher and a snapshot after each event."""
 
     def prepare(self, search: SearchAlgorithm) -> Searching:
         self.search = search
@@ -140,7 +140,7 @@ def configured(kind: str) -> SearchAlgorithm:
 
 
 def facts(machine: Any, search: SearchAlgorithm) -> list[Any]:
-    """Everything that decides how the search goes on."""
+    """Return the state that determines the rest of the search."""
     trials = [
         (
             trial.trial_id,
@@ -197,7 +197,7 @@ def test_a_search_is_as_it_was_wherever_the_kill_came(kind: str, tmp_path: Path)
 
 
 def kept_search(directory: Path) -> Searching:
-    """One of two trials with checkpoints, in a directory."""
+    """Return one of two trials with checkpoints in a directory."""
     storage = StorageContext(directory, "search")
     Path(storage.experiment_fs_path).mkdir(parents=True)
     simulation = Searching(
@@ -241,7 +241,7 @@ def test_a_directory_without_a_search_is_named(tmp_path: Path) -> None:
         load_trials(str(tmp_path))
 
 
-def test_what_callbacks_know_comes_back(tmp_path: Path) -> None:
+def test_states_of_callbacks_are_restored(tmp_path: Path) -> None:
     simulation = kept_search(tmp_path)
     counter = Counter()
     counter.results = 7

@@ -1,4 +1,4 @@
-"""Where what the scheduler does decides whether the searcher is asked, and what callbacks hear."""
+"""Interplay of scheduler, searcher and callbacks."""
 
 from typing import Any
 
@@ -31,7 +31,7 @@ def test_a_searcher_with_few_trials_at_a_time_goes_on_under_hyperband(
 
 
 class EndsTheFirst(FIFOScheduler):
-    """Does not let the first trial begin."""
+    """Scheduler that never starts the first trial."""
 
     def choose_trial_to_run(self, tune_controller: ControllerView) -> Trial | None:
         first, *others = tune_controller.get_trials()
@@ -47,7 +47,7 @@ def test_a_trial_that_never_began_makes_room_for_the_next() -> None:
 
 
 class StopsItself(FIFOScheduler):
-    """Ends a trial with its own hands at its second result."""
+    """Scheduler that stops a trial through the controller at its second result."""
 
     def on_trial_result(
         self, tune_controller: ControllerView, trial: Trial, result: dict[str, Any]

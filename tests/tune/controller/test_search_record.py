@@ -1,4 +1,4 @@
-"""What a search writes down for people who look at it."""
+"""The record of a search for the dashboard."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from syncline.tune.experiment.trial import Trial
 
 
 class Recorded:
-    """A record in a directory, and what is in its files."""
+    """A record in a directory, and the content of its files."""
 
     def __init__(self, path: Path, clock: Any, *, restored: bool = False, **options: Any) -> None:
         self.path = path
@@ -48,7 +48,7 @@ class Recorded:
 
 
 def change(recorded: Recorded, trial: Trial, **values: Any) -> list[dict[str, Any]]:
-    """The lines that a change adds."""
+    """Return the lines added by a change."""
     before = len(recorded.lines())
     for name, value in values.items():
         setattr(trial, name, value)
@@ -124,7 +124,7 @@ def test_another_configuration_is_recorded_again(
     assert exploited["config"] == {"lr": 9.0}
 
 
-def test_of_an_error_the_end_is_recorded_and_it_is_taken_back_when_the_trial_goes_on(
+def test_the_end_of_an_error_is_recorded_and_cleared_when_the_trial_continues(
     tmp_path: Path, make_trial: Any, clock: Any
 ) -> None:
     recorded, trial = Recorded(tmp_path / "run", clock), make_trial(0)
@@ -243,7 +243,7 @@ def test_a_recorded_configuration_is_bounded_plain_and_without_secrets() -> None
     assert len(json.dumps(recorded_config(deep))) < 500
 
 
-def test_how_far_a_search_is_tells_the_best_trial(
+def test_the_state_of_a_search_has_the_best_trial(
     tmp_path: Path, make_trial: Any, clock: Any
 ) -> None:
     recorded = Recorded(tmp_path / "run", clock, objective=("loss", "min"), expected=lambda: 5)

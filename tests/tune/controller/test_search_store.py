@@ -1,6 +1,4 @@
-"""`SearchStore`: whatever was written down before a kill is there, once, whichever call the kill
-came in.
-"""
+"""`SearchStore`: everything written before a kill is read once, wherever the kill came."""
 
 from __future__ import annotations
 
@@ -73,7 +71,7 @@ def test_events_come_back_in_their_order_after_the_latest_snapshot(files: ArrowF
     )
 
 
-def test_what_a_program_defines_itself_comes_back_too(files: ArrowFiles) -> None:
+def test_values_of_classes_from_the_main_program_are_restored(files: ArrowFiles) -> None:
     class Own:
         def __eq__(self, other: object) -> bool:
             return type(other).__name__ == "Own"

@@ -1,4 +1,4 @@
-"""The decisions of a search, event by event."""
+"""Decisions of a search, event by event."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ def test_callbacks_hear_in_order() -> None:
 
 
 class Choosy(FIFOScheduler):
-    """Decides as it is told, each time once."""
+    """Scheduler that makes each given decision once."""
 
     def __init__(self, decisions: dict[tuple[int, int], str] | None = None) -> None:
         super().__init__()
@@ -197,7 +197,7 @@ def test_no_second_checkpoint_of_the_last_iteration() -> None:
 
 
 def failing(at: int, times: int) -> Any:
-    """A step that raises at iteration `at` of trial 0, so many times."""
+    """Return a step that raises at iteration `at` of trial 0, `times` times."""
     left = [times]
 
     def step(trial: Trial, iteration: int) -> dict[str, Any]:
@@ -240,7 +240,7 @@ def test_a_failed_trial_starts_again_from_its_checkpoint() -> None:
     assert search.machine.trials[0].restored_iteration == 2
 
 
-def test_what_an_earlier_start_of_a_trial_says_is_not_heard() -> None:
+def test_events_of_an_earlier_attempt_are_ignored() -> None:
     search = Simulation(rules=rules(max_failures=1), samples=1, step=failing(2, 1))
     search.run()
     late = events.TrialStepped(
@@ -345,7 +345,7 @@ def test_a_searcher_that_gives_nothing_for_ever_is_an_error() -> None:
 
 
 class Exploiting(FIFOScheduler):
-    """Trial 0 goes on as trial 1, once."""
+    """Scheduler that continues trial 0 from the checkpoint of trial 1, once."""
 
     done = False
 
@@ -415,7 +415,7 @@ def test_a_checkpoint_that_cannot_be_copied_leaves_the_trial_as_it_was() -> None
 
 
 class Resizing(FIFOScheduler):
-    """Trial 0 gets two CPUs after its second result."""
+    """Scheduler that gives trial 0 two CPUs after its second result."""
 
     def on_trial_result(
         self, tune_controller: ControllerView, trial: Trial, result: dict[str, Any]
@@ -461,9 +461,7 @@ def test_a_trainer_inside_a_trial_gets_its_place_and_no_other_trial_starts_meanw
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_in_whatever_order_things_happen_every_trial_ends_and_nothing_is_trained_twice(
-    seed: int,
-) -> None:
+def test_in_any_order_of_events_every_trial_ends_and_no_step_is_trained_twice(seed: int) -> None:
     choose = random.Random(seed)
     decisions = {
         (choose.randrange(12), choose.randrange(1, 5)): choose.choice(["PAUSE", "STOP"])
@@ -514,7 +512,7 @@ def test_a_search_that_is_killed_anywhere_and_goes_on_runs_no_finished_trial_aga
     assert {trial.iteration for trial in search.machine.trials} == {5}
 
 
-def test_what_a_restored_search_does_with_trials_that_had_ended() -> None:
+def test_a_restored_search_continues_failed_trials_if_requested() -> None:
     search = Simulation(samples=3, step=failing(4, 1))
     search.run()
     trained = len(search.steps)
@@ -550,7 +548,7 @@ def test_skipped_trials_end() -> None:
 
 
 def test_the_cost_of_an_event_does_not_grow_with_the_number_of_trials() -> None:
-    """By counting: no event looks at more trials than there are alive."""
+    """Count walks through the list of all trials: no event may do one."""
     search = Simulation(samples=300, cpus=2, stopper=make_stopper({"training_iteration": 1}))
     search.run()
     walked = 0
@@ -655,7 +653,7 @@ def test_a_function_that_is_paused_without_a_checkpoint_is_warned_of_once() -> N
 
 
 class Deadline(Stopper):
-    """Ends the search when the clock of the test reads `at`."""
+    """Stopper that ends the search when the clock of the test reads `at`."""
 
     def __init__(self, at: float) -> None:
         self.at = at
@@ -732,7 +730,7 @@ def test_the_stopper_sees_no_result_of_an_attempt_that_is_over() -> None:
 
 
 class Unpickled(RuntimeError):
-    """Counts how often it is rebuilt."""
+    """Exception that counts how often it is rebuilt."""
 
     count = 0
 

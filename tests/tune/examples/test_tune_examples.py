@@ -1,6 +1,4 @@
-"""The examples of searches: what runs without a search, in this process; and each of them with a
-few trials.
-"""
+"""Examples of searches: parts without a search, and each search with a few trials."""
 
 from __future__ import annotations
 
@@ -28,7 +26,7 @@ from syncline.tune.trainable import wrap_function
 
 @pytest.fixture(scope="module")
 def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Files like MNIST's: of each digit's images, all are bright in a column of its own."""
+    """Write files in MNIST's format; images of each digit are bright in one column."""
     directory = tmp_path_factory.mktemp("digits")
     generator = np.random.default_rng(0)
     for prefix, count in (("train", 640), ("t10k", 320)):
@@ -65,7 +63,7 @@ class TestMnist:
     def test_without_files_it_says_where_to_put_them(self, tmp_path: Path) -> None:
         with pytest.raises(
             FileNotFoundError,
-            match=r"no train-images-idx3-ubyte .* nothing is downloaded: put the four files of MNIST",
+            match=r"no train-images-idx3-ubyte .* nothing is downloaded: put the four files",
         ):
             mnist_pytorch.get_data_loaders(directory=str(tmp_path))
 
@@ -168,7 +166,7 @@ def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 @pytest.mark.processes
 @pytest.mark.usefixtures("engine")
 class TestSearches:
-    """Each example's `main`, small."""
+    """Run `main` of each example at a small size."""
 
     @pytest.mark.parametrize(
         ("name", "options", "trials"),

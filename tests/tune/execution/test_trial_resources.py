@@ -1,4 +1,4 @@
-"""What trials hold: bundles, and the dictionaries that stand for one."""
+"""Resources of trials: bundles, and dictionaries converted to a bundle."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_equal_resources_are_equal() -> None:
         ([1], "PACK", TypeError, "list of dictionaries"),
     ],
 )
-def test_what_is_no_amount_of_resources(
+def test_invalid_resources_are_refused(
     bundles: Any, strategy: Any, error: type[Exception], said: str
 ) -> None:
     with pytest.raises(error, match="resources|PlacementGroupFactory") as caught:

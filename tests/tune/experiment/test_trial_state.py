@@ -1,4 +1,4 @@
-"""`Trial` as bytes: snapshots of a search hold its trials."""
+"""Pickled trials, as in snapshots of a search."""
 
 import pickle
 from collections.abc import Callable
@@ -10,7 +10,7 @@ from syncline.tune.experiment.trial import Trial
 
 
 class TwoPartError(Exception):
-    """Can be pickled, and not be made again from that."""
+    """Exception that can be pickled but not rebuilt."""
 
     def __init__(self, what: str, why: str) -> None:
         super().__init__(f"{what}: {why}")

@@ -1,5 +1,5 @@
-"""Which reports of a trainer a trial tells again after a kill: each once, in order, from its own
-checkpoint to the run's.
+"""Missed reports of a trainer after a kill: each once, in order, from the trial's checkpoint to the
+run's.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from syncline.tune.integration.ray_train import missed_reports
 
 
 class Run:
-    """A run's record, written line by line."""
+    """Record of a run, written line by line."""
 
     def __init__(self, directory: Path) -> None:
         self.storage = StorageContext(directory, "run")
@@ -76,7 +76,7 @@ def test_a_run_that_was_never_started_has_reported_nothing(tmp_path: Path) -> No
     assert not list(missed_reports(StorageContext(tmp_path, "run"), None, started=False))
 
 
-def test_what_came_after_the_trials_checkpoint_up_to_that_of_the_run(run: Run) -> None:
+def test_reports_between_the_checkpoints_of_trial_and_run_are_missed(run: Run) -> None:
     run.starts()
     run.reports(1)
     run.reports(2, saves=True)
@@ -93,7 +93,7 @@ def test_what_came_after_the_trials_checkpoint_up_to_that_of_the_run(run: Run) -
     assert run.told(run.checkpoint(1)) == []
 
 
-def test_what_was_trained_again_counts_once(run: Run) -> None:
+def test_reports_that_were_computed_again_count_once(run: Run) -> None:
     run.starts()
     run.reports(1)
     run.reports(2, saves=True)
@@ -110,7 +110,7 @@ def test_what_was_trained_again_counts_once(run: Run) -> None:
     assert run.told(run.checkpoint(0)) == [(3, None), (4, "checkpoint_000005")]
 
 
-def test_what_the_run_reports_since_its_latest_start_is_not_meant(run: Run) -> None:
+def test_reports_since_the_latest_start_are_left_out(run: Run) -> None:
     run.starts()
     run.reports(1, 2, saves=True)
     run.reports(3)

@@ -1,4 +1,4 @@
-"""Callbacks of frameworks in trials: what each reports, without processes."""
+"""Reports of framework callbacks in trials, without processes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from syncline.tune.trainable import wrap_function
 
 
 def reports(function: Any) -> list[tuple[dict[str, Any], list[str]]]:
-    """Each result of a function, with the names of its checkpoint's files."""
+    """Return each result of a function with the file names of its checkpoint."""
     trainable = wrap_function(function)({})
     collected: list[tuple[dict[str, Any], list[str]]] = []
     while True:

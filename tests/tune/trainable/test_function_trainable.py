@@ -1,5 +1,5 @@
-"""A function as a trainable: one report, one iteration; how it ends; what `report` accepts;
-sessions of `syncline.train` inside.
+"""Function as a trainable: one iteration per report, end, arguments of `report`, and sessions of
+`syncline.train` inside.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from syncline.tune.trainable.trainable_state import TrialInfo
 def results(
     function: Any, config: dict[str, Any] | None = None, limit: int = 20
 ) -> list[dict[str, Any]]:
-    """All results of a function, without the one that says that it has returned."""
+    """Return all results of a function except the final repetition."""
     trainable = wrap_function(function)(config or {})
     collected: list[dict[str, Any]] = []
     while len(collected) < limit:
@@ -91,12 +91,12 @@ def test_a_function_that_never_reports_has_the_facts_only() -> None:
     ("value", "expected"),
     [({"loss": 0.5}, {"loss": 0.5}), (0.5, {"_metric": 0.5}), (0, {"_metric": 0})],
 )
-def test_what_a_function_returns_is_a_report(value: Any, expected: dict[str, Any]) -> None:
+def test_a_returned_value_is_a_report(value: Any, expected: dict[str, Any]) -> None:
     (result,) = results(lambda config: value)
     assert expected.items() <= result.items()
 
 
-def test_what_a_generator_yields_are_reports() -> None:
+def test_yielded_values_are_reports() -> None:
     def function(config: dict[str, Any]) -> Iterator[Any]:
         for step in range(3):
             yield {"step": step} if step else 7
@@ -185,7 +185,7 @@ def test_signatures_that_cannot_be_trials_are_refused_with_a_remedy(
         wrap_function(function)
 
 
-def test_what_cannot_be_called_is_refused() -> None:
+def test_values_that_are_not_callable_are_refused() -> None:
     with pytest.raises(TypeError, match="cannot be trained"):
         wrap_function(3)  # type: ignore[arg-type]
 
@@ -357,7 +357,7 @@ def test_the_functions_of_train_work_in_a_trial(tmp_path: Path) -> None:
     trainable.stop()
 
 
-def test_what_only_training_workers_have_is_refused() -> None:
+def test_functions_for_workers_of_trainers_are_refused() -> None:
     with pytest.raises(RuntimeError, match="a trial has no shards"):
         results(lambda config: train.get_dataset_shard("train"))
     with pytest.raises(ValueError, match="checkpoint_dir_name"):

@@ -1,6 +1,4 @@
-"""A class trainable that is used alone: results, checkpoints in every form, restoring,
-resetting.
-"""
+"""Class trainable without a search: results, all forms of checkpoints, restore, reset."""
 
 from __future__ import annotations
 
@@ -37,7 +35,7 @@ AUTOMATIC = {
 
 
 class Ticks:
-    """A clock that advances by what it is told."""
+    """Clock that the test advances."""
 
     def __init__(self) -> None:
         self.now = 1_000.0
@@ -47,7 +45,7 @@ class Ticks:
 
 
 class Counter(Trainable):
-    """Counts; saves as its configuration says."""
+    """Trainable that counts and saves in the form that its configuration selects."""
 
     def setup(self, config: dict[str, Any]) -> None:
         self.value = config.get("start", 0)
@@ -163,7 +161,7 @@ def test_totals_are_summed_only_where_their_steps_are_reported() -> None:
     assert "timesteps_total" not in Counter().train()
 
 
-def test_what_a_step_says_itself_counts() -> None:
+def test_reported_counters_override_measured_ones() -> None:
     result = Counter(
         {
             "reports": {
@@ -268,7 +266,7 @@ def test_counters_of_a_foreign_checkpoint_come_with_the_result(tmp_path: Path) -
     ("form", "error", "message"),
     [("outside", ValueError, "is outside"), ("number", TypeError, "returned a int")],
 )
-def test_what_is_no_checkpoint_is_refused(
+def test_invalid_values_of_save_checkpoint_are_refused(
     form: str, error: type[Exception], message: str, tmp_path: Path
 ) -> None:
     with pytest.raises(error, match=message):

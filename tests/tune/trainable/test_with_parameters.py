@@ -1,4 +1,4 @@
-"""`with_parameters` and `with_resources`: what trials get, how it travels, what is refused."""
+"""`with_parameters` and `with_resources`: arguments of trials, pickling, and refused values."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def size(config: dict[str, Any], data: Any = None, scale: int = 1) -> dict[str, 
 
 
 class Sized(Trainable):
-    """Knows how large its data is."""
+    """Trainable that returns the size of its data."""
 
     def setup(self, config: dict[str, Any], data: Any = None) -> None:
         self.size = len(data)
@@ -125,7 +125,7 @@ def test_a_parameter_that_the_trainable_does_not_take_is_refused() -> None:
     ],
 )
 @pytest.mark.parametrize(("given", "what"), [(int, "the class int"), ("name", "a str")])
-def test_what_is_no_trainable_is_refused(wrap: Any, given: Any, what: str) -> None:
+def test_values_that_are_no_trainables_are_refused(wrap: Any, given: Any, what: str) -> None:
     with pytest.raises(ValueError, match=f"{what} is no trainable"):
         wrap(given)
 

@@ -34,7 +34,7 @@ def free() -> float:
 
 
 def inner_group() -> PlacementGroup:
-    """As a trainer in a trial makes one."""
+    """Return a group like that of a trainer inside a trial."""
     bundles = [{"CPU": 1.0}]
     return PlacementGroup(
         ensure_engine().create_placement_group(bundles, strategy="PACK", name="", detached=False),

@@ -437,11 +437,7 @@ class TuneController:
             self._interrupted_saves.discard(trial.trial_id)
             experiment_files.discard_unknown(trial)
 
-    def _command(
-        self,
-        do: events.StepTrial | events.SaveTrial | events.ResumeTrial | events.LendResources,
-        command: messages.Command,
-    ) -> None:
+    def _command(self, do: events.AttemptInstruction, command: messages.Command) -> None:
         process = self._processes.get(do.trial_id)
         if process is not None:
             self._pool.run(process, command, self._on_outcome(do.trial_id, do.attempt))

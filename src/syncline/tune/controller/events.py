@@ -50,6 +50,20 @@ class SearchRules:
 
 
 @dataclass(frozen=True, kw_only=True)
+class TrialEvent:
+    """Base of events of one trial."""
+
+    trial_id: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class AttemptEvent(TrialEvent):
+    """Base of events of one attempt of a trial, which are ignored after that attempt ended."""
+
+    attempt: int
+
+
+@dataclass(frozen=True, kw_only=True)
 class SearchStarted:
     """A new search starts."""
 
@@ -69,10 +83,9 @@ class SearchResumed:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrialSuggested:
+class TrialSuggested(TrialEvent):
     """The searcher suggested a trial."""
 
-    trial_id: str
     config: Config
     evaluated_params: Config
     tag: str
@@ -90,37 +103,30 @@ class NoSuggestion:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ResourcesReserved:
+class ResourcesReserved(TrialEvent):
     """The placement group of a trial is ready."""
-
-    trial_id: str
 
 
 @dataclass(frozen=True, kw_only=True)
-class ReservationRefused:
+class ReservationRefused(TrialEvent):
     """The cluster can never hold the placement group of a trial."""
 
-    trial_id: str
     error: bytes
     text: str
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrialStarted:
+class TrialStarted(AttemptEvent):
     """The trainable exists and is restored."""
 
-    trial_id: str
-    attempt: int
     location: str
     now: float
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrialStepped:
+class TrialStepped(AttemptEvent):
     """A trial reported."""
 
-    trial_id: str
-    attempt: int
     result: Metrics
     checkpoint: Checkpoint | None
     ended: bool
@@ -128,59 +134,45 @@ class TrialStepped:
     earlier: tuple[Metrics, ...] = ()
     """Reports of the same batch that came before `result`; no decision depends on them."""
     stop_trial: bool = False
-    """Verdict of the stopper on this trial; see `state.with_stopper_verdict`."""
+    """Verdict of the stopper on this trial; see `TuneMachine.with_stopper_verdict`."""
     stop_all: bool = False
     """Verdict of the stopper on the whole search."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrialSaved:
+class TrialSaved(AttemptEvent):
     """A requested checkpoint is committed. It is None for a function."""
 
-    trial_id: str
-    attempt: int
     checkpoint: Checkpoint | None
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrialFailed:
+class TrialFailed(AttemptEvent):
     """The trainable raised, or its process died."""
 
-    trial_id: str
-    attempt: int
     error: bytes
     text: str
 
 
 @dataclass(frozen=True, kw_only=True)
-class ResetRefused:
+class ResetRefused(AttemptEvent):
     """The trainable in a reused process cannot run another trial."""
 
-    trial_id: str
-    attempt: int
-
 
 @dataclass(frozen=True, kw_only=True)
-class WorkersRequested:
+class WorkersRequested(AttemptEvent):
     """A trainer inside a trial is about to reserve resources for its workers."""
 
-    trial_id: str
-    attempt: int
-
 
 @dataclass(frozen=True, kw_only=True)
-class WorkersReserved:
+class WorkersReserved(AttemptEvent):
     """The trainer inside a trial has the resources for its workers."""
 
-    trial_id: str
-    attempt: int
-
 
 @dataclass(frozen=True, kw_only=True)
-class CheckpointCopied:
+class CheckpointCopied(TrialEvent):
     """A donor's checkpoint was copied into the trial's directory. None if the copy failed."""
 
-    trial_id: str
     checkpoint: Checkpoint | None
     problem: str = ""
 
@@ -214,17 +206,6 @@ Event: TypeAlias = (
     | TimeBudgetExhausted
 )
 
-AttemptEvent: TypeAlias = (
-    TrialStarted
-    | TrialStepped
-    | TrialSaved
-    | TrialFailed
-    | ResetRefused
-    | WorkersRequested
-    | WorkersReserved
-)
-"""Events of one attempt of a trial; ignored after that attempt ended."""
-
 # -- instructions
 
 Hook: TypeAlias = Literal[
@@ -233,25 +214,35 @@ Hook: TypeAlias = Literal[
 
 
 @dataclass(frozen=True, kw_only=True)
-class AskSearcher:
-    """Ask the searcher for a configuration. -> TrialSuggested, NoSuggestion."""
+class TrialInstruction:
+    """Base of instructions for one trial."""
 
     trial_id: str
 
 
 @dataclass(frozen=True, kw_only=True)
-class ReportResult:
+class AttemptInstruction(TrialInstruction):
+    """Base of instructions for one attempt of a trial."""
+
+    attempt: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class AskSearcher(TrialInstruction):
+    """Ask the searcher for a configuration. -> TrialSuggested, NoSuggestion."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReportResult(TrialInstruction):
     """Pass a result to the searcher."""
 
-    trial_id: str
     result: Metrics
 
 
 @dataclass(frozen=True, kw_only=True)
-class ReportCompletion:
+class ReportCompletion(TrialInstruction):
     """Tell the searcher that a trial ended."""
 
-    trial_id: str
     result: Metrics | None
     error: bool
 
@@ -267,100 +258,80 @@ class NotifyCallbacks:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ReserveResources:
+class ReserveResources(TrialInstruction):
     """Reserve a trial's placement group. -> ResourcesReserved, ReservationRefused."""
 
-    trial_id: str
     factory: PlacementGroupFactory
 
 
 @dataclass(frozen=True, kw_only=True)
-class ReleaseResources:
+class ReleaseResources(TrialInstruction):
     """Remove the placement group, reserved or pending, of a trial without a process."""
-
-    trial_id: str
 
 
 @dataclass(frozen=True, kw_only=True)
-class StartTrial:
+class StartTrial(AttemptInstruction):
     """Create the trainable in the trial's placement group. -> TrialStarted, TrialFailed."""
 
-    trial_id: str
-    attempt: int
     checkpoint: Checkpoint | None
     progress: Metrics = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
-class StepTrial:
+class StepTrial(AttemptInstruction):
     """Train until the next result. -> TrialStepped, TrialFailed."""
 
-    trial_id: str
-    attempt: int
     checkpoint_index: int
     batch_s: float = 0.0
     """Seconds for which results may be collected and sent together."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class SaveTrial:
+class SaveTrial(AttemptInstruction):
     """Save a checkpoint. -> TrialSaved, TrialFailed."""
 
-    trial_id: str
-    attempt: int
     checkpoint_index: int
 
 
 @dataclass(frozen=True, kw_only=True)
-class StopTrial:
+class StopTrial(AttemptInstruction):
     """End the trial's process, or keep it for another trial, and release the trial's resources."""
 
-    trial_id: str
-    attempt: int
     failed: bool = False
     """True if the trainable is unusable."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class LendResources:
+class LendResources(AttemptInstruction):
     """Remove the trial's placement group for the trainer inside it, and resume the trial."""
 
-    trial_id: str
-    attempt: int
-
 
 @dataclass(frozen=True, kw_only=True)
-class ResumeTrial:
+class ResumeTrial(AttemptInstruction):
     """Resume a trial whose trainer waits after reserving its workers."""
 
-    trial_id: str
-    attempt: int
-
 
 @dataclass(frozen=True, kw_only=True)
-class CopyCheckpoint:
+class CopyCheckpoint(TrialInstruction):
     """Copy another trial's checkpoint into the trial's directory and compare the hashes.
     -> CheckpointCopied.
     """
 
-    trial_id: str
     source: Checkpoint
     checkpoint_index: int
 
 
 @dataclass(frozen=True, kw_only=True)
-class ConfirmCheckpoint:
+class ConfirmCheckpoint(TrialInstruction):
     """Mark a checkpoint as registered, which makes it final."""
 
-    trial_id: str
     checkpoint: Checkpoint
 
 
 @dataclass(frozen=True, kw_only=True)
-class DeleteCheckpoint:
+class DeleteCheckpoint(TrialInstruction):
     """Delete a checkpoint that retention does not keep."""
 
-    trial_id: str
     checkpoint: Checkpoint
 
 

@@ -19,7 +19,7 @@ class Experiment:
     """
 
     def __init__(
-        self, name: str, run: str | Callable[..., object] | type, **arguments: object
+        self, name: str, run: str | Callable[..., object] | type, **arguments: Any
     ) -> None:
         self.name = name
         self.trainable = run

@@ -102,6 +102,9 @@ class Trial:
     TERMINATED = "TERMINATED"
     ERROR = "ERROR"
 
+    _exception: BaseException | None
+    _error: bytes | None
+
     def __init__(
         self,
         *,
@@ -252,8 +255,7 @@ class Trial:
 
     def clear_failures(self) -> None:
         """Forget failures and the reason for an early end."""
-        self._exception: BaseException | None = None
-        self._error: bytes | None = None
+        self._exception = self._error = None
         self.error_text = ""
         """Traceback of the last failure, the user's frames last."""
         self.num_failures = 0
