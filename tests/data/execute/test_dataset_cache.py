@@ -20,7 +20,7 @@ from syncline.data import RandomSeedConfig
 from syncline.data.columnar.expressions import col, random
 from syncline.data.context import DataContext
 from syncline.data.dataset import Dataset
-from syncline.data.execute.cache import Origin, settle
+from syncline.data.execute.cache import Origin, uses_of_caches
 from syncline.data.execute.execution import start_execution
 from syncline.data.execute.physical_plan import ExecutionLimits
 from syncline.data.from_memory import from_arrow, from_items
@@ -255,7 +255,7 @@ def test_copies_that_travel_begin_empty_in_memory_but_share_a_path(
 def test_blocks_are_let_go_with_the_last_handle(counting: Counting) -> None:
     ds = counting.mapped(source()).cache()
     values(ds)
-    held = ds._node.slot.kept(ds._node).rows
+    held = ds._node.slot.cached_rows(ds._node).rows
     blocks = [weakref.ref(block.value) for block in held.blocks]
     assert all(isinstance(each(), ObjectRef) for each in blocks)
     derived = ds.limit(5)
@@ -303,7 +303,7 @@ def test_unfinished_files_are_not_seen_and_are_deleted_by_the_next(
     counting: Counting, tmp_path: Path
 ) -> None:
     ds = counting.mapped(source()).cache(tmp_path)
-    place = ds._node.slot.place(ds._node)
+    place = ds._node.slot.location(ds._node)
     left = Path(place.directory) / "data-killed"
     left.mkdir(parents=True)
     (left / "000000.arrow").write_bytes(b"half a bl")
@@ -401,9 +401,9 @@ def test_an_execution_that_starts_in_the_middle_keeps_nothing(
         restart = next(execution).restart
     assert continued(ds, restart, seed=1) == list(range(restart.index + 1, 101))
     assert (
-        settle(ds._node, Origin(seed=0, limits=ExecutionLimits(cpus=1, budget_bytes=1))).states[0][
-            0
-        ]
+        uses_of_caches(
+            ds._node, Origin(seed=0, limits=ExecutionLimits(cpus=1, budget_bytes=1))
+        ).states[0][0]
         is False
     )
 

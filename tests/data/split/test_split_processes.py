@@ -122,7 +122,7 @@ def test_a_hundred_epochs_leave_threads_descriptors_and_memory_as_they_were() ->
 
     def resources() -> list[tuple[int, int]]:
         def of_process(_: Any) -> tuple[int, int]:
-            return psutil.ConsumerProcess().num_threads(), psutil.ConsumerProcess().num_fds()
+            return psutil.Process().num_threads(), psutil.Process().num_fds()
 
         found: list[tuple[int, int]] = syncline.get(
             [actor.__ray_call__.remote(of_process) for actor in (*consumers, coordinator)]
@@ -131,7 +131,7 @@ def test_a_hundred_epochs_leave_threads_descriptors_and_memory_as_they_were() ->
 
     def memory() -> int:
         size: int = syncline.get(
-            coordinator.__ray_call__.remote(lambda _: psutil.ConsumerProcess().memory_info().rss)
+            coordinator.__ray_call__.remote(lambda _: psutil.Process().memory_info().rss)
         )
         return size
 
@@ -159,6 +159,6 @@ def test_the_coordinator_ends_with_the_last_iterator() -> None:
     eventually(
         lambda: (
             not psutil.pid_exists(pid)
-            or all(pid != each.pid for each in psutil.ConsumerProcess().children(recursive=True))
+            or all(pid != each.pid for each in psutil.Process().children(recursive=True))
         )
     )

@@ -22,5 +22,6 @@ Files, in the order in which data flows through them:
     execution_recorder.py  what is recorded of an execution, and when
     execution_journal.py   the files that hold the records
     query.py               executions that answer a question about a dataset
+    dataset_splits.py      `split`, `split_at_indices`, `train_test_split`
     cache.py               `Dataset.cache`: what executions store and reuse
 """

@@ -126,7 +126,7 @@ class OutputBlock:
         return api.put(blocks.compact(self.table()))
 
 
-def kept(output: OutputBlock, input_files: tuple[str, ...]) -> HeldBlock:
+def to_held_block(output: OutputBlock, input_files: tuple[str, ...]) -> HeldBlock:
     """Return a delivered block as a held block in the object store."""
     return HeldBlock(
         value=output.reference(),
@@ -137,7 +137,7 @@ def kept(output: OutputBlock, input_files: tuple[str, ...]) -> HeldBlock:
     )
 
 
-def of_table(table: pa.Table) -> HeldBlock:
+def held_block_of(table: pa.Table) -> HeldBlock:
     """Return a held block for a table of this process."""
     return HeldBlock(
         value=table,
@@ -159,7 +159,7 @@ def reference_to(block: HeldBlock) -> TableRef:
     )
 
 
-def cut(held: Sequence[HeldBlock], indices: Iterable[int]) -> list[tuple[HeldBlock, ...]]:
+def split_before(held: Sequence[HeldBlock], indices: Iterable[int]) -> list[tuple[HeldBlock, ...]]:
     """Split blocks before the rows with the given indices, which are in ascending order.
 
     Indices past the end yield empty parts. Only blocks that contain an index are fetched. An empty

@@ -38,9 +38,11 @@ def evenly(
     blocks = query.blocks()
     rows = _rows(blocks)
     if equal:
-        return block_store.cut(blocks, [rows // n * number for number in range(1, n + 1)])[:n]
+        return block_store.split_before(blocks, [rows // n * number for number in range(1, n + 1)])[
+            :n
+        ]
     if len(blocks) < n:
-        return block_store.cut(blocks, [rows * number // n for number in range(1, n)])
+        return block_store.split_before(blocks, [rows * number // n for number in range(1, n)])
     share, rest = divmod(len(blocks), n)
     ends = np.cumsum([share + (number < rest) for number in range(n)]).tolist()
     return [blocks[start:end] for start, end in zip([0, *ends], ends, strict=False)]
@@ -56,7 +58,7 @@ def at_indices(query: Query, indices: Sequence[int]) -> list[Blocks]:
         checks.count("indices", index, least=0)
     if sorted(indices) != list(indices):
         raise ValueError(f"indices={indices} are not in order: sort them")
-    return block_store.cut(query.blocks(), indices)
+    return block_store.split_before(query.blocks(), indices)
 
 
 def by_proportion(query: Query, proportions: Sequence[float]) -> list[Blocks]:
@@ -69,7 +71,7 @@ def by_proportion(query: Query, proportions: Sequence[float]) -> list[Blocks]:
     blocks = query.blocks()
     rows = _rows(blocks)
     ends = [int(rows * part) for part in np.cumsum(proportions)]
-    return block_store.cut(blocks, _nonempty(ends, proportions))
+    return block_store.split_before(blocks, _nonempty(ends, proportions))
 
 
 def train_test(
@@ -108,7 +110,7 @@ def train_test(
         (index,) = _nonempty([int(rows * (1 - test_size))], [1 - test_size])
     else:
         index = rows - test_size
-    train, test = block_store.cut(blocks, [index])
+    train, test = block_store.split_before(blocks, [index])
     return train, test
 
 
@@ -161,7 +163,9 @@ def train_test_filters(
 def _stratified(query: Query, column: str, share: float) -> tuple[Blocks, Blocks]:
     checks.known_columns(query.known_schema(), [column])
     strata = block_functions.concat(list(query.tables(build.select_columns(query, column, {}))))
-    is_test = block_store.of_table(pa.table({_IS_TEST: group.last_of_each(strata, column, share)}))
+    is_test = block_store.held_block_of(
+        pa.table({_IS_TEST: group.last_of_each(strata, column, share)})
+    )
     train, test = (Query(side, query.context).blocks() for side in _sides(query.node, is_test))
     return train, test
 

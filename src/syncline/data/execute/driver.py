@@ -31,7 +31,7 @@ from syncline.data.execute.block_store import (
     TableRef,
 )
 from syncline.data.execute.data_worker import TaskCodeKey
-from syncline.data.execute.driver_queues import CacheWriters, Call, CallQueue, OutputQueue
+from syncline.data.execute.driver_queues import CacheWriters, CallQueue, OutputQueue
 from syncline.data.execute.execution_journal import Outcome, background_writer
 from syncline.data.execute.execution_recorder import ExecutionRecorder, recorder_for
 from syncline.data.execute.executors import Executors
@@ -85,6 +85,7 @@ class Driver:
         self._is_cluster = engine.address != "local"
         self._number = next(_numbers)
         self._calls = CallQueue()
+        self.post = self._calls.put  # runs a call on the driver's thread
         options = plan.context.execution_options
         self._scheduler = Scheduler(
             plan.stages,
@@ -123,10 +124,6 @@ class Driver:
                 target=self._run, name=f"syncline-data-{self._number}", daemon=True
             ).start()
 
-    def post(self, call: Call) -> None:
-        """Run a call on the driver's thread."""
-        self._calls.put(call)
-
     def take(self, timeout_s: float | None) -> OutputBlock | None:
         """Return the next block, or None after `timeout_s` seconds.
 
@@ -148,11 +145,9 @@ class Driver:
 
     def close(self) -> None:
         """End the execution and wait until its resources are released."""
-        if self._closed_event.is_set():
-            self.output.clear()
-            return
-        self.abandon()
-        self._closed_event.wait(_CLOSE_S)
+        if not self._closed_event.is_set():
+            self.abandon()
+            self._closed_event.wait(_CLOSE_S)
         self.output.clear()
 
     def fail(self, error: BaseException) -> None:
@@ -487,35 +482,27 @@ class Driver:
         else:
             assert isinstance(value, pa.Table | ObjectRef)
             active.produced_rows += report.rows
-            number = self._store.add(value, report.rows, report.size_bytes)
-            self._tell(
-                m.Produced(
-                    task=task,
-                    info=m.BlockInfo(number, report.rows, report.size_bytes),
-                    is_last=report.is_last,
-                )
-            )
+            info = self._add_block(value, report.rows, report.size_bytes)
+            self._tell(m.Produced(task=task, info=info, is_last=report.is_last))
+
+    def _add_block(self, value: BlockValue, rows: int, size_bytes: int) -> m.BlockInfo:
+        return m.BlockInfo(self._store.add(value, rows, size_bytes), rows, size_bytes)
 
     def _partitioned(
         self, task: m.TaskId, report: TaskReport, value: BlockValue | Sequence[TableRef] | None
     ) -> m.Partitioned:
-        add = self._store.add
         if isinstance(value, ObjectRef):
-            number = add(value, report.rows or 0, report.size_bytes)
-            info = (m.BlockInfo(number, report.rows or 0, report.size_bytes),)
+            info = self._add_block(value, report.rows or 0, report.size_bytes)
             parts = tuple(
-                m.Piece(number, part.start, part.stop) if part.stop > part.start else None
+                m.Piece(info.block, part.start, part.stop) if part.stop > part.start else None
                 for part in report.parts
             )
-            return m.Partitioned(task=task, blocks=info, parts=parts)
+            return m.Partitioned(task=task, blocks=(info,), parts=parts)
+        assert value is not None, "a report with rows has a value"
         made = [
             None
             if part.stop == part.start
-            else m.BlockInfo(
-                add(ref, part.stop - part.start, part.size_bytes),
-                part.stop - part.start,
-                part.size_bytes,
-            )
+            else self._add_block(ref, part.stop - part.start, part.size_bytes)
             for part, ref in zip(report.parts, value, strict=True)
         ]
         pieces = tuple(None if each is None else m.Piece(each.block, 0, each.rows) for each in made)

@@ -24,7 +24,7 @@ import pyarrow as pa
 from syncline.data.columnar import block as blocks
 from syncline.data.context import DataContext
 from syncline.data.execute.block_store import OutputBlock
-from syncline.data.execute.cache import Origin, settle
+from syncline.data.execute.cache import Origin, uses_of_caches
 from syncline.data.execute.driver import Driver
 from syncline.data.execute.physical_plan import (
     ExecutionLimits,
@@ -268,10 +268,10 @@ def start_execution(
         limits = ExecutionLimits(cpus=cpus, budget_bytes=budget_bytes)
         recorded = states[0] if states else None
     seed = seeds.of_execution(context) if seed is None else seed
-    caches = settle(node, Origin(seed=seed, limits=limits), recorded)
+    caches = uses_of_caches(node, Origin(seed=seed, limits=limits), recorded)
     if not caches.as_recorded:
         point = None
-    caches = replace(caches, keeps=point is None)
+    caches = replace(caches, fills=point is None)
     stages = lower(
         optimize(node, context), context.for_tasks(), limits, seed=seed, epoch=epoch, caches=caches
     )
@@ -305,5 +305,5 @@ def first_restart(node: Node, context: DataContext, *, seed: int) -> Restart:
     An execution with this restart has the same blocks on any machine.
     """
     limits = limits_for(context)
-    caches = settle(node, Origin(seed=seed, limits=limits))
+    caches = uses_of_caches(node, Origin(seed=seed, limits=limits))
     return Restart(index=0, point=restart_point(limits, None, caches.states))

@@ -352,12 +352,14 @@ class Executors:
             assert stage.chain is not None
             # Below a cache, the context holds the seed of the execution that filled the cache.
             context = stage.chain.context
-            has_seed = context._execution_seed is not None
+            seed, epoch = context._execution_seed, context._execution_idx
+            if seed is None:
+                seed, epoch = plan.seed, plan.epoch
             return ChainCode(
                 name=stage.name,
                 chain=stage.chain,
-                seed=context._execution_seed if has_seed else plan.seed,
-                epoch=context._execution_idx if has_seed else plan.epoch,
+                seed=seed,
+                epoch=epoch,
                 distance=len(plan.stages) - key.stage,
             )
         grouping = stage.grouping

@@ -94,7 +94,7 @@ class Query:
             return self.node.blocks
         files = tuple(properties.input_files(self.node))
         with self.execution() as execution:
-            found = tuple(block_store.kept(output, files) for output in execution)
+            found = tuple(block_store.to_held_block(output, files) for output in execution)
         self.observations.num_rows = sum(block.num_rows for block in found)
         self.observations.size_bytes = sum(block.size_bytes for block in found)
         return found
@@ -133,7 +133,7 @@ class Query:
         """Return the schema as far as it is known without an execution."""
         if self.observations.schema is not None:
             return self.observations.schema
-        return properties.known_schema(cache.answered(self.node))
+        return properties.known_schema(cache.with_cached_rows(self.node))
 
     def schema(self) -> pa.Schema | None:
         """Return the schema; compute the first row if the plan does not tell. None for a dataset
@@ -151,7 +151,7 @@ class Query:
         """Return the number of rows as far as it is known without an execution."""
         if self.observations.num_rows is not None:
             return self.observations.num_rows
-        return properties.known_rows(cache.answered(self.node))
+        return properties.known_rows(cache.with_cached_rows(self.node))
 
     def count(self) -> int:
         """Return the number of rows."""
@@ -165,7 +165,7 @@ class Query:
     def size_bytes(self) -> int:
         """Return the bytes in memory: estimated from metadata, or exact after an execution."""
         if self.observations.size_bytes is None:
-            known = properties.estimated_bytes(cache.answered(self.node))
+            known = properties.estimated_bytes(cache.with_cached_rows(self.node))
             if known is not None:
                 return known
             with self.execution() as execution:

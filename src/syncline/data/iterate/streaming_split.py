@@ -255,7 +255,6 @@ class SplitSource(BatchSource):
     def schema(self) -> Schema | None:
         schema: Schema | None = self.client.call("schema")
         return schema
-        return self.client.call("schema")
 
     def stats(self) -> str:
         text: str = self.client.call("stats")

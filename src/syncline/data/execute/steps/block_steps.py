@@ -166,7 +166,7 @@ class WriteStep(Step):
         if task.task in self.sink.positions_done():
             return  # an earlier run of the job wrote it
         counted = _Counted(blocks)
-        kwargs = {WRITE_UUID: self.job} if self.job else {}
+        kwargs: dict[str, object] = {WRITE_UUID: self.job} if self.job else {}
         returned = self.sink.write(
             counted, TaskContext(task_idx=task.task, op_name=self.name, kwargs=kwargs)
         )
