@@ -1,20 +1,21 @@
-"""Training functions on groups of workers: trainers, what a training function may call, results.
+"""Distributed training: trainers, functions for training functions, results.
 
-Files, in the order in which a run flows through them: `config` (what a program states), `trainer`
-(checks it), `controller/` (decides: `driver`, `state` with `attempt`, `events`, `policy`,
-`barriers`, `hangs`; keeps: `recorder`, `checkpoints`, `steps`, `validation`, `goodput`; tells:
-`observers`, `live`; on a cluster in an actor: `apart`, `run_actor`, `story`), `workers/` (where it
-happens: `placement`, `group`, `ranks`, `worker`, `session`, `uploads`, `send_buffer`, `messages`; beside
-the training function: `observer`, `watchdog`, `stacks`, `profiling/`), `backend` and a folder for
-each framework (what surrounds the function), `session` and `collective` (what the function calls),
-`datasets`, `readers`, `random_states` (what it reads, and how it goes on there), `metrics`,
-`checkpoint`, `storage`, `filesystem`, `retries` (what it reports and where that lies), `step_times`
-(what it spent), `callbacks`, `errors`, `result` (what comes back), `local` (all of it in this
-process).
+Files, in the order in which a run flows through them:
+
+- `config` (configuration of a trainer), `trainer` (checks its arguments, `fit`), `local_mode`
+  (training in the program's own process)
+- `controller/` (state machine and driver of a run), `workers/` (worker group and workers)
+- `backend`, `torch_backend` and one folder per framework (setup around a training function)
+- `session` and `collective` (functions for training functions), `metric_values` (plain metrics),
+  `datasets`, `resume_state`, `random_states` (dataset shards and exact resume)
+- `checkpoint`, `framework_checkpoint`, `storage/` (checkpoints and their storage)
+- `callbacks`, `errors`, `result` (observers and outcome of a run), `console/` (display)
+- `predictor`, `batch_predictor` (inference with a checkpoint), `boosting` (XGBoost and LightGBM)
+- `v2/` (module paths of Ray)
 """
 
 import importlib
-from typing import Any
+from types import ModuleType
 
 from syncline.train import collective
 from syncline.train.backend import Backend, BackendConfig
@@ -60,7 +61,7 @@ from syncline.train.session import (
 from syncline.train.trainer import DataParallelTrainer
 
 TRAIN_DATASET_KEY = "train"
-"""The name of the dataset that training reads."""
+"""Default name of the training dataset."""
 
 __all__ = [
     "TRAIN_DATASET_KEY",
@@ -103,8 +104,8 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
-    # Torch takes a second to import, and programs that do not train with it need not have it.
+def __getattr__(name: str) -> ModuleType:
+    # Loaded on first use: torch takes a second to import and is optional.
     if name == "torch":
         return importlib.import_module("syncline.train.torch")
     raise AttributeError(f"module 'syncline.train' has no attribute {name!r}")

@@ -1,7 +1,6 @@
-"""`BatchPredictor`: a checkpoint's model applied to a whole dataset, by a pool of actors that load
-it once each. For older programs.
+"""`BatchPredictor`: applies the model of a checkpoint to a dataset in a pool of actors.
 
-New programs pass a class of their own to `Dataset.map_batches`, which is all that happens here.
+For compatibility: new programs pass a class to `Dataset.map_batches`, as is done here.
 """
 
 from __future__ import annotations
@@ -29,9 +28,9 @@ class BatchPredictor:
     """Predicts on datasets.
 
     Args:
-        checkpoint: Of the model.
-        predictor_cls: Makes a predictor of it, once in each actor.
-        **predictor_kwargs: For `predictor_cls.from_checkpoint`.
+        checkpoint: Checkpoint of the model.
+        predictor_cls: Predictor, created once in each actor.
+        **predictor_kwargs: Arguments of `predictor_cls.from_checkpoint`.
     """
 
     def __init__(
@@ -46,16 +45,16 @@ class BatchPredictor:
     def from_checkpoint(
         cls, checkpoint: Checkpoint, predictor_cls: type[Predictor], **kwargs: Any
     ) -> BatchPredictor:
-        """The same as the constructor."""
+        """Same as the constructor."""
         return cls(checkpoint, predictor_cls, **kwargs)
 
     @classmethod
     def from_pandas_udf(cls, pandas_udf: Callable[..., pd.DataFrame]) -> BatchPredictor:
-        """One whose predictions are a function of a DataFrame, and of the keywords of `predict`."""
+        """Return a predictor from a function of a DataFrame and the keywords of `predict`."""
         return cls(None, predictor_class_of(pandas_udf))
 
     def get_preprocessor(self) -> Preprocessor | None:
-        """What the dataset goes through first: the one that was set, or the checkpoint's."""
+        """Return the preprocessor that was set, or that of the checkpoint."""
         if self._preprocessor is not None or self._checkpoint is None:
             return self._preprocessor
         return FrameworkCheckpoint.of(self._checkpoint).get_preprocessor()
@@ -79,7 +78,7 @@ class BatchPredictor:
         ray_remote_args: dict[str, Any] | None = None,
         **predict_kwargs: Any,
     ) -> Dataset:
-        """The dataset of the predictions, computed when it is read.
+        """Return the dataset of the predictions, computed when it is read.
 
         Args:
             data: The dataset.
@@ -128,18 +127,19 @@ class BatchPredictor:
         bytes_per_window: int | None = None,
         **kwargs: Any,
     ) -> Dataset:
-        """As `predict`. The size of a window is accepted and has no effect, since all datasets
-        stream.
-        """
+        """Call `predict`. The window sizes have no effect, since all datasets stream."""
         return self.predict(data, **kwargs)
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}(checkpoint={self._checkpoint}, predictor_cls={self._predictor_cls.__name__})"
+        return (
+            f"{type(self).__name__}(checkpoint={self._checkpoint}, "
+            f"predictor_cls={self._predictor_cls.__name__})"
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Scoring:
-    """What an actor needs to predict."""
+    """Arguments of a scoring actor."""
 
     checkpoint: Checkpoint | None
     predictor_cls: type[Predictor]
@@ -150,7 +150,7 @@ class _Scoring:
 
 
 class _Scorer:
-    """Loads the model when the actor starts, and predicts on one batch after the other."""
+    """Loads the model when the actor starts, and predicts on batches."""
 
     def __init__(self, scoring: _Scoring) -> None:
         self._scoring = scoring
@@ -158,7 +158,7 @@ class _Scorer:
             scoring.checkpoint,  # type: ignore[arg-type]  # None for a pandas function
             **scoring.predictor_kwargs,
         )
-        self._predictor.set_preprocessor(None)  # it was a stage of its own
+        self._predictor.set_preprocessor(None)  # applied in a separate stage
 
     def __call__(self, batch: Any) -> Any:
         features = (
@@ -176,6 +176,6 @@ class _Scorer:
 
 
 def _selected(batch: Any, names: list[str]) -> Any:
-    """Some columns of a batch. UnknownColumnError for a name that it lacks."""
+    """Return columns of a batch; UnknownColumnError for an unknown name."""
     require_columns(names, list(batch))
     return {name: batch[name] for name in names} if isinstance(batch, Mapping) else batch[names]

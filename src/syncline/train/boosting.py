@@ -1,6 +1,4 @@
-"""What training with XGBoost and with LightGBM has in common: reports of boosting rounds, threads,
-arguments of an older form.
-"""
+"""Code shared by XGBoost and LightGBM: reports of boosting rounds, threads, removed arguments."""
 
 from __future__ import annotations
 
@@ -17,30 +15,30 @@ from syncline.train.session import get_session, report
 
 
 class Booster(Protocol):
-    """A model of either library."""
+    """Model of either library."""
 
     def save_model(self, path: str, /) -> object:
-        """Write it to a file."""
+        """Write the model to a file."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class BoostingReports:
-    """What the report callbacks say after which rounds.
+    """Configuration of the report callbacks.
 
     Raises:
-        ValueError: for fields that cannot be meant.
+        ValueError: A field is invalid.
     """
 
     metrics: str | Sequence[str] | Mapping[str, str] | None
-    """Which of the logged metrics, as `metrics.select` takes them."""
+    """Metrics to report, as for `metric_values.select`."""
     filename: str
-    """The model's file in a checkpoint; its ending may choose the format."""
+    """File of the model in a checkpoint; its ending may select the format."""
     frequency: int
-    """So many rounds from one checkpoint to the next; 0: none on the way."""
+    """Rounds between two checkpoints; 0 for none before the end."""
     checkpoint_at_end: bool
-    """Whether the finished model is a checkpoint."""
+    """Report the final model as a checkpoint."""
     postprocess: Callable[[dict[str, Any]], dict[str, Any]] | None
-    """What the chosen metrics go through."""
+    """Applied to the selected metrics."""
 
     def __post_init__(self) -> None:
         if (
@@ -49,24 +47,27 @@ class BoostingReports:
             or self.frequency < 0
         ):
             raise ValueError(
-                f"frequency={self.frequency!r} is no number of rounds: give 1 or more, or 0 for no checkpoints on the way."
+                f"frequency={self.frequency!r} is not a number of rounds: pass 1 or more, or 0 "
+                "for no checkpoints before the end."
             )
         if not self.filename or os.path.basename(self.filename) != self.filename:
             raise ValueError(
-                f"filename={self.filename!r} is no name of a file: give one without directories, such as 'model.json'."
+                f"filename={self.filename!r} is not a file name: pass one without directories, "
+                "such as 'model.json'."
             )
 
     def is_due(self, rounds: int) -> bool:
-        """Whether a checkpoint belongs after so many rounds, counted from 1."""
+        """Return True if a checkpoint is due after this number of rounds."""
         return self.frequency > 0 and rounds % self.frequency == 0
 
     def report(self, logged: Mapping[str, Any], booster: Booster | None = None) -> None:
-        """Report what was logged, with `booster` as checkpoint. Every rank calls this; they all
-        have the same model, and rank 0 saves it.
+        """Report logged metrics, and `booster` as a checkpoint.
+
+        Every rank calls this. All have the same model, and rank 0 saves it.
 
         Raises:
-            KeyError: a chosen metric was not logged.
-            RuntimeError: outside a training function.
+            KeyError: A selected metric was not logged.
+            RuntimeError: Outside of a training function.
         """
         chosen = metric_values.select(logged, self.metrics)
         if self.postprocess is not None:
@@ -80,8 +81,9 @@ class BoostingReports:
 
 
 def share_cores() -> None:
-    """In a worker, before its library is imported: OpenMP shares the node's cores with its other
-    workers, or obeys OMP_NUM_THREADS.
+    """Divide the cores of the node among its workers, unless OMP_NUM_THREADS is set.
+
+    Called in a worker before its library is imported.
     """
     neighbours = get_session("boosting.share_cores").local_world_size
     if neighbours > 1:
@@ -89,12 +91,15 @@ def share_cores() -> None:
 
 
 def refuse_older_form(trainer: str, **arguments: object) -> None:
-    """TypeError if any of the arguments is given with which a trainer once made the training
-    function itself.
+    """Refuse arguments of older versions, with which a trainer created the training function.
+
+    Raises:
+        TypeError: One of them is not None.
     """
     given = ", ".join(f"`{name}`" for name, value in arguments.items() if value is not None)
     if given:
         raise TypeError(
-            f"{trainer} no longer takes {given}: write a training function that reads `get_dataset_shard('train')` and calls the library's "
-            f"own `train(...)` with `callbacks=[RayTrainReportCallback()]`, and pass it as `train_loop_per_worker`."
+            f"{trainer} no longer takes {given}. Write a training function that reads "
+            "`get_dataset_shard('train')` and calls the library's own `train(...)` with "
+            "`callbacks=[RayTrainReportCallback()]`, and pass it as `train_loop_per_worker`."
         )

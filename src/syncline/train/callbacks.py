@@ -1,17 +1,17 @@
-"""`UserCallback`: what a program overrides to watch a run from the controller's side.
+"""`UserCallback`: base class of callbacks that observe a run from the controller's side.
 
-The order of the calls, one at a time:
+Order of the calls, one at a time:
 
-    on_run_start                 once, before anything starts
-    on_report                    for every report of rank 0
-    after_report                 for every round of reports, when all ranks have made theirs
-    after_exception              when workers have failed; training may start again, and reports go on
-    on_run_end                   once, however the run ends (unless the program is killed)
+    on_run_start      once, before anything starts
+    on_report         for every report of rank 0
+    after_report      for every round, when all ranks have reported
+    after_exception   after workers have failed; training may restart, and reports continue
+    on_run_end        once, at the end of the run (unless the program is killed)
 
-Callbacks observe. They get what was reported or raised and cannot change it; an exception of a
-callback is the controller's failure and ends the run, but for one in `on_run_end`, which is logged:
-what the run has come to stays as it is. They run where the controller does: in the program that
-called `fit()`, or, on a cluster, in the run's actor, which gets a copy of them.
+Callbacks observe: they cannot change reports or errors. An exception of a callback is a failure of
+the controller and ends the run, except one of `on_run_end`, which is logged. Callbacks run in the
+process of the controller: the program that called `fit()`, or on a cluster the run's actor, which
+gets a copy of them.
 """
 
 from __future__ import annotations
@@ -20,85 +20,80 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from syncline.train.checkpoint import Checkpoint
+
 if TYPE_CHECKING:
-    from syncline.train.checkpoint import Checkpoint
     from syncline.train.config import RunConfig
     from syncline.train.result import Result
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunStart:
-    """What is known of a run when it starts."""
+    """Facts about a run that starts."""
 
     path: str
-    """The run directory, a path on the filesystem of the run's storage."""
+    """Run directory, a path on the filesystem of the run's storage."""
 
     config: Mapping[str, Any]
-    """`train_loop_config` in plain values: numbers, texts, lists and dictionaries; other objects as
-    descriptions, secrets as `***`.
-    """
+    """`train_loop_config` in plain values; other objects as descriptions, secrets as `***`."""
 
     next_step: int
-    """0 in a new run. Where an earlier program's is continued: one more than the highest step that
-    it has reported.
-    """
+    """Step of the next report: 0 in a new run, else the highest reported step plus one."""
 
 
 class UserCallback:
-    """Override what is of interest; every method does nothing by default.
+    """Override the methods of interest; by default they do nothing.
 
-    The methods run one at a time in the controller, so they may hold state. A slow one delays the
-    run.
+    The methods run one at a time, so they may keep state. A slow one delays the run.
     """
 
     def on_run_start(self, run_context: RunConfig, start: RunStart) -> None:
-        """`fit()` was called. An exception here ends the run before it has begun, as a
-        `ControllerError`.
+        """Handle the start of a run. An exception ends the run as a `ControllerError`.
 
         Args:
             run_context: The run's configuration (`.name`, `.storage_path`, …).
-            start: What it trains with, and whether it goes on.
+            start: Facts about the run.
         """
 
     def on_report(self, run_context: RunConfig, step: int, metrics: dict[str, Any]) -> None:
-        """Rank 0 has reported; other ranks may be behind, and a checkpoint is not committed yet.
+        """Handle a report of rank 0, before other ranks report and before a checkpoint is
+        committed.
 
         Args:
             run_context: The run's configuration.
-            step: 0, 1, …: a report that is made again after a restart has the step that it had
-                before.
-            metrics: Rank 0's.
+            step: Number from 0; a report repeated after a restart has the same step.
+            metrics: Metrics of rank 0.
         """
 
     def after_report(
         self, run_context: RunConfig, metrics: list[dict[str, Any]], checkpoint: Checkpoint | None
     ) -> None:
-        """Every rank's report of one round has arrived.
+        """Handle a round: reports of every rank.
 
         Args:
-            run_context: The run's configuration (`.name`, `.storage_path`, …).
-            metrics: One dictionary per rank, rank 0 first.
-            checkpoint: The committed checkpoint of that round, if it had one.
+            run_context: The run's configuration.
+            metrics: One dictionary per rank, in rank order.
+            checkpoint: Committed checkpoint of the round, if any.
         """
 
     def after_exception(
         self, run_context: RunConfig, worker_exceptions: dict[int, Exception]
     ) -> None:
-        """At least one worker failed; called before the group is restarted or the run ends.
+        """Handle failures of workers, before the group restarts or the run ends.
 
         Args:
             run_context: The run's configuration.
-            worker_exceptions: Exception of each failed rank, by rank.
+            worker_exceptions: Exception by failed rank.
         """
 
     def on_run_end(
         self, run_context: RunConfig, result: Result | None, error: BaseException | None
     ) -> None:
-        """The run has ended, and its outcome is written down.
+        """Handle the end of the run, after its outcome was recorded.
 
         Args:
             run_context: The run's configuration.
-            result: What `fit()` returns, without `return_value`; None if the run did not finish.
-            error: What `fit()` raises then: a `TrainingFailedError`, or whatever has broken the run
-                off, such as KeyboardInterrupt.
+            result: Result of `fit()` without `return_value`; None if the run did not finish.
+            error: Exception of `fit()`: a `TrainingFailedError`, or one that interrupted the run,
+                such as KeyboardInterrupt.
         """

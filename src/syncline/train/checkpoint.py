@@ -1,9 +1,7 @@
-"""`Checkpoint`: a directory of files on any filesystem, and what a run says about those that it
-keeps.
+"""`Checkpoint`: a directory of files on any filesystem; modes and states of reported checkpoints.
 
-Covered: naming a checkpoint, copying it to this machine, reading it in place, metadata. Not
-covered: how a checkpoint comes into the run directory (`storage.py`) and which ones stay there
-(`controller/checkpoints.py`).
+Covered: references, copies to this machine, reading in place, metadata. Not covered: the way into
+the run directory (`storage/context.py`) and retention (`controller/checkpoint_manager.py`).
 """
 
 from __future__ import annotations
@@ -30,69 +28,69 @@ _Self = TypeVar("_Self", bound="Checkpoint")
 
 
 class Checkpoint:
-    """A reference to a directory with a checkpoint's files; cheap to make, to compare and to send
-    to another process.
+    """Reference to a directory with the files of a checkpoint; cheap to create, compare and pickle.
 
     Args:
         path: The directory, or its URI (`s3://bucket/run/checkpoint_000001`). A relative local path
             is made absolute.
-        filesystem: The filesystem that `path` is a path on; found from `path` if not given.
+        filesystem: Filesystem of `path`; by default derived from it.
 
     Raises:
-        TypeError: `path` is no path.
-        ValueError: A URI that pyarrow does not know.
+        TypeError: `path` is not a path.
+        ValueError: pyarrow does not know the URI.
     """
 
     path: str
-    """The directory's path on `filesystem`."""
+    """Path of the directory on `filesystem`."""
     filesystem: pyarrow_fs.FileSystem
-    """The filesystem on which it lies."""
+    """Filesystem of the directory."""
 
     def __init__(
         self, path: str | os.PathLike[str], filesystem: pyarrow_fs.FileSystem | None = None
     ) -> None:
         if not isinstance(path, (str, os.PathLike)):
             raise TypeError(
-                f"Checkpoint(path={path!r}): a path or a URI is needed, not a {type(path).__name__}."
+                f"Checkpoint(path={path!r}): pass a path or a URI, not a {type(path).__name__}."
             )
         if filesystem is not None and not isinstance(filesystem, pyarrow_fs.FileSystem):
             raise TypeError(
-                f"Checkpoint(filesystem={filesystem!r}): a pyarrow.fs.FileSystem is needed, not a {type(filesystem).__name__}."
+                f"Checkpoint(filesystem={filesystem!r}): pass a pyarrow.fs.FileSystem, not a "
+                f"{type(filesystem).__name__}."
             )
         self.filesystem, self.path = files.resolve(path, filesystem)
 
     @classmethod
     def from_directory(cls: type[_Self], path: str | os.PathLike[str]) -> _Self:
-        """The checkpoint in a directory of this machine. Nothing is copied.
+        """Return the checkpoint in a local directory, without a copy.
 
         Raises:
-            TypeError: `path` is no path.
-            ValueError: `path` is relative and there is no such directory, or it is a file.
+            TypeError: `path` is not a path.
+            ValueError: `path` is a file, or relative and does not exist.
         """
         if not isinstance(path, (str, os.PathLike)):
             raise TypeError(
-                f"Checkpoint.from_directory({path!r}): a path is needed, not a {type(path).__name__}."
+                f"Checkpoint.from_directory({path!r}): pass a path, not a {type(path).__name__}."
             )
         absolute = settings.local_path(path)
         written_absolute = os.path.isabs(os.path.expanduser(os.fspath(path)))
         if not os.path.isdir(absolute) and (os.path.exists(absolute) or not written_absolute):
             kind = "is a file" if os.path.exists(absolute) else "does not exist"
             raise ValueError(
-                f"Checkpoint.from_directory({os.fspath(path)!r}): {absolute!r} {kind}, so there is no checkpoint to refer to. Give a "
-                "directory, best as an absolute path: a relative one counts from the working directory, which workers need not share."
+                f"Checkpoint.from_directory({os.fspath(path)!r}): {absolute!r} {kind}. Pass a "
+                "directory, preferably as an absolute path: a relative path depends on the working "
+                "directory, which may differ between workers."
             )
         return cls(absolute, filesystem=pyarrow_fs.LocalFileSystem())
 
     def to_directory(self, path: str | os.PathLike[str] | None = None) -> str:
-        """Copy the files to this machine; returns the directory.
+        """Copy the files to this machine; return the directory.
 
-        Of several processes on a machine that ask for the same checkpoint in the same directory at
-        once, one copies and the others wait.
+        If several processes on a machine copy the same checkpoint into the same directory, one
+        copies and the others wait.
 
         Args:
-            path: The directory to copy into, made if need be. If not given, a temporary one, the
-            same for every caller on the
-                machine; the program deletes it when nobody needs it any more.
+            path: Target directory. By default a temporary one, the same for every caller on the
+                machine, which the program has to delete.
 
         Raises:
             FileNotFoundError: The checkpoint does not exist.
@@ -107,11 +105,10 @@ class Checkpoint:
 
     @contextmanager
     def as_directory(self) -> Iterator[str]:
-        """The files in a directory of this machine, to be read while the `with` block runs.
+        """Provide the files in a local directory during the `with` block.
 
-        A local checkpoint is not copied: the directory is the checkpoint itself, so change nothing
-        in it. A remote one is copied once for all readers on the machine, and the copy is deleted
-        after its last reader.
+        A local checkpoint is not copied: do not modify the directory. A remote one is copied once
+        for all readers on the machine, and the copy is deleted after the last reader.
 
         Raises:
             FileNotFoundError: The checkpoint does not exist.
@@ -119,7 +116,7 @@ class Checkpoint:
         if files.is_local(self.filesystem):
             if not os.path.isdir(self.path):
                 raise FileNotFoundError(
-                    f"The checkpoint {self.path!r} does not exist: it was deleted, or never written."
+                    f"The checkpoint {self.path!r} does not exist: it was deleted or never written."
                 )
             yield self.path
             return
@@ -128,13 +125,12 @@ class Checkpoint:
             yield target
 
     def get_metadata(self) -> dict[str, Any]:
-        """The metadata stored with the checkpoint; empty if there is none."""
+        """Return the stored metadata; empty if there is none."""
         data = files.read_bytes(self.filesystem, files.join(self.path, METADATA_FILE))
         return {} if data is None else dict(json.loads(data))
 
     def set_metadata(self, metadata: dict[str, Any]) -> None:
-        """Store `metadata`, a dictionary that JSON can hold, with the checkpoint, in place of what
-        was there.
+        """Replace the stored metadata by a dictionary that JSON can hold.
 
         Raises:
             TypeError: JSON cannot hold it.
@@ -144,7 +140,7 @@ class Checkpoint:
         )
 
     def update_metadata(self, metadata: dict[str, Any]) -> None:
-        """Add `metadata` to what is stored; keys that both have get the new value."""
+        """Add to the stored metadata; new values replace those of equal keys."""
         self.set_metadata({**self.get_metadata(), **metadata})
 
     def __eq__(self, other: object) -> bool:
@@ -163,18 +159,14 @@ class Checkpoint:
             files.copy_directory(self.filesystem, self.path, pyarrow_fs.LocalFileSystem(), target)
         except FileNotFoundError as error:
             raise FileNotFoundError(
-                f"{self!r} cannot be read: it was deleted, or never written. ({error})"
+                f"{self!r} cannot be read: it was deleted or never written. ({error})"
             ) from error
 
     def _key(self) -> str:
-        """Names this checkpoint among all on this machine: path, filesystem and the filesystem's
-        options.
-        """
+        """Return a key from path, filesystem and options of the filesystem."""
         try:
             identity = pickle.dumps(self.filesystem)
-        except (
-            Exception
-        ):  # a filesystem that cannot leave this process is known by its address in it
+        except Exception:  # cannot be pickled, so it exists only in this process
             identity = f"{self.filesystem.type_name}-{os.getpid()}-{id(self.filesystem)}".encode()
         return hashlib.sha256(identity + b"\0" + self.path.encode()).hexdigest()[:24]
 
@@ -183,44 +175,44 @@ class CheckpointUploadMode(str, Enum):
     """How `report` brings a checkpoint into the run directory."""
 
     SYNC = "SYNC"
-    """Copy, then go on; the source stays."""
+    """Copy before `report` returns; keep the source."""
 
     ASYNC = "ASYNC"
-    """Go on at once; a thread copies, first in first out, and deletes the source by default."""
+    """Copy in a thread, first in, first out; delete the source by default."""
 
     NO_UPLOAD = "NO_UPLOAD"
-    """Copy nothing: the checkpoint lies in the run directory already."""
+    """Copy nothing: the checkpoint is in the run directory already."""
 
     @property
     def deletes_source_by_default(self) -> bool:
-        """Whether the local source goes once it is uploaded, unless `report` is told otherwise."""
+        """True if `report` deletes the local source after the upload by default."""
         return self is CheckpointUploadMode.ASYNC
 
 
 class CheckpointConsistencyMode(str, Enum):
-    """What `get_all_reported_checkpoints` waits for."""
+    """Condition that `get_all_reported_checkpoints` waits for."""
 
     COMMITTED = "COMMITTED"
-    """Until what this rank reported is registered."""
+    """Checkpoints of this rank are registered."""
 
     VALIDATED = "VALIDATED"
-    """Until its validations have ended, too."""
+    """Their validations have ended, too."""
 
 
 class ReportedCheckpointStatus(str, Enum):
-    """How far a reported checkpoint has come."""
+    """Status of a reported checkpoint."""
 
     COMMITTED = "COMMITTED"
-    """It lies complete in the run directory, and no validation was asked for."""
+    """Complete in the run directory, without a validation."""
 
     PENDING_VALIDATION = "PENDING_VALIDATION"
-    """It is committed and its validation waits or runs."""
+    """Committed; its validation is queued or running."""
 
     VALIDATED = "VALIDATED"
-    """Its validation ended and the metrics hold what that returned."""
+    """Its validation has ended, and the metrics include its results."""
 
     VALIDATION_TIMEOUT = "VALIDATION_TIMEOUT"
-    """Its validation ran longer than it may; the metrics are those of the report."""
+    """Its validation timed out; the metrics are those of the report."""
 
     VALIDATION_FAILED = "VALIDATION_FAILED"
     """Its validation raised; the metrics are those of the report."""
@@ -228,29 +220,28 @@ class ReportedCheckpointStatus(str, Enum):
 
 @dataclass(frozen=True)
 class ReportedCheckpoint:
-    """One checkpoint that the run keeps."""
+    """A checkpoint that the run keeps."""
 
     checkpoint: Checkpoint
-    """Where it lies."""
 
     metrics: dict[str, Any] = field(default_factory=dict)
-    """Rank 0's metrics of that report, with those of the validation merged in once it has ended."""
+    """Metrics of rank 0 in that report, updated with those of the validation."""
 
     status: ReportedCheckpointStatus = ReportedCheckpointStatus.COMMITTED
-    """How far it has come."""
 
 
 def _temporary_root() -> str:
-    """Directory for copies of checkpoints, this user's own: its name is known beforehand, so others
-    must not be able to prepare it.
+    """Return the directory for copies of checkpoints. It must belong to this user, as other users
+    could create it in advance.
 
     Raises:
-        PermissionError: Somebody else owns it.
+        PermissionError: Another user owns it.
     """
     root = os.path.join(tempfile.gettempdir(), f"syncline-checkpoints-{os.getuid()}")
     os.makedirs(root, mode=0o700, exist_ok=True)
     if os.lstat(root).st_uid != os.getuid():
         raise PermissionError(
-            f"{root!r} belongs to another user, so checkpoints are not safe there: set TMPDIR to another directory."
+            f"{root!r} belongs to another user, so checkpoints are not safe there: set TMPDIR to "
+            "another directory."
         )
     return root

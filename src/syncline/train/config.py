@@ -1,14 +1,11 @@
-"""What a program tells a trainer before it starts: scaling, storage, retries, retention, logging,
-validation.
+"""Configuration of a trainer: scaling, storage, failures, checkpoints, datasets, validation.
 
-Covered: the configuration classes that `syncline.train` exports, each checked as it is made, so
-that a mistake is named at the line that made it. They are frozen: derive a changed one with
-`dataclasses.replace`. Not covered: backends (`backend.py`, `torch_backend.py`).
+Each class checks its fields when it is created. Instances are frozen: use `dataclasses.replace` to
+derive a changed one. Not covered: backends (`backend.py`, `torch_backend.py`).
 """
 
 from __future__ import annotations
 
-import importlib
 import math
 import os
 import secrets
@@ -23,72 +20,71 @@ from pyarrow import fs as pyarrow_fs
 from syncline import settings
 from syncline.train.callbacks import UserCallback
 
-if TYPE_CHECKING:  # programs without datasets need not wait for the import of them
+if TYPE_CHECKING:  # `syncline.data` takes half a second to import
     from syncline.data import DataIterator, Dataset, ExecutionOptions
 
 PlacementStrategy = Literal["PACK", "SPREAD", "STRICT_PACK", "STRICT_SPREAD"]
 LogLevel = Literal["DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"]
 ValidationFn = Callable[..., dict[str, Any]]
-"""`fn(checkpoint, **fn_kwargs) -> metrics`, run as a task beside training."""
+"""`fn(checkpoint, **fn_kwargs) -> metrics`; runs as a task beside training."""
 
-# Tiny, so that it never competes with real amounts, yet present, so that only machines with that
-# accelerator can serve it.
 ACCELERATOR_TYPE_AMOUNT = 0.001
+"""Reserved amount of an accelerator type: enough to require a machine that has it."""
 
 
 @dataclass(frozen=True)
 class ScalingConfig:
-    """How many workers a trainer starts, and what each of them holds."""
+    """Number of workers and resources of each."""
 
     trainer_resources: dict[str, float] | None = None
     """Deprecated and ignored: the controller runs in the calling program."""
 
     num_workers: int | tuple[int, int] = 1
-    """Number of workers; `(min, max)` for an elastic group; 0 runs the train function in this
-    process.
-    """
+    """Number of workers; `(min, max)` for an elastic group; 0 for local mode in this process."""
 
     use_gpu: bool = False
-    """Give every worker a GPU."""
+    """Assign a GPU to every worker."""
 
     resources_per_worker: dict[str, float] | None = None
-    """What each worker holds; None means one CPU, or one GPU with `use_gpu`."""
+    """Resources of each worker; None for one CPU, or one GPU with `use_gpu`."""
 
     placement_strategy: PlacementStrategy = "PACK"
-    """How the workers are spread over machines."""
+    """Distribution of the workers over nodes."""
 
     accelerator_type: str | None = None
-    """Only use machines that have this accelerator, such as "H100"."""
+    """Required accelerator of the nodes, such as "H100"."""
 
     label_selector: dict[str, str] | list[dict[str, str]] | None = None
-    """Labels of the machines that may be used: one for all workers, or a list with one for each."""
+    """Required labels of the nodes, for all workers or as a list with one item per worker."""
 
     use_tpu: bool = False
-    """Give every worker a TPU."""
+    """Assign a TPU to every worker."""
 
     topology: str | None = None
     """Layout of the TPU slice, such as "4x4"."""
 
     elastic_resize_monitor_interval_s: float = 60.0
-    """How often a healthy elastic group looks for more resources, in seconds."""
+    """Seconds between two checks of a healthy elastic group for more resources."""
 
     def __post_init__(self) -> None:
         if self.trainer_resources is not None:
             _warn_deprecated(
-                "ScalingConfig(trainer_resources=…) is deprecated and ignored: the controller runs in the calling program."
+                "ScalingConfig(trainer_resources=…) is deprecated and ignored: the controller runs "
+                "in the calling program."
             )
         _check_num_workers(self.num_workers)
         _check_resources(self.resources_per_worker)
         self._check_accelerators()
         if self.placement_strategy not in get_args(PlacementStrategy):
             raise ValueError(
-                f"`placement_strategy={self.placement_strategy!r}` is not one of {', '.join(get_args(PlacementStrategy))}."
+                f"`placement_strategy={self.placement_strategy!r}` is not one of "
+                f"{', '.join(get_args(PlacementStrategy))}."
             )
         self._check_label_selector()
         interval = self.elastic_resize_monitor_interval_s
         if not _is_number(interval) or not interval > 0:
             raise ValueError(
-                f"`elastic_resize_monitor_interval_s={interval!r}` must be a number of seconds above 0."
+                f"`elastic_resize_monitor_interval_s={interval!r}` must be a positive number."
             )
 
     def _check_accelerators(self) -> None:
@@ -97,7 +93,7 @@ class ScalingConfig:
                 raise ValueError(f"`{name}={getattr(self, name)!r}` must be True or False.")
         if self.use_gpu and self.use_tpu:
             raise ValueError(
-                "`use_gpu=True` and `use_tpu=True` exclude each other: a worker trains on one kind of accelerator."
+                "`use_gpu=True` and `use_tpu=True` exclude each other: set one of them to False."
             )
         given = self.resources_per_worker or {}
         for name, flag, used in (
@@ -106,13 +102,13 @@ class ScalingConfig:
         ):
             if used and name in given and given[name] == 0:
                 raise ValueError(
-                    f"`{flag}=True` with `resources_per_worker={given!r}` gives the workers no {name}: "
-                    f'set "{name}" above 0, leave it out (it is 1 then), or set `{flag}=False`.'
+                    f"`{flag}=True` with `resources_per_worker={given!r}` leaves no {name}: "
+                    f'set "{name}" above 0, omit it (the default is 1), or set `{flag}=False`.'
                 )
             if not used and given.get(name, 0) > 0:
                 raise ValueError(
-                    f"`resources_per_worker={given!r}` asks for {name}s but `{flag}` is False, so the workers would not use them: "
-                    f"set `{flag}=True`, or leave {name} out."
+                    f"`resources_per_worker={given!r}` requests {name}s but `{flag}` is False: "
+                    f"set `{flag}=True`, or omit {name}."
                 )
         if self.accelerator_type is not None and not isinstance(self.accelerator_type, str):
             raise ValueError(f"`accelerator_type={self.accelerator_type!r}` must be a string.")
@@ -123,32 +119,33 @@ class ScalingConfig:
             return
         if not isinstance(selector, list) or not all(isinstance(item, dict) for item in selector):
             raise ValueError(
-                f"`label_selector={selector!r}` must be a dictionary, or a list with one dictionary per worker."
+                f"`label_selector={selector!r}` must be a dictionary or a list of one dictionary "
+                "per worker."
             )
         if len(selector) != self.max_workers:
             raise ValueError(
-                f"`label_selector` has {len(selector)} entries but there are up to {self.max_workers} workers: "
-                "give one for each, or a single dictionary for all."
+                f"`label_selector` has {len(selector)} items for up to {self.max_workers} workers: "
+                "pass one for each, or a single dictionary for all."
             )
 
     @property
     def min_workers(self) -> int:
-        """The fewest workers with which training starts."""
+        """Smallest number of workers to start with."""
         return self.num_workers[0] if isinstance(self.num_workers, tuple) else self.num_workers
 
     @property
     def max_workers(self) -> int:
-        """The most workers that training uses."""
+        """Largest number of workers."""
         return self.num_workers[1] if isinstance(self.num_workers, tuple) else self.num_workers
 
     @property
     def elasticity_enabled(self) -> bool:
-        """Whether the number of workers may change between restarts."""
+        """True if the number of workers may change between attempts."""
         return isinstance(self.num_workers, tuple)
 
     @property
     def total_resources(self) -> dict[str, float]:
-        """What all workers hold together when there are as many as allowed."""
+        """Resources of all workers at the largest number of workers."""
         return {
             name: amount * self.max_workers
             for name, amount in self.bundle().items()
@@ -162,7 +159,7 @@ class ScalingConfig:
 
     @property
     def num_gpus_per_worker(self) -> float:
-        """GPUs of each worker, a part of one if below 1."""
+        """GPUs of each worker; below 1, a share of one."""
         return self.bundle().get("GPU", 0)
 
     @property
@@ -172,7 +169,7 @@ class ScalingConfig:
 
     @property
     def additional_resources_per_worker(self) -> dict[str, float]:
-        """What each worker holds besides CPUs, GPUs and TPUs."""
+        """Resources of each worker other than CPUs, GPUs and TPUs."""
         return {
             name: amount
             for name, amount in self.bundle().items()
@@ -180,9 +177,7 @@ class ScalingConfig:
         }
 
     def bundle(self) -> dict[str, float]:
-        """What one worker reserves, by resource name: zero amounts left out, the accelerator type
-        added.
-        """
+        """Return the resources of one worker by name, without zeros, with the accelerator type."""
         accelerator = "GPU" if self.use_gpu else "TPU" if self.use_tpu else None
         if self.resources_per_worker is None:
             bundle: dict[str, float] = {accelerator or "CPU": 1}
@@ -197,66 +192,67 @@ class ScalingConfig:
 
 @dataclass(frozen=True)
 class FailureConfig:
-    """How often a run starts again after each kind of failure; -1 means without a limit."""
+    """Numbers of retries after each kind of failure; -1 for no limit."""
 
     max_failures: int = 0
-    """Failed attempts that workers may cause."""
+    """Retries after failures of workers."""
 
     fail_fast: bool | str | None = None
     """Deprecated and ignored."""
 
     controller_failure_limit: int = -1
-    """Failed attempts that the controller may cause."""
+    """Retries after failures of the controller."""
 
     max_preemption_failures: int = -1
-    """Attempts that may end because machines are taken away."""
+    """Retries after preemptions."""
 
     relax_collectives_on_preemption: bool = False
-    """Let the ranks that remain go on through barriers once machines are being taken away."""
+    """In a preemption, do not wait in barriers for ranks that have ended."""
 
     preemption_grace_s: float = 0.0
-    """How long after the deadline of a preemption workers may still run, in seconds."""
+    """Seconds that workers may run after the deadline of a preemption."""
 
     def __post_init__(self) -> None:
         if self.fail_fast is not None:
             _warn_deprecated(
-                "FailureConfig(fail_fast=…) is deprecated and ignored: `max_failures=0` fails at the first worker error."
+                "FailureConfig(fail_fast=…) is deprecated and ignored: `max_failures=0` fails at "
+                "the first worker error."
             )
         for name in ("max_failures", "controller_failure_limit", "max_preemption_failures"):
             value = getattr(self, name)
             if not _is_int(value) or value < -1:
-                raise ValueError(
-                    f"`{name}={value!r}` must be a whole number from 0 up, or -1 for no limit."
-                )
+                raise ValueError(f"`{name}={value!r}` must be an integer >= 0, or -1 for no limit.")
         if not isinstance(self.relax_collectives_on_preemption, bool):
             raise ValueError(
-                f"`relax_collectives_on_preemption={self.relax_collectives_on_preemption!r}` must be True or False."
+                "`relax_collectives_on_preemption="
+                f"{self.relax_collectives_on_preemption!r}` must be True or False."
             )
         if not _is_number(self.preemption_grace_s) or not self.preemption_grace_s >= 0:
             raise ValueError(
-                f"`preemption_grace_s={self.preemption_grace_s!r}` must be a number of seconds from 0 up."
+                f"`preemption_grace_s={self.preemption_grace_s!r}` must be a number >= 0."
             )
 
 
 @dataclass(frozen=True)
 class CheckpointConfig:
-    """Which checkpoints a run keeps: the best `num_to_keep`, and in any case the latest."""
+    """Retention of checkpoints: the best `num_to_keep`, and always the latest."""
 
     num_to_keep: int | None = None
-    """How many; None keeps them all."""
+    """Number of checkpoints to keep; None for all."""
 
     checkpoint_score_attribute: str | None = None
-    """The metric that ranks them (`a/b` for a nested one); None ranks by time."""
+    """Metric that ranks checkpoints (`a/b` for a nested one); None to rank by time."""
 
     checkpoint_score_order: Literal["max", "min"] = "max"
-    """Whether a high or a low score is good."""
+    """ "max" if a high score is better, "min" if a low score is."""
 
     def __post_init__(self) -> None:
         if self.num_to_keep is not None and (
             not _is_int(self.num_to_keep) or self.num_to_keep <= 0
         ):
             raise ValueError(
-                f"`num_to_keep={self.num_to_keep!r}` must be a whole number above 0, or None to keep every checkpoint."
+                f"`num_to_keep={self.num_to_keep!r}` must be an integer > 0, or None to keep every "
+                "checkpoint."
             )
         if self.checkpoint_score_order not in ("max", "min"):
             raise ValueError(
@@ -266,16 +262,17 @@ class CheckpointConfig:
             self.checkpoint_score_attribute, str
         ):
             raise ValueError(
-                f"`checkpoint_score_attribute={self.checkpoint_score_attribute!r}` must be the name of a metric."
+                f"`checkpoint_score_attribute={self.checkpoint_score_attribute!r}` must be the "
+                "name of a metric."
             )
 
 
 @dataclass(frozen=True)
 class LoggingConfig:
-    """What the run logs."""
+    """Logging of a run."""
 
     log_level: str = "INFO"
-    """Lowest level that is logged, in any case; kept in upper case."""
+    """Lowest level that is logged, in upper or lower case."""
 
     def __post_init__(self) -> None:
         level = self.log_level.upper() if isinstance(self.log_level, str) else self.log_level
@@ -288,9 +285,7 @@ class LoggingConfig:
 
 @dataclass(frozen=True)
 class SyncConfig:
-    """Deprecated and ignored: checkpoints go to `storage_path` when they are reported, and nothing
-    else is synchronised.
-    """
+    """Deprecated and ignored: `report` copies checkpoints to `storage_path`."""
 
     sync_period: int = 300
     """Ignored."""
@@ -306,27 +301,26 @@ class SyncConfig:
 
     def __post_init__(self) -> None:
         _warn_deprecated(
-            "SyncConfig is deprecated and ignored: checkpoints go to `storage_path` when they are reported."
+            "SyncConfig is deprecated and ignored: `report` copies checkpoints to `storage_path`."
         )
 
 
 @dataclass(frozen=True)
 class DataConfig:
-    """How a trainer's datasets are shared out among the workers."""
+    """Distribution of a trainer's datasets over the workers."""
 
     datasets_to_split: Literal["all"] | list[str] = "all"
-    """Names of the datasets of which every worker gets a part; it gets the others whole."""
+    """Names of the datasets to split into one shard per worker. Workers read the others whole."""
 
-    execution_options: Any = None
-    """Options for reading them: one for all, or a dictionary by name."""
+    execution_options: ExecutionOptions | Mapping[str, ExecutionOptions] | None = None
+    """Options for reading them, for all datasets or by name."""
 
     enable_shard_locality: bool = True
-    """Prefer data that is on the worker's machine."""
+    """Prefer data on the worker's node."""
 
     resume: bool = field(default=True, kw_only=True)
-    """After a restart, and where a run of the same name goes on, the first pass over each dataset
-    and prepared data loader continues at the very sample where the latest checkpoint was taken,
-    with the random states of that moment. False: it begins anew.
+    """Resume the first pass over each dataset and prepared data loader at the exact sample of the
+    latest checkpoint, with its random states, after restarts and reruns. False starts it anew.
     """
 
     def __post_init__(self) -> None:
@@ -337,7 +331,7 @@ class DataConfig:
             isinstance(split, list) and all(isinstance(name, str) for name in split)
         ):
             raise ValueError(
-                f'`datasets_to_split={split!r}` must be "all" or a list of names of datasets.'
+                f'`datasets_to_split={split!r}` must be "all" or a list of dataset names.'
             )
 
     def configure(
@@ -348,13 +342,14 @@ class DataConfig:
         worker_node_ids: Sequence[str] | None = None,
         **kwargs: Any,
     ) -> list[dict[str, DataIterator]]:
-        """What each rank gets of each dataset, by rank; programs may override it. Called for every
-        worker group that is started.
+        """Return the shards of each rank by dataset name; called for every worker group.
+
+        Programs may override it.
 
         Args:
             datasets: The trainer's datasets by name.
             world_size: Number of ranks.
-            worker_handles: Nothing; kept for programs that take it.
+            worker_handles: None; for compatibility.
             worker_node_ids: The node of each rank.
         """
         hints = (
@@ -376,10 +371,10 @@ class DataConfig:
 
     @staticmethod
     def default_ingest_options() -> ExecutionOptions:
-        """The options with which datasets are read where `execution_options` names none."""
-        context = importlib.import_module("syncline.data.context")
-        options: ExecutionOptions = context.DataContext.get_current().copy().execution_options
-        return options
+        """Return the options for datasets that `execution_options` does not name."""
+        from syncline.data.context import DataContext  # takes half a second to import
+
+        return DataContext.get_current().copy().execution_options
 
     def _with_options(self, name: str, dataset: Dataset) -> Dataset:
         options = self.execution_options
@@ -390,52 +385,52 @@ class DataConfig:
 
 @dataclass(frozen=True)
 class RunConfig:
-    """Where a run keeps its record, and how it treats failures, checkpoints and logs."""
+    """Storage of a run, and its handling of failures, checkpoints and logs."""
 
     name: str | None = None
-    """Directory of the run under `storage_path`; made from the time if not given. A name that
-    exists continues that run.
+    """Name of the run and of its directory under `storage_path`; by default made from the time.
+    Reuse a name to continue that run.
     """
 
     storage_path: str | os.PathLike[str] | None = None
-    """Directory or URI under which runs lie; SYNCLINE_STORAGE_PATH, or else `~/syncline_results`,
-    if not given. Made absolute.
+    """Directory or URI that contains run directories, made absolute. Default: SYNCLINE_STORAGE_PATH
+    or `~/syncline_results`.
     """
 
     storage_filesystem: pyarrow_fs.FileSystem | None = None
-    """The filesystem that `storage_path` is a path on; found from `storage_path` if not given."""
+    """Filesystem of `storage_path`; by default derived from it."""
 
     failure_config: FailureConfig | None = None
-    """How often to start again; no retries if not given."""
+    """Retries after failures; none by default."""
 
     checkpoint_config: CheckpointConfig | None = None
-    """Which checkpoints to keep; all if not given."""
+    """Retention of checkpoints; all by default."""
 
     callbacks: Sequence[UserCallback] | None = None
-    """Who is told of reports and failures."""
+    """Callbacks for reports and failures."""
 
     worker_runtime_env: dict[str, Any] | None = None
-    """Environment of the workers: `env_vars`, `working_dir`, `py_modules`."""
+    """Runtime environment of the workers: `env_vars`, `working_dir`, `py_modules`."""
 
     logging_config: LoggingConfig | None = None
-    """What is logged."""
+    """Logging of the run."""
 
     sync_config: SyncConfig | None = None
     """Deprecated and ignored."""
 
     verbose: int | None = None
-    """0: `fit()` shows nothing but warnings and errors, as with a level above INFO. 1, 2, 3 and
-    None: a panel in terminals and notebooks, elsewhere a few lines.
+    """0: display only warnings and errors, as with a log level above INFO. 1, 2, 3 and None: a
+    panel in terminals and notebooks, a few lines elsewhere.
     """
 
-    stop: Any = None
-    """Deprecated and ignored by trainers: stop in the train function."""
+    stop: object = None
+    """Deprecated and ignored by trainers: stop in the training function."""
 
-    progress_reporter: Any = None
+    progress_reporter: object = None
     """Deprecated and ignored."""
 
     log_to_file: bool | str | tuple[str, str] | None = None
-    """Deprecated and ignored: worker output is always kept in the run directory."""
+    """Deprecated and ignored: the run directory always has the output of the workers."""
 
     def __post_init__(self) -> None:
         for name in ("sync_config", "stop", "progress_reporter", "log_to_file"):
@@ -451,47 +446,47 @@ class RunConfig:
             value = getattr(self, name)
             if value is not None and not isinstance(value, kind):
                 raise ValueError(
-                    f"`{name}={value!r}` is a {type(value).__name__}, but must be a {kind.__name__} or None."
+                    f"`{name}={value!r}` is a {type(value).__name__}, but must be a "
+                    f"{kind.__name__} or None."
                 )
         if self.verbose not in (None, 0, 1, 2, 3):
             raise ValueError(f"`verbose={self.verbose!r}` must be 0, 1, 2 or 3.")
         self._check_callbacks()
-        object.__setattr__(self, "failure_config", self.failure_config or FailureConfig())
-        object.__setattr__(self, "checkpoint_config", self.checkpoint_config or CheckpointConfig())
-        object.__setattr__(self, "logging_config", self.logging_config or LoggingConfig())
-        object.__setattr__(
-            self, "storage_path", _absolute_storage_path(self.storage_path, self.storage_filesystem)
-        )
-        name_given = (
-            generate_run_name(time.time(), secrets.token_hex(3)) if self.name is None else self.name
-        )
-        _check_run_name(name_given)
-        object.__setattr__(self, "name", name_given)
+        name = self.name
+        if name is None:
+            name = generate_run_name(time.time(), secrets.token_hex(3))
+        _check_run_name(name)
+        for field_name, filled in (
+            ("failure_config", self.failure_config or FailureConfig()),
+            ("checkpoint_config", self.checkpoint_config or CheckpointConfig()),
+            ("logging_config", self.logging_config or LoggingConfig()),
+            ("storage_path", _absolute_storage_path(self.storage_path, self.storage_filesystem)),
+            ("name", name),
+        ):
+            object.__setattr__(self, field_name, filled)
 
     def _check_callbacks(self) -> None:
-        if self.callbacks is None:
-            return
-        if not isinstance(self.callbacks, (list, tuple)):
+        if not isinstance(self.callbacks, (list, tuple, type(None))):
             raise ValueError(
                 f"`callbacks={self.callbacks!r}` must be a list of UserCallback objects."
             )
-        for callback in self.callbacks:
+        for callback in self.callbacks or ():
             if not isinstance(callback, UserCallback):
-                hint = ": give an instance, not the class" if isinstance(callback, type) else ""
+                hint = ": pass an instance, not the class" if isinstance(callback, type) else ""
                 raise ValueError(
-                    f"`callbacks` contains {callback!r}, which is no UserCallback{hint}."
+                    f"`callbacks` contains {callback!r}, which is not a UserCallback{hint}."
                 )
 
 
 @dataclass(frozen=True)
 class ValidationTaskConfig:
-    """How one validation runs."""
+    """Arguments and time limit of one validation."""
 
     fn_kwargs: dict[str, Any] | None = None
-    """Further arguments of the validation function."""
+    """Additional arguments of the validation function."""
 
     timeout_s: float | None = None
-    """How long it may run, in seconds; None sets no limit."""
+    """Time limit in seconds; None for no limit."""
 
     def __post_init__(self) -> None:
         if self.fn_kwargs is not None and not isinstance(self.fn_kwargs, dict):
@@ -500,29 +495,28 @@ class ValidationTaskConfig:
             not _is_number(self.timeout_s) or not self.timeout_s > 0
         ):
             raise ValueError(
-                f"`timeout_s={self.timeout_s!r}` must be a number of seconds above 0, or None for no limit."
+                f"`timeout_s={self.timeout_s!r}` must be a positive number, or None for no limit."
             )
 
 
 @dataclass(frozen=True)
 class ValidationConfig:
-    """How checkpoints that are reported with `validation=…` are validated: one at a time, beside
-    training.
-    """
+    """Validation of checkpoints reported with `validation=…`: one at a time, beside training."""
 
     fn: ValidationFn
     """`fn(checkpoint, **fn_kwargs) -> dict` of metrics, merged into those of the report."""
 
     task_config: ValidationTaskConfig | None = None
-    """Defaults for every validation."""
+    """Defaults of every validation."""
 
     ray_remote_kwargs: dict[str, Any] | None = None
-    """Options of the task that runs it, such as `num_cpus`, `num_gpus`, `resources`."""
+    """Options of its task, such as `num_cpus`, `num_gpus`, `resources`."""
 
     def __post_init__(self) -> None:
         if not callable(self.fn):
             raise ValueError(
-                f"`fn={self.fn!r}` must be a function that takes a checkpoint and returns a dictionary of metrics."
+                f"`fn={self.fn!r}` must be a function that takes a checkpoint and returns a "
+                "dictionary of metrics."
             )
         if self.task_config is not None and not isinstance(self.task_config, ValidationTaskConfig):
             raise ValueError(
@@ -536,9 +530,7 @@ class ValidationConfig:
 
 
 def generate_run_name(now_s: float, suffix: str) -> str:
-    """Name of a run that was given none: local time to the second, and a suffix for runs that start
-    in the same second.
-    """
+    """Return the default name of a run: local time, and a suffix for starts in the same second."""
     return f"train_run-{time.strftime('%Y-%m-%d_%H-%M-%S', time.localtime(now_s))}-{suffix}"
 
 
@@ -550,7 +542,7 @@ def _absolute_storage_path(
     text = settings.storage_path() if path is None else os.fspath(path)
     if not text:
         raise ValueError(
-            "`storage_path=''` names no directory: give one, or None for ~/syncline_results."
+            "`storage_path=''` is empty: pass a directory, or None for ~/syncline_results."
         )
     if "://" in text or (
         filesystem is not None and not isinstance(filesystem, pyarrow_fs.LocalFileSystem)
@@ -566,7 +558,8 @@ def _check_run_name(name: object) -> None:
         )
     if name.startswith(("/", ".")) or ".." in name.split("/") or "\0" in name:
         raise ValueError(
-            f"`name={name!r}` must lie inside `storage_path`: it may not start with '/' or '.', nor contain '..'."
+            f"`name={name!r}` must be inside of `storage_path`: it must not start with '/' or '.', "
+            "nor contain '..'."
         )
 
 
@@ -574,17 +567,17 @@ def _check_num_workers(value: object) -> None:
     if _is_int(value):
         if value < 0:
             raise ValueError(
-                f"`num_workers={value}` is negative: give 1 or more, or 0 to run the train function in this process."
+                f"`num_workers={value}` is negative: pass 1 or more, or 0 for local mode."
             )
         return
     if not isinstance(value, tuple) or len(value) != 2 or not all(_is_int(part) for part in value):
         raise ValueError(
-            f"`num_workers={value!r}` must be a whole number, or a tuple (min, max) for an elastic group."
+            f"`num_workers={value!r}` must be an integer, or (min, max) for an elastic group."
         )
     low, high = value
     if low < 1:
         raise ValueError(
-            f"`num_workers={value!r}`: an elastic group needs at least 1 worker, so the minimum must be 1 or more."
+            f"`num_workers={value!r}`: an elastic group needs a minimum of 1 or more workers."
         )
     if low > high:
         raise ValueError(f"`num_workers={value!r}`: the minimum {low} is above the maximum {high}.")
@@ -595,12 +588,14 @@ def _check_resources(resources: object) -> None:
         return
     if not isinstance(resources, dict):
         raise ValueError(
-            f"`resources_per_worker={resources!r}` must be a dictionary of amounts by resource name, such as {{'CPU': 2}}."
+            f"`resources_per_worker={resources!r}` must be a dictionary of amounts by name, "
+            "such as {'CPU': 2}."
         )
     for name, amount in resources.items():
         if not isinstance(name, str) or not _is_number(amount) or not (0 <= amount < math.inf):
             raise ValueError(
-                f"`resources_per_worker={resources!r}`: {name!r} must be a name with an amount from 0 up, not {amount!r}."
+                f"`resources_per_worker={resources!r}`: {name!r} must be a name with an "
+                f"amount >= 0, not {amount!r}."
             )
 
 

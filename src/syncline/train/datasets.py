@@ -250,7 +250,7 @@ def _rows_of_all_ranks(state: Mapping[str, Any]) -> int:
 
 
 def _worker_device() -> object:
-    """Return the device for batches of `iter_torch_batches`; None outside of a training function."""
+    """Return the device for torch batches; None outside of a training function."""
     if not in_session():
         return None
     # Called only where torch is imported already.

@@ -1,14 +1,13 @@
-"""The errors with which training ends, and how a worker group's failures read.
+"""Errors of training, and the message for failures of a worker group.
 
     TrainingFailedError          training ended without success
     ├── WorkerGroupError         one worker or more failed (.worker_failures)
     │   └── NCCLHangError        a collective operation did not end
     ├── ControllerError          the controller itself failed (.controller_failure)
-    └── PreemptionError          machines were taken away (.preemption_info, .drain_timed_out)
+    └── PreemptionError          nodes were preempted (.preemption_info, .drain_timed_out)
 
-All of them can be pickled, also when they hold a user's exception that cannot be: that one is then
-replaced by its description. Mistakes in a program's arguments are no part of this tree: they are
-`ValueError` and `TypeError`, raised before anything starts.
+All of them can be pickled: a user's exception that cannot be is replaced by its description.
+Invalid arguments are `ValueError` and `TypeError`, raised before anything starts.
 """
 
 from __future__ import annotations
@@ -17,33 +16,28 @@ import pickle
 import traceback
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 
 @dataclass(frozen=True)
 class PreemptionInfo:
-    """Which machines are about to be taken away, and when."""
+    """Announced preemption of nodes."""
 
     deadline_ms: int | None = None
-    """When the first of them goes, in milliseconds since the epoch; None where that is not
-    known.
-    """
+    """Earliest preemption in milliseconds since the epoch; None if unknown."""
 
     preempted_node_to_ranks: dict[str, list[int]] = field(default_factory=dict)
-    """Node id to the world ranks that run on it."""
+    """Node id to the world ranks on it."""
 
 
 class TrainingFailedError(RuntimeError):
-    """Training ended without success; the parent of every error that `fit()` raises for a run that
-    had started.
-    """
+    """Training ended without success. Base class of the errors of `fit()` for a started run."""
 
 
 class WorkerGroupError(TrainingFailedError):
     """At least one worker failed.
 
     Args:
-        error_message: The whole text, as `worker_failure_message` makes it.
+        error_message: Complete message, as returned by `worker_failure_message`.
         worker_failures: The original exception of each failed rank, by rank, the first to fail
             first.
     """
@@ -53,7 +47,7 @@ class WorkerGroupError(TrainingFailedError):
         self.error_message = error_message
         self.worker_failures: dict[int, BaseException] = dict(worker_failures)
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         failures = {
             rank: picklable_exception(error) for rank, error in self.worker_failures.items()
         }
@@ -68,7 +62,7 @@ class ControllerError(TrainingFailedError):
     """The controller failed, not a worker.
 
     Args:
-        controller_failure: What it failed with.
+        controller_failure: Its exception.
     """
 
     def __init__(self, controller_failure: BaseException) -> None:
@@ -77,18 +71,19 @@ class ControllerError(TrainingFailedError):
         )
         self.controller_failure = controller_failure
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         return type(self), (picklable_exception(self.controller_failure),)
 
 
 class PreemptionError(TrainingFailedError):
-    """Machines under the worker group were taken away, or the program was told to end. A run of the
-    same name goes on.
+    """Nodes of the worker group were preempted, or the program received SIGTERM.
+
+    Rerun with the same name to continue.
 
     Args:
-        preemption_info: Which ones and when.
-        drain_timed_out: Whether workers still ran when the deadline and its grace were over.
-        program_terminated: Whether it was the program that was told to end (SIGTERM).
+        preemption_info: Nodes, ranks and deadline.
+        drain_timed_out: Workers were still running after the deadline and its grace.
+        program_terminated: The program received SIGTERM.
     """
 
     def __init__(
@@ -102,39 +97,38 @@ class PreemptionError(TrainingFailedError):
             rank for ranks in preemption_info.preempted_node_to_ranks.values() for rank in ranks
         )
         if drain_timed_out:
-            ending = "some workers still ran at the deadline and were stopped"
+            ending = "some workers were still running at the deadline and were stopped"
         else:
             ending = (
-                "every worker had ended by the deadline"
+                "every worker ended by the deadline"
                 if ranks or not program_terminated
-                else "no worker had begun"
+                else "no worker had started"
             )
-        machines = f"machines were preempted (nodes: {nodes}; ranks: {ranks})"
-        cause = "the program was told to end (SIGTERM)" if program_terminated else machines
+        machines = f"nodes were preempted (nodes: {nodes}; ranks: {ranks})"
+        cause = "the program received SIGTERM" if program_terminated else machines
         super().__init__(
-            f"Training was interrupted because {cause}: {ending}. A run of the same name goes on from its latest checkpoint."
+            f"Training was interrupted because {cause}: {ending}. Run again with the same name to "
+            "continue from the latest checkpoint."
         )
         self.preemption_info = preemption_info
         self.drain_timed_out = drain_timed_out
         self.program_terminated = program_terminated
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         return type(self), (self.preemption_info, self.drain_timed_out, self.program_terminated)
 
 
 def worker_failure_message(
     failures: Mapping[int, BaseException], tracebacks: Mapping[int, str] | None = None
 ) -> str:
-    """The text of a `WorkerGroupError`: the error that came first with its whole traceback, the
-    others in a line each.
+    """Return the message of a `WorkerGroupError`: the first error with traceback, others in a line.
 
-    Ranks with equal errors (same type, same message) stand together, because the usual failure hits
-    every rank in the same way.
+    Ranks with equal errors (type and message) are grouped, as a failure often affects every rank.
 
     Args:
-        failures: Exception by rank, in the order in which the ranks failed.
-        tracebacks: The traceback that each rank saw. An exception leaves it behind when it crosses
-            processes; where a rank has none here, what the exception still carries is shown.
+        failures: Exception by rank, in order of failure.
+        tracebacks: Traceback on each rank. Exceptions lose theirs between processes; for a rank
+            that is not included, the traceback of its exception is used.
     """
     groups: dict[tuple[type[BaseException], str], list[int]] = {}
     for rank, error in failures.items():
@@ -151,14 +145,12 @@ def worker_failure_message(
 
 
 def describe_exception(error: BaseException) -> str:
-    """Traceback, causes and message of `error`, as Python prints them, without the last newline."""
+    """Return traceback, causes and message of `error` as Python prints them."""
     return "".join(traceback.format_exception(error)).rstrip()
 
 
 def picklable_exception(error: BaseException) -> BaseException:
-    """`error` itself if it survives a round trip through pickle, else a RuntimeError with its type
-    and message.
-    """
+    """Return `error` if it can be pickled and unpickled, else a RuntimeError that describes it."""
     try:
         pickle.loads(pickle.dumps(error))
         return error

@@ -1,6 +1,4 @@
-"""`FrameworkCheckpoint`: a checkpoint of a model, that carries the preprocessor of the model's
-input.
-"""
+"""`FrameworkCheckpoint`: checkpoint of a model with the preprocessor of its input."""
 
 from __future__ import annotations
 
@@ -26,29 +24,27 @@ _KEY = "preprocessor_pkl"
 
 
 class FrameworkCheckpoint(Checkpoint):
-    """Base of the checkpoints of frameworks.
+    """Base class of the checkpoints of frameworks.
 
-    Those made from a model lie in a temporary directory, deleted when this object is; an object
-    that has been pickled leaves its directory to whoever reads it.
+    A checkpoint created from a model is in a temporary directory, which is deleted with this object
+    unless the object was pickled.
     """
 
     _finalizer: weakref.finalize[..., FrameworkCheckpoint] | None = None
 
     @classmethod
     def of(cls: type[SelfT], checkpoint: Checkpoint) -> SelfT:
-        """Any checkpoint as one of this class, for the same files."""
+        """Return any checkpoint as one of this class, for the same files."""
         return cls(checkpoint.path, checkpoint.filesystem)
 
     def get_preprocessor(self) -> Preprocessor | None:
-        """The preprocessor that was stored, or None. It is unpickled: read only checkpoints that
-        you trust.
-        """
+        """Return the stored preprocessor or None. It is unpickled: use trusted checkpoints only."""
         text = self.get_metadata().get(_KEY)
         stored: Any = None if text is None else pickle.loads(base64.b64decode(text))
         return stored  # type: ignore[no-any-return]
 
     def set_preprocessor(self, preprocessor: Preprocessor) -> None:
-        """Store a preprocessor in the checkpoint's metadata, in place of another one."""
+        """Store or replace the preprocessor in the checkpoint's metadata."""
         self.update_metadata(
             {_KEY: base64.b64encode(cloudpickle.dumps(preprocessor)).decode("ascii")}
         )
@@ -66,15 +62,19 @@ class FrameworkCheckpoint(Checkpoint):
         preprocessor: Preprocessor | None = None,
         path: str | os.PathLike[str] | None = None,
     ) -> SelfT:
-        """The checkpoint of what `write(directory)` has written; `path` is a directory to use and
-        keep instead of a temporary one.
+        """Return the checkpoint of the files that `write(directory)` writes.
+
+        Args:
+            write: Writes the files.
+            preprocessor: Preprocessor to store.
+            path: Directory to use and keep; by default a temporary one.
 
         Raises:
-            ValueError: There is no directory `path`.
+            ValueError: The directory `path` does not exist.
         """
         if path is not None and not os.path.isdir(path):
             raise ValueError(
-                f"path={os.fspath(path)!r} is no directory, so no checkpoint can be written there: make it, or leave `path` out."
+                f"path={os.fspath(path)!r} is not a directory: create it, or omit `path`."
             )
         directory = (
             tempfile.mkdtemp(prefix="syncline-checkpoint-") if path is None else os.fspath(path)

@@ -1,8 +1,8 @@
 """Metrics as plain values that JSON, a table and another process can hold.
 
-`clean` converts reported metrics to plain values and refuses tensors, modules and state dicts, which
-keep GPU memory alive and may be large. Neither torch nor NumPy is imported: their values exist only
-in processes that have imported them.
+`clean` converts reported metrics to plain values and refuses tensors, modules and state dicts,
+which keep GPU memory alive and may be large. Neither torch nor NumPy is imported: their values
+exist only in processes that have imported them.
 """
 
 from __future__ import annotations

@@ -1,6 +1,4 @@
-"""`Predictor`: a model out of a checkpoint, applied to batches. Subclasses are the frameworks' and
-a program's own.
-"""
+"""`Predictor`: base class for applying the model of a checkpoint to batches."""
 
 from __future__ import annotations
 
@@ -24,9 +22,7 @@ DataBatchType: TypeAlias = "np.ndarray | Mapping[str, np.ndarray] | pd.DataFrame
 
 
 class PredictorNotSerializableException(RuntimeError):
-    """A predictor was pickled: send its checkpoint instead, and make it there with
-    `from_checkpoint`.
-    """
+    """A predictor was pickled. Send its checkpoint and use `from_checkpoint` instead."""
 
 
 class Predictor(abc.ABC):
@@ -37,7 +33,7 @@ class Predictor(abc.ABC):
     calls `super().__init__`.
 
     Args:
-        preprocessor: What batches go through first.
+        preprocessor: Applied to batches first.
     """
 
     def __init__(self, preprocessor: Preprocessor | None = None) -> None:
@@ -46,31 +42,29 @@ class Predictor(abc.ABC):
     @classmethod
     @abc.abstractmethod
     def from_checkpoint(cls, checkpoint: Checkpoint, **kwargs: Any) -> Predictor:
-        """The predictor of a checkpoint's model."""
+        """Return the predictor for the model of a checkpoint."""
 
     @classmethod
     def from_pandas_udf(cls, pandas_udf: Callable[..., pd.DataFrame]) -> Predictor:
-        """A predictor that is a function from a DataFrame, and the keywords of `predict`, to a
-        DataFrame.
-        """
+        """Return a predictor from a function of a DataFrame and the keywords of `predict`."""
         return predictor_class_of(pandas_udf)()
 
     @classmethod
     def preferred_batch_format(cls) -> Literal["numpy", "pandas"]:
-        """The format in which batches need no conversion."""
+        """Return the batch format that needs no conversion."""
         return "numpy" if cls._predict_numpy is not Predictor._predict_numpy else "pandas"
 
     def get_preprocessor(self) -> Preprocessor | None:
-        """What batches go through first."""
+        """Return the preprocessor of batches."""
         return self._preprocessor
 
     def set_preprocessor(self, preprocessor: Preprocessor | None) -> None:
-        """Replace what batches go through first."""
+        """Replace the preprocessor of batches."""
         self._preprocessor = preprocessor
 
     def predict(self, data: DataBatchType, **kwargs: Any) -> Any:
-        """The predictions for a batch: a DataFrame or a table for such a one, a dict of ndarrays
-        for ndarrays.
+        """Return the predictions for a batch, as a DataFrame, a table or a dict of ndarrays like
+        `data`.
 
         Args:
             data: An ndarray, a dict of them, a DataFrame or a table.
@@ -99,15 +93,16 @@ class Predictor(abc.ABC):
 
     def __reduce__(self) -> NoReturn:
         raise PredictorNotSerializableException(
-            f"a {type(self).__name__} cannot be sent to another process: send its checkpoint, and make it there with from_checkpoint"
+            f"A {type(self).__name__} cannot be sent to another process: send its checkpoint, and "
+            "use from_checkpoint there."
         )
 
 
 def predictor_class_of(pandas_udf: Callable[..., pd.DataFrame]) -> type[Predictor]:
-    """The class of predictors that are a function on DataFrames."""
+    """Return a predictor class for a function on DataFrames."""
 
     class PandasUDFPredictor(Predictor):
-        """Calls the function; there is no checkpoint."""
+        """Calls the function; needs no checkpoint."""
 
         @classmethod
         def from_checkpoint(cls, checkpoint: Checkpoint, **kwargs: Any) -> Predictor:
@@ -130,7 +125,7 @@ def _arrays(batch: Any) -> Any:
 
 
 def _as(data: Any, predictions: Any) -> Any:
-    """The predictions in the kind of batch that `data` is."""
+    """Return the predictions as the type of batch of `data`."""
     named = {"predictions": predictions} if isinstance(predictions, np.ndarray) else predictions
     if isinstance(data, pa.Table):
         return blocks.from_batch(named)

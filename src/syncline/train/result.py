@@ -1,8 +1,7 @@
-"""`Result`: what a finished run gives back, also when it is read from its directory later."""
+"""`Result`: outcome of a run, returned by `fit()` or read from the run directory."""
 
 from __future__ import annotations
 
-import importlib
 import os
 import pprint
 from collections.abc import Mapping
@@ -26,61 +25,58 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, repr=False, kw_only=True)
 class Result:
-    """What a run ended with."""
+    """Outcome of a run."""
 
     metrics: dict[str, Any] | None
-    """Rank 0's latest report, with a checkpoint or without; None if there was none."""
+    """Latest report of rank 0; None if there was none."""
 
     checkpoint: Checkpoint | None
-    """The latest checkpoint."""
+    """Latest checkpoint."""
 
     error: Exception | None = None
-    """What the run failed with. `fit()` raises instead, so this is only set by `from_path`."""
+    """Error of the run. Only `from_path` sets it, since `fit()` raises."""
 
     path: str = ""
-    """The run directory, a path on `filesystem`."""
+    """Run directory, a path on `filesystem`."""
 
     best_checkpoints: list[tuple[Checkpoint, dict[str, Any]]] = field(default_factory=list)
-    """The checkpoints that are kept for their score, with their metrics, worst to best."""
+    """Checkpoints kept for their score, with their metrics, worst to best."""
 
     return_value: Any = None
-    """What the train function returned on rank 0; None in a result that was read from a
-    directory.
-    """
+    """Return value of the training function on rank 0; None if read from a directory."""
 
     reports: list[dict[str, Any]] = field(default_factory=list)
-    """Every report of rank 0, first in first: {"iteration", "time", "rank", "metrics"}."""
+    """Reports of rank 0 in order: {"iteration", "time", "rank", "metrics"}."""
 
     storage_filesystem: pyarrow_fs.FileSystem | None = None
     """See `filesystem`."""
 
     @property
     def filesystem(self) -> pyarrow_fs.FileSystem:
-        """Where `path` lies; this machine's if it was not told."""
+        """Filesystem of `path`; by default the local one."""
         return self.storage_filesystem or pyarrow_fs.LocalFileSystem()
 
     @property
     def metrics_dataframe(self) -> pandas.DataFrame | None:
-        """Every report of rank 0 as a pandas table, a row each: nested metrics as `a/b`. None if
-        there was no report.
-        """
+        """Reports of rank 0 as a pandas table, nested metrics as `a/b`; None without reports."""
         if not self.reports:
             return None
-        # pandas takes a third of a second to import, and most programs never look at the table.
-        pandas_module = importlib.import_module("pandas")
-        table: pandas.DataFrame = pandas_module.DataFrame([_row(report) for report in self.reports])
+        import pandas  # takes a third of a second
+
+        table: pandas.DataFrame = pandas.DataFrame([_row(report) for report in self.reports])
         return table
 
     def get_best_checkpoint(self, metric: str, mode: Literal["max", "min"]) -> Checkpoint | None:
-        """The kept checkpoint with the highest or lowest `metric` (`a/b` for a nested one), the
-        later one if equal; None if none is kept.
+        """Return the kept checkpoint with the highest or lowest `metric`; None if none is kept.
+
+        A nested metric is given as `a/b`. Of equal metrics, the later checkpoint is returned.
 
         Raises:
             ValueError: `mode` is neither "max" nor "min".
             RuntimeError: No kept checkpoint has a number under that name.
         """
         if mode not in ("max", "min"):
-            raise ValueError(f'get_best_checkpoint(mode={mode!r}): give "max" or "min".')
+            raise ValueError(f'get_best_checkpoint(mode={mode!r}): pass "max" or "min".')
         if not self.best_checkpoints:
             return None
         best: tuple[float, Checkpoint] | None = None
@@ -97,7 +93,7 @@ class Result:
                 }
             )
             raise RuntimeError(
-                f"No checkpoint of this run has a number under {metric!r}, so none is the best: their metrics are {names}."
+                f"No checkpoint of this run has a number under {metric!r}. Metrics: {names}."
             )
         return best[1]
 
@@ -105,28 +101,27 @@ class Result:
     def from_path(
         cls, path: str | os.PathLike[str], storage_filesystem: pyarrow_fs.FileSystem | None = None
     ) -> Result:
-        """Read the result of a run, also of one that failed, was killed, or still runs, from its
-        directory.
+        """Read the result of a run from its directory, also if it failed, was killed or still runs.
 
         Args:
             path: The run directory, or its URI.
-            storage_filesystem: The filesystem that `path` is a path on; found from it if not given.
+            storage_filesystem: Filesystem of `path`; by default derived from it.
 
         Raises:
             RuntimeError: There is no such directory, or no run in it.
-            ValueError: A URI that pyarrow does not know, or a damaged record.
+            ValueError: pyarrow does not know the URI, or the record is damaged.
         """
         filesystem, directory = directories.resolve(path, storage_filesystem)
         if not directories.is_directory(filesystem, directory):
             raise RuntimeError(
-                f"There is no directory {directory!r} on the {filesystem.type_name} filesystem, so there is no result to read: "
-                "give the run directory, that is `storage_path`/`name` of its RunConfig, or `result.path`."
+                f"There is no directory {directory!r} on the {filesystem.type_name} filesystem. "
+                "Pass the run directory: `storage_path`/`name` of its RunConfig, or `result.path`."
             )
         record = RunRecord(ArrowFiles(filesystem, directory))
         if not record.exists():
             raise RuntimeError(
-                f"{directory!r} holds no run.json, so it is not the directory of a run: "
-                "give the run directory itself, that is `storage_path`/`name` of its RunConfig, or `result.path`."
+                f"{directory!r} has no run.json, so it is not a run directory. Pass the run "
+                "directory: `storage_path`/`name` of its RunConfig, or `result.path`."
             )
         return _from_record(cls, record, filesystem, directory)
 
@@ -159,8 +154,7 @@ def _from_record(
 
         manager = CheckpointManager.from_json(state, CheckpointConfig(), locate)
         latest = manager.latest.checkpoint if manager.latest else None
-        # The order that the run wrote down, because its ranking is part of its configuration, which
-        # may have been any program's.
+        # In the recorded order, as the ranking depends on the configuration of the run.
         entries = {entry.checkpoint.path: entry for entry in manager.registered}
         paths = [directories.join(directory, name) for name in state.get("best", [])]
         best = [
@@ -180,9 +174,7 @@ def _from_record(
 
 
 def _row(report: Mapping[str, Any]) -> dict[str, Any]:
-    """A report as a table's row: its metrics, then when it came. A metric of one of those names is
-    kept.
-    """
+    """Return a report as a table row: its metrics, iteration and time."""
     row = metric_values.flatten(report["metrics"])
     row.setdefault("iteration", report["iteration"])
     row.setdefault("time", report["time"])

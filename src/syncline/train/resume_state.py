@@ -129,7 +129,7 @@ class Readers:
 
     @property
     def is_idle(self) -> bool:
-        """True if there is no reader and no saved state, so `capture` would return nothing useful."""
+        """True if there is no reader and no saved state, so there is nothing to capture."""
         return not self._readers and not self._load()
 
     def capture(self) -> bytes:
@@ -182,7 +182,7 @@ class Readers:
         return bool(saved) and saved[0].world_size == self._world_size
 
     def _load(self) -> list[RankStates]:
-        """Return the saved states: of this rank if the number of ranks is unchanged, else of all."""
+        """Return the saved states of this rank, or of all ranks if their number has changed."""
         with self._lock:
             if self._saved is None:
                 self._saved = (

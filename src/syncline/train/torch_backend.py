@@ -1,14 +1,11 @@
-"""What a program states about its torch process group, and the backend that acts on it from the
-controller's side.
+"""`TorchConfig`, the configuration of a torch process group, and its backend in the controller.
 
-Two exchanges with the workers: rank 0 opens the rendezvous and says where; then every rank joins at
-once. The worker's side is in `torch.process_group`, named here by text: a controller that runs in a
-process of its own is spared the seconds that torch takes to import.
+Rank 0 opens the rendezvous and returns its port; then all ranks join. The worker's side is in
+`torch.process_group`. It is imported only on the workers, since torch takes seconds to import.
 """
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -31,76 +28,75 @@ WORKER_SIDE = "syncline.train.torch.process_group"
 
 @dataclass(frozen=True, kw_only=True)
 class GroupPlan:
-    """What every rank needs in order to join."""
+    """Arguments of every rank for joining the group."""
 
     backend: str
-    """As `torch.distributed` spells it."""
+    """Backend of `torch.distributed`."""
     host: str
-    """Where rank 0's store listens."""
+    """Host of rank 0's store."""
     port: int
-    """Its port."""
+    """Port of rank 0's store."""
     timeout_s: float
-    """Seconds for joining, and for one collective operation afterwards."""
+    """Time limit for joining, and for one collective operation."""
     publish_address: bool
-    """Whether MASTER_ADDR and MASTER_PORT are set."""
+    """Set MASTER_ADDR and MASTER_PORT."""
     loopback: bool
-    """Whether all ranks are on one node."""
+    """True if all ranks are on one node."""
     addresses: tuple[str, ...] = ()
-    """The address of each rank's node, where there are several."""
+    """Address of each rank's node if there are several nodes."""
 
 
 def choose_backend(backend: str | None, *, gpus: bool) -> str:
-    """The backend for a group with or without GPUs, where the program names none."""
+    """Return `backend`, or the default for a group with or without GPUs."""
     return backend or ("nccl" if gpus else "gloo")
 
 
 def worker_side(function: str) -> Callable[..., Any]:
-    """A function of `torch.process_group`, looked up where it is called."""
+    """Return a function of `torch.process_group` that is imported where it is called."""
     return partial(_call, function)
 
 
-def _call(function: str, *args: Any) -> Any:
-    return getattr(importlib.import_module(WORKER_SIDE), function)(*args)
+def _call(function: str, *args: object) -> Any:
+    from syncline.train.torch import process_group  # on the worker only
+
+    return getattr(process_group, function)(*args)
 
 
 @dataclass(frozen=True)
 class TorchConfig(BackendConfig):
-    """How the workers of a `TorchTrainer` become one `torch.distributed` process group.
+    """Configuration of the `torch.distributed` process group of a `TorchTrainer`.
 
     Raises:
-        ValueError, TypeError: for a field that cannot be meant.
+        ValueError, TypeError: A field is invalid.
     """
 
     backend: str | None = None
-    """The communication backend as `torch.distributed` spells it; None: "nccl" with `use_gpu`, else
-    "gloo".
-    """
+    """Backend of `torch.distributed`; None for "nccl" with `use_gpu`, else "gloo"."""
     init_method: InitMethod = "env"
     """ "env" also publishes the rendezvous as MASTER_ADDR and MASTER_PORT, so that `env://` finds
     it; "tcp" does not.
     """
     timeout_s: float = 1800
-    """Seconds after which joining the group, or one collective operation, is an error."""
+    """Time limit in seconds for joining the group, and for one collective operation."""
 
     def __post_init__(self) -> None:
         if self.backend is not None and not isinstance(self.backend, str):
             raise TypeError(
-                f"`TorchConfig(backend={self.backend!r})` is not a string: give 'nccl', 'gloo', or None to have it chosen."
+                f"`TorchConfig(backend={self.backend!r})` is not a string: pass 'nccl', 'gloo', or "
+                "None for the default."
             )
         if self.backend == "":
             raise ValueError(
-                "`TorchConfig(backend='')` names no backend: give 'nccl', 'gloo', or None to have it chosen."
+                "`TorchConfig(backend='')` is empty: pass 'nccl', 'gloo', or None for the default."
             )
         if self.init_method not in get_args(InitMethod):
             raise ValueError(
-                f"`TorchConfig(init_method={self.init_method!r})` is unknown: give 'env' or 'tcp'."
+                f"`TorchConfig(init_method={self.init_method!r})` is unknown: pass 'env' or 'tcp'."
             )
         if isinstance(self.timeout_s, bool) or not isinstance(self.timeout_s, (int, float)):
-            raise TypeError(f"`TorchConfig(timeout_s={self.timeout_s!r})` is no number of seconds.")
+            raise TypeError(f"`TorchConfig(timeout_s={self.timeout_s!r})` is not a number.")
         if not self.timeout_s > 0:
-            raise ValueError(
-                f"`TorchConfig(timeout_s={self.timeout_s!r})` leaves no time to join: give a positive number of seconds."
-            )
+            raise ValueError(f"`TorchConfig(timeout_s={self.timeout_s!r})` must be positive.")
 
     @property
     def backend_cls(self) -> type[Backend[Any]]:
@@ -115,21 +111,21 @@ class TorchConfig(BackendConfig):
         return self.timeout_s
 
     @property
-    def train_func_context(self) -> Callable[[], AbstractContextManager[Any]]:
+    def train_func_context(self) -> Callable[[], AbstractContextManager[object]]:
         return partial(
             _call, "training_context", self.backend, self.timeout_s, self.init_method == "env"
         )
 
 
 class TorchBackend(Backend[TorchConfig]):
-    """Makes a worker group one process group, also where it has a single worker."""
+    """Makes a worker group one process group, even if it has only one worker."""
 
     def on_start(self, worker_group: WorkerGroup, backend_config: TorchConfig) -> None:
-        """Every rank joins. A worker in this process does not: `training_context` makes its group.
+        """Let every rank join. For a worker in this process, `training_context` creates the group.
 
         Raises:
-            ValueError: NCCL where several workers share a GPU.
-            RuntimeError: from the first rank that could not join.
+            ValueError: NCCL, and several workers share a GPU.
+            RuntimeError: A rank could not join.
         """
         workers = worker_group.workers
         if is_this_process(workers[0]):
@@ -154,13 +150,15 @@ class TorchBackend(Backend[TorchConfig]):
         worker_group.execute(worker_side("join"), plan)
 
     def on_shutdown(self, worker_group: WorkerGroup, backend_config: TorchConfig) -> None:
-        """Every rank leaves; returns after a limit even where one cannot."""
+        """Let every rank leave; returns after a limit even if one cannot."""
         worker_group.execute(worker_side("leave"))
 
 
 def refuse_shared_gpus(workers: Sequence[Worker]) -> None:
-    """ValueError if two workers have the same first GPU: NCCL would fail at the first collective,
-    with a message that helps nobody.
+    """Check that no two workers have the same first GPU, as NCCL would fail with an obscure error.
+
+    Raises:
+        ValueError: Two workers share a GPU.
     """
     owners: dict[tuple[str, str], int] = {}
     for worker in workers:
@@ -169,7 +167,8 @@ def refuse_shared_gpus(workers: Sequence[Worker]) -> None:
         owner = owners.setdefault((worker.node_id, worker.gpu_ids[0]), worker.rank)
         if owner != worker.rank:
             raise ValueError(
-                f"Ranks {owner} and {worker.rank} share GPU {worker.gpu_ids[0]} of node {worker.node_ip}, and NCCL is_communicating only "
-                "between different GPUs: give every worker a whole GPU (`resources_per_worker={'GPU': 1}`), or choose "
+                f"Ranks {owner} and {worker.rank} share GPU {worker.gpu_ids[0]} of node "
+                f"{worker.node_ip}, and NCCL needs different GPUs. Assign every worker a whole GPU "
+                "(`resources_per_worker={'GPU': 1}`), or set "
                 "`torch_config=TorchConfig(backend='gloo')`."
             )

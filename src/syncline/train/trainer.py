@@ -1,5 +1,5 @@
-"""`DataParallelTrainer`: what a program holds of a training; checks everything it was given before
-anything starts.
+"""`DataParallelTrainer`: trainer of a training function. Checks all arguments before anything
+starts.
 """
 
 from __future__ import annotations
@@ -26,27 +26,26 @@ if TYPE_CHECKING:
 
 
 class DataParallelTrainer:
-    """Runs one function on every worker of a group, restarts the group when it fails, and keeps
-    what it reports.
+    """Runs a training function on every worker of a group, with restarts and checkpoints.
 
     Args:
-        train_loop_per_worker: the training function; called with `train_loop_config` (or `{}`) if
-            it has a parameter, else bare.
-        train_loop_config: what it gets.
-        backend_config: the framework around the function.
-        scaling_config: how many workers, with what.
-        run_config: name, storage, failure policy, callbacks.
-        datasets: name -> `syncline.data.Dataset`, or a function without parameters that makes one;
-            read with `get_dataset_shard(name)`.
-        dataset_config: how datasets are shared out.
-        resume_from_checkpoint: what the first `get_checkpoint()` returns if the run has none of its
-            own.
-        metadata: stored with every checkpoint.
-        validation_config: how `report(validation=True)` validates.
+        train_loop_per_worker: Training function; called with `train_loop_config` (or `{}`) if it
+        has
+            a parameter.
+        train_loop_config: Argument of the training function.
+        backend_config: Framework around the training function.
+        scaling_config: Number of workers and their resources.
+        run_config: Name, storage, failure policy, callbacks.
+        datasets: `syncline.data.Dataset`, or a function that creates one, by name; read with
+            `get_dataset_shard(name)`.
+        dataset_config: Distribution of the datasets over the workers.
+        resume_from_checkpoint: First result of `get_checkpoint()` in a run without checkpoints.
+        metadata: Stored with every checkpoint.
+        validation_config: Validation for `report(validation=True)`.
 
     Raises:
-        ValueError: for arguments that cannot be meant.
-        TypeError: for `datasets` that are none.
+        ValueError: Invalid arguments.
+        TypeError: A value of `datasets` is not a dataset.
     """
 
     def __init__(
@@ -76,7 +75,8 @@ class DataParallelTrainer:
         ):
             if value is not None and not isinstance(value, kind):
                 raise ValueError(
-                    f"`{name}` is a {type(value).__name__} ({value!r:.80}), but must be a {kind.__name__} or None."
+                    f"`{name}` is a {type(value).__name__} ({value!r:.80}), but must be a "
+                    f"{kind.__name__} or None."
                 )
         if datasets or dataset_config is not None:
             # Only then, since `syncline.data` takes half a second to import.
@@ -99,7 +99,7 @@ class DataParallelTrainer:
 
     @property
     def scaling_config(self) -> ScalingConfig:
-        """How many workers, with what."""
+        """Number of workers and their resources."""
         return self._spec.scaling_config
 
     @property
@@ -114,9 +114,7 @@ class DataParallelTrainer:
         scaling_config: ScalingConfig | None = None,
         run_config: RunConfig | None = None,
     ) -> Self:
-        """A copy of this trainer: `train_loop_config` is added to what the training function gets,
-        the others take the place of its own.
-        """
+        """Return a copy with additions to `train_loop_config` and other configurations replaced."""
         trainer = copy.copy(self)
         trainer._spec = replace(
             self._spec,
@@ -127,10 +125,10 @@ class DataParallelTrainer:
         return trainer
 
     def fit(self) -> Result:
-        """Train, and return what came of it. A run of this name that exists already is continued.
+        """Train and return the result. An existing run of this name is continued.
 
-        On a cluster, a run of this name that is under way is attached to: its own arguments count
-        then, not those given here.
+        On a cluster, if a run of this name is in progress, attach to it; its own arguments are
+        used.
 
         Raises:
             TrainingFailedError: a `WorkerGroupError` after more than `max_failures` failed
@@ -147,24 +145,25 @@ class DataParallelTrainer:
                 else TrainController(self._spec).run()
             )
         except (TrainingFailedError, ValueError, TypeError, KeyboardInterrupt) as error:
-            forget_engine(error)  # the controller's frames say nothing about the user's program
+            forget_engine(error)  # hide the controller's frames
             raise
 
 
 def takes_config(function: Callable[..., Any]) -> bool:
-    """Whether a training function has the one parameter for the configuration.
+    """Return True if a training function has a parameter for the configuration.
 
     Raises:
-        ValueError: it is no function, or needs more than one argument.
+        ValueError: It is not a function, or needs more than one argument.
     """
     if not callable(function):
         raise ValueError(
-            f"`train_loop_per_worker` is a {type(function).__name__} ({function!r:.80}), but must be a function."
+            f"`train_loop_per_worker` is a {type(function).__name__} ({function!r:.80}), but must "
+            "be a function."
         )
     name = getattr(function, "__name__", repr(function))
     try:
         parameters = inspect.signature(function).parameters.values()
-    except (TypeError, ValueError):  # some functions written in C do not tell
+    except (TypeError, ValueError):  # some functions written in C
         return True
     required = [
         p
@@ -174,8 +173,8 @@ def takes_config(function: Callable[..., Any]) -> bool:
     if len(required) > 1 or any(p.kind is p.KEYWORD_ONLY for p in required):
         names = ", ".join(p.name for p in required)
         raise ValueError(
-            f"the training function `{name}({names})` needs {len(required)} arguments, but gets at most one, the "
-            "configuration: put everything into `train_loop_config` and write "
+            f"The training function `{name}({names})` needs {len(required)} arguments, but gets at "
+            "most one, the configuration. Put everything into `train_loop_config` and write "
             f"`def {name}(config)`, or bind the others with `functools.partial`."
         )
     return any(

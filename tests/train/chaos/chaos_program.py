@@ -91,7 +91,9 @@ class Images(Dataset[dict[str, Any]]):
 
 
 class Moments:
-    """Obeys `order.json`: {"rank": whose, "at": step | report | upload | epoch_end, "after": so many steps of that rank}."""
+    """Obeys `order.json`: {"rank": whose, "at": step | report | upload | epoch_end, "after": so
+    many steps of that rank}.
+    """
 
     def __init__(self, folder: Path, rank: int) -> None:
         self.order, self.progress, self.rank = (

@@ -23,7 +23,7 @@ from syncline.train.workers.messages import Reported
 from syncline.train.workers.spec import RunSpec, serialize
 
 
-class StreamEvent(Display):
+class Told(Display):
     """Keeps everything."""
 
     takes_snapshots = True
@@ -71,7 +71,7 @@ class EventStream:
             validation_config=None,
             described={"train_config": {"epochs": 4}},
         )
-        self.told, self.clock = StreamEvent(), Clock()
+        self.told, self.clock = Told(), Clock()
         self.path = str(folder / "vit")
         storage = StorageContext.from_run_config(config)
         self.narrator = Narrator(

@@ -17,7 +17,7 @@ from syncline.train.backend import Worker
 from syncline.train.controller import live_actions as live
 from syncline.train.controller.live_actions import LiveActions, LiveError
 from syncline.train.workers.group import TrainingGroup
-from syncline.train.workers.profiling.errors import ProfileError
+from syncline.train.workers.profiling.profile_request import ProfileError
 
 
 class FakeGroup(TrainingGroup):

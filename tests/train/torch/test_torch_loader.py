@@ -165,11 +165,11 @@ def test_a_subset_stays_a_subset() -> None:
 def test_a_batch_sampler_is_shared_by_batch_and_told_of_epochs() -> None:
     told: list[int] = []
 
-    class StreamEvent(BatchSampler):
+    class Told(BatchSampler):
         def set_epoch(self, epoch: int) -> None:
             told.append(epoch)
 
-    loader = DataLoader(Numbers(10), batch_sampler=StreamEvent(range(10), 3, False))
+    loader = DataLoader(Numbers(10), batch_sampler=Told(range(10), 3, False))
     first, second = prepared(loader, 0), prepared(loader, 1)
     assert batches(first) == [[0, 1, 2], [6, 7, 8]]
     assert batches(second) == [[3, 4, 5], [9]]

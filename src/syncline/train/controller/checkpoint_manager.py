@@ -1,8 +1,7 @@
-"""Which checkpoints a run keeps: the best K, the latest, and those whose validation is pending.
-Pure: no files are touched here.
+"""Retention of checkpoints: the best K, the latest, and those with a pending validation.
 
-The caller deletes what a method returns, and does so after it has stored the new state (`to_json`),
-so that a state never lists a checkpoint that is gone.
+Pure: no files are accessed. Methods return the checkpoints to delete. The caller deletes them after
+it has stored the new state (`to_json`), so that a state never lists a deleted checkpoint.
 """
 
 from __future__ import annotations
@@ -18,34 +17,32 @@ from syncline.train.config import CheckpointConfig
 
 @dataclass(frozen=True, kw_only=True)
 class Registered:
-    """One checkpoint that the run has."""
+    """A checkpoint of the run."""
 
     index: int
-    """Number of the report that brought it; later ones are higher."""
+    """Number of its report."""
 
     checkpoint: Checkpoint
-    """Where it lies."""
 
     metrics: dict[str, Any]
-    """Rank 0's, with those of the validation once that has ended."""
+    """Metrics of rank 0, updated with those of the validation."""
 
     status: ReportedCheckpointStatus = ReportedCheckpointStatus.COMMITTED
-    """How far it has come."""
 
     validation_kwargs: dict[str, Any] | None = None
-    """What a later run needs to queue a pending validation again; JSON can hold it."""
+    """Arguments of a pending validation, which JSON can hold."""
 
     @property
     def pending(self) -> bool:
-        """Whether its validation has not ended."""
+        """True if its validation has not ended."""
         return self.status is ReportedCheckpointStatus.PENDING_VALIDATION
 
 
 class CheckpointManager:
-    """The checkpoints of one run, ranked by `config`.
+    """Checkpoints of one run, ranked by `config`. Not thread-safe.
 
-    Ranking: by score; equal scores, the later is better; a score that is missing, NaN or no number
-    is worst; with no score attribute, by time. Not safe for use from several threads.
+    They are ranked by score. Of equal scores, the later one is better; a missing or NaN score is
+    worst. Without a score attribute, they are ranked by time.
     """
 
     def __init__(self, config: CheckpointConfig) -> None:
@@ -62,17 +59,16 @@ class CheckpointManager:
         validation_kwargs: dict[str, Any] | None = None,
         replaces: Collection[Checkpoint] = (),
     ) -> list[Checkpoint]:
-        """Take a committed checkpoint in; returns those that the run need not keep any more.
+        """Register a committed checkpoint; return those to delete.
 
         Args:
             index: Number of its report, above every earlier one.
-            checkpoint: Where it lies. If that place is registered already, the new report takes the
-                old one's place.
-            metrics: Rank 0's.
-            validate: Whether it waits for a validation, until which it is kept in any case.
-            validation_kwargs: Kept with it while the validation is pending.
-            replaces: Registered ones in other places that it is a newer version of; they go, unless
-                their validation is pending.
+            checkpoint: The checkpoint. If its location is registered already, it is replaced.
+            metrics: Metrics of rank 0.
+            validate: It has a pending validation and is kept until that ends.
+            validation_kwargs: Arguments of the validation.
+            replaces: Older versions in other locations, which are deleted unless their validation
+                is pending.
         """
         status = (
             ReportedCheckpointStatus.PENDING_VALIDATION
@@ -104,23 +100,20 @@ class CheckpointManager:
         ] + self.surplus()
 
     def forget(self, index: int) -> None:
-        """Take the checkpoint of report `index` out of the list, because it is not there any
-        more.
-        """
+        """Unregister the checkpoint of report `index`, which does not exist any more."""
         self._registered = [entry for entry in self._registered if entry.index != index]
 
     def move(self, moved: Callable[[Checkpoint], Checkpoint]) -> None:
-        """The checkpoints lie where `moved` says by now."""
+        """Replace all locations by `moved(checkpoint)`."""
         self._registered = [
             replace(entry, checkpoint=moved(entry.checkpoint)) for entry in self._registered
         ]
 
     def finish_validation(self, index: int, metrics: Mapping[str, Any]) -> list[Checkpoint]:
-        """The validation of report `index` returned `metrics`: merge and rank again; returns what
-        need not be kept.
+        """Merge the metrics of a validation and rank again; return the checkpoints to delete.
 
         Raises:
-            KeyError: No checkpoint of that number is registered.
+            KeyError: No checkpoint of report `index` is registered.
         """
         entry = self._find(index)
         merged = {**entry.metrics, **metrics}
@@ -134,10 +127,10 @@ class CheckpointManager:
         )
 
     def fail_validation(self, index: int, *, timed_out: bool = False) -> list[Checkpoint]:
-        """The validation of report `index` raised, or ran too long; returns what need not be kept.
+        """Note that a validation failed or timed out; return the checkpoints to delete.
 
         Raises:
-            KeyError: No checkpoint of that number is registered.
+            KeyError: No checkpoint of report `index` is registered.
         """
         status = (
             ReportedCheckpointStatus.VALIDATION_TIMEOUT
@@ -147,8 +140,10 @@ class CheckpointManager:
         return self._settle(replace(self._find(index), status=status, validation_kwargs=None))
 
     def surplus(self) -> list[Checkpoint]:
-        """Forget, and return, what is neither among the best K nor the latest nor pending. Needed
-        by itself only if K has changed.
+        """Unregister and return checkpoints that are neither among the best K nor latest nor
+        pending.
+
+        Other methods call it; call it directly only if K has changed.
         """
         if self._config.num_to_keep is None or not self._registered:
             return []
@@ -161,12 +156,12 @@ class CheckpointManager:
 
     @property
     def latest(self) -> Registered | None:
-        """The last one registered, from which a restart goes on."""
+        """Last registered checkpoint, from which a restart continues."""
         return self._registered[-1] if self._registered else None
 
     @property
     def best_checkpoints(self) -> list[tuple[Checkpoint, dict[str, Any]]]:
-        """The best K with their metrics, worst to best."""
+        """Best K checkpoints with their metrics, worst to best."""
         ranked = self._ranked()
         if self._config.num_to_keep is not None:
             ranked = ranked[-self._config.num_to_keep :]
@@ -174,12 +169,12 @@ class CheckpointManager:
 
     @property
     def registered(self) -> list[Registered]:
-        """All that are kept, in the order of their reports."""
+        """All checkpoints in report order."""
         return list(self._registered)
 
     @property
     def reported(self) -> list[ReportedCheckpoint]:
-        """All that are kept, in the order of their reports, as train functions see them."""
+        """All checkpoints in report order, for training functions."""
         return [
             ReportedCheckpoint(entry.checkpoint, dict(entry.metrics), entry.status)
             for entry in self._registered
@@ -187,12 +182,13 @@ class CheckpointManager:
 
     @property
     def pending(self) -> list[Registered]:
-        """Those whose validation has not ended, first in first."""
+        """Checkpoints with a pending validation, in report order."""
         return [entry for entry in self._registered if entry.pending]
 
     def to_json(self, name_of: Callable[[Checkpoint], str]) -> dict[str, Any]:
-        """The state for the run directory. `name_of` gives a checkpoint's path relative to it, so
-        that a run can be moved.
+        """Return the state for the run directory.
+
+        `name_of` returns a checkpoint's path relative to it, so that a run can be moved.
         """
         return {
             "checkpoints": [
@@ -212,10 +208,10 @@ class CheckpointManager:
     def from_json(
         cls, state: Mapping[str, Any], config: CheckpointConfig, locate: Callable[[str], Checkpoint]
     ) -> CheckpointManager:
-        """The manager whose `to_json` gave `state`; `locate` is the inverse of `name_of`.
+        """Return the manager for a state of `to_json`; `locate` is the inverse of `name_of`.
 
         Raises:
-            ValueError: `state` is not of that form.
+            ValueError: `state` is invalid.
         """
         manager = cls(config)
         try:
@@ -231,7 +227,8 @@ class CheckpointManager:
             ]
         except (KeyError, TypeError, ValueError) as error:
             raise ValueError(
-                f"The list of checkpoints cannot be read ({error!r}): another program has written or changed it."
+                f"The list of checkpoints cannot be read ({error!r}): another program "
+                "has changed it."
             ) from error
         manager._registered = sorted(entries, key=lambda entry: entry.index)
         return manager
@@ -241,7 +238,8 @@ class CheckpointManager:
             if entry.index == index:
                 return entry
         raise KeyError(
-            f"No checkpoint of report {index} is registered; there are {[entry.index for entry in self._registered]}."
+            f"No checkpoint of report {index} is registered, only of "
+            f"{[entry.index for entry in self._registered]}."
         )
 
     def _settle(self, entry: Registered) -> list[Checkpoint]:
@@ -251,7 +249,6 @@ class CheckpointManager:
         return self.surplus()
 
     def _ranked(self) -> list[Registered]:
-        """Worst to best."""
         return sorted(self._registered, key=self._rank)
 
     def _rank(self, entry: Registered) -> tuple[bool, float, int]:

@@ -1,10 +1,10 @@
 """Fencing: only the latest controller of a run writes its record.
 
-The cluster gives up a controller whose node was disconnected, and another one continues the run. The
-first may still be alive and reach the storage. Therefore each controller writes a fencing token into
-the run directory when it starts, and checks the token before each write that matters. Check and
-write are two steps: a controller that is superseded in between (microseconds on a local filesystem,
-one request elsewhere) is not stopped.
+The cluster gives up a controller whose node was disconnected, and another one continues the run.
+The first may still be alive and reach the storage. Therefore each controller writes a fencing token
+into the run directory when it starts, and checks the token before each write that matters. Check
+and write are two steps: a controller that is superseded in between (microseconds on a local
+filesystem, one request elsewhere) is not stopped.
 """
 
 from __future__ import annotations

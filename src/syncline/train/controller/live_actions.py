@@ -119,8 +119,9 @@ def _profile(group: TrainingGroup, arguments: Mapping[str, object]) -> dict[str,
         raise LiveError(f"Rank {rank} ended while it was profiled: {_first_line(error)}") from error
     except GetTimeoutError:
         raise LiveError(
-            f"Rank {rank} returned no profile within {request.answer_within_s + SLACK_S:g} s. A call "
-            "that holds the interpreter may have stopped its Python; `syncline stack` shows it."
+            f"Rank {rank} returned no profile within {request.answer_within_s + SLACK_S:g} s. A "
+            "call that holds the interpreter may have stopped its Python; `syncline stack` shows "
+            "it."
         ) from None
 
 

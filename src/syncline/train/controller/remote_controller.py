@@ -1,12 +1,12 @@
 """Remote controller: on a cluster, the controller of a run is an actor that outlives the program.
 
-`RunActor` runs the controller. It is detached and named after the run directory, so that any program
-can find it. It exits when the run has ended and its outcome was fetched, or after a limit; the run
-directory has everything that is needed then.
+`RunActor` runs the controller. It is detached and named after the run directory, so that any
+program can find it. It exits when the run has ended and its outcome was fetched, or after a limit;
+the run directory has everything that is needed then.
 
-`run_remotely` and `attach` are the program's side: they start or find the actor, display its events,
-and return the result. Ctrl-C in an attached program aborts the run. If a program dies or loses its
-connection, the run continues.
+`run_remotely` and `attach` are the program's side: they start or find the actor, display its
+events, and return the result. Ctrl-C in an attached program aborts the run. If a program dies or
+loses its connection, the run continues.
 """
 
 from __future__ import annotations

@@ -7,10 +7,10 @@ Layout under `storage_path`:
         .tmp-…                    unfinished files; deleted when the run starts again
 
 A checkpoint is created in three steps. Every rank *stages* its files. When all ranks have, the
-controller *commits* them under the checkpoint's name, writes the list of checkpoints, and *confirms*
-the commit. Before a checkpoint becomes visible, a marker `.tmp-commit-…` is written beside it, and
-`confirm` deletes the marker. So after a kill, `discard_staged` finds unlisted checkpoints by their
-markers and deletes them.
+controller *commits* them under the checkpoint's name, writes the list of checkpoints, and
+*confirms* the commit. Before a checkpoint becomes visible, a marker `.tmp-commit-…` is written
+beside it, and `confirm` deletes the marker. So after a kill, `discard_staged` finds unlisted
+checkpoints by their markers and deletes them.
 
 On a local filesystem, staging copies or moves the files into a hidden directory per rank, and
 committing renames it. A reader sees a complete checkpoint or none, even after a kill or a power
@@ -18,9 +18,9 @@ failure, because the files reach the disk before they become visible. On other f
 directories cannot be renamed: ranks upload to the final place, and only the list says that a
 checkpoint is complete.
 
-If a name is reported again, the new checkpoint is exchanged with the old one in one step. Where this
-is impossible, it is placed beside the old one as `<name>~again-…` until the old one is no longer
-listed. If ranks report files of equal name, the file of the lowest rank is kept (on other
+If a name is reported again, the new checkpoint is exchanged with the old one in one step. Where
+this is impossible, it is placed beside the old one as `<name>~again-…` until the old one is no
+longer listed. If ranks report files of equal name, the file of the lowest rank is kept (on other
 filesystems, the last one written).
 
 Not covered: retention of checkpoints (`controller/checkpoint_manager.py`) and their readers
@@ -385,7 +385,8 @@ class StorageContext:
         return hash((self.storage_filesystem.type_name, self.experiment_fs_path))
 
     def __repr__(self) -> str:
-        return f"StorageContext(filesystem={self.storage_filesystem.type_name}, path={self.experiment_fs_path})"
+        kind, path = self.storage_filesystem.type_name, self.experiment_fs_path
+        return f"StorageContext(filesystem={kind}, path={path})"
 
     def _put_in_place(self, staged: str, name: str, *, beside: bool) -> str:
         """Mark and rename the hidden directory `staged`; return its final name."""

@@ -1,3 +1,1 @@
-"""Where programs written for Ray import some trainers from; they live in `syncline.train`
-itself.
-"""
+"""Module paths of Ray for trainers of `syncline.train`."""

@@ -1,4 +1,4 @@
-"""The names that programs import from here; see `syncline.train.jax`."""
+"""Names of `syncline.train.jax` under a module path of Ray."""
 
 from syncline.train.jax import JaxConfig, JaxTrainer
 

@@ -1,5 +1,8 @@
-"""Training workers: `spec` (what one is told), `placement` (resources for all), `group` and
-`inline` (starts and follows them), `ranks` (who is who), `worker` (the actor), `session` (what the
-training function talks to), `send_buffer`, `output` and `messages` (what travels), `stacks` and
-`profiling/` (looks at it while it trains).
+"""Training workers.
+
+Files, in the order in which data flows: `reservation` (resources of a group), `spec` (what a run
+and a worker are), `ranks` (assignment of ranks and GPUs), `group` (starts workers, reads their
+messages), `worker` (the actor), `worker_session` (behind `report`), `uploads` (checkpoints to the
+storage), `send_buffer`, `messages` (between worker and controller); beside the training function
+`hang_watch` (stalled collectives, stacks), `rank_log` (output), `profiling/` (profiles).
 """

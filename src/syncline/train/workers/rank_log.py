@@ -1,9 +1,8 @@
-"""What a training function prints, kept in the run directory too: two files per rank, of which the
-later one grows.
+"""Log of a rank: the output of its training function in the run directory.
 
-Covered: Python's `sys.stdout` and `sys.stderr`, also of processes that are forked from the worker,
-such as those of data loaders. Not covered: what libraries written in C print past them; the engine
-shows that.
+Each rank has up to two files, of which the later one grows. Covered: Python's `sys.stdout` and
+`sys.stderr`, also of processes forked from the worker, such as those of data loaders. Not covered:
+output of C libraries that bypasses them; the engine displays that.
 """
 
 from __future__ import annotations
@@ -16,17 +15,14 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TextIO
 
 PART_BYTES = 16_000_000
-"""When a file has become so large, it becomes the earlier part, in place of the one that was that,
-and a new one begins.
-"""
+"""File size at which a new part begins; the old one replaces the earlier part."""
 
 
 class RankLog:
-    """The file of one rank, written to by both streams: `rank-0.log`, and what came before that in
-    `rank-0.1.log`.
+    """Log file of one rank for both streams: `rank-0.log`, and before that `rank-0.1.log`.
 
-    An error of the filesystem costs log lines, never the work. Forked processes write to the same
-    file; only the worker begins a new part.
+    An error of the filesystem loses log lines and never fails the training. Forked processes write
+    to the same file; only the worker begins a new part.
     """
 
     def __init__(self, path: str, part_bytes: int = PART_BYTES) -> None:
@@ -38,43 +34,37 @@ class RankLog:
         _open_logs.add(self)
 
     def write(self, text: str) -> None:
-        """Append."""
+        """Append text."""
         data = text.encode(errors="backslashreplace")
         with self._lock:
             if self._fd < 0:
                 return
             try:
-                if os.fstat(self._fd).st_size + len(
-                    data
-                ) > self._part_bytes and not self._has_begun_part(len(data)):
+                is_full = os.fstat(self._fd).st_size + len(data) > self._part_bytes
+                if is_full and not self._begin_part(len(data)):
                     return
                 os.write(self._fd, data)
             except OSError:
                 self._end()
 
     def close(self) -> None:
-        """Nothing more is written."""
+        """Stop writing."""
         with self._lock:
             self._end()
 
     def forked(self) -> None:
-        """This is another process now, in which no thread holds the lock, whatever it was like in
-        the worker.
-        """
+        """Replace the lock in a forked process, where its owner thread does not exist."""
         self._lock = threading.Lock()
 
-    def _has_begun_part(self, more_bytes: int) -> bool:
-        """Go to a new part, where the current one is full; False where so much more should not be
-        written at all.
-        """
+    def _begin_part(self, more_bytes: int) -> bool:
+        """Begin a new part if the current one is full; return False to drop the output."""
         is_owner = os.getpid() == self._owner
         if is_owner and os.fstat(self._fd).st_size:
             stem, extension = os.path.splitext(self._path)
             os.replace(self._path, f"{stem}.1{extension}")
         before, self._fd = self._fd, self._open()
         os.close(before)
-        # Where the worker prints nothing more, it begins no new part: those of its children must
-        # not fill the disk.
+        # If the worker prints nothing, it begins no new part; its children must not fill the disk.
         return is_owner or os.fstat(self._fd).st_size + more_bytes <= 2 * self._part_bytes
 
     def _open(self) -> int:
@@ -87,19 +77,19 @@ class RankLog:
 
 
 class Tee:
-    """A text stream whose writes go to a log, too; everything else is the stream's own."""
+    """Text stream that also writes to a log; all other attributes are those of the stream."""
 
     def __init__(self, stream: TextIO, log: RankLog) -> None:
         self._stream = stream
         self._log = log
 
     def write(self, text: str) -> int:
-        """Write to both; how many characters the stream took."""
+        """Write to both; return the number of characters written to the stream."""
         self._log.write(text)
         return self._stream.write(text)
 
     def writelines(self, lines: Iterable[str]) -> None:
-        """Write all of them to both."""
+        """Write all lines to both."""
         for line in lines:
             self.write(line)
 
@@ -108,8 +98,9 @@ class Tee:
 
 
 def capture_output(path: str, names: Sequence[str] = ("stdout", "stderr")) -> Callable[[], None]:
-    """From here on, what this process prints on the streams of these names is also in the file at
-    `path`, if that can be opened; until what is returned is called.
+    """Copy the output of this process to the file at `path`; return a function that ends it.
+
+    No effect if the file cannot be opened.
     """
     try:
         log = RankLog(path)

@@ -267,8 +267,8 @@ class _Waiting:
         needed, free = self._needed(), _amounts(api.available_resources())
         if self._limit_s is not None and waited_s >= self._limit_s:
             raise TrainingFailedError(
-                f"{needed}, but {free} is free: the cluster has lost nodes, or an autoscaler was to "
-                f"add some, and no resources appeared within {waited_s:.0f} s. The checkpoints of "
+                f"{needed}, but {free} is free: the cluster has lost nodes, or an autoscaler was "
+                f"to add some, and no resources appeared within {waited_s:.0f} s. The checkpoints of "
                 "the run are kept. Call `fit()` again with the same name when there are nodes, "
                 "lower `num_workers` or give it as (min, max), or raise the limit with "
                 "SYNCLINE_TRAIN_RESOURCE_TIMEOUT_S."
@@ -338,8 +338,8 @@ def check_feasible(scaling: ScalingConfig, total: dict[str, float]) -> None:
             declare = "num_cpus=…" if name == "CPU" else f"resources={{{name!r}: …}}"
             remedies.append(f"declare the amount with `syncline.init({declare})`")
         raise ValueError(
-            f"`num_workers={scaling.num_workers}` needs {needed:g} {kind} ({amount:g} per worker) but there are {there:g}, so training "
-            f"can never start: {', or '.join(remedies)}."
+            f"`num_workers={scaling.num_workers}` needs {needed:g} {kind} ({amount:g} per worker) "
+            f"but there are {there:g}, so training cannot start: {', or '.join(remedies)}."
         )
 
 

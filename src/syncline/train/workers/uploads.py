@@ -4,9 +4,9 @@
 `Uploader` is the thread for work that `report` does not wait for: uploads with ASYNC, and the
 synchronization with the disk. It is first in, first out.
 
-Every waiting upload is a checkpoint on the disk of this machine. If uploads are slower than reports,
-they would fill it. Therefore `submit` waits while `MAX_WAITING` uploads are queued: training slows
-down to the speed of the storage, and a warning is logged once.
+Every waiting upload is a checkpoint on the disk of this machine. If uploads are slower than
+reports, they would fill it. Therefore `submit` waits while `MAX_WAITING` uploads are queued:
+training slows down to the speed of the storage, and a warning is logged once.
 """
 
 from __future__ import annotations

@@ -22,8 +22,7 @@ from syncline.train.storage.context import StorageContext
 from syncline.train.workers.profiling import cpu_profile as cpu
 from syncline.train.workers.profiling import memory_profile as memory
 from syncline.train.workers.profiling import profiler as recorder
-from syncline.train.workers.profiling.errors import ProfileError
-from syncline.train.workers.profiling.profile_request import ProfileRequest
+from syncline.train.workers.profiling.profile_request import ProfileError, ProfileRequest
 from syncline.train.workers.profiling.profiler import take_profile
 
 

@@ -16,7 +16,7 @@ import pytest
 import torch
 
 from syncline.train.workers.profiling import torch_trace
-from syncline.train.workers.profiling.errors import ProfileError
+from syncline.train.workers.profiling.profile_request import ProfileError
 
 SOON_S = 60.0
 

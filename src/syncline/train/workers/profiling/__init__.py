@@ -1,7 +1,7 @@
-"""Profiles of a training worker, taken while it trains: what runs inside the worker's process.
+"""Profiles of a training worker, taken in its process while it trains.
 
-Files, in the order in which a profile comes about: `request` (what is asked for, checked),
-`recorder` (one profile at a time, from the question to the file in the run directory), and one file
-for each kind: `cpu` (py-spy), `memory` (memray), `torch_trace` (`torch.profiler`). The question
-comes from `syncline.train.controller.live_actions`.
+Files, in the order in which a profile is taken: `profile_request` (kind and duration, checked),
+`profiler` (one profile at a time, from the request to the file in the run directory), and one file
+for each kind: `cpu_profile` (py-spy), `memory_profile` (memray), `torch_trace` (`torch.profiler`).
+Requests come from `syncline.train.controller.live_actions`.
 """

@@ -1,9 +1,8 @@
-"""A CPU flame graph of this process, drawn by py-spy in a child process that looks into this one's
-memory.
+"""CPU flame graph of this process, recorded by py-spy in a child process.
 
-`--nonblocking`: py-spy stops no thread while it looks, so the training runs on at its pace, and of
-many samples a few are lost. Threads that wait are not counted. Not covered: processes that the
-worker has started, such as those of a DataLoader, and native frames.
+With `--nonblocking`, py-spy does not stop threads while it samples: the training keeps its speed,
+and a few samples are lost. Waiting threads are not counted. Not covered: child processes of the
+worker, such as those of a DataLoader, and native frames.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from syncline.train.workers.profiling.errors import ProfileError
+from syncline.train.workers.profiling.profile_request import ProfileError
 
 RATE_HZ = 100
 _TITLE = re.compile(r'(?P<tag><text id="title"[^>]*>)[^<]*')
@@ -27,10 +26,10 @@ _PR_SET_PTRACER = 0x59616D61
 
 
 def record(seconds: float, afterwards_s: float, target: Path) -> None:
-    """ThreadSample for so long and write the flame graph, an SVG.
+    """Sample for `seconds` and write the flame graph, an SVG, within `afterwards_s`.
 
     Raises:
-        ProfileError: py-spy is not there, may not look into this process, or saw nothing.
+        ProfileError: py-spy is not installed, has no permission, or recorded no samples.
     """
     command = [
         _py_spy(),
@@ -44,7 +43,7 @@ def record(seconds: float, afterwards_s: float, target: Path) -> None:
     ]
     command += ["--format", "flamegraph", "--threads", "--nonblocking", "--output", str(target)]
     try:
-        with _children_may_look():
+        with _children_may_trace():
             done = subprocess.run(
                 command,
                 stdin=subprocess.DEVNULL,
@@ -55,8 +54,8 @@ def record(seconds: float, afterwards_s: float, target: Path) -> None:
             )
     except subprocess.TimeoutExpired:
         raise ProfileError(
-            f"py-spy had not ended {afterwards_s:g} s after the {seconds:g} s that it was to look, and was ended: see whether the machine "
-            "is overloaded"
+            f"py-spy did not exit within {afterwards_s:g} s after sampling {seconds:g} s and was "
+            "killed. Check whether the machine is overloaded"
         ) from None
     if done.returncode != 0 or not target.exists():
         raise ProfileError(explained(done.stderr or done.stdout, seconds))
@@ -66,16 +65,19 @@ def record(seconds: float, afterwards_s: float, target: Path) -> None:
 
 
 def titled(svg: str, title: str) -> str:
-    """The flame graph under another heading than the command line with which it was made."""
+    """Return the flame graph with another title than its command line."""
     return _TITLE.sub(lambda found: found["tag"] + title, svg, count=1)
 
 
 def explained(said: str, seconds: float) -> str:
-    """What py-spy said where it failed, as cause and remedy."""
+    """Return cause and remedy for an error output of py-spy."""
     text = said.strip()
     if "No stack counts found" in text:
-        return f"no thread of the process used the CPU in {seconds:g} s, so there is nothing to draw: it waits. `syncline stack` shows where"
-    last = text.splitlines()[-1].strip() if text else "it said nothing"
+        return (
+            f"No thread of the process used the CPU in {seconds:g} s: it waits. `syncline stack` "
+            "shows where"
+        )
+    last = text.splitlines()[-1].strip() if text else "no output"
     if any(
         refusal in text
         for refusal in (
@@ -86,37 +88,38 @@ def explained(said: str, seconds: float) -> str:
         )
     ):
         return (
-            f"py-spy may not look into the worker's process ({last}): a container needs the right to (docker run --cap-add=SYS_PTRACE; in "
-            "Kubernetes securityContext.capabilities.add: [SYS_PTRACE]), and a machine `sysctl kernel.yama.ptrace_scope=1`, or 0"
+            f"py-spy has no permission to read the worker's process ({last}). A container needs "
+            "the capability SYS_PTRACE (docker run --cap-add=SYS_PTRACE; in Kubernetes "
+            "securityContext.capabilities.add: [SYS_PTRACE]), a machine "
+            "`sysctl kernel.yama.ptrace_scope=1` or 0"
         )
     return f"py-spy failed: {last}"
 
 
 def _py_spy() -> str:
-    """The program of this environment, whether or not that is activated."""
+    """Return the path of py-spy in this environment, which need not be activated."""
     beside = Path(sys.executable).with_name("py-spy")
     found = str(beside) if os.access(beside, os.X_OK) else shutil.which("py-spy")
     if found is None:
         raise ProfileError(
-            'CPU profiles need py-spy, which is not installed where the worker runs: `pip install "syncline[dashboard]"` there'
+            "CPU profiles need py-spy, which is not installed on the worker's node: "
+            '`pip install "syncline[dashboard]"` there'
         )
     return found
 
 
 @contextmanager
-def _children_may_look() -> Iterator[None]:
-    """Where only ancestors may look into a process, let descendants of this one do so, until the
-    block ends.
-    """
+def _children_may_trace() -> Iterator[None]:
+    """Let descendants of this process trace it during the block, if the kernel restricts it."""
     try:
         restricted = _PTRACE_SCOPE.read_text().strip() == "1"
-    except OSError:  # a kernel without such rules
+    except OSError:  # a kernel without this restriction
         restricted = False
     if not restricted:
         yield
         return
     prctl = ctypes.CDLL(None).prctl
-    # With this process as the one that may, its descendants may: the child need not exist yet.
+    # Permission for this process includes its descendants, which need not exist yet.
     prctl(_PR_SET_PTRACER, ctypes.c_ulong(os.getpid()), 0, 0, 0)
     try:
         yield

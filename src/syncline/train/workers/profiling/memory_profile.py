@@ -1,27 +1,25 @@
-"""A memory profile of this process by memray: what all threads together held when they held most,
-by the lines that had asked for it.
+"""Memory profile of this process by memray: allocations of all threads at peak usage, by source
+line.
 
-It sees what is asked for while it looks; memory from before does not show, nor does a GPU's. What
-is kept meanwhile is a sum for each stack, so it stays small however much is going on. Python code
-runs noticeably slower while memray looks, and as before afterwards.
+Only allocations during the profile are recorded, and no GPU memory. The recording has one sum per
+stack, so it stays small. Python code is noticeably slower during the profile.
 """
 
 from __future__ import annotations
 
-import importlib
 import subprocess
 import sys
 import time
 from pathlib import Path
 
-from syncline.train.workers.profiling.errors import ProfileError
+from syncline.train.workers.profiling.profile_request import ProfileError
 
 
 def record(seconds: float, afterwards_s: float, target: Path) -> None:
-    """ThreadSample for so long and write the flame graph, an HTML page that needs nothing from elsewhere.
+    """Record for `seconds` and write the flame graph, a self-contained HTML page.
 
     Raises:
-        ProfileError: memray is not there, watches this process already, or could not draw.
+        ProfileError: memray is not installed, already records this process, or failed.
     """
     seen = target.with_name("allocations.bin")
     _watch(seconds, seen)
@@ -37,8 +35,7 @@ def record(seconds: float, afterwards_s: float, target: Path) -> None:
         str(seen),
     ]
     try:
-        # In a process of its own: it takes seconds of CPU time, which would be taken from the
-        # training's interpreter.
+        # In a separate process, since it takes seconds of CPU time.
         done = subprocess.run(
             command,
             stdin=subprocess.DEVNULL,
@@ -49,21 +46,24 @@ def record(seconds: float, afterwards_s: float, target: Path) -> None:
         )
     except subprocess.TimeoutExpired:
         raise ProfileError(
-            f"memray had not drawn its flame graph after {afterwards_s:g} s, and was ended: look for less time"
+            f"memray did not write its flame graph within {afterwards_s:g} s and was killed. "
+            "Profile for less time"
         ) from None
     if done.returncode != 0 or not target.exists():
-        said = (done.stderr or done.stdout).strip()
+        output = (done.stderr or done.stdout).strip()
         raise ProfileError(
-            f"memray could not draw its flame graph: {said.splitlines()[-1] if said else 'it said nothing'}"
+            "memray could not write its flame graph: "
+            f"{output.splitlines()[-1] if output else 'no output'}"
         )
 
 
 def _watch(seconds: float, seen: Path) -> None:
     try:
-        memray = importlib.import_module("memray")
+        import memray  # optional
     except ImportError as error:
         raise ProfileError(
-            f"memory profiles need memray, which cannot be imported where the worker runs ({error}): "
+            f"Memory profiles need memray, which cannot be imported on the worker's node "
+            f"({error}): "
             '`pip install "syncline[dashboard]"` there'
         ) from error
     try:
@@ -75,5 +75,5 @@ def _watch(seconds: float, seen: Path) -> None:
             time.sleep(seconds)
     except RuntimeError as error:
         raise ProfileError(
-            f"memray cannot watch the worker: {error}. It may be that the program uses memray itself"
+            f"memray cannot record the worker: {error}. The program may use memray itself"
         ) from error

@@ -1,4 +1,4 @@
-"""What kind of profile is asked for, and for how long: checked where it comes in from outside."""
+"""Requests for profiles: kind and duration, checked when they arrive."""
 
 from __future__ import annotations
 
@@ -6,15 +6,18 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any
 
 LONGEST_S = 600.0
 MOST_STEPS = 1_000
 DEFAULT_STEPS = 10
 
 
+class ProfileError(RuntimeError):
+    """A profile could not be taken. The message has cause and remedy; the training continues."""
+
+
 class ProfileKind(str, Enum):
-    """What a profile shows."""
+    """Kind of a profile."""
 
     CPU = "cpu"
     MEMORY = "memory"
@@ -23,14 +26,14 @@ class ProfileKind(str, Enum):
 
 @dataclass(frozen=True, kw_only=True)
 class _Traits:
-    """What differs between the kinds."""
+    """Properties of a kind."""
 
     ending: str
-    """Of the file's name."""
+    """Ending of the file name."""
     seconds: float
-    """How long is looked by default; for steps: how long they are waited for."""
+    """Default duration; of a torch profile, default time limit for its steps."""
     afterwards_s: float
-    """How long the rest may take: starting the tool, and making the file of what it saw."""
+    """Time limit for everything else: the start of the tool and the creation of the file."""
 
 
 _TRAITS = {
@@ -42,51 +45,51 @@ _TRAITS = {
 
 @dataclass(frozen=True, kw_only=True)
 class ProfileRequest:
-    """One profile."""
+    """One requested profile."""
 
     kind: ProfileKind
     seconds: float
-    """How long to look. Of a torch profile: how long to wait until all steps are made."""
+    """Duration; of a torch profile, time limit for its steps."""
     steps: int = DEFAULT_STEPS
-    """Of a torch profile: so many steps of the optimizer."""
+    """Optimizer steps of a torch profile."""
 
     @classmethod
-    def of(cls, arguments: Mapping[str, Any]) -> ProfileRequest:
-        """From plain values: "kind", and if given "seconds" and "steps".
+    def of(cls, arguments: Mapping[str, object]) -> ProfileRequest:
+        """Return the request for plain values: "kind", optional "seconds" and "steps".
 
         Raises:
-            ValueError: No such kind, or a number out of its range.
+            ValueError: Unknown kind, or a number out of range.
         """
         try:
             kind = ProfileKind(arguments.get("kind", ""))
         except ValueError:
             known = ", ".join(repr(kind.value) for kind in ProfileKind)
             raise ValueError(
-                f"kind={arguments.get('kind')!r} is no kind of profile: give {known}"
+                f"kind={arguments.get('kind')!r} is not a kind of profile: pass {known}"
             ) from None
         seconds = _number(arguments, "seconds", _TRAITS[kind].seconds, LONGEST_S)
         steps = _number(arguments, "steps", DEFAULT_STEPS, MOST_STEPS)
         if steps != int(steps):
-            raise ValueError(f"steps={steps} is no whole number: give one from 1 to {MOST_STEPS}")
+            raise ValueError(f"steps={steps} is not an integer: pass one from 1 to {MOST_STEPS}")
         return cls(kind=kind, seconds=seconds, steps=int(steps))
 
     @property
     def ending(self) -> str:
-        """How the name of its file ends."""
+        """Ending of the file name."""
         return _TRAITS[self.kind].ending
 
     @property
     def afterwards_s(self) -> float:
-        """How long it may take besides `seconds`."""
+        """Time limit for everything besides `seconds`."""
         return _TRAITS[self.kind].afterwards_s
 
     @property
     def answer_within_s(self) -> float:
-        """After so long there is a file or an error."""
+        """Seconds within which there is a file or an error."""
         return self.seconds + self.afterwards_s
 
 
-def _number(arguments: Mapping[str, Any], name: str, default: float, largest: float) -> float:
+def _number(arguments: Mapping[str, object], name: str, default: float, largest: float) -> float:
     value = arguments.get(name)
     if value is None:
         return default
@@ -98,6 +101,7 @@ def _number(arguments: Mapping[str, Any], name: str, default: float, largest: fl
         or not smallest <= value <= largest
     ):
         raise ValueError(
-            f"{name}={value!r} is not possible for a profile: give a number from {smallest} to {largest:g}"
+            f"{name}={value!r} is invalid for a profile: pass a number from {smallest} to "
+            f"{largest:g}"
         )
     return value

@@ -1,10 +1,9 @@
-"""A trace of the next steps by `torch.profiler`, from one step of an optimizer to another, in a
-form that Perfetto opens.
+"""Trace of the next optimizer steps by `torch.profiler`, in a format for Perfetto.
 
-A hook that all optimizers call after a step starts it, marks the steps ("step 1", …) and ends it,
-in the thread that trains; it records every thread's operators, and the GPU's where CUDA is in use.
-Where the steps stop coming, the thread that asked ends it. A program may not profile itself with
-`torch.profiler` at the same time. Python frames are not recorded: that would slow the steps down
+A hook that all optimizers call after a step starts the trace, marks the steps ("step 1", …) and
+ends it, in the training thread. The trace has the operators of every thread, and GPU kernels if
+CUDA is used. If no more steps occur, the requesting thread ends it. The program must not use
+`torch.profiler` at the same time. Python frames are not recorded, as this would slow down the steps
 many times.
 """
 
@@ -18,50 +17,52 @@ import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook
 from torch.profiler import ProfilerActivity, profile, record_function
 
-from syncline.train.workers.profiling.errors import ProfileError
+from syncline.train.workers.profiling.profile_request import ProfileError
 
 
 class StepTrace:
-    """One trace. `stepped` is called in the thread that trains, `finish` by the one that asked."""
+    """One trace. The training thread calls `stepped`, the requesting thread calls `finish`.
+
+    Args:
+        steps: Number of steps to record.
+        options: Options of `torch.profiler` as returned by `_all_threads`.
+    """
 
     def __init__(self, steps: int, options: Any) -> None:
-        """`options`: `torch.profiler`'s, as `_of_all_threads` makes them."""
         self._wanted = steps
         self._options = options
         self._lock = threading.Lock()
         self._profiler: profile | None = None
         self._runs = False
         self._mark: record_function | None = None
-        self._beat: Any = None
+        self._optimizer: object = None  # the one whose steps count
         self.error: Exception | None = None
-        """What went wrong, which the training is not to suffer from."""
+        """Error of the profiler; it does not affect the training."""
         self.steps = 0
-        """Whole steps recorded so far."""
+        """Complete steps recorded."""
         self.ended = threading.Event()
-        """All steps are recorded, or something went wrong."""
+        """Set when all steps are recorded, or after an error."""
 
     def stepped(self, optimizer: object) -> None:
-        """An optimizer has made a step. The first one seen sets the beat: where there are several,
-        the others' do not count.
-        """
+        """Note a step of an optimizer. Only steps of the first optimizer seen count."""
         with self._lock:
             if self.ended.is_set():
                 return
             try:
-                self._take(optimizer)
+                self._record(optimizer)
             except Exception as error:
                 self.error = error
                 self.ended.set()
 
-    def _take(self, optimizer: object) -> None:
+    def _record(self, optimizer: object) -> None:
         if self._profiler is None:
-            self._beat = optimizer
+            self._optimizer = optimizer
             self._profiler = profile(
                 activities=_activities(), record_shapes=True, experimental_config=self._options
             )
             self._profiler.start()
             self._runs = True
-        elif optimizer is self._beat:
+        elif optimizer is self._optimizer:
             self.steps += 1
             if self._mark is not None:
                 self._mark.__exit__(None, None, None)
@@ -75,10 +76,10 @@ class StepTrace:
             self._mark.__enter__()  # type: ignore[no-untyped-call]
 
     def finish(self) -> profile | None:
-        """End it, whether or not all steps are there; None where nothing was recorded."""
+        """End the trace, complete or not; return None if nothing was recorded."""
         with self._lock:
             self.ended.set()
-            self._beat = None
+            self._optimizer = None
             try:
                 self._stop()
             except Exception as error:
@@ -92,7 +93,7 @@ class StepTrace:
 
 
 class _Hook:
-    """What optimizers call."""
+    """Hook that optimizers call after a step."""
 
     def __init__(self) -> None:
         self.trace: StepTrace | None = None
@@ -107,24 +108,22 @@ _hook = _Hook()
 
 
 def notice_steps() -> None:
-    """Have all optimizers call the hook from now on; it stays, and costs less than a microsecond a
-    step.
-    """
+    """Register the hook for all optimizers. It stays and costs less than a microsecond per step."""
     if not _hook.is_registered:
         _hook.is_registered = True
         register_optimizer_step_post_hook(_hook)
 
 
 def record(steps: int, limit_s: float, target: Path) -> str | None:
-    """Trace so many steps and write them to `target`, whose name ends with `.json.gz`.
+    """Trace `steps` steps and write them to `target`, whose name ends with `.json.gz`.
 
     Returns:
-        Why it is fewer steps, if it is.
+        The reason for fewer steps; None if complete.
 
     Raises:
-        ProfileError: There was no step within `limit_s` seconds, or the profiler refused.
+        ProfileError: There was no step within `limit_s` seconds, or the profiler failed.
     """
-    trace = StepTrace(steps, _of_all_threads())
+    trace = StepTrace(steps, _all_threads())
     notice_steps()
     _hook.trace = trace
     try:
@@ -134,12 +133,14 @@ def record(steps: int, limit_s: float, target: Path) -> str | None:
         profiler = trace.finish()
     if trace.error is not None:
         raise ProfileError(
-            f"`torch.profiler` could not trace the steps ({trace.error}): does the program profile itself?"
+            f"`torch.profiler` could not trace the steps ({trace.error}). The program may use "
+            "it itself"
         ) from trace.error
     if profiler is None:
         raise ProfileError(
-            f"no optimizer of `torch.optim` made a step in {limit_s:g} s, and a trace goes from one step to another: if the rank is stuck, "
-            "`syncline stack` shows where; if a step takes longer, give more `--seconds`; if it uses no such optimizer, take a CPU profile"
+            f"No optimizer of `torch.optim` made a step in {limit_s:g} s. If the rank hangs, "
+            "`syncline stack` shows where; if a step takes longer, increase `--seconds`; if it "
+            "uses no such optimizer, take a CPU profile"
         )
     profiler.export_chrome_trace(str(target))
     if trace.steps < steps:
@@ -154,11 +155,11 @@ def _activities() -> list[ProfilerActivity]:
     return activities
 
 
-def _of_all_threads() -> Any:
-    """The option with which a trace covers all threads and may be ended from any."""
+def _all_threads() -> Any:
+    """Return the option for a trace of all threads that any thread may end."""
     try:
         return torch._C._profiler._ExperimentalConfig(profile_all_threads=True)
     except (AttributeError, TypeError):
         raise ProfileError(
-            f"traces need torch 2.7 or newer, and the worker has {torch.__version__}"
+            f"Traces need torch 2.7 or newer, and the worker has {torch.__version__}"
         ) from None
