@@ -200,5 +200,5 @@ def test_a_search_answers_for_its_trials_while_they_run(tmp_path: Path) -> None:
     (trial,) = told(lines_of(path)).values()
     assert (found["worker"]["rank"], found["worker"]["pid"]) == (trial["trial"], trial["pid"])
     assert "trial 'nobody' runs" in found["nobody"]
-    assert "only CPU profiles" in found["memory"]
+    assert "use 'cpu'" in found["memory"]
     assert control.find(f"run:{path}") is None, "what has ended does not answer any more"

@@ -209,7 +209,7 @@ def test_a_full_disk_ends_a_search_that_goes_on_when_there_is_room_again(tmp_pat
         pytest.skip("needs the right to mount a small disk of its own")
     with run_program(FULL) as program:
         refused = program.wait_for("refused")
-        for part in ("search", "No space left", "Free some room", "Tuner.restore"):
+        for part in ("search", "No space left", "Free disk space", "Tuner.restore"):
             assert part in refused, refused
         assert program.wait_for("results") == "results [2, 2, 2, 2] 0"
         program.wait().check()

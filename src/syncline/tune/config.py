@@ -104,6 +104,12 @@ class TuneConfig:
                 raise ValueError(f"`{name}={value!r}` must be a function of a trial.")
 
     @property
+    def objective(self) -> tuple[str | None, str | None]:
+        """Metric and mode, each None unless it is a single one."""
+        metric = self.metric if isinstance(self.metric, str) else None
+        return metric, self.mode if isinstance(self.mode, str) else None
+
+    @property
     def budget_s(self) -> float | None:
         """`time_budget_s` in seconds."""
         budget = self.time_budget_s

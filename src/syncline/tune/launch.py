@@ -27,6 +27,7 @@ from syncline.train.checkpoint import Checkpoint
 from syncline.train.storage.context import StorageContext
 from syncline.train.trainer import DataParallelTrainer
 from syncline.train.workers.spec import serialize
+from syncline.tune.analysis import ExperimentAnalysis
 from syncline.tune.callback import Callback, CallbackList
 from syncline.tune.config import (
     CheckpointConfig,
@@ -109,6 +110,17 @@ class FinishedSearch:
     """Experiment directory."""
     end: SearchEnd | None = None
     """End of the search; None if it was only loaded."""
+
+    def analysis(self, config: TuneConfig) -> ExperimentAnalysis:
+        """Return the analysis of the search with this configuration."""
+        metric, mode = config.objective
+        return ExperimentAnalysis(
+            self.storage.experiment_fs_path,
+            storage_filesystem=self.storage.storage_filesystem,
+            trials=self.trials,
+            default_metric=metric,
+            default_mode=mode,
+        )
 
 
 def run_search(
@@ -311,18 +323,12 @@ def as_run_config(given: object) -> RunConfig:
 def packed_plan(plan: SearchPlan) -> bytes:
     """Serialize a plan for `read_plan`, with the trainable's name instead of the trainable."""
     run_config = dataclasses.replace(plan.run_config, progress_reporter=None)
-    kept = dataclasses.replace(
-        plan, trainable=as_search_trainable(plan).__name__, run_config=run_config
-    )
+    name = as_search_trainable(plan).__name__
     for callbacks in (run_config.callbacks, None):
+        without = dataclasses.replace(run_config, callbacks=callbacks)
+        saved = dataclasses.replace(plan, trainable=name, run_config=without)
         try:
-            return bytes(
-                cloudpickle.dumps(
-                    dataclasses.replace(
-                        kept, run_config=dataclasses.replace(run_config, callbacks=callbacks)
-                    )
-                )
-            )
+            return bytes(cloudpickle.dumps(saved))
         except Exception as error:  # for example a tracker with a connection: try without callbacks
             problem = error
     raise TypeError(
@@ -383,7 +389,7 @@ def _new_machine(
         is_function=is_function,
         storage=storage,
         trial_prefix=secrets.token_hex(3)[:5],
-        metric=config.metric if isinstance(config.metric, str) else None,
+        metric=config.objective[0],
         strict_metrics=not settings.flag("TUNE_DISABLE_STRICT_METRIC_CHECKING"),
         max_concurrent=min(
             getattr(search, "max_concurrent", 0) or float("inf"),
@@ -421,9 +427,7 @@ def _checkpoint_config(
 
 
 def _set_objective(scheduler: TrialScheduler, config: TuneConfig) -> None:
-    metric = config.metric if isinstance(config.metric, str) else None
-    mode = config.mode if isinstance(config.mode, str) else None
-    if not scheduler.set_search_properties(metric, mode):
+    if not scheduler.set_search_properties(*config.objective):
         raise ValueError(
             f"the search has `metric={config.metric!r}` and `mode={config.mode!r}`, but the "
             f"scheduler {type(scheduler).__name__} has its own metric {scheduler.metric!r}: set "
@@ -436,7 +440,7 @@ def _objective(
 ) -> tuple[str | None, str | None]:
     """Return metric and mode of the search, the searcher, or the scheduler."""
     for metric, mode in (
-        (plan.tune_config.metric, plan.tune_config.mode),
+        plan.tune_config.objective,
         (search.metric, search.mode),
         (scheduler.metric, getattr(scheduler, "_mode", None)),
     ):

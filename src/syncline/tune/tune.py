@@ -322,14 +322,7 @@ def _analysis(
         if is_self_explanatory(error):
             forget_engine(error)
         raise
-    config = plan.tune_config
-    return ExperimentAnalysis(
-        finished.storage.experiment_fs_path,
-        storage_filesystem=finished.storage.storage_filesystem,
-        trials=finished.trials,
-        default_metric=config.metric if isinstance(config.metric, str) else None,
-        default_mode=config.mode if isinstance(config.mode, str) else None,
-    )
+    return finished.analysis(plan.tune_config)
 
 
 def _failures(failed: Sequence[Trial]) -> str:

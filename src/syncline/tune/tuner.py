@@ -13,7 +13,6 @@ from syncline.core.tracebacks import forget_engine, is_self_explanatory, shorten
 from syncline.storage import filesystem as files
 from syncline.train import config as train_config
 from syncline.train.trainer import DataParallelTrainer
-from syncline.tune.analysis import ExperimentAnalysis
 from syncline.tune.config import ResumeConfig, TuneConfig
 from syncline.tune.controller.search_store import SearchStore, load_trials, storage_at
 from syncline.tune.error import TuneError
@@ -175,15 +174,7 @@ class Tuner:
         return SearchStore(storage.files).exists() and storage.files.read(PLAN_FILE) is not None
 
     def _grid(self, finished: FinishedSearch) -> ResultGrid:
-        config = self._plan.tune_config
-        analysis = ExperimentAnalysis(
-            finished.storage.experiment_fs_path,
-            storage_filesystem=finished.storage.storage_filesystem,
-            trials=finished.trials,
-            default_metric=config.metric if isinstance(config.metric, str) else None,
-            default_mode=config.mode if isinstance(config.mode, str) else None,
-        )
-        return ResultGrid(analysis)
+        return ResultGrid(finished.analysis(self._plan.tune_config))
 
 
 def _plan_of(

@@ -234,7 +234,7 @@ class LiveSearch:
         request = ProfileRequest.of(arguments)
         if request.kind is not ProfileKind.CPU:
             raise LiveError(
-                f"a trial has no profile of kind {str(request.kind)!r}: use 'cpu', the only kind"
+                f"a trial has no profile of kind {request.kind.value!r}: use 'cpu', the only kind"
             )
         trial = self._trial(arguments.get("rank"))
         try:
