@@ -77,6 +77,6 @@ def test_the_older_form_is_refused_with_the_new_one() -> None:
     refuse_older_form("XGBoostTrainer", params=None, label_column=None)
     with pytest.raises(
         TypeError,
-        match=r"XGBoostTrainer no longer takes `params`, `label_column`: write a training function",
+        match=r"XGBoostTrainer no longer takes `params`, `label_column`. Write a training function",
     ):
         refuse_older_form("XGBoostTrainer", params={}, label_column="y")

@@ -309,7 +309,7 @@ def test_another_dataset_in_the_middle_of_a_pass_is_an_error_with_a_remedy(tmp_p
     again = Attempt(data.range(5), 1, saved=first.save(tmp_path))
     with pytest.raises(
         CursorError,
-        match=r"dataset 'train' cannot be read on.*epoch 0.*another dataset.*DataConfig\(resume=False\)",
+        match=r"dataset 'train' cannot resume.*epoch 0.*another dataset.*DataConfig\(resume=False\)",
     ):
         again.share(0)
     del keep
@@ -322,7 +322,7 @@ def test_another_dataset_between_two_passes_begins_anew(
     epoch(first.share(0))
     again = Attempt(data.range(5), 1, saved=first.save(tmp_path))
     assert epoch(again.share(0)) == [0, 1, 2, 3, 4]
-    assert "dataset 'train' is another one than before the restart" in caplog.text
+    assert "dataset 'train' has changed since the last checkpoint" in caplog.text
 
 
 class Stateful:
@@ -355,7 +355,8 @@ def test_a_state_that_json_cannot_hold_is_named() -> None:
     attempt = Attempt(Stateful(at=object()), 1, config=Foreign())
     attempt.share(0)
     with pytest.raises(
-        TypeError, match=r"the state of dataset 'train', a Stateful, cannot be kept.*state_dict\(\)"
+        TypeError,
+        match=r"The state of dataset 'train', a Stateful, cannot be saved.*state_dict\(\)",
     ):
         attempt.sessions[0].readers.capture()
 

@@ -162,7 +162,10 @@ def test_a_training_function_that_does_not_listen_is_stopped_at_the_deadline(
     training = start("ignores", notice_s=0.2)
     training.terminate()
     assert training.wait() == 1
-    assert "some workers still ran at the deadline and were stopped" in training.log.read_text()
+    assert (
+        "some workers were still running at the deadline and were stopped"
+        in training.log.read_text()
+    )
 
 
 def test_uploads_under_way_are_finished(start: Callable[..., Training]) -> None:

@@ -236,7 +236,7 @@ def test_a_disk_that_takes_no_file_for_tensorboard_ends_no_run(
 
     monkeypatch.setattr("syncline.runs.tensorboard_writer.ScalarWriter.add", full)
     assert fit(training(3), tmp_path).metrics == {"loss": 2.0}
-    assert [record.message.partition(" of ")[0] for record in caplog.records] == ["what is shown"]
+    assert [record.message.partition(" of ")[0] for record in caplog.records] == ["The record"]
 
 
 def test_attempts_say_their_steps_in_the_record(tmp_path: Path) -> None:

@@ -94,13 +94,13 @@ def test_a_preemption_error_names_nodes_and_ranks():
 @pytest.mark.parametrize(
     ("info", "ending"),
     [
-        (PreemptionInfo(), "no worker had begun"),
-        (PreemptionInfo(5, {"a": [0]}), "every worker had ended"),
+        (PreemptionInfo(), "no worker had started"),
+        (PreemptionInfo(5, {"a": [0]}), "every worker ended"),
     ],
 )
 def test_a_program_that_was_told_to_end_is_not_said_to_have_lost_machines(info, ending):
     error = pickle.loads(pickle.dumps(PreemptionError(info, program_terminated=True)))
     assert error.program_terminated
-    assert "the program was told to end (SIGTERM)" in str(error)
+    assert "the program received SIGTERM" in str(error)
     assert "machines" not in str(error)
     assert ending in str(error)

@@ -36,7 +36,7 @@ def test_the_configuration_goes_to_functions_that_take_it(function: Any, expecte
 
 @pytest.mark.parametrize("function", [two, keyword])
 def test_a_function_that_needs_more_is_refused_with_the_remedy(function: Any) -> None:
-    with pytest.raises(ValueError, match=r"put everything into `train_loop_config`"):
+    with pytest.raises(ValueError, match=r"Put everything into `train_loop_config`"):
         train.DataParallelTrainer(function)
 
 
@@ -156,5 +156,5 @@ def test_one_process_holds_one_training_function() -> None:
 
 
 def test_a_large_broadcast_is_warned_about() -> None:
-    with pytest.warns(UserWarning, match="made for less than 1000"):
+    with pytest.warns(UserWarning, match="meant for less than 1000"):
         local(lambda: train.collective.broadcast_from_rank_zero("x" * 2000))

@@ -37,7 +37,7 @@ def trainer(function, folder, *, workers=2, **arguments):
 
 
 def test_what_is_no_dataset_is_named():
-    with pytest.raises(TypeError, match=r"`datasets\['train'\]` is a list .*no dataset"):
+    with pytest.raises(TypeError, match=r"`datasets\['train'\]` is a list .*instead of a Dataset"):
         train.DataParallelTrainer(print, datasets={"train": [1]})
 
 
@@ -49,7 +49,7 @@ def test_name_to_split_that_there_is_not_is_refused():
 
 def test_unknown_share_names_the_nearest():
     session = SimpleNamespace()
-    with pytest.raises(KeyError, match="'trian'.*is 'train' meant"):
+    with pytest.raises(KeyError, match="'trian'.*Did you mean 'train'"):
         shard({"train": data.range(1).iterator()}, "trian", session)
     with pytest.raises(KeyError, match="the trainer was given none"):
         shard({}, "train", session)

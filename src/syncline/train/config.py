@@ -452,16 +452,16 @@ class RunConfig:
         if self.verbose not in (None, 0, 1, 2, 3):
             raise ValueError(f"`verbose={self.verbose!r}` must be 0, 1, 2 or 3.")
         self._check_callbacks()
-        name = self.name
-        if name is None:
-            name = generate_run_name(time.time(), secrets.token_hex(3))
-        _check_run_name(name)
+        run_name = self.name
+        if run_name is None:
+            run_name = generate_run_name(time.time(), secrets.token_hex(3))
+        _check_run_name(run_name)
         for field_name, filled in (
             ("failure_config", self.failure_config or FailureConfig()),
             ("checkpoint_config", self.checkpoint_config or CheckpointConfig()),
             ("logging_config", self.logging_config or LoggingConfig()),
             ("storage_path", _absolute_storage_path(self.storage_path, self.storage_filesystem)),
-            ("name", name),
+            ("name", run_name),
         ):
             object.__setattr__(self, field_name, filled)
 

@@ -184,8 +184,8 @@ def get_session(function: str = "get_session") -> TrainSession:
     """
     if _session is None:
         raise RuntimeError(
-            f"`syncline.train.{function}()` was called outside of a training function. Call it in "
-            "the function that is given to a trainer as `train_loop_per_worker`."
+            f"`syncline.train.{function}()` cannot be used outside a training function. Call it "
+            "in the function that is given to a trainer as `train_loop_per_worker`."
         )
     return _session
 

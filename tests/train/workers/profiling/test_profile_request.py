@@ -35,11 +35,11 @@ def test_everything_has_a_limit() -> None:
     [
         ({}, "kind=None"),
         ({"kind": "gpu"}, "'cpu', 'memory', 'torch'"),
-        ({"kind": "cpu", "seconds": 0}, "seconds=0 is not possible"),
+        ({"kind": "cpu", "seconds": 0}, "seconds=0 is invalid"),
         ({"kind": "cpu", "seconds": 601}, "from 1 to 600"),
         ({"kind": "cpu", "seconds": float("nan")}, "seconds=nan"),
         ({"kind": "cpu", "seconds": "10"}, "seconds='10'"),
-        ({"kind": "torch", "steps": 2.5}, "no whole number"),
+        ({"kind": "torch", "steps": 2.5}, "not an integer"),
         ({"kind": "torch", "steps": True}, "steps=True"),
         ({"kind": "torch", "steps": 10_000}, "from 1 to 1000"),
     ],
