@@ -14,6 +14,7 @@ from syncline.train.checkpoint import Checkpoint
 from syncline.train.storage.context import StorageContext, checkpoint_dir_name
 from syncline.tune.config import CheckpointConfig
 from syncline.tune.controller import events
+from syncline.tune.controller.controller_view import ControllerView
 from syncline.tune.controller.events import Event, Instruction, SearchRules
 from syncline.tune.controller.state import TuneMachine
 from syncline.tune.execution.placement_groups import PlacementGroupFactory
@@ -221,3 +222,39 @@ class Simulation:
     def kinds(self) -> list[str]:
         """Return the names of the instructions so far."""
         return [type(do).__name__ for do in self.done]
+
+
+class Choosy(FIFOScheduler):
+    """Scheduler that makes each given decision once."""
+
+    def __init__(self, decisions: dict[tuple[int, int], str] | None = None) -> None:
+        super().__init__()
+        self.decisions = decisions or {}
+        self.completed: list[int] = []
+
+    def on_trial_result(
+        self, tune_controller: ControllerView, trial: Trial, result: dict[str, Any]
+    ) -> str:
+        return self.decisions.pop((trial.index, result["training_iteration"]), self.CONTINUE)
+
+    def on_trial_complete(
+        self, tune_controller: ControllerView, trial: Trial, result: dict[str, Any]
+    ) -> None:
+        self.completed.append(trial.index)
+
+
+def failing(at: int, times: int) -> Any:
+    """Return a step that raises at iteration `at` of trial 0, `times` times."""
+    left = [times]
+
+    def step(trial: Trial, iteration: int) -> dict[str, Any]:
+        if trial.index == 0 and iteration == at and left[0]:
+            left[0] -= 1
+            raise RuntimeError("no more memory")
+        return {"score": 1.0, "saves": iteration == 2}
+
+    return step
+
+
+def statuses(search: Simulation) -> list[str]:
+    return [trial.status for trial in search.machine.trials]

@@ -7,22 +7,17 @@ import random
 from typing import Any
 
 import pytest
-from tests.tune.controller.simulation import ONE_CPU, Simulation, rules
+from tests.tune.controller.simulation import ONE_CPU, Choosy, Simulation, failing, rules, statuses
 
 from syncline.core.error_frames import pack_error
 from syncline.tune.config import CheckpointConfig
 from syncline.tune.controller import events
 from syncline.tune.controller.controller_view import ControllerView
-from syncline.tune.controller.trial_table import Phase
 from syncline.tune.error import TuneError
 from syncline.tune.execution.placement_groups import PlacementGroupFactory
 from syncline.tune.experiment.trial import Trial
 from syncline.tune.schedulers.trial_scheduler import FIFOScheduler
 from syncline.tune.stopper import Stopper, make_stopper
-
-
-def statuses(search: Simulation) -> list[str]:
-    return [trial.status for trial in search.machine.trials]
 
 
 def test_the_first_events_of_a_search() -> None:
@@ -133,25 +128,6 @@ def test_callbacks_hear_in_order() -> None:
     ]
 
 
-class Choosy(FIFOScheduler):
-    """Scheduler that makes each given decision once."""
-
-    def __init__(self, decisions: dict[tuple[int, int], str] | None = None) -> None:
-        super().__init__()
-        self.decisions = decisions or {}
-        self.completed: list[int] = []
-
-    def on_trial_result(
-        self, tune_controller: ControllerView, trial: Trial, result: dict[str, Any]
-    ) -> str:
-        return self.decisions.pop((trial.index, result["training_iteration"]), self.CONTINUE)
-
-    def on_trial_complete(
-        self, tune_controller: ControllerView, trial: Trial, result: dict[str, Any]
-    ) -> None:
-        self.completed.append(trial.index)
-
-
 def test_the_scheduler_stops_a_trial() -> None:
     search = Simulation(scheduler=Choosy({(0, 2): "STOP"}), samples=2)
     search.run()
@@ -194,19 +170,6 @@ def test_no_second_checkpoint_of_the_last_iteration() -> None:
     )
     search.run()
     assert len([do for do in search.done if isinstance(do, events.SaveTrial)]) == 3
-
-
-def failing(at: int, times: int) -> Any:
-    """Return a step that raises at iteration `at` of trial 0, `times` times."""
-    left = [times]
-
-    def step(trial: Trial, iteration: int) -> dict[str, Any]:
-        if trial.index == 0 and iteration == at and left[0]:
-            left[0] -= 1
-            raise RuntimeError("no more memory")
-        return {"score": 1.0, "saves": iteration == 2}
-
-    return step
 
 
 def test_a_failed_trial_ends_and_the_others_go_on() -> None:
@@ -308,27 +271,6 @@ def test_a_stopper_may_end_the_whole_search() -> None:
     search.run()
     assert set(statuses(search)) == {Trial.TERMINATED}
     assert len(search.steps) <= 8
-
-
-def test_a_metric_that_is_not_reported_is_named_with_its_neighbour() -> None:
-    search = Simulation(rules=rules(metric="scor"), samples=1)
-    with pytest.raises(
-        TuneError,
-        match=r"needs the metric 'scor', but .*reported \['score'\]. Did you mean 'score'\?",
-    ):
-        search.run()
-
-
-def test_a_stop_criterion_that_is_not_reported_is_named() -> None:
-    search = Simulation(stopper=make_stopper({"scroe": 1.0}), samples=1)
-    with pytest.raises(TuneError, match="'scroe'"):
-        search.run()
-
-
-def test_results_without_the_metric_pass_where_that_is_allowed() -> None:
-    search = Simulation(rules=rules(metric="loss", strict_metrics=False), samples=1)
-    search.run()
-    assert statuses(search) == [Trial.TERMINATED]
 
 
 def test_a_searcher_that_waits_is_asked_again_when_a_trial_has_ended() -> None:
@@ -458,26 +400,6 @@ def test_a_trainer_inside_a_trial_gets_its_place_and_no_other_trial_starts_meanw
     search.take(events.WorkersReserved(trial_id="t_00000", attempt=1))
     assert "ResumeTrial" in search.kinds()
     assert search.kinds().count("ReserveResources") == before + 1
-
-
-@pytest.mark.parametrize("seed", range(20))
-def test_in_any_order_of_events_every_trial_ends_and_no_step_is_trained_twice(seed: int) -> None:
-    choose = random.Random(seed)
-    decisions = {
-        (choose.randrange(12), choose.randrange(1, 5)): choose.choice(["PAUSE", "STOP"])
-        for _ in range(8)
-    }
-    search = Simulation(
-        scheduler=Choosy(decisions),
-        samples=12,
-        cpus=3,
-        rules=rules(checkpoint_config=CheckpointConfig(checkpoint_frequency=1)),
-    )
-    search.run(choose)
-    assert statuses(search) == [Trial.TERMINATED] * 12
-    assert len(set(search.steps)) == len(search.steps)
-    assert search.held == {}
-    assert not search.machine._table.count(Phase.RUNNING, Phase.LENDING)
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -650,167 +572,3 @@ def test_a_function_that_is_paused_without_a_checkpoint_is_warned_of_once() -> N
     assert len(warnings) == 1
     assert "at 0 of 2 iterations" in warnings[0]
     assert statuses(search) == [Trial.TERMINATED] * 2
-
-
-class Deadline(Stopper):
-    """Stopper that ends the search when the clock of the test reads `at`."""
-
-    def __init__(self, at: float) -> None:
-        self.at = at
-
-    def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:
-        return False
-
-    def stop_all(self) -> bool:
-        return CLOCK[0] >= self.at
-
-
-CLOCK = [0.0]
-
-
-def test_handle_never_asks_the_stopper() -> None:
-    class Forbidden(Stopper):
-        def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:
-            raise AssertionError("called")
-
-        def stop_all(self) -> bool:
-            raise AssertionError("called")
-
-    search = Simulation(samples=1, stopper=Forbidden())
-    search.begin()
-    search.go_on()
-    search.go_on()
-    (stepped,) = search.waiting
-    search.machine.handle(stepped)
-    assert search.machine.trials[0].iteration == 1
-
-
-@pytest.mark.parametrize("clock_of_the_replay", [0.0, 99.0])
-def test_a_replay_repeats_the_verdicts_of_the_stopper_whatever_its_clock(
-    clock_of_the_replay: float,
-) -> None:
-    CLOCK[0] = 0.0
-    search = Simulation(samples=6, stopper=Deadline(at=3.0))
-
-    def step(trial: Trial, iteration: int) -> dict[str, Any]:
-        CLOCK[0] += 0.5
-        return {"score": 1.0}
-
-    search.step = step
-    search.run()
-    CLOCK[0] = clock_of_the_replay
-    replay = Simulation(samples=6, stopper=Deadline(at=3.0))
-    for event in search.journal:
-        replay.machine.with_stopper_verdict(event)
-        replay.machine.handle(event)
-    assert [(trial.trial_id, trial.status, trial.iteration) for trial in search.machine.trials] == [
-        (trial.trial_id, trial.status, trial.iteration) for trial in replay.machine.trials
-    ]
-
-
-def test_the_stopper_sees_no_result_of_an_attempt_that_is_over() -> None:
-    seen: list[str] = []
-
-    class Watching(Stopper):
-        def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:
-            seen.append(trial_id)
-            return False
-
-        def stop_all(self) -> bool:
-            return False
-
-    search = Simulation(samples=1, stopper=Watching())
-    search.begin()
-    search.go_on()
-    late = events.TrialStepped(
-        trial_id="t_00000", attempt=7, result={"score": 1.0}, checkpoint=None, ended=False
-    )
-    assert search.machine.with_stopper_verdict(late) is late
-    assert seen == []
-
-
-class Unpickled(RuntimeError):
-    """Exception that counts how often it is rebuilt."""
-
-    count = 0
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuild, ()
-
-
-def _rebuild() -> Unpickled:
-    Unpickled.count += 1
-    return Unpickled("rebuilt")
-
-
-def test_an_exception_stays_serialized_until_it_is_read() -> None:
-    search = Simulation(samples=1)
-    search.begin()
-    search.go_on()
-    search.waiting.clear()
-    Unpickled.count = 0
-    search.take(
-        events.TrialFailed(
-            trial_id="t_00000", attempt=1, error=pack_error(Unpickled("user")), text="user"
-        )
-    )
-    machine = pickle.loads(pickle.dumps(search.machine))
-    packing = Unpickled.count
-    trial = machine.trials[0]
-    assert trial.status == Trial.ERROR
-    assert Unpickled.count == packing
-    assert isinstance(trial.exception, Unpickled)
-    assert Unpickled.count > packing
-
-
-def test_a_reset_trial_keeps_its_identity_and_nothing_else() -> None:
-    search = Simulation(samples=1, step=failing(4, 1))
-    search.run()
-    trial = search.machine.trials[0]
-    trial.start_time = 5.0
-    kept = (trial.trial_id, trial.config, trial.experiment_tag, trial.storage)
-    deleted = trial.reset(CheckpointConfig())
-    assert [checkpoint.path for checkpoint in deleted]
-    assert (trial.trial_id, trial.config, trial.experiment_tag, trial.storage) == kept
-    fresh = Trial(
-        trial_id=trial.trial_id,
-        index=trial.index,
-        trainable_name=trial.trainable_name,
-        config=trial.config,
-        evaluated_params=trial.evaluated_params,
-        experiment_tag=trial.experiment_tag,
-        placement_group_factory=trial.placement_group_factory,
-        storage=trial.storage,
-        checkpoint_config=CheckpointConfig(),
-    )
-    assert trial.__dict__.keys() == fresh.__dict__.keys()
-    different = {
-        name
-        for name, value in trial.__dict__.items()
-        if name != "checkpoints" and value != fresh.__dict__[name]
-    }
-    assert different == set()
-    assert trial.checkpoints.latest is None
-
-
-def test_indexes_by_phase_agree_with_the_records() -> None:
-    choose = random.Random(1)
-    search = Simulation(
-        scheduler=Choosy({(2, 2): "PAUSE", (4, 1): "STOP", (5, 3): "PAUSE"}),
-        samples=9,
-        cpus=3,
-        rules=rules(checkpoint_config=CheckpointConfig(checkpoint_frequency=1)),
-    )
-    search.begin()
-    table = search.machine._table
-    while search.ended is None:
-        search.go_on(choose)
-        by_phase = {record.trial.trial_id: phase for phase in Phase for record in table.of(phase)}
-        assert by_phase == {
-            trial.trial_id: table[trial.trial_id].phase for trial in search.machine.trials
-        }
-        for trial in search.machine.trials:
-            record = table[trial.trial_id]
-            assert (record.attempt is not None) == (record.phase in (Phase.RUNNING, Phase.LENDING))
-            assert (trial in table.live) == (record.phase is not Phase.ENDED)
-            assert trial.is_finished() == (record.phase is Phase.ENDED)
