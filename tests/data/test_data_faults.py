@@ -260,7 +260,7 @@ def test_consumers_of_a_split_hear_that_its_coordinator_died() -> None:
         consumer.join(60)
     assert len(errors) == 2
     assert all(
-        "was killed by SIGKILL" in error and "split the dataset again" in error for error in errors
+        "was killed by SIGKILL" in error and "Split the dataset again" in error for error in errors
     )
     (recompute,) = dataset.streaming_split(1)
     assert sum(len(batch["id"]) for batch in recompute.iter_batches()) == 10_000
