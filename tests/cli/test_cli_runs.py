@@ -170,7 +170,7 @@ def test_workers_that_printed_nothing_are_told_of(syncline_command, write_run, s
 
 
 def test_progress_bar_is_shown_as_it_ended():
-    assert tailing.shown("10%\r50%\r100%\r") == "100%"
+    assert tailing.terminal_text("10%\r50%\r100%\r") == "100%"
 
 
 def test_following_shows_lines_as_they_come_and_ends_with_the_run(write_run):
