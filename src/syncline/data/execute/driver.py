@@ -457,7 +457,7 @@ class Driver:
     ) -> None:
         """See `task_attempts.ExecutorListener`."""
         task = active.launch.task
-        if self._active_tasks.get(task) is not active:  # cancelled in the meantime
+        if self._active_tasks.get(task) is not active:  # cancelled
             return
         active.is_running = False
         self._moved_at = time.monotonic()

@@ -37,7 +37,7 @@ class CallQueue:
             return
 
     def run_next(self) -> bool:
-        """Run the next call; return False if there is none."""
+        """Run the next call; return False if the queue is empty."""
         try:
             call = self._queue.get_nowait()
         except Empty:

@@ -1,4 +1,4 @@
-"""Records of an execution: what the driver's ticks write to a journal, and when.
+"""Records of an execution: the lines that the driver writes to a journal.
 
 An execution of a program gets a run directory of its own once it has lasted for a moment. Passes of
 a training run go to that run's directory; all passes of one process over a dataset share a file.

@@ -67,7 +67,7 @@ class Produced:
 
 @dataclass(frozen=True, kw_only=True)
 class Partitioned:
-    """A "partition" task ended. Its input is no longer needed."""
+    """A "partition" task ended. Its input can be released."""
 
     task: TaskId
     blocks: tuple[BlockInfo, ...]
@@ -182,7 +182,7 @@ class TeeEnded:
 
 @dataclass(frozen=True, kw_only=True)
 class Drop:
-    """Release a block that is no longer needed.
+    """Release a block that no task needs.
 
     Sent exactly once per block, including source blocks that no other instruction named.
     """

@@ -167,7 +167,7 @@ class Threads:
     """Threads of the driver's process. Arrow kernels and native decoders release the GIL."""
 
     size: int | None = None
-    """Maximum number of concurrent tasks; None for no limit of its own."""
+    """Maximum number of concurrent tasks; None for the number of slots."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -178,7 +178,7 @@ class Workers:
     resources_fn: Callable[[], Any] | None = None
     """Returns further actor options; called when a worker starts."""
     size: int | None = None
-    """Maximum number of concurrent tasks; None for no limit of its own."""
+    """Maximum number of concurrent tasks; None for the number of slots."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -318,7 +318,7 @@ class Scheduler:
     # -- priorities
 
     def _start_next(self) -> bool:
-        """Perform the most urgent action that fits; return False if there is none."""
+        """Perform the most urgent action that fits; return False if none fits."""
         for operator in self._by_priority():
             action = None if operator.closed else operator.next_action()
             if action is not None and self._fits(operator, action):

@@ -39,7 +39,7 @@ class ActiveTask:
     needs_store: bool
     """True if the output blocks go to the object store."""
     separate_partitions: bool = False
-    """True if each partition becomes an object of its own."""
+    """True if each partition becomes a separate object."""
     is_running: bool = True
     """True while the task produces a block; False while it waits to be resumed."""
     running_since: float = 0.0

@@ -226,7 +226,7 @@ class TaskRun:
         return report, None if output is None else output.table
 
     def close(self) -> None:
-        """Stop the task and release what it holds."""
+        """Stop the task and release its resources."""
         close: Callable[[], None] | None = getattr(self._outputs, "close", None)
         if close is not None:
             close()
@@ -294,7 +294,7 @@ def seed_generators(*numbers: int) -> None:
 
 
 class RandomStateScope(AbstractContextManager[None]):
-    """Context with generator states of its own, which continue in the next `with` block.
+    """Context with separate generator states, which continue in the next `with` block.
 
     On exit the states of the surrounding program are restored. Not reentrant.
 

@@ -125,7 +125,7 @@ class _ProcessExecutor:
         future: Future[PlainTuple],
         values: Sequence[TableRef],
     ) -> None:
-        if active.runner is not worker:  # cancelled in the meantime
+        if active.runner is not worker:  # cancelled
             return
         error = future.exception()
         if isinstance(error, RayTaskError) and isinstance(
@@ -194,7 +194,7 @@ class _ProcessExecutor:
         answer.future().add_done_callback(lambda future: self._post(partial(then, worker, future)))
 
     def _checked(self, worker: WorkerHandle, future: Future[None]) -> None:
-        if worker not in self._starting:  # closed in the meantime
+        if worker not in self._starting:  # closed
             return
         self._starting.discard(worker)
         if future.exception() is None:
@@ -275,7 +275,7 @@ class WorkerExecutor(_ProcessExecutor):
         self._ping(self._new_worker(), self._has_started)
 
     def _has_started(self, worker: WorkerHandle, future: Future[None]) -> None:
-        if worker not in self._starting:  # closed in the meantime
+        if worker not in self._starting:  # closed
             return
         self._starting.discard(worker)
         error = future.exception()
@@ -363,7 +363,7 @@ class ActorExecutor(_ProcessExecutor):
         )
 
     def _opened(self, worker: WorkerHandle, future: Future[BaseException | None]) -> None:
-        if worker not in self._starting:  # closed in the meantime
+        if worker not in self._starting:  # closed
             return
         self._starting.discard(worker)
         crash = future.exception()

@@ -1,4 +1,4 @@
-"""Sources of batches: what a `DataIterator` reads from, and the passes over a dataset.
+"""Sources of batches, from which a `DataIterator` reads, and the passes over a dataset.
 
 `DatasetSource` reads a whole dataset: each pass is an execution in this process. A rank of a shared
 dataset reads from `streaming_split.SplitSource`.

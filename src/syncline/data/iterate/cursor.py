@@ -324,8 +324,8 @@ def _in_pass_of(latest: Cursor, cursor: Cursor) -> Cursor:
         if mine != others:
             raise CursorError(
                 f"The states of ranks {cursor.rank} and {latest.rank} are of two passes ({name}: "
-                f"{_short(mine)} and {_short(others)}). Use states that all ranks saved at the same "
-                "step."
+                f"{_short(mine)} and {_short(others)}). Use states that all ranks saved at "
+                "the same step."
             )
     return cursor
 

@@ -35,7 +35,7 @@ class JaxConversion:
 
     batch_size: int
     dtypes: PerColumn
-    collate: Callable[[Any], Arrays] | None
+    collate: Callable[[Any], Any] | None
     batch_format: BatchFormat
     synchronize: bool
     paddings: PerColumn

@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 RestartPoint: TypeAlias = Any
-"""JSON value that only the executor interprets; None stands for the first row."""
+"""JSON value that only the executor interprets; None is the first row."""
 
 
 @dataclass(frozen=True, kw_only=True)

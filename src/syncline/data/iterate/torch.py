@@ -25,7 +25,7 @@ from syncline.data.columnar.schemas import require_columns
 DTypes: TypeAlias = torch.dtype | Mapping[str, torch.dtype] | None
 Device: TypeAlias = str | torch.device | int | Literal["auto"]
 Batch: TypeAlias = Any
-"""A tensor, a sequence or mapping of tensors, or whatever a collate function returns."""
+"""A tensor, a sequence or mapping of tensors, or any result of a collate function."""
 
 
 class Delivery(NamedTuple):
@@ -149,8 +149,8 @@ def to_tensor(name: str, array: np.ndarray, dtype: torch.dtype | None = None) ->
         array = _stacked(name, array)
     if array.dtype.kind not in "biufc":
         raise TypeError(
-            f"column {name!r} has dtype {array.dtype}, which torch has no tensors of. Convert it to "
-            "numbers with map_batches, drop it with drop_columns, or handle it in a collate_fn."
+            f"column {name!r} has dtype {array.dtype}, which torch has no tensors of. Convert it "
+            "to numbers with map_batches, drop it with drop_columns, or handle it in a collate_fn."
         )
     tensor = torch.from_numpy(array if array.flags.writeable else _without_write_protection(array))
     return tensor if dtype is None else tensor.to(dtype)

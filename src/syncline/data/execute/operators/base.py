@@ -293,7 +293,7 @@ class Operator(Generic[G]):
             self.target.end(self.target_port)
 
     def abandon(self) -> None:
-        """Release everything, including the inputs: the output is no longer needed."""
+        """Release everything, including the inputs: the reader needs no more output."""
         if self.closed:
             return
         self.closed = True

@@ -23,7 +23,7 @@ class BlockQueueOperator(Operator[G], Generic[G]):
     _skip_rows = 0
 
     def _next_bytes(self) -> int | None:
-        """Return the size of the next block, or None if there is none so far."""
+        """Return the size of the next block, or None without a block so far."""
         raise NotImplementedError
 
     def _take(self, number: int) -> Part:

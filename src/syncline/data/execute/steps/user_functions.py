@@ -37,7 +37,7 @@ _CLOSE_S = 5.0
 
 
 class EventLoop:
-    """An event loop on a thread of its own.
+    """An event loop on a separate thread.
 
     It lives as long as the process works on a chain: sessions and connections of the user's object
     stay on one loop.

@@ -1,4 +1,4 @@
-"""Lets the tests of splits use the helpers of the folder above."""
+"""Make the helpers of the parent folder importable."""
 
 import sys
 from pathlib import Path
