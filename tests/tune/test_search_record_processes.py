@@ -201,4 +201,4 @@ def test_a_search_answers_for_its_trials_while_they_run(tmp_path: Path) -> None:
     assert (found["worker"]["rank"], found["worker"]["pid"]) == (trial["trial"], trial["pid"])
     assert "trial 'nobody' runs" in found["nobody"]
     assert "use 'cpu'" in found["memory"]
-    assert control.find(f"run:{path}") is None, "what has ended does not answer any more"
+    assert control.find(f"run:{path}") is None, "an ended search does not answer"

@@ -1,6 +1,4 @@
-"""Searches that end early: Ctrl-C, SIGTERM, a full disk. What there is by then is kept, and the
-search goes on.
-"""
+"""Searches that end early by Ctrl-C, SIGTERM or a full disk keep their results and can continue."""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
-"""A search that others kill: `python killed_search.py FOLDER SAMPLES`; started again, it goes on.
+"""Program of a search for kill tests: `python killed_search.py FOLDER SAMPLES`. A restart resumes the
+search.
 
-A seeded searcher that learns proposes, ASHA stops, and one trial runs at a time, so that a search
-has one course only. The function saves with every second result, and writes each step that it
-trains into `steps`; in the end `outcome.json` has what came of every trial.
+The course of the search is deterministic: the searcher has a seed, ASHA stops trials, and one trial
+runs at a time. The function saves with every second result and appends each trained step to
+`steps`. At the end `outcome.json` holds the results of all trials.
 """
 
 from __future__ import annotations

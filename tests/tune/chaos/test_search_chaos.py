@@ -24,12 +24,8 @@ import pytest
 from syncline.testing.waiting import eventually
 from syncline.tune.controller.search_store import load_trials
 
-# What fails here by chance is what this suite is for: `make chaos` does not try again.
-pytestmark = [
-    pytest.mark.long,
-    pytest.mark.processes,
-    pytest.mark.flaky(reruns=0 if "CHAOS_KILLS" in os.environ else 2),
-]
+# A failure by chance is a defect, so tests are not rerun.
+pytestmark = [pytest.mark.long, pytest.mark.processes]
 
 KILLS = int(os.environ.get("CHAOS_KILLS", "4"))
 SEED = int(os.environ.get("CHAOS_SEED", "1"))

@@ -62,7 +62,7 @@ def test_clean_up_deletes_leftovers_and_keeps_registered_checkpoints(
             token="killed",
         )
     before = names(ended)
-    assert len(before) == 5, "two checkpoints that nobody has confirmed, and one half"
+    assert len(before) == 5, "two unconfirmed checkpoints, and a partial one"
     experiment_files.clean_up(simulation.machine, [])
     assert names(running) == {"checkpoint_000000"}
     assert names(ended) == before, "nothing can be at work there, so it is not looked at"

@@ -7,7 +7,7 @@ from simulation import Simulation, rules
 
 from syncline.tune.config import CheckpointConfig
 from syncline.tune.controller import events
-from syncline.tune.controller.controller_view import ControllerView
+from syncline.tune.schedulers.trial_scheduler import ControllerView
 from syncline.tune.experiment.trial import Trial
 from syncline.tune.schedulers import (
     FIFOScheduler,

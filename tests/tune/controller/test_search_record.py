@@ -106,7 +106,7 @@ def test_changes_in_quick_succession_are_one_line(
     tmp_path: Path, make_trial: Any, clock: Any
 ) -> None:
     recorded, trial = Recorded(tmp_path / "run", clock), make_trial(1, status=Trial.PENDING)
-    recorded.record.update([make_trial(0)])  # is written at once: nothing was for a while
+    recorded.record.update([make_trial(0)])  # is written immediately after a pause
     recorded.record.update([trial])
     trial.status = Trial.RUNNING
     recorded.record.update([trial])

@@ -86,7 +86,7 @@ def test_events_come_back_in_their_order_after_the_latest_snapshot(files: ArrowF
     store.close()
     assert read(files) == (b"second", [result(5)])
     assert len([name for name in names(files) if name.startswith(("search-", "journal-"))]) == 2, (
-        "what is over is deleted"
+        "earlier generations are deleted"
     )
 
 
@@ -301,7 +301,7 @@ class Searching(Simulation):
 
     def take(self, event: Event) -> None:
         super().take(event)
-        # `take` goes on to what the searcher says: one state for all that was written down.
+        # `take` also handles the answer of the searcher: these events share a state.
         self.states += [self.state()] * (len(self.journal) - len(self.states))
 
     def carry_out(self, do: Instruction) -> Event | None:
@@ -380,7 +380,7 @@ def test_a_search_is_as_it_was_wherever_the_kill_came(kind: str, tmp_path: Path)
     assert len(simulation.machine.trials) == 6
     whole = [
         at for at in range(1, len(journal)) if states[at] is not states[at - 1]
-    ]  # what follows at once has no state of its own
+    ]  # immediate consequences have no separate state
     for number, kill in enumerate(whole):
         taken = whole[number // 2]
         directory = tmp_path / str(kill)

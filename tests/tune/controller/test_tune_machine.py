@@ -12,7 +12,7 @@ from tests.tune.controller.simulation import ONE_CPU, Choosy, Simulation, failin
 from syncline.core.error_frames import pack_error
 from syncline.tune.config import CheckpointConfig
 from syncline.tune.controller import events
-from syncline.tune.controller.controller_view import ControllerView
+from syncline.tune.schedulers.trial_scheduler import ControllerView
 from syncline.tune.error import TuneError
 from syncline.tune.execution.placement_groups import PlacementGroupFactory
 from syncline.tune.experiment.trial import Trial

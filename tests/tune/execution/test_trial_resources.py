@@ -22,7 +22,7 @@ def test_bundles_of_a_trial() -> None:
     assert factory.required_resources == {"CPU": 3, "GPU": 1.5}
     assert (factory.strategy, factory.head_cpus, factory.head_bundle) == ("SPREAD", 1, {"CPU": 1})
     factory.bundles[0]["CPU"] = 7
-    assert factory.head_cpus == 1, "what is given out is a copy"
+    assert factory.head_cpus == 1, "properties return copies"
     empty_head = PlacementGroupFactory([{}, {"CPU": 1}])
     assert empty_head.head_bundle_is_empty
     assert (empty_head.head_cpus, empty_head.required_resources) == (0, {"CPU": 1})

@@ -238,7 +238,7 @@ class TestLightning:
         found = reports(lambda config: self.fit(callback))
         assert [files for _, files in found] == [
             ["trainer.ckpt"]
-        ] * 2  # the check of one batch beforehand is none
+        ] * 2  # the sanity check is no validation
         assert all(isinstance(result["validation"], float) for result, _ in found)
 
     def test_hooks_can_be_chosen_and_checkpoints_left_out(self, callbacks: Any) -> None:

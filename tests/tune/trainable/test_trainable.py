@@ -111,7 +111,7 @@ def test_time_comes_from_the_given_clock() -> None:
 
     trainable = Slow(clock=ticks.clock())
     trainable.train()
-    ticks.now += 100  # between two steps nobody trains
+    ticks.now += 100  # time between two steps does not count
     result = trainable.train()
     assert (result["time_this_iter_s"], result["time_total_s"], trainable.time_total_s) == (
         2.5,

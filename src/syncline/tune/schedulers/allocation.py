@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 from syncline.tune.execution.placement_groups import PlacementGroupFactory
 from syncline.tune.experiment.trial import Trial
-from syncline.tune.schedulers.scored import checked_mode
+from syncline.tune.schedulers.trial_scheduler import checked_mode
 
 if TYPE_CHECKING:
-    from syncline.tune.controller.controller_view import ControllerView
+    from syncline.tune.schedulers.trial_scheduler import ControllerView
     from syncline.tune.schedulers.resource_changing_scheduler import ResourceChangingScheduler
 
 Amounts = Mapping[str, float]

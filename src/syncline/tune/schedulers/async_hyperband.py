@@ -14,17 +14,17 @@ import random
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from syncline.tune.schedulers.scored import WORST, ScoredScheduler
+from syncline.tune.schedulers.trial_scheduler import WORST, MetricScheduler
 
 if TYPE_CHECKING:
-    from syncline.tune.controller.controller_view import ControllerView
+    from syncline.tune.schedulers.trial_scheduler import ControllerView
     from syncline.tune.experiment.trial import Trial
 
 _ROUNDING = 1 + 1e-9
 """Powers of eta that are equal to `max_t` up to rounding count as equal."""
 
 
-class AsyncHyperBandScheduler(ScoredScheduler):
+class AsyncHyperBandScheduler(MetricScheduler):
     """Stops trials that are behind others of the same age, without waiting for any.
 
     Args:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from syncline.tune.schedulers.hyperband import HyperBandScheduler
 
 if TYPE_CHECKING:
-    from syncline.tune.controller.controller_view import ControllerView
+    from syncline.tune.schedulers.trial_scheduler import ControllerView
     from syncline.tune.experiment.trial import Trial
 
 _INFO = "hyperband_info"

@@ -18,13 +18,13 @@ from typing import TYPE_CHECKING, Any
 from syncline.tune.experiment.trial import Trial
 from syncline.tune.schedulers.async_hyperband import check_limits
 from syncline.tune.schedulers.bracket import Bracket, bracket_plan, largest_bracket
-from syncline.tune.schedulers.scored import ScoredScheduler
+from syncline.tune.schedulers.trial_scheduler import MetricScheduler
 
 if TYPE_CHECKING:
-    from syncline.tune.controller.controller_view import ControllerView
+    from syncline.tune.schedulers.trial_scheduler import ControllerView
 
 
-class HyperBandScheduler(ScoredScheduler):
+class HyperBandScheduler(MetricScheduler):
     """Runs brackets of trials, and lets the best `1/reduction_factor` of a bracket go on at each of
     its rungs.
 

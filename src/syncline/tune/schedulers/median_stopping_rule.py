@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any
 
 from syncline.tune.experiment.trial import Trial
 from syncline.tune.schedulers.running_averages import RunningAverages
-from syncline.tune.schedulers.scored import WORST, ScoredScheduler
+from syncline.tune.schedulers.trial_scheduler import WORST, MetricScheduler
 
 if TYPE_CHECKING:
-    from syncline.tune.controller.controller_view import ControllerView
+    from syncline.tune.schedulers.trial_scheduler import ControllerView
 
 
-class MedianStoppingRule(ScoredScheduler):
+class MedianStoppingRule(MetricScheduler):
     """Stops trials whose best result is worse than the median of the others' average results.
 
     Args:

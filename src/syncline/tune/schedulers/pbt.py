@@ -32,11 +32,11 @@ from syncline.tune.schedulers.explore import (
 from syncline.tune.schedulers.pbt_replay import PopulationBasedTrainingReplay, perturbed_tag
 from syncline.tune.schedulers.policy_log import PolicyLog
 from syncline.tune.schedulers.population import Member, Population
-from syncline.tune.schedulers.scored import ScoredScheduler
+from syncline.tune.schedulers.trial_scheduler import MetricScheduler
 from syncline.tune.search.search_generator import SearchGenerator
 
 if TYPE_CHECKING:
-    from syncline.tune.controller.controller_view import ControllerView
+    from syncline.tune.schedulers.trial_scheduler import ControllerView
 
 __all__ = ["PopulationBasedTraining", "PopulationBasedTrainingReplay"]
 
@@ -46,7 +46,7 @@ _DRAWS = 20
 """So often a donor is drawn before all are looked at."""
 
 
-class PopulationBasedTraining(ScoredScheduler):
+class PopulationBasedTraining(MetricScheduler):
     """Every `perturbation_interval`, a trial in the lower quantile goes on from a checkpoint of one
     in the upper quantile, with that one's configuration, mutated. Trials must save and load
     checkpoints.

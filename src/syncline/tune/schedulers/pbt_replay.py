@@ -14,7 +14,7 @@ from syncline.tune.schedulers.policy_log import read_policy_file
 from syncline.tune.schedulers.trial_scheduler import FIFOScheduler
 
 if TYPE_CHECKING:
-    from syncline.tune.controller.controller_view import ControllerView
+    from syncline.tune.schedulers.trial_scheduler import ControllerView
 
 
 class PopulationBasedTrainingReplay(FIFOScheduler):

@@ -21,7 +21,7 @@ from syncline.tune.schedulers.allocation import (
 from syncline.tune.schedulers.trial_scheduler import FIFOScheduler, TrialScheduler
 
 if TYPE_CHECKING:
-    from syncline.tune.controller.controller_view import ControllerView
+    from syncline.tune.schedulers.trial_scheduler import ControllerView
 
 __all__ = [
     "DistributeResources",
