@@ -1,5 +1,4 @@
-"""Program of a search for kill tests: `python killed_search.py FOLDER SAMPLES`. A restart resumes the
-search.
+"""Search for kill tests: `python killed_search.py FOLDER SAMPLES`. A restart resumes the search.
 
 The course of the search is deterministic: the searcher has a seed, ASHA stops trials, and one trial
 runs at a time. The function saves with every second result and appends each trained step to

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 from syncline.tune.schedulers.trial_scheduler import WORST, MetricScheduler
 
 if TYPE_CHECKING:
-    from syncline.tune.schedulers.trial_scheduler import ControllerView
     from syncline.tune.experiment.trial import Trial
+    from syncline.tune.schedulers.trial_scheduler import ControllerView
 
 _ROUNDING = 1 + 1e-9
 """Powers of eta that are equal to `max_t` up to rounding count as equal."""

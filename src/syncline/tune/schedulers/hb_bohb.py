@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 from syncline.tune.schedulers.hyperband import HyperBandScheduler
 
 if TYPE_CHECKING:
-    from syncline.tune.schedulers.trial_scheduler import ControllerView
     from syncline.tune.experiment.trial import Trial
+    from syncline.tune.schedulers.trial_scheduler import ControllerView
 
 _INFO = "hyperband_info"
 
