@@ -48,7 +48,10 @@ def controller(machine: FakeMachine, **handlers: Any) -> Any:
     made._machine = machine
     made._narrator = SimpleNamespace(see=lambda instruction, state: None)
     made._queue = queue.SimpleQueue()
-    made._handlers = {getattr(events, name): call for name, call in handlers.items()}
+    made._handlers = {
+        getattr(events, name): lambda self, instruction, call=call: call(instruction)
+        for name, call in handlers.items()
+    }
     made._attempt, made._group, made._batches = 1, None, {}
     return made
 

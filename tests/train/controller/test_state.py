@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from syncline.core.state_machine import InvalidTransition
 from syncline.train.config import FailureConfig
 from syncline.train.controller.attempt import FailureBudgets, WorkerFailure
 from syncline.train.controller.events import (
@@ -51,7 +52,6 @@ from syncline.train.controller.transitions import (
     PREEMPTION_TIMER,
     RESIZE_TIMER,
     TRANSITIONS,
-    InvalidTransition,
     Limits,
     State,
 )

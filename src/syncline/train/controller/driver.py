@@ -11,7 +11,6 @@ import queue
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any
 
 import cloudpickle
 
@@ -20,6 +19,7 @@ from syncline.core import termination
 from syncline.core.context import get_runtime_context
 from syncline.core.error_frames import unpack_error
 from syncline.core.lifecycle import ensure_engine
+from syncline.core.state_machine import Dispatcher, Timers, on
 from syncline.exceptions import RayError
 from syncline.train.config import FailureConfig, ScalingConfig
 from syncline.train.console.display import INTERVAL_S, Display
@@ -79,7 +79,7 @@ class _Interruption:
     """Request to abort the run."""
 
 
-class TrainController:
+class TrainController(Dispatcher[Instruction, None], handles=Instruction):
     """Runs one run from its start to its end. Used once, from one thread.
 
     Args:
@@ -108,7 +108,7 @@ class TrainController:
         self._queue: queue.SimpleQueue[Event | _Batch | ValidationEnded | _Interruption] = (
             queue.SimpleQueue()
         )
-        self._deadlines: dict[str, float] = {}
+        self._timers = Timers(clock)
         self._reservation = Reservation(spec.scaling_config)
         self._starter = GroupStarter(
             spec,
@@ -126,7 +126,7 @@ class TrainController:
             spec.validation_config,
             self._recorder,
             on_end=self._queue.put,
-            set_timer=lambda seconds: self._set_timer(VALIDATION_TIMER, seconds),
+            set_timer=self._set_validation_timer,
         )
         self._draining_validations = False
         self._checkpoint_requests: list[events.SendCheckpoints] = []
@@ -142,28 +142,6 @@ class TrainController:
         self.live = LiveActions()
         """Answers requests about the workers, on any thread."""
         self._end: events.End | None = None
-        self._handlers: dict[type, Callable[[Any], None]] = {
-            events.Reserve: self._reserve,
-            events.StartGroup: self._start_group,
-            events.LaunchTraining: self._launch,
-            events.RecordReport: self._record,
-            events.CompleteRound: self._complete_round,
-            events.Send: self._send,
-            events.SendCheckpoints: self._send_checkpoints,
-            events.SetTimer: lambda do: self._set_timer(do.name, do.seconds),
-            events.CancelTimer: lambda do: self._set_timer(do.name, None),
-            events.CheckCapacity: self._check_capacity,
-            events.RequestStacks: self._request_stacks,
-            events.DrainWorkers: lambda do: self._running_group.drain(do.ranks),
-            events.StopGroup: self._stop_group,
-            events.DrainValidations: self._drain_validations,
-            events.NotifyFailure: self._notify_failure,
-            events.NotifyRestart: self._notify_restart,
-            events.NotifyResize: self._notify_resize,
-            events.NotifyPreemption: self._notify_preemption,
-            events.Warn: lambda do: logger.warning("%s", do.text),
-            events.End: self._take_end,
-        }
 
     def run(self) -> Result:
         """Train; return when every rank has returned.
@@ -237,7 +215,7 @@ class TrainController:
 
     def _loop(self) -> None:
         if self._narrator.draws:
-            self._set_timer(DISPLAY_TIMER, 0.0)
+            self._timers.start(DISPLAY_TIMER, 0.0)
         while self._end is None:
             item = self._next()
             self._narrator.tick(self._machine.state)
@@ -253,14 +231,12 @@ class TrainController:
     def _next(self) -> Event | _Batch | ValidationEnded | _Interruption:
         """Return the next item of the queue or the next expired timer of the state machine."""
         while True:
-            name = min(self._deadlines, key=self._deadlines.__getitem__, default=None)
-            wait_s = None if name is None else self._deadlines[name] - self._clock()
             try:
-                return self._queue.get(timeout=None if wait_s is None else max(0.0, wait_s))
+                return self._queue.get(timeout=self._timers.wait_s())
             except queue.Empty:
-                if name is None or self._deadlines[name] > self._clock():
+                name = self._timers.pop_expired()
+                if name is None:
                     continue
-                del self._deadlines[name]
                 if name == VALIDATION_TIMER:
                     ended = self._validations.timed_out()
                     if ended is not None:
@@ -268,7 +244,7 @@ class TrainController:
                 elif name == NODES_TIMER:
                     self._check_nodes()
                 elif name == DISPLAY_TIMER:
-                    self._set_timer(DISPLAY_TIMER, INTERVAL_S)
+                    self._timers.start(DISPLAY_TIMER, INTERVAL_S)
                     self._narrator.tick(self._machine.state)
                 else:
                     return events.TimerFired(name=name)
@@ -305,7 +281,7 @@ class TrainController:
         """Execute an instruction; on failure, queue `ControllerFailed` and return False."""
         try:
             self._narrator.see(instruction, self._machine.state)
-            self._handlers[type(instruction)](instruction)
+            self.dispatch(instruction)
         except Exception as error:
             if isinstance(instruction, events.End):
                 raise
@@ -317,12 +293,17 @@ class TrainController:
         retriable = isinstance(error, OSError) and not isinstance(error, StorageFullError)
         self._queue.put(events.ControllerFailed(error=error, retriable=retriable))
 
-    def _set_timer(self, name: str, seconds: float | None) -> None:
-        """Start a timer; None cancels it."""
-        if seconds is None:
-            self._deadlines.pop(name, None)
-        else:
-            self._deadlines[name] = self._clock() + seconds
+    @on(events.SetTimer)
+    def _set_timer(self, instruction: events.SetTimer) -> None:
+        self._timers.start(instruction.name, instruction.seconds)
+
+    @on(events.CancelTimer)
+    def _cancel_timer(self, instruction: events.CancelTimer) -> None:
+        self._timers.cancel(instruction.name)
+
+    @on(events.Warn)
+    def _warn(self, instruction: events.Warn) -> None:
+        logger.warning("%s", instruction.text)
 
     @property
     def _running_group(self) -> TrainingGroup:
@@ -331,6 +312,11 @@ class TrainController:
 
     # -- group
 
+    @on(events.DrainWorkers)
+    def _drain_workers(self, instruction: events.DrainWorkers) -> None:
+        self._running_group.drain(instruction.ranks)
+
+    @on(events.Reserve)
     def _reserve(self, instruction: events.Reserve) -> None:
         try:
             world_size = (
@@ -342,6 +328,7 @@ class TrainController:
             return  # the cause of the interruption is in the queue
         self._queue.put(events.Reserved(world_size=world_size))
 
+    @on(events.StartGroup)
     def _start_group(self, instruction: events.StartGroup) -> None:
         self._attempt = instruction.attempt
         self._batches = {}
@@ -367,6 +354,7 @@ class TrainController:
         self._recorder.begin_attempt(instruction.attempt, instruction.first_index, workers=workers)
         self._queue.put(events.GroupStarted(attempt=instruction.attempt))
 
+    @on(events.LaunchTraining)
     def _launch(self, instruction: events.LaunchTraining) -> None:
         attempt = instruction.attempt
 
@@ -391,7 +379,7 @@ class TrainController:
         engine = ensure_engine()
         if engine.address == "local" or self._group is None:
             return
-        self._set_timer(NODES_TIMER, CHECK_NODES_S)
+        self._timers.start(NODES_TIMER, CHECK_NODES_S)
         draining = engine.draining_nodes()
         nodes = {node: ranks for node, ranks in self._ranks_by_node().items() if node in draining}
         if not nodes:
@@ -413,10 +401,12 @@ class TrainController:
             nodes[worker.node_id] = (*nodes.get(worker.node_id, ()), worker.rank)
         return nodes
 
+    @on(events.CheckCapacity)
     def _check_capacity(self, instruction: events.CheckCapacity) -> None:
         workers = self._reservation.possible_size()
         self._queue.put(events.CapacityChanged(attempt=instruction.attempt, workers=workers))
 
+    @on(events.StopGroup)
     def _stop_group(self, instruction: events.StopGroup) -> None:
         self.live.group = None
         times = {rank: asdict(times) for rank, times in sorted(self._goodput.ranks.items())}
@@ -433,10 +423,12 @@ class TrainController:
                 self._group = None
         self._queue.put(events.GroupStopped(attempt=instruction.attempt))
 
+    @on(events.RequestStacks)
     def _request_stacks(self, instruction: events.RequestStacks) -> None:
         stacks = self._running_group.stacks(instruction.ranks)
         self._queue.put(events.StacksReceived(attempt=self._attempt, stacks=stacks))
 
+    @on(events.Send)
     def _send(self, instruction: events.Send) -> None:
         if self._group is not None:
             for rank in (
@@ -454,12 +446,14 @@ class TrainController:
 
     # -- reports
 
+    @on(events.RecordReport)
     def _record(self, instruction: events.RecordReport) -> None:
         report = instruction.report
         self._recorder.record(instruction.rank, report)
         if instruction.rank == 0:
             self._callbacks.report(self._recorder.steps.of(report.index), report.metrics)
 
+    @on(events.CompleteRound)
     def _complete_round(self, instruction: events.CompleteRound) -> None:
         report = instruction.report
         checkpoint = None
@@ -477,6 +471,7 @@ class TrainController:
                 self._validations.add(report.index, checkpoint, arguments)
         self._callbacks.round(report.metrics, checkpoint)
 
+    @on(events.SendCheckpoints)
     def _send_checkpoints(self, instruction: events.SendCheckpoints) -> None:
         if instruction.validated and not self._validations.idle:
             self._checkpoint_requests.append(instruction)
@@ -499,6 +494,14 @@ class TrainController:
         except Exception as error:
             self._fail(error)
 
+    def _set_validation_timer(self, seconds: float | None) -> None:
+        """Start the timer of the oldest validation; None cancels it."""
+        if seconds is None:
+            self._timers.cancel(VALIDATION_TIMER)
+        else:
+            self._timers.start(VALIDATION_TIMER, seconds)
+
+    @on(events.DrainValidations)
     def _drain_validations(self, instruction: events.DrainValidations) -> None:
         self._draining_validations = True
         if self._validations.idle:
@@ -506,22 +509,26 @@ class TrainController:
 
     # -- notifications
 
+    @on(events.NotifyFailure)
     def _notify_failure(self, instruction: events.NotifyFailure) -> None:
         self._recorder.failed(self._attempt, instruction.failures)
         self._callbacks.failure(
             {rank: failure.exception for rank, failure in instruction.failures.items()}
         )
 
+    @on(events.NotifyRestart)
     def _notify_restart(self, instruction: events.NotifyRestart) -> None:
         self._recorder.check_free_space()
         self._narrator.restarting(instruction, self._start)
 
+    @on(events.NotifyResize)
     def _notify_resize(self, instruction: events.NotifyResize) -> None:
         self._recorder.event(
             "resize", world_size=instruction.world_size, workers=instruction.workers
         )
         self._narrator.resizing(instruction)
 
+    @on(events.NotifyPreemption)
     def _notify_preemption(self, instruction: events.NotifyPreemption) -> None:
         nodes = instruction.info.preempted_node_to_ranks
         self._recorder.event("preemption", nodes=nodes, seconds_left=instruction.seconds_left)
@@ -538,6 +545,7 @@ class TrainController:
 
     # -- end of the run
 
+    @on(events.End)
     def _take_end(self, instruction: events.End) -> None:
         self._end = instruction
 

@@ -16,10 +16,9 @@ continue with another number of workers.
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Collection, Mapping
-from typing import Any
+from collections.abc import Collection, Mapping
 
+from syncline.core.state_machine import Dispatcher, Lifecycle, on
 from syncline.train.controller.attempt import (
     COLLECTIVE_TIMER,
     HANG,
@@ -78,7 +77,6 @@ from syncline.train.controller.transitions import (
     PREEMPTION_TIMER,
     RESIZE_TIMER,
     TRANSITIONS,
-    InvalidTransition,
     Limits,
     State,
 )
@@ -101,13 +99,13 @@ from syncline.train.workers.messages import (
 )
 
 
-class TrainStateMachine:
+class TrainStateMachine(Dispatcher[Event, list[Instruction]], handles=Event):
     """State of one run, from `fit()` to its end."""
 
     def __init__(self, *, budgets: FailureBudgets, limits: Limits) -> None:
         self._budgets = budgets
         self._limits = limits
-        self._state = State.INITIALIZING
+        self._lifecycle = Lifecycle("the controller", TRANSITIONS, State.INITIALIZING)
         self._attempt_number = 0
         self._attempt: Attempt | None = None
         self._next_index = 0
@@ -118,74 +116,64 @@ class TrainStateMachine:
         self._node_died = False
         self._program_terminated = False
         self._validations_ended = False
-        self._history: deque[str] = deque(maxlen=50)
-        self._handlers: dict[type, Callable[[Any], list[Instruction]]] = {
-            RunStarted: self._on_run_started,
-            Reserved: self._on_reserved,
-            GroupStarted: self._on_group_started,
-            StartFailed: self._on_start_failed,
-            MessageReceived: self._on_message,
-            RankFailed: lambda event: self._rank_failed(event.rank, event.failure),
-            StreamEnded: self._on_stream_ended,
-            NodesDraining: self._on_nodes_draining,
-            ProgramTerminated: self._on_program_terminated,
-            CapacityChanged: self._on_capacity_changed,
-            StacksReceived: self._on_stacks,
-            GroupStopped: self._on_group_stopped,
-            ValidationsEnded: self._on_validations_ended,
-            TimerFired: self._on_timer,
-            ControllerFailed: self._on_controller_failed,
-            Interrupted: self._on_interrupted,
-        }
 
     @property
     def state(self) -> State:
         """Current state."""
-        return self._state
+        return self._lifecycle.state
 
     @property
     def history(self) -> tuple[str, ...]:
         """Last state changes with their causes."""
-        return tuple(self._history)
+        return self._lifecycle.history
 
     def handle(self, event: Event) -> list[Instruction]:
         """Return the instructions to execute after `event`, in order."""
-        if self._state.is_end:
+        if self._lifecycle.is_final:
             return []
         number = getattr(event, "attempt", None)
         if number is not None and (self._attempt is None or number != self._attempt.number):
             return []
-        return self._handlers[type(event)](event)
+        return self.dispatch(event)
 
     # -- start of an attempt
 
+    @on(RunStarted)
     def _on_run_started(self, event: RunStarted) -> list[Instruction]:
         self._next_index = event.next_index
-        self._go(State.SCHEDULING, "fit() was called")
+        self._lifecycle.go(State.SCHEDULING, "fit() was called")
         return [Reserve()]
 
+    @on(Reserved)
     def _on_reserved(self, event: Reserved) -> list[Instruction]:
         number, size, first = self._attempt_number + 1, event.world_size, self._next_index
         self._attempt_number = number
         self._attempt = Attempt(number=number, world_size=size, first_index=first)
-        self._go(State.STARTING, f"resources for {size} workers are reserved")
+        self._lifecycle.go(State.STARTING, f"resources for {size} workers are reserved")
         return [StartGroup(attempt=number, world_size=size, first_index=first)]
 
+    @on(GroupStarted)
     def _on_group_started(self, event: GroupStarted) -> list[Instruction]:
-        self._go(State.RUNNING, f"attempt {event.attempt} has started")
+        self._lifecycle.go(State.RUNNING, f"attempt {event.attempt} has started")
         return [LaunchTraining(attempt=event.attempt), *self._start_resize_timer()]
 
+    @on(StartFailed)
     def _on_start_failed(self, event: StartFailed) -> list[Instruction]:
         if event.node_died:
             # The death of a node is charged once, to the attempt whose workers ran there.
             self._node_died = True
-            self._go(State.RESTARTING, "a node died while the worker group started")
+            self._lifecycle.go(State.RESTARTING, "a node died while the worker group started")
             return [StopGroup(attempt=event.attempt, graceful=False)]
         self._current.failures.update(event.failures)
         return self._fail_attempt("the worker group did not start")
 
     # -- messages of workers
 
+    @on(RankFailed)
+    def _on_rank_failed(self, event: RankFailed) -> list[Instruction]:
+        return self._rank_failed(event.rank, event.failure)
+
+    @on(MessageReceived)
     def _on_message(self, event: MessageReceived) -> list[Instruction]:
         attempt, rank, message = self._current, event.rank, event.message
         if isinstance(message, Reported):
@@ -216,14 +204,14 @@ class TrainStateMachine:
         instructions: list[Instruction] = [CompleteRound(report=report) for report in complete]
         attempt = self._current
         if (
-            self._state is State.RUNNING
+            self.state is State.RUNNING
             and attempt.target_size is not None
             and any(report.parts for report in complete)
         ):
             return instructions + self._resize(attempt.target_size)
-        if self._state is State.DRAINING:
+        if self.state is State.DRAINING:
             return instructions + self._drain_if_complete()
-        if self._state is not State.RUNNING:
+        if self.state is not State.RUNNING:
             return instructions
         waiting = attempt.collector.oldest_incomplete()
         if waiting is None and attempt.timed_report is not None:
@@ -239,7 +227,7 @@ class TrainStateMachine:
         is_first = not barrier.waiting
         if barrier.reached(rank, message.sequence, message.data):
             return self._release_barrier()
-        if self._state is not State.RUNNING:
+        if self.state is not State.RUNNING:
             return []
         timer: list[Instruction] = (
             [SetTimer(name=COLLECTIVE_TIMER, seconds=self._limits.collective_s)] if is_first else []
@@ -257,7 +245,7 @@ class TrainStateMachine:
         """Fail if ranks wait for one whose training function has returned."""
         attempt = self._current
         if (
-            self._state is not State.RUNNING
+            self.state is not State.RUNNING
             or not attempt.finished
             or attempt.preemption is not None
         ):
@@ -266,9 +254,9 @@ class TrainStateMachine:
 
     def _finish_if_all_returned(self) -> list[Instruction]:
         attempt = self._current
-        if self._state is not State.RUNNING or len(attempt.finished) < attempt.world_size:
+        if self.state is not State.RUNNING or len(attempt.finished) < attempt.world_size:
             return []
-        self._go(State.FINISHING, "every training function has returned")
+        self._lifecycle.go(State.FINISHING, "every training function has returned")
         rounds = [CompleteRound(report=report) for report in attempt.collector.flush()]
         return [
             *rounds,
@@ -280,17 +268,18 @@ class TrainStateMachine:
 
     # -- failures and timeouts of ranks
 
+    @on(StreamEnded)
     def _on_stream_ended(self, event: StreamEnded) -> list[Instruction]:
         attempt, rank = self._current, event.rank
         if rank in attempt.closed_streams:
             return []
         attempt.closed_streams.add(rank)
-        if self._state is State.RUNNING and rank not in attempt.finished:
+        if self.state is State.RUNNING and rank not in attempt.finished:
             failure = event.failure or WorkerFailure(
                 exception=RuntimeError(f"Rank {rank} ended without a result."), died=True
             )
             return self._rank_failed(rank, failure)
-        if self._state is State.DRAINING:
+        if self.state is State.DRAINING:
             if event.failure is not None and rank not in attempt.finished:
                 attempt.failures[rank] = event.failure
             return [] if attempt.open_streams else self._after_drain()
@@ -299,11 +288,13 @@ class TrainStateMachine:
     def _rank_failed(self, rank: int, failure: WorkerFailure) -> list[Instruction]:
         attempt = self._current
         attempt.failures.setdefault(rank, failure)
-        if self._state is not State.RUNNING:
+        if self.state is not State.RUNNING:
             return []
         if attempt.preemption is not None:
             return self._ended_in_preemption(rank)
-        self._go(State.DRAINING, f"rank {rank} failed: {type(failure.exception).__name__}")
+        self._lifecycle.go(
+            State.DRAINING, f"rank {rank} failed: {type(failure.exception).__name__}"
+        )
         cancelled = [
             CancelTimer(name=REPORT_TIMER),
             CancelTimer(name=COLLECTIVE_TIMER),
@@ -336,17 +327,20 @@ class TrainStateMachine:
             SetTimer(name=DRAIN_TIMER, seconds=self._limits.drain_s),
         ]
 
+    @on(TimerFired)
     def _on_timer(self, event: TimerFired) -> list[Instruction]:
         name = event.name
-        if self._state is State.DRAINING:
+        if self.state is State.DRAINING:
             if name == GRACE_TIMER:
                 return [] if self._current.is_draining else self._drain()
             return self._after_drain() if name == DRAIN_TIMER else []
-        if self._state is State.FINISHING and name == PREEMPTION_TIMER:
-            self._go(State.ERRORED, "SIGTERM, and validations did not end by the deadline")
+        if self.state is State.FINISHING and name == PREEMPTION_TIMER:
+            self._lifecycle.go(
+                State.ERRORED, "SIGTERM, and validations did not end by the deadline"
+            )
             error = PreemptionError(PreemptionInfo(), drain_timed_out=True, program_terminated=True)
             return [End(outcome="errored", error=error)]
-        if self._state is not State.RUNNING:
+        if self.state is not State.RUNNING:
             return []
         attempt = self._current
         if name == PREEMPTION_TIMER:
@@ -361,10 +355,11 @@ class TrainStateMachine:
         attempt.stack_request = name
         return [RequestStacks(ranks=missing)]
 
+    @on(StacksReceived)
     def _on_stacks(self, event: StacksReceived) -> list[Instruction]:
         attempt = self._current
         reason, attempt.stack_request = attempt.stack_request, None
-        if self._state is not State.RUNNING or reason is None:
+        if self.state is not State.RUNNING or reason is None:
             return []
         if reason == HANG:
             if not attempt.stalled:
@@ -383,7 +378,7 @@ class TrainStateMachine:
             return []
         attempt.stalled[rank] = message
         if (
-            self._state is not State.RUNNING
+            self.state is not State.RUNNING
             or attempt.stack_request is not None
             or attempt.preemption is not None
         ):
@@ -396,19 +391,21 @@ class TrainStateMachine:
 
     # -- preemption of nodes and processes
 
+    @on(NodesDraining)
     def _on_nodes_draining(self, event: NodesDraining) -> list[Instruction]:
         return self._preempted(event.nodes, event.deadline_ms, event.seconds_left)
 
+    @on(ProgramTerminated)
     def _on_program_terminated(self, event: ProgramTerminated) -> list[Instruction]:
         self._program_terminated = True
-        if self._state is State.RUNNING:
+        if self.state is State.RUNNING:
             return self._preempted(event.nodes, event.deadline_ms, event.seconds_left)
-        if self._state in (State.DRAINING, State.RESTARTING):
+        if self.state in (State.DRAINING, State.RESTARTING):
             return []  # the run ends as soon as the group has stopped
-        if self._state is State.FINISHING:  # only validations can take long
+        if self.state is State.FINISHING:  # only validations can take long
             return [self._preemption_timer(event.seconds_left)]
         stop = self._stop_group()
-        self._go(State.ERRORED, "the program received SIGTERM")
+        self._lifecycle.go(State.ERRORED, "the program received SIGTERM")
         error = PreemptionError(PreemptionInfo(event.deadline_ms), program_terminated=True)
         return [*stop, End(outcome="errored", error=error)]
 
@@ -416,7 +413,7 @@ class TrainStateMachine:
         self, nodes: Mapping[str, Collection[int]], deadline_ms: int | None, seconds_left: float
     ) -> list[Instruction]:
         attempt = self._current
-        if self._state is not State.RUNNING:
+        if self.state is not State.RUNNING:
             return []
         is_first = attempt.preemption is None
         preemption = attempt.preemption or Preemption()
@@ -466,7 +463,7 @@ class TrainStateMachine:
         return self._end_preempted("the deadline has passed")
 
     def _end_preempted(self, cause: str) -> list[Instruction]:
-        self._go(State.DRAINING, f"preempted: {cause}")
+        self._lifecycle.go(State.DRAINING, f"preempted: {cause}")
         timers = (PREEMPTION_TIMER, REPORT_TIMER, COLLECTIVE_TIMER)
         return [*(CancelTimer(name=name) for name in timers), *self._drain()]
 
@@ -479,8 +476,9 @@ class TrainStateMachine:
     def _cancel_resize_timer(self) -> list[Instruction]:
         return [] if self._limits.resize_s is None else [CancelTimer(name=RESIZE_TIMER)]
 
+    @on(CapacityChanged)
     def _on_capacity_changed(self, event: CapacityChanged) -> list[Instruction]:
-        if self._state is State.RUNNING:
+        if self.state is State.RUNNING:
             is_other = event.workers != self._current.world_size
             self._current.target_size = event.workers if is_other else None
         return []
@@ -491,7 +489,7 @@ class TrainStateMachine:
         if attempt.preemption is not None or attempt.finished:
             return []
         self._kind = None
-        self._go(State.RESTARTING, f"there is capacity for {workers} workers")
+        self._lifecycle.go(State.RESTARTING, f"there is capacity for {workers} workers")
         timers = (REPORT_TIMER, COLLECTIVE_TIMER, RESIZE_TIMER)
         return [
             NotifyResize(world_size=attempt.world_size, workers=workers),
@@ -511,36 +509,40 @@ class TrainStateMachine:
     def _fail_attempt(self, cause: str) -> list[Instruction]:
         attempt = self._current
         self._kind = "worker" if attempt.preemption is None else "preemption"
-        self._go(State.RESTARTING, cause)
+        self._lifecycle.go(State.RESTARTING, cause)
         # A death explains errors of ranks that communicated with the dead one, but may become
         # known after them.
         attempt.failures = dict(sorted(attempt.failures.items(), key=lambda item: not item[1].died))
         return [NotifyFailure(failures=dict(attempt.failures)), *self._stop_group()]
 
+    @on(ControllerFailed)
     def _on_controller_failed(self, event: ControllerFailed) -> list[Instruction]:
-        if self._state is State.RESTARTING:
+        if self.state is State.RESTARTING:
             return []
         cause = f"the controller failed: {event.error!r}"
         if self._attempt is None:
-            self._go(State.ERRORED, cause)
+            self._lifecycle.go(State.ERRORED, cause)
             return [End(outcome="errored", error=event.error)]
         stop = self._stop_group()
-        if self._state is State.STARTING and isinstance(event.error, (ValueError, TypeError)):
-            self._go(State.ERRORED, f"the group cannot start with these arguments: {event.error!r}")
+        if self.state is State.STARTING and isinstance(event.error, (ValueError, TypeError)):
+            self._lifecycle.go(
+                State.ERRORED, f"the group cannot start with these arguments: {event.error!r}"
+            )
             return [*stop, End(outcome="errored", error=event.error)]
-        if self._state is State.FINISHING:
-            self._go(State.ERRORED, cause)
+        if self.state is State.FINISHING:
+            self._lifecycle.go(State.ERRORED, cause)
             return [*stop, End(outcome="errored", error=ControllerError(event.error))]
         self._kind = "controller"
         self._controller_error = event
-        self._go(State.RESTARTING, cause)
+        self._lifecycle.go(State.RESTARTING, cause)
         return stop
 
+    @on(GroupStopped)
     def _on_group_stopped(self, event: GroupStopped) -> list[Instruction]:
-        if self._state is State.FINISHING:
+        if self.state is State.FINISHING:
             self._group_stopped = True
             return self._end_if_done()
-        if self._state is not State.RESTARTING:
+        if self.state is not State.RESTARTING:
             return []
         if self._node_died:
             self._node_died = False
@@ -549,16 +551,16 @@ class TrainStateMachine:
             return self._reserve_again(f"attempt {event.attempt} ended to be resized")
         error = self._error()
         if self._program_terminated:
-            self._go(State.ERRORED, "the program received SIGTERM")
+            self._lifecycle.go(State.ERRORED, "the program received SIGTERM")
             return [End(outcome="errored", error=error)]
         assert self._kind is not None
         if self._controller_error is not None and not self._controller_error.retriable:
-            self._go(State.ERRORED, "the controller's failure is not retriable")
+            self._lifecycle.go(State.ERRORED, "the controller's failure is not retriable")
             return [End(outcome="errored", error=error)]
         decision = self._budgets.charge(self._kind)
         if not decision.retry:
             cause = f"{decision.count} {self._kind} failures, limit {decision.limit}"
-            self._go(State.ERRORED, cause)
+            self._lifecycle.go(State.ERRORED, cause)
             return [End(outcome="errored", error=error)]
         return self._restart(event.attempt, error, decision)
 
@@ -577,7 +579,7 @@ class TrainStateMachine:
 
     def _reserve_again(self, cause: str) -> list[Instruction]:
         self._attempt = None
-        self._go(State.SCHEDULING, cause)
+        self._lifecycle.go(State.SCHEDULING, cause)
         return [Reserve()]
 
     def _error(self) -> TrainingFailedError:
@@ -585,8 +587,9 @@ class TrainStateMachine:
             return ControllerError(self._controller_error.error)
         return self._current.error(program_terminated=self._program_terminated)
 
+    @on(ValidationsEnded)
     def _on_validations_ended(self, event: ValidationsEnded) -> list[Instruction]:
-        if self._state is not State.FINISHING:
+        if self.state is not State.FINISHING:
             return []
         self._validations_ended = True
         return self._end_if_done()
@@ -594,12 +597,13 @@ class TrainStateMachine:
     def _end_if_done(self) -> list[Instruction]:
         if not (self._group_stopped and self._validations_ended):
             return []
-        self._go(State.FINISHED, "the group and all validations have ended")
+        self._lifecycle.go(State.FINISHED, "the group and all validations have ended")
         return [End(outcome="finished", return_value=self._current.finished[0].return_value)]
 
+    @on(Interrupted)
     def _on_interrupted(self, event: Interrupted) -> list[Instruction]:
         stop = self._stop_group()
-        self._go(State.ABORTED, "interrupted")
+        self._lifecycle.go(State.ABORTED, "interrupted")
         return [*stop, End(outcome="aborted")]
 
     # -- transitions
@@ -614,9 +618,3 @@ class TrainStateMachine:
         if self._attempt is None:
             return []
         return [StopGroup(attempt=self._attempt.number, graceful=False)]
-
-    def _go(self, target: State, cause: str) -> None:
-        if target not in TRANSITIONS[self._state]:
-            raise InvalidTransition(self._state, target, self._history)
-        self._history.append(f"{self._state.value} -> {target.value}: {cause}")
-        self._state = target

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
+
+from syncline.core.state_machine import TransitionTable
 
 
 class State(Enum):
@@ -27,7 +28,7 @@ class State(Enum):
         return not TRANSITIONS[self]
 
 
-TRANSITIONS: Mapping[State, frozenset[State]] = {
+TRANSITIONS: TransitionTable[State] = {
     State.INITIALIZING: frozenset({State.SCHEDULING, State.ERRORED, State.ABORTED}),
     State.SCHEDULING: frozenset({State.STARTING, State.RESTARTING, State.ERRORED, State.ABORTED}),
     State.STARTING: frozenset({State.RUNNING, State.RESTARTING, State.ERRORED, State.ABORTED}),
@@ -46,22 +47,6 @@ GRACE_TIMER = "grace"
 DRAIN_TIMER = "drain"
 PREEMPTION_TIMER = "preemption"
 RESIZE_TIMER = "resize"
-
-
-class InvalidTransition(RuntimeError):
-    """The machine was about to make a transition that is not in the table.
-
-    The message includes the state changes before it.
-    """
-
-    def __init__(self, state: State, target: State, history: Sequence[str]) -> None:
-        lines = "\n".join(f"  {line}" for line in history)
-        super().__init__(
-            f"The controller cannot go from {state.value} to {target.value}. History:\n{lines}"
-        )
-        self.state = state
-        self.target = target
-        self.history = tuple(history)
 
 
 @dataclass(frozen=True, kw_only=True)
