@@ -78,7 +78,7 @@ def mapped(
     context: Any = None,
     **spec: Any,
 ) -> Stage:
-    """Applies a function to the batches of stage `on`, in workers unless `executor` says otherwise."""
+    """Apply a function to the batches of stage `on`, by default in workers."""
     step = batch_step(function, batch_size=batch_size, **spec)
     chain = Chain(
         head=BlocksHead(),

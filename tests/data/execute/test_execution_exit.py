@@ -20,7 +20,10 @@ def sleeps(batch):
     return batch
 
 
-node = MapBatches(input=Read(source=RangeDatasource(100_000), parallelism=50), function=UserFunction(function=sleeps))
+node = MapBatches(
+    input=Read(source=RangeDatasource(100_000), parallelism=50),
+    function=UserFunction(function=sleeps),
+)
 execution = start_execution(node, DataContext())
 print(next(execution).num_rows > 0, flush=True)
 {end}

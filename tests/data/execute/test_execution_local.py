@@ -82,8 +82,8 @@ def test_an_error_of_a_function_names_operator_rows_and_frames_and_is_of_its_cla
     assert isinstance(error, UserCodeException)
     lines = str(error).splitlines()
     assert (
-        lines[0]
-        == "MapBatches(fails_on_42) failed on rows 0 to 9 of its task with ValueError: cannot take 42"
+        lines[0] == "MapBatches(fails_on_42) failed on rows 0 to 9 of its task with ValueError: "
+        "cannot take 42"
     )
     assert "in fails_on_42" in str(error)
     assert lines[-1] == "ValueError: cannot take 42"

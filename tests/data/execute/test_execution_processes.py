@@ -123,7 +123,8 @@ def test_a_function_that_hangs_fails_with_its_stack():
     begun = time.monotonic()
     with pytest.raises(
         TimeoutError,
-        match=r"MapBatches\(hangs\) failed on rows 0 to 9 of its task .* has worked for more than timeout_s=0.2",
+        match=r"MapBatches\(hangs\) failed on rows 0 to 9 of its task "
+        r".* has worked for more than timeout_s=0.2",
     ) as caught:
         ids(execute(numbers(10, 1), mapped(hangs, timeout_s=0.2)))
     assert "time.sleep(1000)  # hangs here" in str(caught.value)

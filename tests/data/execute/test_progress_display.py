@@ -17,15 +17,32 @@ from syncline.data.execute.stats import ExecutionStats, OperatorStats
 
 def stage(queued_rows: int, held_bytes: int) -> StageCounts:
     return StageCounts(
-        queued_blocks=1, queued_rows=queued_rows, queued_bytes=0, held_bytes=held_bytes, running=1, waiting=0, done=1, total=None,
-        output_blocks=1, output_rows=1, output_bytes=1, ended=False,
-    )  # fmt: skip
+        queued_blocks=1,
+        queued_rows=queued_rows,
+        queued_bytes=0,
+        held_bytes=held_bytes,
+        running=1,
+        waiting=0,
+        done=1,
+        total=None,
+        output_blocks=1,
+        output_rows=1,
+        output_bytes=1,
+        ended=False,
+    )
 
 
 COUNTS = Counts(
-    stages=(stage(0, 3_000_000), stage(1234, 0)), slots=2, used_slots=1, budget_bytes=1, held_bytes=0, expected_bytes=0, delivered_blocks=0,
-    delivered_bytes=0, errored_tasks=0,
-)  # fmt: skip
+    stages=(stage(0, 3_000_000), stage(1234, 0)),
+    slots=2,
+    used_slots=1,
+    budget_bytes=1,
+    held_bytes=0,
+    expected_bytes=0,
+    delivered_blocks=0,
+    delivered_bytes=0,
+    errored_tasks=0,
+)
 LONG = "Map(" + "f" * 60 + ")"
 STATS = ExecutionStats(
     operators=(

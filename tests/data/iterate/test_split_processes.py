@@ -112,7 +112,7 @@ def test_an_error_in_a_function_reaches_every_rank_with_its_traceback() -> None:
         with pytest.raises(LookupError, match="row 90 is bad") as caught:
             syncline.get(ref, timeout=60)
         assert "fails_on_90" in str(caught.value) + str(caught.value.__cause__)
-        del caught  # its traceback holds this function, so that the consumers would keep their CPUs until the next garbage collection
+        del caught  # its traceback would keep this frame and the consumers alive
 
 
 def test_a_hundred_epochs_leave_threads_descriptors_and_memory_as_they_were() -> None:
