@@ -196,7 +196,7 @@ def test_a_rank_that_returns_without_its_report_is_named_at_once(tmp_path: Path)
 
     with pytest.raises(
         train.WorkerGroupError,
-        match="rank 1 returned from its training function without the report number 0",
+        match="Rank 1 returned from its training function without report number 0",
     ):
         fit(loop, tmp_path)
 

@@ -250,8 +250,10 @@ def report(
         RuntimeError: Outside of a training function, or after an upload failed.
     """
     session = _session or get_session("report")
-    session.report(
-        ReportCall(
+    # `ReportCall(…)` would call one more Python function, and every training step may come here.
+    call = tuple.__new__(
+        ReportCall,
+        (
             metrics,
             checkpoint,
             checkpoint_dir_name,
@@ -259,8 +261,9 @@ def report(
             delete_local_checkpoint_after_upload,
             checkpoint_upload_fn,
             validation,
-        )
+        ),
     )
+    session.report(call)
 
 
 def get_checkpoint() -> Checkpoint | None:
