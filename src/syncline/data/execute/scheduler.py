@@ -24,7 +24,9 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from enum import Enum
 
+from syncline.core.state_machine import Dispatcher, Lifecycle, TransitionTable, on
 from syncline.data.execute.messages import (
     Abandoned,
     Cancel,
@@ -152,7 +154,26 @@ def point_after(
     )
 
 
-class Scheduler:
+class ExecutionState(Enum):
+    """State of an execution."""
+
+    CREATED = "created"
+    RUNNING = "running"
+    FINISHED = "finished"
+    FAILED = "failed"
+
+
+TRANSITIONS: TransitionTable[ExecutionState] = {
+    ExecutionState.CREATED: frozenset(
+        {ExecutionState.RUNNING, ExecutionState.FINISHED, ExecutionState.FAILED}
+    ),
+    ExecutionState.RUNNING: frozenset({ExecutionState.FINISHED, ExecutionState.FAILED}),
+    ExecutionState.FINISHED: frozenset(),
+    ExecutionState.FAILED: frozenset(),
+}
+
+
+class Scheduler(Dispatcher[Event, None], handles=Event):
     """State machine that decides what an execution does next. Not thread-safe.
 
     Args:
@@ -194,8 +215,7 @@ class Scheduler:
         self._budget_bytes = 0
         self._reserved_bytes = 0  # expected next blocks of running tasks
         self._errored = 0
-        self._started = False
-        self._over = False
+        self._lifecycle = Lifecycle("the execution", TRANSITIONS, ExecutionState.CREATED)
 
     # -- events
 
@@ -203,12 +223,12 @@ class Scheduler:
         """Apply an event and return the instructions to carry out, in order."""
         instructions: list[Instruction] = []
         self._tracker.instructions = instructions
-        if self._over:
+        if self._lifecycle.is_final:
             instructions.extend(Drop(block=block) for block in _blocks_of(event))
             return instructions
-        self._apply(event)
+        self.dispatch(event)
         self._cancel_released_tasks()
-        if self._started and not self._over:
+        if self._lifecycle.state is ExecutionState.RUNNING:
             while self._tracker.failure is None and self._start_next():
                 self._cancel_released_tasks()
             if self._tracker.failure is not None:
@@ -217,37 +237,37 @@ class Scheduler:
                 self._stop(Finish())
         return instructions
 
-    def _apply(self, event: Event) -> None:
-        match event:
-            case Produced(task=task_id):
-                task = self._tasks.get(task_id)
-                if task is None:  # cancelled
-                    self._tracker.instructions.append(Drop(block=event.info.block))
-                    return
-                self._deactivate(task, is_over=event.is_last)
-                task.operator.produced(task, event.info, is_last=event.is_last)
-            case Taken():
-                self._output.taken()
-            case Ended(task=task_id):
-                if task := self._tasks.get(task_id):
-                    self._deactivate(task, is_over=True)
-                    task.operator.ended(task)
-            case Partitioned(task=task_id):
-                self._partitioned(event)
-            case Prepared(stage=stage):
-                operator = self._operators[stage]
-                assert isinstance(operator, ExchangeOperator), (
-                    f"stage {stage} has nothing to prepare"
-                )
-                if not operator.closed:
-                    operator.prepared()
-            case Failed(task=task_id):
-                self._failed(event)
-            case Started():
-                self._set_limits(event)
-            case Abandoned():
-                self._stop(Finish())
+    @on(Produced)
+    def _produced(self, event: Produced) -> None:
+        task = self._tasks.get(event.task)
+        if task is None:  # cancelled
+            self._tracker.instructions.append(Drop(block=event.info.block))
+            return
+        self._deactivate(task, is_over=event.is_last)
+        task.operator.produced(task, event.info, is_last=event.is_last)
 
+    @on(Taken)
+    def _taken(self, event: Taken) -> None:
+        self._output.taken()
+
+    @on(Ended)
+    def _ended(self, event: Ended) -> None:
+        if task := self._tasks.get(event.task):
+            self._deactivate(task, is_over=True)
+            task.operator.ended(task)
+
+    @on(Prepared)
+    def _prepared(self, event: Prepared) -> None:
+        operator = self._operators[event.stage]
+        assert isinstance(operator, ExchangeOperator), f"stage {event.stage} prepares nothing"
+        if not operator.closed:
+            operator.prepared()
+
+    @on(Abandoned)
+    def _abandoned(self, event: Abandoned) -> None:
+        self._stop(Finish())
+
+    @on(Started)
     def _set_limits(self, event: Started) -> None:
         self._slots, self._budget_bytes = event.slots, event.budget_bytes
         expected = int(self._budget_bytes / (_BLOCKS_IN_BUDGET_PER_SLOT * max(1.0, self._slots)))
@@ -256,12 +276,13 @@ class Scheduler:
                 chain = operator.stage.chain
                 limit = chain.max_block_bytes if chain is not None else None
                 operator.guess_bytes = expected if limit is None else min(expected, limit)
-        if not self._started:
-            self._started = True
+        if self._lifecycle.state is ExecutionState.CREATED:
+            self._lifecycle.go(ExecutionState.RUNNING, f"{event.slots} slots")
             for operator in reversed(self._operators):
                 if not operator.closed:
                     operator.open()
 
+    @on(Partitioned)
     def _partitioned(self, event: Partitioned) -> None:
         task = self._tasks.get(event.task)
         if task is None:
@@ -271,6 +292,7 @@ class Scheduler:
         assert isinstance(task.operator, ExchangeOperator), f"{task.id} partitions nothing"
         task.operator.partitioned(task, event)
 
+    @on(Failed)
     def _failed(self, event: Failed) -> None:
         task = self._tasks.get(event.task)
         if task is None:
@@ -305,7 +327,10 @@ class Scheduler:
 
     def _stop(self, last: Finish | Fail) -> None:
         """End the execution: cancel all tasks and drop all blocks."""
-        self._over = True
+        if isinstance(last, Fail):
+            self._lifecycle.go(ExecutionState.FAILED, repr(last.error))
+        else:
+            self._lifecycle.go(ExecutionState.FINISHED, "the output is complete or abandoned")
         instructions = self._tracker.instructions
         instructions.extend(Cancel(task=task_id) for task_id in self._tasks)
         instructions.extend(Drop(block=block) for block in self._tracker.blocks)
