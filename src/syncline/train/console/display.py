@@ -139,7 +139,7 @@ class Drawing(Display):
 
     @abstractmethod
     def start(self) -> None:
-        """RunStarted to draw."""
+        """Start to draw."""
 
 
 def display_for(run_config: RunConfig | None = None, *, may_draw: bool = True) -> Display:

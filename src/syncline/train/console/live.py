@@ -92,7 +92,7 @@ class TerminalPanel(Drawing):
             self._print(line)
 
     def start(self) -> None:
-        """RunStarted to draw."""
+        """Start to draw."""
         self._live = Live(
             get_renderable=self._picture,
             console=self._console,

@@ -38,7 +38,7 @@ class NotebookPanel(Drawing):
         print_line(line)
 
     def start(self) -> None:
-        """RunStarted to draw."""
+        """Start to draw."""
         self._draw(self.current())
         # The kernel finds the cell that output belongs to in the context.
         context = contextvars.copy_context()
