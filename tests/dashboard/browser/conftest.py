@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from browser_harness import (
+from tests.dashboard.browser.browser_harness import (
     FLAGS,
     Dashboard,
     Programs,

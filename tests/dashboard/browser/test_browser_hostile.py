@@ -3,8 +3,15 @@
 from __future__ import annotations
 
 import pytest
-from browser_harness import Site, Watched, address
-from hostile_runs import DIRECTORY, IMAGE, SECRET, SHOWN, TEMPLATE, write_all
+from tests.dashboard.browser.browser_harness import Site, Watched, address
+from tests.dashboard.browser.hostile_runs import (
+    DIRECTORY,
+    IMAGE,
+    SECRET,
+    SHOWN,
+    TEMPLATE,
+    write_all,
+)
 
 from syncline.testing.waiting import eventually
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
-from browser_harness import PREPARED, Watched
+from tests.dashboard.browser.browser_harness import PREPARED, Watched
 
 pytest.importorskip("playwright.sync_api")
 from playwright.sync_api import Page, expect

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from browser_harness import Programs, Site, Watched, address
-from hostile_runs import DIRECTORY, write_all
+from tests.dashboard.browser.browser_harness import Programs, Site, Watched, address
+from tests.dashboard.browser.hostile_runs import DIRECTORY, write_all
 
 pytest.importorskip("playwright.sync_api")
 from playwright.sync_api import Page, expect

@@ -8,7 +8,7 @@ import ast
 import re
 
 import pytest
-from browser_harness import Programs, Watched
+from tests.dashboard.browser.browser_harness import Programs, Watched
 
 from syncline.testing.waiting import eventually
 

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator
 
 import pytest
-from browser_harness import Program, Programs, Site, Watched, address
+from tests.dashboard.browser.browser_harness import Program, Programs, Site, Watched, address
 
 from syncline.testing.waiting import eventually
 
