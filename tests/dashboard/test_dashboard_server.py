@@ -220,9 +220,9 @@ def test_a_log_is_downloaded_as_text(up: Up):
 @pytest.mark.processes
 def test_runs_that_cannot_be_shown_say_why(up: Up):
     for name, said in (
-        ("broken", "cannot be shown"),
+        ("broken", "Cannot show this run"),
         ("linked", "symbolic link"),
-        ("missing", "cannot be shown"),
+        ("missing", "Cannot show this run"),
     ):
         answer = up.get(f"/run/0/{name}")
         assert answer.status == 200
@@ -316,7 +316,8 @@ def test_a_second_one_says_that_there_is_a_first_and_takes_the_same_token(
     )
     assert done.returncode == 1
     assert (
-        f"port {first.port} of 127.0.0.1 is taken by another program: name another with --port"
+        f"Port {first.port} of 127.0.0.1 is in use by another program: specify another one "
+        "with --port"
         in done.stderr
     )
     assert "Traceback" not in done.stderr
