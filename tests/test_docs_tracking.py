@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from event_files import curves
+from tests.event_files import curves
 
 ROOT = Path(__file__).resolve().parents[1]
 TEXT = (ROOT / "docs" / "tracking.md").read_text(encoding="utf-8")

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
-from program_runs import keys_of, run
 
 from bench.inputs import SAMPLE, SCALE, write_numbers
 from bench.programs.data.pipelines import timed, two_epochs
 from bench.programs.data.tables import KEYS, keys_in, make, measure
+from tests.bench.program_runs import keys_of, run
 
 IMAGES = 300
 

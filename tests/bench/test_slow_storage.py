@@ -10,7 +10,7 @@ from pyarrow import fs
 
 from bench.programs import slow_storage
 from syncline.train import Checkpoint
-from syncline.train.storage import StorageContext
+from syncline.train.storage.context import StorageContext
 
 
 @pytest.fixture

@@ -3,10 +3,10 @@
 from pathlib import Path
 
 import pytest
-from program_runs import keys_of, run
 
 from bench.inputs import write_numbers
 from bench.programs import controller_simulation
+from tests.bench.program_runs import keys_of, run
 
 
 @pytest.mark.long

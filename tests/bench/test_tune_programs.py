@@ -3,13 +3,13 @@
 from pathlib import Path
 
 import pytest
-from program_runs import keys_of, run
 
 from bench.programs.tune import controller_simulation
 from bench.programs.tune.functions import FUNCTIONS
 from bench.programs.tune.quality import asha_by_optuna, asha_by_us, tpe_by_us, worse
 from bench.programs.tune.rehearsal import Rehearsal
 from syncline.tune.schedulers import FIFOScheduler
+from tests.bench.program_runs import keys_of, run
 
 MINIMA = {
     "branin": (3.14159265, 2.275),

@@ -5,9 +5,9 @@ import json
 import pytest
 
 import syncline
-from core.fake_engine import running_fake_engine
 from syncline.core import api
 from syncline.core.engine import RuntimeInfo
+from tests.core.fake_engine import running_fake_engine
 
 
 @pytest.fixture

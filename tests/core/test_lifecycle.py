@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 import syncline
-from core.fake_engine import FakeEngine, running_fake_engine
 from syncline.core import lifecycle
 from syncline.core.engine import current_engine, set_engine
+from tests.core.fake_engine import FakeEngine, running_fake_engine
 
 
 @pytest.fixture

@@ -6,9 +6,9 @@ import cloudpickle
 import pytest
 
 import syncline
-from core.fake_engine import running_fake_engine
 from syncline.core import definitions, refs
 from syncline.core.definitions import CallDefinition, TaskDefinition
+from tests.core.fake_engine import running_fake_engine
 
 
 @pytest.fixture

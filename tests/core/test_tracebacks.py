@@ -5,9 +5,9 @@ import traceback
 import pytest
 
 import syncline
-from core.fake_engine import running_fake_engine
 from syncline import settings
 from syncline.core import definitions, tracebacks
+from tests.core.fake_engine import running_fake_engine
 
 ENGINE_FILE = definitions.__file__
 

@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.dashboard.visitors import Visitor
 from websockets.exceptions import ConnectionClosed
 
 from syncline.dashboard import application, connections, training_figures
@@ -37,6 +36,7 @@ from syncline.runs import LocalFiles, RunDirectory, discovery
 from syncline.runs import open as open_run
 from syncline.runs.run_list import unreadable_summary
 from syncline.runs.run_storage import LocalDirectory
+from tests.dashboard.visitors import Visitor
 
 TOKEN = "t" * 43
 HOST = "127.0.0.1:8265"

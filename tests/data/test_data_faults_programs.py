@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from core.embedded.reliability import PRELUDE, assert_all_gone
 from syncline.testing import run_program
+from tests.core.embedded.reliability import PRELUDE, assert_all_gone
 
 pytestmark = pytest.mark.processes
 

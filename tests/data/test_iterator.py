@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from execution_fake import FakeDataset
 
 import syncline
 from syncline.data.iterate.batch_source import DatasetSource
 from syncline.data.iterate.cursor import CursorError
 from syncline.data.iterator import DataIterator
+from tests.data.execution_fake import FakeDataset
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from execution_fake import FakeDataset
 
 import syncline
 from syncline.data.collate_fn import NumpyBatchCollateFn
@@ -19,6 +18,7 @@ from syncline.data.columnar.schemas import UnknownColumnError
 from syncline.data.iterate import batching as device
 from syncline.data.iterate.batch_source import DatasetSource
 from syncline.data.iterator import DataIterator
+from tests.data.execution_fake import FakeDataset
 
 
 @pytest.fixture(autouse=True, scope="module")

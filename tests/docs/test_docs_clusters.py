@@ -17,10 +17,10 @@ from typing import Any
 import psutil
 import pytest
 import yaml
-from page_commands import commands, parse
-from page_programs import ROOT, blocks, page
 
 from syncline.testing.waiting import eventually
+from tests.docs.page_commands import commands, parse
+from tests.docs.page_programs import ROOT, blocks, page
 
 PAGE = page("clusters")
 EXAMPLES = ROOT / "examples" / "cluster"

@@ -5,7 +5,8 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-from page_programs import blocks, page, run
+
+from tests.docs.page_programs import blocks, page, run
 
 SECTIONS = re.findall(
     r"^## (.+?)\n(.*?)(?=^## |\Z)", page("frameworks"), flags=re.MULTILINE | re.DOTALL

@@ -3,7 +3,8 @@
 from pathlib import Path
 
 import pytest
-from page_programs import blocks, page, run
+
+from tests.docs.page_programs import blocks, page, run
 
 PROGRAMS = blocks(page("large_models"), "python")
 

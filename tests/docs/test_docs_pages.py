@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 import yaml
-from page_commands import commands, parse
-from page_programs import DOCS, ROOT, blocks, page, page_names, run, run_all
 
 from syncline import runs
 from syncline.testing.waiting import eventually
+from tests.docs.page_commands import commands, parse
+from tests.docs.page_programs import DOCS, ROOT, blocks, page, page_names, run, run_all
 
 ALL_OF_PAGE = ("index", "get_started", "five_steps", "training", "dashboard")
 """Pages whose programs all run here, one after the other."""

@@ -6,7 +6,8 @@ import re
 from pathlib import Path
 
 import pytest
-from page_programs import ROOT, blocks, page, run_all
+
+from tests.docs.page_programs import ROOT, blocks, page, run_all
 
 PROGRAMS = blocks(page("tuning"), "python")
 

@@ -11,9 +11,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from hosts.lab import NODES, STORE_BYTES, Lab
 from syncline.testing.clusters import RayCluster
 from syncline.testing.hosts import hosts
+from tests.hosts.lab import NODES, STORE_BYTES, Lab
 
 
 @pytest.fixture(scope="package")

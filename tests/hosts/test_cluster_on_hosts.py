@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from hosts.lab import STORE_BYTES, Lab, facts_of, go, marks_of_epoch
 from syncline.testing import eventually
+from tests.hosts.lab import STORE_BYTES, Lab, facts_of, go, marks_of_epoch
 
 pytestmark = [
     pytest.mark.cluster,

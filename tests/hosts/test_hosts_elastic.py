@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from hosts.lab import CPUS, Lab, facts_of
 from syncline.testing import eventually
+from tests.hosts.lab import CPUS, Lab, facts_of
 
 pytestmark = [
     pytest.mark.cluster,

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from hosts.lab import Lab, facts_of, go, marked, marks_of_epoch
 from syncline.testing import eventually
+from tests.hosts.lab import Lab, facts_of, go, marked, marks_of_epoch
 
 pytestmark = [
     pytest.mark.cluster,

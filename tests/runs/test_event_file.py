@@ -1,9 +1,9 @@
 """TensorBoard's format, read with tensorboardX's messages and checksums."""
 
 import pytest
-from tests.event_files import events
 
 from syncline.runs import event_file
+from tests.event_files import events
 
 
 @pytest.mark.parametrize("characters", [1, 2, 100, 5_000])

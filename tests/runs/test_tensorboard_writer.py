@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from event_files import curves, event_files, events
 from syncline.runs import LocalFiles, tensorboard_writer
 from syncline.runs.tensorboard_writer import ScalarWriter, numbers
+from tests.event_files import curves, event_files, events
 
 
 class Objects:

@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 from pyarrow.fs import FileSelector
-from remote_filesystems import in_memory
 
 import syncline
-from event_files import curves, event_files
 from syncline import train, tune
 from syncline.runs import LocalFiles, RunRecord
+from tests.event_files import curves, event_files
+from tests.train.storage.remote_filesystems import in_memory
 
 
 @pytest.fixture(autouse=True)

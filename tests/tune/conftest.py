@@ -1,7 +1,6 @@
 """Trials for tests of tables, analyses and figures."""
 
 import json
-import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,10 +11,6 @@ from syncline.train.config import CheckpointConfig
 from syncline.train.storage.context import StorageContext
 from syncline.tune.execution.placement_groups import PlacementGroupFactory
 from syncline.tune.experiment.trial import Trial
-
-sys.path.insert(
-    0, str(Path(__file__).resolve().parents[1] / "train" / "storage")
-)  # remote_filesystems is there
 
 MakeTrial = Callable[..., Trial]
 

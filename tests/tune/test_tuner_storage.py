@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 from pyarrow import fs
-from remote_filesystems import BUCKET, connect, in_memory, s3_server
 
 import syncline
 from syncline import train, tune
 from syncline.tune.controller.search_store import load_trials
+from tests.train.storage.remote_filesystems import BUCKET, connect, in_memory, s3_server
 
 
 @pytest.fixture(autouse=True)

@@ -8,15 +8,15 @@ from types import SimpleNamespace
 
 import pytest
 
-from fake_libraries import install
 from syncline.air.integrations import comet, mlflow, wandb
 from syncline.train import session as train_session
 from syncline.train.storage.context import StorageContext
 from syncline.tune.logger.comet import CometLoggerCallback
 from syncline.tune.logger.mlflow import MLflowLoggerCallback
 from syncline.tune.logger.wandb import WandbLoggerCallback
-from syncline.tune.trainable.session import Exchange, TrialSession
+from syncline.tune.trainable.session import ReportQueue, TrialSession
 from syncline.tune.trainable.trainable_state import TrialInfo
+from tests.fake_libraries import install
 
 
 @pytest.fixture(autouse=True)
@@ -33,7 +33,7 @@ def _no_variables(monkeypatch):
 def in_trial():
     train_session.set_session(
         TrialSession(
-            TrialInfo(trial_id="1a", trial_name="train_1a", experiment_name="search"), Exchange()
+            TrialInfo(trial_id="1a", trial_name="train_1a", experiment_name="search"), ReportQueue()
         )
     )
     yield

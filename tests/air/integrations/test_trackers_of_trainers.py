@@ -15,11 +15,11 @@ from typing import Any
 import pytest
 
 import syncline
-from fake_libraries import Recorder, install, raising
 from syncline import train, tune
 from syncline.air.integrations.comet import CometLoggerCallback
 from syncline.air.integrations.mlflow import MLflowLoggerCallback
 from syncline.air.integrations.wandb import WandbLoggerCallback
+from tests.fake_libraries import Recorder, install, raising
 
 
 @pytest.fixture(autouse=True)

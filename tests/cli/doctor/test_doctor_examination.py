@@ -94,7 +94,9 @@ def test_directory_that_somebody_uses_by_now_stays(tmp_path):
 
 def test_nodes_that_do_not_see_the_storage_are_named(tmp_path):
     team = FakeTeam("abc", {("b", "read")})
-    assert dict(examination.storage(team, "abc", str(tmp_path), 30.0).unseen) == {"b": "OSError: broken"}
+    assert dict(examination.storage(team, "abc", str(tmp_path), 30.0).unseen) == {
+        "b": "OSError: broken"
+    }
     (tmp_path / "file").touch()
     assert "file" in examination.storage(team, "abc", str(tmp_path / "file"), 30.0).write_error
 

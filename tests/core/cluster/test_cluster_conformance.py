@@ -5,9 +5,9 @@ from __future__ import annotations
 import importlib.util
 
 import pytest
-from conforming_cluster import suites_on
 
 from syncline.testing.clusters import SharedCluster
+from tests.core.cluster.conforming_cluster import suites_on
 
 pytestmark = [
     pytest.mark.cluster,

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from conforming_cluster import suites_on
 
 from syncline.testing.clusters import HAS_CLIENT, SharedCluster
+from tests.core.cluster.conforming_cluster import suites_on
 
 pytestmark = [
     pytest.mark.cluster,

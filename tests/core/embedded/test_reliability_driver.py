@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from core.embedded.reliability import PRELUDE, assert_all_gone
 from syncline.testing import Program, run_program
+from tests.core.embedded.reliability import PRELUDE, assert_all_gone
 
 pytestmark = pytest.mark.processes
 

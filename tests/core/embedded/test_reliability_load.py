@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from core.embedded.reliability import PRELUDE, assert_all_gone
 from syncline.testing import run_program
+from tests.core.embedded.reliability import PRELUDE, assert_all_gone
 
 pytestmark = [pytest.mark.long, pytest.mark.processes]
 

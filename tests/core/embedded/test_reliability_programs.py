@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from core.embedded.reliability import PRELUDE, assert_all_gone
 from syncline.testing import run_program
 from syncline.testing.waiting import eventually
+from tests.core.embedded.reliability import PRELUDE, assert_all_gone
 
 pytestmark = pytest.mark.processes
 

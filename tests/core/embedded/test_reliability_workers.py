@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from core.embedded.reliability import PRELUDE, assert_all_gone
 from syncline.testing import fault_environment, run_program
+from tests.core.embedded.reliability import PRELUDE, assert_all_gone
 
 pytestmark = pytest.mark.processes
 

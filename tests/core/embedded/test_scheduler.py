@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from core.embedded.scheduler_invariants import check_scheduler
 from syncline.core.embedded.instructions import (
     Assign,
     AssignActor,
@@ -14,6 +13,7 @@ from syncline.core.embedded.instructions import (
 )
 from syncline.core.embedded.scheduler import Scheduler
 from syncline.core.resources import Infeasible
+from tests.core.embedded.scheduler_invariants import check_scheduler
 
 
 def machine(workers: int = 0, **total: float) -> Scheduler:

@@ -8,7 +8,6 @@ from collections.abc import Iterable
 
 import pytest
 
-from core.embedded.scheduler_invariants import check_scheduler
 from syncline.core.embedded.instructions import (
     Assign,
     AssignActor,
@@ -19,6 +18,7 @@ from syncline.core.embedded.instructions import (
 )
 from syncline.core.embedded.scheduler import Scheduler
 from syncline.core.resources import Infeasible
+from tests.core.embedded.scheduler_invariants import check_scheduler
 
 TOTAL = {"CPU": 4, "GPU": 2, "disk": 3}
 DEMANDS: list[dict[str, float]] = [

@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+
+from syncline.testing.waiting import eventually
 from tests.dashboard.browser.browser_harness import (
     FLAGS,
     Dashboard,
@@ -19,8 +21,6 @@ from tests.dashboard.browser.browser_harness import (
     prepare_runs,
     start_dashboard,
 )
-
-from syncline.testing.waiting import eventually
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, BrowserContext

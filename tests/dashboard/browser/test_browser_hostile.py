@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+
+from syncline.testing.waiting import eventually
 from tests.dashboard.browser.browser_harness import Site, Watched, address
 from tests.dashboard.browser.hostile_runs import (
     DIRECTORY,
@@ -12,8 +14,6 @@ from tests.dashboard.browser.hostile_runs import (
     TEMPLATE,
     write_all,
 )
-
-from syncline.testing.waiting import eventually
 
 pytest.importorskip("playwright.sync_api")
 from playwright.sync_api import Page, expect

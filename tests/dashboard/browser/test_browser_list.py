@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
+
 from tests.dashboard.browser.browser_harness import PREPARED, Watched
 
 pytest.importorskip("playwright.sync_api")

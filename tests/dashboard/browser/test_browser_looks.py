@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from tests.dashboard.browser.browser_harness import Programs, Site, Watched, address
 from tests.dashboard.browser.hostile_runs import DIRECTORY, write_all
 

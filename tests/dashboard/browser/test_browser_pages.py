@@ -8,9 +8,9 @@ import ast
 import re
 
 import pytest
-from tests.dashboard.browser.browser_harness import Programs, Watched
 
 from syncline.testing.waiting import eventually
+from tests.dashboard.browser.browser_harness import Programs, Watched
 
 pytest.importorskip("playwright.sync_api")
 from playwright.sync_api import Locator, Page, expect

@@ -8,9 +8,9 @@ import re
 from collections.abc import Iterator
 
 import pytest
-from tests.dashboard.browser.browser_harness import Program, Programs, Site, Watched, address
 
 from syncline.testing.waiting import eventually
+from tests.dashboard.browser.browser_harness import Program, Programs, Site, Watched, address
 
 pytest.importorskip("playwright.sync_api")
 from playwright.sync_api import Locator, Page, expect

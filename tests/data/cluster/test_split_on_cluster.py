@@ -12,7 +12,7 @@ import pytest
 
 import syncline
 from syncline import data
-from syncline.data.split import ConsumerDiedError
+from syncline.data.iterate.split_rendezvous import ConsumerDiedError
 from syncline.testing.clusters import RayCluster
 from syncline.testing.waiting import GENEROUS_S, eventually
 

@@ -49,7 +49,9 @@ def in_blocks(
         table.slice(starts[-1])
     ]
     shipped = cloudpickle.loads(cloudpickle.dumps(aggregates))
-    partials = [pickle.loads(pickle.dumps(phases.partial(piece, keys, shipped))) for piece in pieces]
+    partials = [
+        pickle.loads(pickle.dumps(phases.partial(piece, keys, shipped))) for piece in pieces
+    ]
     pairs = [
         phases.merge(partials[index : index + 2], keys, shipped)
         for index in range(0, len(partials), 2)

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 import pytest
-from handmade import actors, held, mapped, numbers
 
 import syncline
 from syncline.core.refs import ObjectRef
@@ -25,6 +24,7 @@ from syncline.data.execute.physical_plan import (
     stages_to_store,
 )
 from syncline.data.iterate.position import Restart
+from tests.data.execute.handmade import actors, held, mapped, numbers
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from handmade import actors, execute, ids, mapped, numbers
 
 import syncline
 from syncline.data.columnar.kernels import partition
@@ -16,6 +15,7 @@ from syncline.data.execute.physical_plan import Chain, ExchangeRows, Stage, Thre
 from syncline.data.execute.steps.heads import ConcatHead
 from syncline.exceptions import UserCodeException
 from syncline.testing.clusters import RayCluster
+from tests.data.execute.handmade import actors, execute, ids, mapped, numbers
 
 pytestmark = pytest.mark.cluster
 

@@ -10,7 +10,6 @@ from collections.abc import Iterator
 import numpy as np
 import pyarrow as pa
 import pytest
-from handmade import actors, batch_step, execute, held, ids, mapped, numbers
 
 import syncline
 from syncline.data.columnar.kernels import partition
@@ -18,6 +17,7 @@ from syncline.data.context import DataContext
 from syncline.data.execute.physical_plan import Chain, ExchangeRows, Stage, Threads
 from syncline.data.execute.steps.heads import ConcatHead
 from syncline.exceptions import UserCodeException
+from tests.data.execute.handmade import actors, batch_step, execute, held, ids, mapped, numbers
 
 
 @pytest.fixture(autouse=True)

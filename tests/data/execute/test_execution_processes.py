@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from handmade import batch_step, execute, held, ids, mapped, numbers
 
 import syncline
 from syncline.core import api
@@ -21,6 +20,7 @@ from syncline.data.execute.physical_plan import Chain, ExchangeRows, Stage, Work
 from syncline.data.execute.steps.heads import ConcatHead
 from syncline.exceptions import UserCodeException, WorkerCrashedError
 from syncline.testing.waiting import eventually
+from tests.data.execute.handmade import batch_step, execute, held, ids, mapped, numbers
 
 pytestmark = pytest.mark.processes
 

@@ -3,10 +3,10 @@
 from types import SimpleNamespace
 
 import pytest
-from test_record_lines import counts, stages, stats
 
 from syncline.data.execute.execution_journal import GrowthLimit
 from syncline.data.execute.execution_recorder import RECORD_AFTER_S, ExecutionRecorder
+from tests.data.execute.test_record_lines import counts, stages, stats
 
 
 class Clock:

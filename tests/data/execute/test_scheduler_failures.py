@@ -3,7 +3,6 @@
 import random
 
 import pytest
-from scheduler_simulation import Read, Simulation, random_stages
 
 from syncline.data.execute import physical_plan as s
 from syncline.data.execute.messages import (
@@ -19,6 +18,7 @@ from syncline.data.execute.messages import (
     Taken,
     TaskId,
 )
+from tests.data.execute.scheduler_simulation import Read, Simulation, random_stages
 
 READ = s.Stage(
     name="read", grouping=s.SourceTasks(payloads=[Read(((number, number),)) for number in range(6)])

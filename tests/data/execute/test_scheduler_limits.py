@@ -4,10 +4,10 @@ import random
 from collections import Counter
 
 import pytest
-from scheduler_simulation import Read, Simulation
 
 from syncline.data.execute import physical_plan as s
 from syncline.data.execute.messages import Resume, Started, TaskId
+from tests.data.execute.scheduler_simulation import Read, Simulation
 
 BLOCK = 100
 

@@ -6,9 +6,9 @@ import json
 import random
 
 import pytest
-from scheduler_simulation import Simulation, expected_blocks, random_stages
 
 from syncline.data.execute.messages import Finish
+from tests.data.execute.scheduler_simulation import Simulation, expected_blocks, random_stages
 
 SEEDS = range(400)
 

@@ -1,7 +1,6 @@
 """Whether a failed task runs again, and what the program gets otherwise."""
 
 import pytest
-from handmade import actors, mapped, numbers
 
 from syncline.data.context import DataContext
 from syncline.data.execute.data_worker import TaskCodeKey
@@ -21,6 +20,7 @@ from syncline.exceptions import (
     UserCodeException,
     WorkerCrashedError,
 )
+from tests.data.execute.handmade import actors, mapped, numbers
 
 
 def active(**state) -> ActiveTask:

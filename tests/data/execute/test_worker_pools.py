@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from handmade import actors, execute, ids, mapped, numbers
 
 import syncline
 from syncline.data.context import DataContext
@@ -21,6 +20,7 @@ from syncline.data.execute.worker_pools import ActorExecutor, is_listed
 from syncline.data.plan.compute import Resources
 from syncline.exceptions import GetTimeoutError, UserCodeException
 from syncline.testing.waiting import eventually
+from tests.data.execute.handmade import actors, execute, ids, mapped, numbers
 
 
 @pytest.fixture(scope="module")

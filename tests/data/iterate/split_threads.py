@@ -5,13 +5,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from execution_fake import FakeDataset, make_dataset
-
 from syncline.data.iterate.sharding import equal_mode
 from syncline.data.iterate.split_coordinator import SplitCoordinator, SplitTimeouts
 from syncline.data.iterate.streaming_split import LocalClient, SplitSource
 from syncline.data.iterator import DataIterator
 from syncline.data.plan.signature import signature
+from tests.data.execution_fake import FakeDataset, make_dataset
 
 QUICK = SplitTimeouts(answer_s=0.2, check_s=0.02, warn_s=0.05, give_up_s=60.0)
 

@@ -6,7 +6,6 @@ import random
 from typing import Any
 
 import pytest
-from iterate_simulation import SimulatedPipeline, SimulatedRanks
 
 from syncline.data.iterate.cursor import (
     Cursor,
@@ -19,6 +18,7 @@ from syncline.data.iterate.cursor import (
 )
 from syncline.data.iterate.position import Position, Restart
 from syncline.data.iterate.sharding import Rounds, ShuffleWindows
+from tests.data.iterate.iterate_simulation import SimulatedPipeline, SimulatedRanks
 
 
 def cursors(

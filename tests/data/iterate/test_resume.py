@@ -7,10 +7,14 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 import pytest
-from iterate_simulation import SimulatedPipeline, SimulatedRanks, expected_own_rows
 
 from syncline.data.iterate.cursor import Cursor, continue_from, epoch_start
 from syncline.data.iterate.sharding import Rounds, ShuffleWindows
+from tests.data.iterate.iterate_simulation import (
+    SimulatedPipeline,
+    SimulatedRanks,
+    expected_own_rows,
+)
 
 CASES = 400
 

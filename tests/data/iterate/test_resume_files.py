@@ -18,7 +18,6 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from iterate_simulation import expected_own_rows
 
 import syncline
 from syncline.data.columnar.expressions import col
@@ -29,6 +28,7 @@ from syncline.data.iterate.sharding import Rounds, equal_mode, shuffle_windows
 from syncline.data.iterator import DataIterator
 from syncline.data.plan.nodes import RandomSeedConfig
 from syncline.data.read import read_parquet
+from tests.data.iterate.iterate_simulation import expected_own_rows
 
 CASES = 24
 

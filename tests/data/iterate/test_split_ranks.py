@@ -9,8 +9,6 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from execution_fake import FakeDataset
-from split_threads import QUICK, Ranks, coordinator_of, on_all, split_of, values
 
 import syncline
 from syncline.data.iterate import streaming_split as consumer
@@ -18,6 +16,8 @@ from syncline.data.iterate.cursor import CursorError
 from syncline.data.iterate.split_rendezvous import ConsumerProcess, SplitError
 from syncline.data.iterator import DataIterator
 from syncline.testing.waiting import eventually
+from tests.data.execution_fake import FakeDataset
+from tests.data.iterate.split_threads import QUICK, Ranks, coordinator_of, on_all, split_of, values
 
 
 @pytest.fixture(autouse=True, scope="module")

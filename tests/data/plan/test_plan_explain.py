@@ -3,7 +3,14 @@
 from pathlib import Path
 
 import pyarrow as pa
-from plan_helpers import (
+
+from syncline.data.columnar.aggregate import Sum
+from syncline.data.columnar.expressions import col, star
+from syncline.data.context import DataContext
+from syncline.data.plan import explain
+from syncline.data.plan import nodes as n
+from syncline.data.plan.compute import ActorPoolStrategy
+from tests.data.plan.plan_helpers import (
     SHAPE,
     batches,
     grouped,
@@ -14,13 +21,6 @@ from plan_helpers import (
     sorted_by,
     where,
 )
-
-from syncline.data.columnar.aggregate import Sum
-from syncline.data.columnar.expressions import col, star
-from syncline.data.context import DataContext
-from syncline.data.plan import explain
-from syncline.data.plan import nodes as n
-from syncline.data.plan.compute import ActorPoolStrategy
 
 
 def add(row: object) -> object:

@@ -8,7 +8,21 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from plan_helpers import (
+
+from syncline.data.columnar.aggregate import AggregateFn, AsList, Count, Sum
+from syncline.data.columnar.expressions import col, star, udf
+from syncline.data.context import DataContext
+from syncline.data.execute import physical_plan as st
+from syncline.data.execute.physical_plan import ExecutionLimits
+from syncline.data.io.sinks.datasink import Datasink
+from syncline.data.io.sources.range import RangeDatasource
+from syncline.data.io.sources.torch_dataset import TorchDatasource
+from syncline.data.io.sources.webdataset import WebDatasetDatasource
+from syncline.data.plan import lowering
+from syncline.data.plan import nodes as n
+from syncline.data.plan.compute import ActorPoolStrategy, Resources, TaskPoolStrategy
+from syncline.data.plan.rules import optimize
+from tests.data.plan.plan_helpers import (
     GPU,
     MIB,
     SHAPE,
@@ -28,20 +42,6 @@ from plan_helpers import (
     sorted_by,
     where,
 )
-
-from syncline.data.columnar.aggregate import AggregateFn, AsList, Count, Sum
-from syncline.data.columnar.expressions import col, star, udf
-from syncline.data.context import DataContext
-from syncline.data.execute import physical_plan as st
-from syncline.data.execute.physical_plan import ExecutionLimits
-from syncline.data.io.sinks.datasink import Datasink
-from syncline.data.io.sources.range import RangeDatasource
-from syncline.data.io.sources.torch_dataset import TorchDatasource
-from syncline.data.io.sources.webdataset import WebDatasetDatasource
-from syncline.data.plan import lowering
-from syncline.data.plan import nodes as n
-from syncline.data.plan.compute import ActorPoolStrategy, Resources, TaskPoolStrategy
-from syncline.data.plan.rules import optimize
 
 TABLE = pa.table({"a": list(range(40)), "b": [value % 7 for value in range(40)]})
 

@@ -4,7 +4,12 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from plan_helpers import (
+
+from syncline.data.columnar.aggregate import Count, Sum
+from syncline.data.columnar.expressions import col, lit, star
+from syncline.data.plan import nodes as n
+from syncline.data.plan import properties
+from tests.data.plan.plan_helpers import (
     batches,
     grouped,
     held,
@@ -16,11 +21,6 @@ from plan_helpers import (
     sorted_by,
     where,
 )
-
-from syncline.data.columnar.aggregate import Count, Sum
-from syncline.data.columnar.expressions import col, lit, star
-from syncline.data.plan import nodes as n
-from syncline.data.plan import properties
 
 TABLE = pa.table({"a": [1, 2, 3], "b": ["x", "y", "z"]})
 

@@ -9,7 +9,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
-from plan_helpers import (
+
+from syncline.data.columnar import expressions
+from syncline.data.columnar.aggregate import AsList, Count, Max, Sum
+from syncline.data.columnar.expressions import Expr, col, lit, star
+from syncline.data.context import DataContext
+from syncline.data.io.sources.parquet import ParquetDatasource
+from syncline.data.plan import nodes as n
+from syncline.data.plan.rules import optimize
+from tests.data.plan.plan_helpers import (
     function,
     grouped,
     held,
@@ -21,14 +29,6 @@ from plan_helpers import (
     shown,
     where,
 )
-
-from syncline.data.columnar import expressions
-from syncline.data.columnar.aggregate import AsList, Count, Max, Sum
-from syncline.data.columnar.expressions import Expr, col, lit, star
-from syncline.data.context import DataContext
-from syncline.data.io.sources.parquet import ParquetDatasource
-from syncline.data.plan import nodes as n
-from syncline.data.plan.rules import optimize
 
 CASES = 300
 COLUMNS = ["a", "b", "c"]

@@ -5,18 +5,6 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from plan_helpers import (
-    batches,
-    grouped,
-    held,
-    mapped,
-    numbers,
-    parquet,
-    project,
-    shown,
-    sorted_by,
-    where,
-)
 
 from syncline.data.columnar.aggregate import AsList, Count, Sum
 from syncline.data.columnar.expressions import (
@@ -31,6 +19,18 @@ from syncline.data.columnar.expressions import (
 from syncline.data.context import DataContext
 from syncline.data.plan import nodes as n
 from syncline.data.plan.rules import optimize
+from tests.data.plan.plan_helpers import (
+    batches,
+    grouped,
+    held,
+    mapped,
+    numbers,
+    parquet,
+    project,
+    shown,
+    sorted_by,
+    where,
+)
 
 TABLE = pa.table(
     {

@@ -1,13 +1,13 @@
 """Seeds of random nodes."""
 
 import pyarrow as pa
-from plan_helpers import held, where
 
 from syncline.data.columnar.expressions import col
 from syncline.data.context import DataContext
 from syncline.data.plan import nodes as n
 from syncline.data.plan import seeds
 from syncline.data.plan.rules import optimize
+from tests.data.plan.plan_helpers import held, where
 
 TABLE = pa.table({"a": [1, 2, 3], "b": [1, 2, 3]})
 

@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from plan_helpers import batches, function, grouped, held, mapped, numbers, parquet, project, where
 
 from syncline.data.columnar.aggregate import Count, Quantile, Sum
 from syncline.data.columnar.expressions import col, random, udf
@@ -20,6 +19,17 @@ from syncline.data.io.sources.range import RangeDatasource
 from syncline.data.plan import nodes as n
 from syncline.data.plan.compute import TaskPoolStrategy
 from syncline.data.plan.signature import digest_of, signature
+from tests.data.plan.plan_helpers import (
+    batches,
+    function,
+    grouped,
+    held,
+    mapped,
+    numbers,
+    parquet,
+    project,
+    where,
+)
 
 TABLE = pa.table({"a": [1, 2, 3]})
 

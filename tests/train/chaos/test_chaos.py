@@ -27,7 +27,6 @@ from syncline.testing.waiting import eventually
 pytestmark = [
     pytest.mark.long,
     pytest.mark.processes,
-    pytest.mark.flaky(reruns=0 if "CHAOS_KILLS" in os.environ else 2),
 ]
 
 SAMPLE = (

@@ -15,7 +15,6 @@ from urllib.parse import quote
 
 import pytest
 from pyarrow import fs
-from remote_filesystems import BUCKET, EveryThirdFails, connect, in_directory, in_memory, s3_server
 
 import syncline
 from syncline import runs, train
@@ -23,6 +22,14 @@ from syncline.runs import run_list
 from syncline.runs.run_storage import open_directory
 from syncline.storage import retries
 from syncline.storage.retries import RetryPolicy
+from tests.train.storage.remote_filesystems import (
+    BUCKET,
+    EveryThirdFails,
+    connect,
+    in_directory,
+    in_memory,
+    s3_server,
+)
 
 ASYNC, NO_UPLOAD = train.CheckpointUploadMode.ASYNC, train.CheckpointUploadMode.NO_UPLOAD
 

@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 import torch
 from torch.utils.data import BatchSampler, DataLoader, Dataset, IterableDataset, Sampler
-from torch_fakes import FakeSession, session
 
 from syncline.train.checkpoint import Checkpoint
 from syncline.train.resume_state import states_path
 from syncline.train.torch import prepare_data_loader
+from tests.train.torch.torch_fakes import FakeSession, session
 
 MakeLoader = Callable[[], DataLoader[Any]]
 Batch = list[list[float]]

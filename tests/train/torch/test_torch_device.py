@@ -9,10 +9,10 @@ from types import MappingProxyType
 import pytest
 import torch
 from torch.nn.utils.rnn import PackedSequence, pack_sequence
-from torch_fakes import session
 
 from syncline.train.torch import get_device, get_devices
 from syncline.train.torch.device import move_to, visible_indices
+from tests.train.torch.torch_fakes import session
 
 META = torch.device("meta")
 Pair = namedtuple("Pair", ["left", "right"])

@@ -14,7 +14,6 @@ from torch import nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
-from torch_fakes import ProcessGroupOfFakes, session
 
 from syncline.train.torch import (
     TorchConfig,
@@ -25,6 +24,7 @@ from syncline.train.torch import (
     prepare_optimizer,
 )
 from syncline.train.torch.amp import _scalers
+from tests.train.torch.torch_fakes import ProcessGroupOfFakes, session
 
 pytestmark = pytest.mark.processes
 

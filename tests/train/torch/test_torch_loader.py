@@ -23,11 +23,11 @@ from torch.utils.data import (
     SubsetRandomSampler,
 )
 from torch.utils.data.distributed import DistributedSampler
-from torch_fakes import session
 from tqdm import tqdm
 
 from syncline.train.torch import enable_reproducibility, prepare_data_loader
 from syncline.train.torch.prepared_loader import PreparedDataLoader
+from tests.train.torch.torch_fakes import session
 
 META = torch.device("meta")
 

@@ -12,7 +12,19 @@ from typing import Any
 
 import pytest
 import torch
-from loader_runs import (
+from torch.utils.data import (
+    BatchSampler,
+    DataLoader,
+    RandomSampler,
+    SubsetRandomSampler,
+    WeightedRandomSampler,
+)
+from torch.utils.data.distributed import DistributedSampler
+
+from syncline.train.errors import PreemptionInfo
+from syncline.train.session import set_session
+from syncline.train.torch import prepare_data_loader
+from tests.train.torch.loader_runs import (
     Augmented,
     Eager,
     Lazy,
@@ -24,19 +36,7 @@ from loader_runs import (
     samples,
     seed_all,
 )
-from torch.utils.data import (
-    BatchSampler,
-    DataLoader,
-    RandomSampler,
-    SubsetRandomSampler,
-    WeightedRandomSampler,
-)
-from torch.utils.data.distributed import DistributedSampler
-from torch_fakes import session
-
-from syncline.train.errors import PreemptionInfo
-from syncline.train.session import set_session
-from syncline.train.torch import prepare_data_loader
+from tests.train.torch.torch_fakes import session
 
 
 def seeded(seed: int) -> torch.Generator:

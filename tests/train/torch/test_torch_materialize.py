@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 from torch import nn
-from torch_fakes import session
 
 from syncline.train.torch import prepare_model
+from tests.train.torch.torch_fakes import session
 
 
 class Tied(nn.Module):

@@ -15,9 +15,9 @@ from torch import nn
 from torch.distributed.checkpoint.state_dict import get_optimizer_state_dict
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import CPUOffloadPolicy
-from torch_fakes import session
 
 from syncline.train.torch import accelerate, backward, prepare_model, prepare_optimizer
+from tests.train.torch.torch_fakes import session
 
 META = torch.device("meta")
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")

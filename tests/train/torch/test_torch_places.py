@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from torch.utils.data import BatchSampler, DataLoader, IterableDataset
 
-from syncline.train.torch.orders import Order, order_of
-from syncline.train.torch.places import Place, find
+from syncline.train.torch.index_order import Order, order_of
+from syncline.train.torch.loader_state import Place, find
 
 
 class Endless(IterableDataset[int]):

@@ -19,11 +19,11 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, TensorDataset
-from torch_fakes import FakeWorker, ProcessGroupOfFakes, session
 
 from syncline.train.torch import TorchConfig, prepare_data_loader, prepare_model
 from syncline.train.torch.process_group import default_environment, join, leave, rank_environment
 from syncline.train.torch_backend import GroupPlan, TorchBackend, refuse_shared_gpus
+from tests.train.torch.torch_fakes import FakeWorker, ProcessGroupOfFakes, session
 
 pytestmark = pytest.mark.processes
 

@@ -9,7 +9,7 @@ import itertools
 import pytest
 from torch.utils.data.distributed import DistributedSampler
 
-from syncline.train.torch.sharding import rank_share, share_length
+from syncline.train.torch.samplers import rank_share, share_length
 
 GRID = list(itertools.product(range(12), range(1, 6)))
 

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from syncline.train.torch.device import record_stream
-from syncline.train.torch.transfer import moved, moved_ahead
+from syncline.train.torch.device import moved, moved_ahead, record_stream
 
 META = torch.device("meta")
 

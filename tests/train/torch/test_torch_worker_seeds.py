@@ -8,8 +8,7 @@ import random
 import numpy as np
 import torch
 
-from syncline.train.torch.streams import RandomStates
-from syncline.train.torch.worker_seeds import with_seeds
+from syncline.train.torch.random_generators import RandomStates, with_seeds
 
 
 def drawn() -> tuple[float, float, float]:

@@ -14,12 +14,11 @@ from syncline.train.checkpoint import Checkpoint
 from syncline.train.storage.context import StorageContext, checkpoint_dir_name
 from syncline.tune.config import CheckpointConfig
 from syncline.tune.controller import events
-from syncline.tune.schedulers.trial_scheduler import ControllerView
 from syncline.tune.controller.events import Event, Instruction, SearchRules
 from syncline.tune.controller.state import TuneMachine
 from syncline.tune.execution.placement_groups import PlacementGroupFactory
 from syncline.tune.experiment.trial import Trial
-from syncline.tune.schedulers.trial_scheduler import FIFOScheduler, TrialScheduler
+from syncline.tune.schedulers.trial_scheduler import ControllerView, FIFOScheduler, TrialScheduler
 from syncline.tune.stopper import Stopper, make_stopper
 
 ONE_CPU = PlacementGroupFactory([{"CPU": 1}])

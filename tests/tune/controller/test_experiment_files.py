@@ -8,13 +8,13 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from simulation import Simulation, rules
 
 from syncline.train.checkpoint import Checkpoint
 from syncline.train.storage.context import StorageContext, checkpoint_dir_name
 from syncline.tune.controller import events, experiment_files
 from syncline.tune.controller.search_store import relocate
 from syncline.tune.experiment.trial import Trial
+from tests.tune.controller.simulation import Simulation, rules
 
 
 @pytest.fixture

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.tune.controller.simulation import Simulation, rules, statuses
 
 from syncline.tune.controller import events
 from syncline.tune.error import TuneError
 from syncline.tune.experiment.trial import Trial
 from syncline.tune.stopper import Stopper, make_stopper
+from tests.tune.controller.simulation import Simulation, rules, statuses
 
 
 class Deadline(Stopper):

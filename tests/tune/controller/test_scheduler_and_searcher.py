@@ -3,11 +3,9 @@
 from typing import Any
 
 import pytest
-from simulation import Simulation, rules
 
 from syncline.tune.config import CheckpointConfig
 from syncline.tune.controller import events
-from syncline.tune.schedulers.trial_scheduler import ControllerView
 from syncline.tune.experiment.trial import Trial
 from syncline.tune.schedulers import (
     FIFOScheduler,
@@ -15,7 +13,9 @@ from syncline.tune.schedulers import (
     HyperBandScheduler,
     TrialScheduler,
 )
+from syncline.tune.schedulers.trial_scheduler import ControllerView
 from syncline.tune.stopper import make_stopper
+from tests.tune.controller.simulation import Simulation, rules
 
 
 @pytest.mark.parametrize("kind", [HyperBandScheduler, HyperBandForBOHB])

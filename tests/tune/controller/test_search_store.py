@@ -17,8 +17,6 @@ import cloudpickle
 import fsspec
 import pytest
 from pyarrow.fs import FileSystem, LocalFileSystem
-from remote_filesystems import in_memory
-from simulation import Simulation, rules
 
 from syncline import faults, tune
 from syncline.train.storage.context import ArrowFiles, StorageContext
@@ -38,6 +36,8 @@ from syncline.tune.schedulers import AsyncHyperBandScheduler
 from syncline.tune.search import BasicVariantGenerator, Searcher
 from syncline.tune.search.search_algorithm import SearchAlgorithm
 from syncline.tune.search.search_generator import SearchGenerator
+from tests.train.storage.remote_filesystems import in_memory
+from tests.tune.controller.simulation import Simulation, rules
 
 
 @pytest.fixture(params=["local", "elsewhere"])

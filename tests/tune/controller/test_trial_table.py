@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 
 import pytest
-from tests.tune.controller.simulation import Choosy, Simulation, rules, statuses
 
+from syncline.core.state_machine import InvalidTransition
 from syncline.tune.config import CheckpointConfig
-from syncline.tune.controller.trial_table import Phase
+from syncline.tune.controller.trial_table import TRANSITIONS, Phase
 from syncline.tune.experiment.trial import Trial
+from tests.tune.controller.simulation import Choosy, Simulation, rules, statuses
 
 
 def test_indexes_by_phase_agree_with_the_records() -> None:
@@ -53,3 +55,22 @@ def test_in_any_order_of_events_every_trial_ends_and_no_step_is_trained_twice(se
     assert len(set(search.steps)) == len(search.steps)
     assert search.held == {}
     assert not search.machine._table.count(Phase.RUNNING, Phase.LENDING)
+
+
+def test_every_phase_has_transitions_and_can_be_reached() -> None:
+    assert set(TRANSITIONS) == set(Phase)
+    reached = set(itertools.chain.from_iterable(TRANSITIONS.values()))
+    assert set(Phase) - reached == {Phase.NEW}
+
+
+def test_an_invalid_phase_is_an_error_that_names_the_trial_and_its_history() -> None:
+    search = Simulation(rules=rules(), samples=1)
+    search.run()
+    (trial,) = search.machine.trials
+    table = search.machine._table
+    with pytest.raises(
+        InvalidTransition, match=f"trial {trial.trial_id} cannot go from ended"
+    ) as e:
+        table.set_phase(table[trial.trial_id], Phase.RUNNING, "a late event")
+    assert "new -> running: attempt 1" in str(e.value)
+    assert table[trial.trial_id].phase is Phase.ENDED

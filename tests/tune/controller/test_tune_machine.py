@@ -7,17 +7,16 @@ import random
 from typing import Any
 
 import pytest
-from tests.tune.controller.simulation import ONE_CPU, Choosy, Simulation, failing, rules, statuses
 
 from syncline.core.error_frames import pack_error
 from syncline.tune.config import CheckpointConfig
 from syncline.tune.controller import events
-from syncline.tune.schedulers.trial_scheduler import ControllerView
 from syncline.tune.error import TuneError
 from syncline.tune.execution.placement_groups import PlacementGroupFactory
 from syncline.tune.experiment.trial import Trial
-from syncline.tune.schedulers.trial_scheduler import FIFOScheduler
+from syncline.tune.schedulers.trial_scheduler import ControllerView, FIFOScheduler
 from syncline.tune.stopper import Stopper, make_stopper
+from tests.tune.controller.simulation import ONE_CPU, Choosy, Simulation, failing, rules, statuses
 
 
 def test_the_first_events_of_a_search() -> None:

@@ -7,12 +7,12 @@ from collections.abc import Callable
 from typing import Any
 
 import cloudpickle
-from tests.tune.controller.simulation import Simulation, failing
 
 from syncline.core.error_frames import pack_error
 from syncline.tune.config import CheckpointConfig
 from syncline.tune.controller import events
 from syncline.tune.experiment.trial import Trial
+from tests.tune.controller.simulation import Simulation, failing
 
 
 class TwoPartError(Exception):

@@ -4,11 +4,11 @@ import pickle
 import threading
 
 from syncline.testing.waiting import eventually
-from syncline.tune.logger.background import Background
+from syncline.tune.logger.background_calls import BackgroundCalls
 
 
 def test_calls_of_one_key_keep_their_order():
-    calls, background = [], Background("Testing", threads=3)
+    calls, background = [], BackgroundCalls("Testing", threads=3)
     for number in range(200):
         background.call(calls.append, number, key="same")
     assert background.wait(30)
@@ -17,7 +17,7 @@ def test_calls_of_one_key_keep_their_order():
 
 
 def test_calls_return_before_they_are_made():
-    gate, done, background = threading.Event(), threading.Event(), Background("Testing")
+    gate, done, background = threading.Event(), threading.Event(), BackgroundCalls("Testing")
     background.call(gate.wait, 30)
     background.call(done.set)
     assert not done.is_set()
@@ -28,7 +28,7 @@ def test_calls_return_before_they_are_made():
 
 
 def test_the_first_failure_is_told_with_its_traceback_and_the_others_are_made(caplog):
-    calls, background = [], Background("Testing")
+    calls, background = [], BackgroundCalls("Testing")
     for number in range(3):
         background.call(lambda: [].pop())
         background.call(calls.append, number)
@@ -39,7 +39,7 @@ def test_the_first_failure_is_told_with_its_traceback_and_the_others_are_made(ca
 
 
 def test_an_end_that_takes_too_long_is_told(caplog):
-    gate, background = threading.Event(), Background("Testing")
+    gate, background = threading.Event(), BackgroundCalls("Testing")
     background.call(gate.wait, 60)
     background.call(print)
     background.close(0.01)
@@ -48,7 +48,7 @@ def test_an_end_that_takes_too_long_is_told(caplog):
 
 
 def test_threads_end_with_close_and_begin_again_with_a_call():
-    names, background = [], Background("Testing", threads=2)
+    names, background = [], BackgroundCalls("Testing", threads=2)
     for _ in range(2):
         background.call(lambda: names.append(threading.current_thread()))
         background.close(30)
@@ -57,7 +57,7 @@ def test_threads_end_with_close_and_begin_again_with_a_call():
 
 
 def test_it_can_be_pickled_while_it_works():
-    background = Background("Testing")
+    background = BackgroundCalls("Testing")
     background.call(print)
     restored, done = pickle.loads(pickle.dumps(background)), threading.Event()
     restored.call(done.set)

@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-from logged_trials import Search, make_trial
 
 from syncline.tune.callback import Callback
 from syncline.tune.logger import (
@@ -13,6 +12,7 @@ from syncline.tune.logger import (
     default_callbacks,
     pretty_print,
 )
+from tests.tune.logger.logged_trials import Search, make_trial
 
 
 def test_the_three_loggers_are_added():

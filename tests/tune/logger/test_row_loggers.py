@@ -10,10 +10,10 @@ import pickle
 import numpy as np
 import pandas as pd
 import pytest
-from logged_trials import Search, make_trial
 
 from syncline.tune.logger import CSVLoggerCallback, JsonLoggerCallback
 from syncline.tune.logger import trial_files as trial_files_module
+from tests.tune.logger.logged_trials import Search, make_trial
 
 
 def json_rows(trial):

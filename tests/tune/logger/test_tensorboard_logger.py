@@ -6,11 +6,11 @@ import sys
 
 import numpy as np
 import pytest
-from logged_trials import Search, make_trial
 from tensorboardX.proto.plugin_hparams_pb2 import HParamsPluginData
 
-from event_files import events
 from syncline.tune.logger import TBXLoggerCallback
+from tests.event_files import events
+from tests.tune.logger.logged_trials import Search, make_trial
 
 
 def content(trial):

@@ -10,9 +10,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from logged_trials import Search, make_trial
 
-from fake_libraries import Recorder, install, raising
 from syncline.train.checkpoint import Checkpoint
 from syncline.tune.logger import tracker
 from syncline.tune.logger.aim import AimLoggerCallback
@@ -20,6 +18,8 @@ from syncline.tune.logger.comet import CometLoggerCallback
 from syncline.tune.logger.mlflow import MLflowLoggerCallback
 from syncline.tune.logger.tracker import TrackerCallback
 from syncline.tune.logger.wandb import WandbLoggerCallback
+from tests.fake_libraries import Recorder, install, raising
+from tests.tune.logger.logged_trials import Search, make_trial
 
 CALLBACKS = {
     "wandb": WandbLoggerCallback,

@@ -7,10 +7,10 @@ import random
 
 import numpy as np
 import pytest
-from scheduler_world import World, started
 
 from syncline.tune.schedulers import ASHAScheduler, AsyncHyperBandScheduler, TrialScheduler
-from syncline.tune.schedulers.async_hyperband import Rung, RungLadder
+from syncline.tune.schedulers.async_hyperband import AsyncBracket, Rung
+from tests.tune.schedulers.scheduler_world import World, started
 
 OBJECTIVE = {"metric": "score", "mode": "max"}
 GOES_ON, STOPS = TrialScheduler.CONTINUE, TrialScheduler.STOP
@@ -24,7 +24,7 @@ def figure_1(**options):
 
 def test_rungs_are_those_of_figure_1():
     """Figure 1 of the paper: bracket s has rungs r * eta**(s + k)."""
-    assert [RungLadder.build(1, 9, 3, skipped=s).milestones for s in (0, 1, 2, 3)] == [
+    assert [AsyncBracket.build(1, 9, 3, skipped=s).milestones for s in (0, 1, 2, 3)] == [
         [1, 3, 9],
         [3, 9],
         [9],
@@ -33,8 +33,8 @@ def test_rungs_are_those_of_figure_1():
 
 
 def test_the_last_rung_is_not_lost_to_rounding():
-    assert RungLadder.build(1, 1000, 10, skipped=0).milestones == [1, 10, 100, 1000]
-    assert RungLadder.build(0.1, 0.9, 3, skipped=0).milestones == pytest.approx([0.1, 0.3, 0.9])
+    assert AsyncBracket.build(1, 1000, 10, skipped=0).milestones == [1, 10, 100, 1000]
+    assert AsyncBracket.build(0.1, 0.9, 3, skipped=0).milestones == pytest.approx([0.1, 0.3, 0.9])
 
 
 def test_nine_trials_come_to_the_first_rung_one_by_one():
@@ -67,11 +67,11 @@ def test_low_is_good_if_the_mode_says_so():
 def test_cutoff_is_numpys_percentile():
     generator = random.Random(3)
     for eta in (2, 3, 4, 2.5):
-        ladder = RungLadder.build(1, 100, eta, skipped=0)
+        ladder = AsyncBracket.build(1, 100, eta, skipped=0)
         rung, seen = ladder.rungs[0], []
         for _ in range(200):
             seen.append(generator.choice([generator.gauss(0, 1), 0.25]))
-            rung.take(seen[-1], ladder.quantile)
+            rung.add(seen[-1], ladder.quantile)
             assert rung.cutoff(ladder.quantile) == np.percentile(seen, (1 - 1 / eta) * 100)
     assert Rung(1, [1.0, math.inf]).cutoff(0.5) == math.inf
     assert Rung(1, [1.0, 2.0, math.inf]).cutoff(0.5) == 2.0
@@ -89,10 +89,10 @@ def test_a_result_costs_a_binary_search_whatever_the_number_of_trials():
     rung = Rung(1)
     generator = random.Random(0)
     for _ in range(10_000):
-        rung.take(Counted(generator.random()), 0.75)
+        rung.add(Counted(generator.random()), 0.75)
     before = compared
     for _ in range(100):
-        rung.take(Counted(generator.random()), 0.75)
+        rung.add(Counted(generator.random()), 0.75)
     assert 0 < compared - before < 100 * 20
 
 

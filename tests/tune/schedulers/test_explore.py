@@ -5,7 +5,7 @@ import pytest
 
 from syncline.tune.schedulers import explore as exploring
 from syncline.tune.schedulers.explore import (
-    apply,
+    apply_custom_explore,
     check_mutations,
     explore,
     fill_missing,
@@ -93,9 +93,9 @@ def test_functions_that_draw_from_the_global_generators_are_repeatable_and_leave
 
 
 def test_custom_explore_fn_must_return_a_configuration():
-    assert apply(lambda config: {**config, "b": 2}, {"a": 1}, random.Random(0)) == {"a": 1, "b": 2}
+    assert apply_custom_explore(lambda config: {**config, "b": 2}, {"a": 1}, random.Random(0)) == {"a": 1, "b": 2}
     with pytest.raises(ValueError, match="custom_explore_fn returned None"):
-        apply(lambda config: None, {"a": 1}, random.Random(0))
+        apply_custom_explore(lambda config: None, {"a": 1}, random.Random(0))
 
 
 def test_what_cannot_be_drawn_from_is_refused():

@@ -3,10 +3,10 @@ Table 1, R=81 and eta=3.
 """
 
 import pytest
-from scheduler_world import World, started
 
 from syncline.tune.schedulers import HyperBandForBOHB, HyperBandScheduler, TrialScheduler
-from syncline.tune.schedulers.bracket import bracket_plan, largest_bracket
+from syncline.tune.schedulers.hyperband import bracket_plan, largest_bracket
+from tests.tune.schedulers.scheduler_world import World, started
 
 OBJECTIVE = {"metric": "score", "mode": "max"}
 GOES_ON, STOPS, WAITS = TrialScheduler.CONTINUE, TrialScheduler.STOP, TrialScheduler.PAUSE

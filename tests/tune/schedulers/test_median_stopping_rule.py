@@ -6,10 +6,10 @@ import statistics
 from array import array
 
 import pytest
-from scheduler_world import World, started
 
 from syncline.tune.schedulers import MedianStoppingRule, TrialScheduler
-from syncline.tune.schedulers.running_averages import RunningAverages, rounded_age
+from syncline.tune.schedulers.median_stopping_rule import RunningAverages, rounded_age
+from tests.tune.schedulers.scheduler_world import World, started
 
 GOES_ON, STOPS, WAITS = TrialScheduler.CONTINUE, TrialScheduler.STOP, TrialScheduler.PAUSE
 

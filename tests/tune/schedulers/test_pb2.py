@@ -6,10 +6,10 @@ import random
 
 import numpy as np
 import pytest
-from scheduler_world import Lessons, World, make_trial, started
 
 from syncline.tune.schedulers import PB2, TrialScheduler
 from syncline.tune.schedulers.bandit import Kernel, fit, suggest, upper_bound
+from tests.tune.schedulers.scheduler_world import Lessons, World, make_trial, started
 
 OBJECTIVE = {"metric": "score", "mode": "max", "time_attr": "training_iteration"}
 BOUNDS = np.array([[0.0, 10.0]])

@@ -7,11 +7,11 @@ import itertools
 import random
 
 import pytest
-from scheduler_world import Lessons, World, make_trial, started
 
 from syncline.tune.schedulers import PopulationBasedTraining, TrialScheduler
 from syncline.tune.schedulers.population import Population
 from syncline.tune.search.search_generator import SearchGenerator
+from tests.tune.schedulers.scheduler_world import Lessons, World, make_trial, started
 
 GOES_ON, WAITS, NOOP = TrialScheduler.CONTINUE, TrialScheduler.PAUSE, TrialScheduler.NOOP
 
@@ -85,11 +85,11 @@ def test_low_is_good_if_the_mode_says_so():
 def test_quantiles_are_rounded_up_and_never_overlap(count, fraction, size):
     population = Population(fraction)
     for index in range(count):
-        population.join(f"t{index}", str(index))
+        population.add(f"t{index}", str(index))
         population.set_score(f"t{index}", 0.0)
     assert population.quantile_size() == size
-    places = [population.place(f"t{index}") for index in range(count)]
-    assert places == ["lower"] * size + ["middle"] * (count - 2 * size) + ["upper"] * size
+    quantiles = [population.quantile_of(f"t{index}") for index in range(count)]
+    assert quantiles == ["lower"] * size + ["middle"] * (count - 2 * size) + ["upper"] * size
     assert [population.from_top(position).trial_id for position in range(count)] == [
         f"t{index}" for index in reversed(range(count))
     ]
@@ -288,11 +288,11 @@ def test_a_comparison_costs_a_binary_search_whatever_the_population():
 
     population, generator = Population(0.25), random.Random(0)
     for index in range(10_000):
-        population.join(f"t{index}", str(index))
+        population.add(f"t{index}", str(index))
         population.set_score(f"t{index}", Counted(generator.random()))
     compared = 0
     population.set_score("t77", Counted(0.5))
-    assert population.place("t77") == "middle"
+    assert population.quantile_of("t77") == "middle"
     assert 0 < compared < 120
 
 

@@ -3,10 +3,10 @@ import random
 
 import numpy as np
 import pytest
-from scheduler_world import World, make_trial
 
 from syncline.tune.schedulers import PopulationBasedTraining, PopulationBasedTrainingReplay
-from syncline.tune.schedulers.policy_log import GLOBAL_FILE, PolicyLog, policy_file, read_policy
+from syncline.tune.schedulers.pbt_replay import GLOBAL_FILE, PolicyLog, policy_file, read_policy
+from tests.tune.schedulers.scheduler_world import World, make_trial
 
 
 def log_of(*steps):
@@ -169,10 +169,10 @@ def test_an_empty_policy_needs_a_configuration(tmp_path):
 
 
 def test_files_that_are_no_policy_are_refused(tmp_path):
-    with pytest.raises(ValueError, match="is not there: give the"):
+    with pytest.raises(ValueError, match=r"does not exist\. Give the"):
         PopulationBasedTrainingReplay(str(tmp_path / "none.txt"))
     (tmp_path / "other.txt").write_text("[1, 2]\n")
-    with pytest.raises(ValueError, match=r"other\.txt, line 1, is no step of a PBT policy"):
+    with pytest.raises(ValueError, match=r"other\.txt, line 1, is not a step of a PBT policy"):
         PopulationBasedTrainingReplay(str(tmp_path / "other.txt"))
 
 

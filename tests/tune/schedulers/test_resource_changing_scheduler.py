@@ -1,5 +1,4 @@
 import pytest
-from scheduler_world import World, make_trial, started
 
 from syncline.tune.execution.placement_groups import PlacementGroupFactory
 from syncline.tune.schedulers import (
@@ -14,6 +13,7 @@ from syncline.tune.schedulers.resource_changing_scheduler import (
     evenly_distribute_cpus_gpus,
     evenly_distribute_cpus_gpus_distributed,
 )
+from tests.tune.schedulers.scheduler_world import World, make_trial, started
 
 GOES_ON, STOPS, NOOP = TrialScheduler.CONTINUE, TrialScheduler.STOP, TrialScheduler.NOOP
 

@@ -7,7 +7,6 @@ import pickle
 import random
 
 import pytest
-from scheduler_world import World, grid
 
 from syncline.tune.schedulers import (
     PB2,
@@ -19,6 +18,7 @@ from syncline.tune.schedulers import (
     PopulationBasedTraining,
     ResourceChangingScheduler,
 )
+from tests.tune.schedulers.scheduler_world import World, grid
 
 OBJECTIVE = {"metric": "score", "mode": "max", "time_attr": "training_iteration"}
 MUTATIONS = {"lr": [0.1, 0.2, 0.3]}

@@ -1,6 +1,8 @@
-"""The controller of a search: `events` (rules, events, instructions), `controller_view` (the
-scheduler's view), `trial_table` (record of each trial), `result_checks` (required metrics,
-stopper), `state` (decisions, pure), `driver` (carries them out), `experiment_files` (checkpoints
-and logs in the experiment directory), `search_store` (journal, snapshot, restore), `search_record`
-(record for the dashboard), `live_search` (answers while the search runs).
+"""The controller of a search.
+
+Files in the order of the data flow: `events` (rules, events, instructions), `trial_table` (record
+and phase of each trial), `result_checks` (required metrics, stopper), `state` (decisions, pure),
+`driver` (executes them), `experiment_files` (checkpoints and logs in the experiment directory),
+`search_store` (journal, snapshot, restore), `search_record` (record for the dashboard),
+`live_search` (answers while the search runs).
 """

@@ -23,6 +23,7 @@ from syncline.core.error_frames import pack_error
 from syncline.core.lifecycle import ensure_engine
 from syncline.core.placement import PlacementGroup
 from syncline.core.remote import ActorHandle
+from syncline.core.state_machine import Dispatcher, on
 from syncline.train.checkpoint import Checkpoint
 from syncline.tune.callback import CallbackList
 from syncline.tune.console.reporter import ProgressReporter
@@ -122,7 +123,7 @@ class SearchEnd:
     """True after Ctrl-C."""
 
 
-class TuneController:
+class TuneController(Dispatcher[Instruction, None], handles=Instruction):
     """Runs one search to its end. Use it once, from one thread."""
 
     def __init__(
@@ -169,34 +170,6 @@ class TuneController:
         self._end: SearchEnd | None = None
         self._deadline = clock() + settings.budget_s if settings.budget_s is not None else None
         self._next_report = 0.0
-        self._execute: dict[type, Callable[[Any], None]] = {
-            events.AskSearcher: self._ask_searcher,
-            events.ReportResult: lambda do: search.on_trial_result(do.trial_id, dict(do.result)),
-            events.ReportCompletion: self._report_completion,
-            events.ReserveResources: self._reserve,
-            events.ReleaseResources: lambda do: self._reservations.release(do.trial_id),
-            events.StartTrial: self._start,
-            events.StepTrial: lambda do: self._command(
-                do, messages.Step(checkpoint_index=do.checkpoint_index, batch_s=do.batch_s)
-            ),
-            events.SaveTrial: lambda do: self._command(
-                do, messages.Save(checkpoint_index=do.checkpoint_index)
-            ),
-            events.StopTrial: self._stop,
-            events.LendResources: self._lend,
-            events.ResumeTrial: lambda do: self._command(do, messages.Resume()),
-            events.CopyCheckpoint: self._copy_checkpoint,
-            events.ConfirmCheckpoint: self._confirm,
-            events.DeleteCheckpoint: lambda do: experiment_files.delete(
-                self._trial(do.trial_id), do.checkpoint
-            ),
-            events.AppendLines: lambda do: experiment_files.append_lines(
-                machine.rules.storage, do.lines
-            ),
-            events.LogWarning: lambda do: logger.warning("%s", do.text),
-            events.PollSearcher: lambda do: None,  # `_next` returns a Tick after POLL_S
-            events.EndSearch: self._finish,
-        }
 
     def run(self, first: Event) -> SearchEnd:
         """Run until the end, the time budget, an error, or an interrupt. `first` is SearchStarted
@@ -281,7 +254,7 @@ class TuneController:
         self._record.update(self._machine.drain_changed())
         faults.reach("tune.after_journal")
         for instruction in rest:
-            self._execute[type(instruction)](instruction)
+            self.dispatch(instruction)
             faults.reach("tune.after_instruction")
         self._in_event = False
         if self._store.wants_snapshot:
@@ -347,6 +320,7 @@ class TuneController:
 
     # -- instructions
 
+    @on(events.AskSearcher)
     def _ask_searcher(self, do: events.AskSearcher) -> None:
         suggestion = None if self._search.is_finished() else self._search.next_trial(do.trial_id)
         if suggestion is None:
@@ -389,10 +363,16 @@ class TuneController:
         self._directories.add(directory)
         return directory
 
+    @on(events.ReportResult)
+    def _report_result(self, do: events.ReportResult) -> None:
+        self._search.on_trial_result(do.trial_id, dict(do.result))
+
+    @on(events.ReportCompletion)
     def _report_completion(self, do: events.ReportCompletion) -> None:
         result = dict(do.result) if do.result is not None else None
         self._search.on_trial_complete(do.trial_id, result, do.error)
 
+    @on(events.ReserveResources)
     def _reserve(self, do: events.ReserveResources) -> None:
         try:
             self._reservations.reserve(do.trial_id, do.factory)
@@ -403,6 +383,11 @@ class TuneController:
                 )
             )
 
+    @on(events.ReleaseResources)
+    def _release(self, do: events.ReleaseResources) -> None:
+        self._reservations.release(do.trial_id)
+
+    @on(events.StartTrial)
     def _start(self, do: events.StartTrial) -> None:
         trial = self._trial(do.trial_id)
         if trial.local_path is not None:
@@ -436,6 +421,19 @@ class TuneController:
         if trial.trial_id in self._interrupted_saves:
             self._interrupted_saves.discard(trial.trial_id)
             experiment_files.discard_unknown(trial)
+
+    @on(events.StepTrial)
+    def _step(self, do: events.StepTrial) -> None:
+        command = messages.Step(checkpoint_index=do.checkpoint_index, batch_s=do.batch_s)
+        self._command(do, command)
+
+    @on(events.SaveTrial)
+    def _save(self, do: events.SaveTrial) -> None:
+        self._command(do, messages.Save(checkpoint_index=do.checkpoint_index))
+
+    @on(events.ResumeTrial)
+    def _resume(self, do: events.ResumeTrial) -> None:
+        self._command(do, messages.Resume())
 
     def _command(self, do: events.AttemptInstruction, command: messages.Command) -> None:
         process = self._processes.get(do.trial_id)
@@ -483,6 +481,7 @@ class TuneController:
         assert isinstance(outcome, messages.Failed), outcome
         return events.TrialFailed(**ids, error=outcome.error, text=outcome.text)
 
+    @on(events.StopTrial)
     def _stop(self, do: events.StopTrial) -> None:
         """End a function's process immediately; let a class clean up, for reuse if configured."""
         process = self._processes.pop(do.trial_id, None)
@@ -521,10 +520,12 @@ class TuneController:
             process, messages.Resume(), self._on_outcome(message.trial_id, message.attempt)
         )
 
+    @on(events.LendResources)
     def _lend(self, do: events.LendResources) -> None:
         self._reservations.lend(do.trial_id)
         self._command(do, messages.Resume())
 
+    @on(events.CopyCheckpoint)
     def _copy_checkpoint(self, do: events.CopyCheckpoint) -> None:
         trial = self._trial(do.trial_id)
 
@@ -548,16 +549,35 @@ class TuneController:
 
         threading.Thread(target=copy, name="syncline-checkpoint-copy", daemon=True).start()
 
+    @on(events.ConfirmCheckpoint)
     def _confirm(self, do: events.ConfirmCheckpoint) -> None:
         trial = self._trial(do.trial_id)
         if experiment_files.is_own(trial, do.checkpoint):
             trial.storage.confirm(do.checkpoint)
 
+    @on(events.DeleteCheckpoint)
+    def _delete_checkpoint(self, do: events.DeleteCheckpoint) -> None:
+        experiment_files.delete(self._trial(do.trial_id), do.checkpoint)
+
+    @on(events.AppendLines)
+    def _append_lines(self, do: events.AppendLines) -> None:
+        experiment_files.append_lines(self._machine.rules.storage, do.lines)
+
+    @on(events.LogWarning)
+    def _log_warning(self, do: events.LogWarning) -> None:
+        logger.warning("%s", do.text)
+
+    @on(events.PollSearcher)
+    def _poll_searcher(self, do: events.PollSearcher) -> None:
+        """Do nothing: `_next` returns a Tick after POLL_S."""
+
+    @on(events.EndSearch)
     def _finish(self, do: events.EndSearch) -> None:
         self._end = SearchEnd(problem=do.problem, error=do.error)
 
     # -- callbacks, record and display
 
+    @on(events.NotifyCallbacks)
     def _notify(self, do: events.NotifyCallbacks) -> None:
         trial = self._trial(do.trial_id)
         info: dict[str, Any] = {

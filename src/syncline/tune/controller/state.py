@@ -18,6 +18,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal, TypeVar
 
+from syncline.core.state_machine import Dispatcher, on
 from syncline.train.storage.context import StorageContext
 from syncline.tune.controller import events
 from syncline.tune.controller.events import Event, Instruction, SearchRules
@@ -40,7 +41,7 @@ SEARCHER_POLL_LIMIT = 60
 """Number of polls, one a second, of a searcher that suggests nothing while no trial runs."""
 
 
-class TuneMachine:
+class TuneMachine(Dispatcher[Event, None], handles=Event):
     """State machine of a search, and the `ControllerView` of its scheduler. Picklable as a whole.
     Not thread-safe.
     """
@@ -80,7 +81,7 @@ class TuneMachine:
         """
         self._table.drain_instructions()  # of an event that raised
         if self.is_current(event):
-            _HANDLERS[type(event)](self, event)
+            self.dispatch(event)
         self._advance()
         return self._table.drain_instructions()
 
@@ -165,7 +166,7 @@ class TuneMachine:
             record.attempt.save_requested = should_checkpoint
         elif record.is_waiting:
             self._table.drop_reservation(record)
-            self._table.set_phase(record, Phase.PAUSED)
+            self._table.set_phase(record, Phase.PAUSED, "by the scheduler")
 
     def save_trial(self, trial: Trial) -> None:
         record = self._table.get(trial.trial_id)
@@ -204,9 +205,11 @@ class TuneMachine:
 
     # -- events
 
+    @on(events.SearchStarted)
     def _search_started(self, event: events.SearchStarted) -> None:
         self.total_resources = dict(event.total_resources)
 
+    @on(events.SearchResumed)
     def _search_resumed(self, event: events.SearchResumed) -> None:
         self.total_resources = dict(event.total_resources)
         self.ended = self._stopping = False
@@ -216,7 +219,7 @@ class TuneMachine:
             for record in list(self._table.of(phase)):
                 record.attempt = None
                 self._table.end_copy(record)
-                self._table.set_phase(record, Phase.INTERRUPTED)
+                self._table.set_phase(record, Phase.INTERRUPTED, "the search was resumed")
         for trial in self.trials:
             record = self._table[trial.trial_id]
             if trial.status == Trial.TERMINATED:
@@ -228,8 +231,9 @@ class TuneMachine:
             elif event.unfinished == "RESTART":
                 self._table.reset(record, self.rules.checkpoint_config)
             elif record.phase is Phase.INTERRUPTED:
-                self._table.requeue(record)
+                self._table.requeue(record, "the search was resumed")
 
+    @on(events.TrialSuggested)
     def _trial_suggested(self, event: events.TrialSuggested) -> None:
         self._searcher = "ready"
         self._polls = 0
@@ -237,20 +241,24 @@ class TuneMachine:
         self.trials.append(trial)
         self.scheduler.on_trial_add(self, trial)
 
+    @on(events.NoSuggestion)
     def _no_suggestion(self, event: events.NoSuggestion) -> None:
         self._searcher = "finished" if event.finished else "waiting"
 
+    @on(events.ResourcesReserved)
     def _resources_reserved(self, event: events.ResourcesReserved) -> None:
         if self._table.reserving != event.trial_id:
             return
         self._table.reserving = None
         self._table.start(self._table[event.trial_id])
 
+    @on(events.ReservationRefused)
     def _reservation_refused(self, event: events.ReservationRefused) -> None:
         if self._table.reserving == event.trial_id:
             self._table.reserving = None
             self._fail(self._table[event.trial_id], event.error, event.text)
 
+    @on(events.TrialStarted)
     def _trial_started(self, event: events.TrialStarted) -> None:
         record, attempt = self._active(event)
         trial = record.trial
@@ -260,6 +268,7 @@ class TuneMachine:
         self._table.notify("restore" if trial.checkpoints.latest is not None else "start", trial)
         self._next_step(record, attempt)
 
+    @on(events.TrialStepped)
     def _trial_stepped(self, event: events.TrialStepped) -> None:
         record, attempt = self._active(event)
         trial = record.trial
@@ -302,6 +311,7 @@ class TuneMachine:
             attempt.save_requested = True
         self._next_step(record, attempt)
 
+    @on(events.TrialSaved)
     def _trial_saved(self, event: events.TrialSaved) -> None:
         record, attempt = self._active(event)
         if event.checkpoint is not None:
@@ -312,6 +322,7 @@ class TuneMachine:
         else:
             self._next_step(record, attempt)
 
+    @on(events.TrialFailed)
     def _trial_failed(self, event: events.TrialFailed) -> None:
         record, _ = self._active(event)
         trial = record.trial
@@ -321,24 +332,28 @@ class TuneMachine:
             self._fail(record, event.error, event.text)
             return
         trial.error_text = event.text
-        self._table.requeue(record)
+        self._table.requeue(record, f"failure {trial.num_failures}")
         self._table.notify("recover", trial)
 
+    @on(events.ResetRefused)
     def _reset_refused(self, event: events.ResetRefused) -> None:
         record, _ = self._active(event)
         self._table.leave(record, failed=True)
-        self._table.requeue(record)  # in a new process
+        self._table.requeue(record, "its process refused a reset")
 
+    @on(events.WorkersRequested)
     def _workers_requested(self, event: events.WorkersRequested) -> None:
-        self._table.set_phase(self._table[event.trial_id], Phase.LENDING)
+        self._table.set_phase(self._table[event.trial_id], Phase.LENDING, "requests workers")
         if self._table.reserving is not None:
             self._table.drop_reservation(self._table[self._table.reserving])
         self._table.emit(events.LendResources(trial_id=event.trial_id, attempt=event.attempt))
 
+    @on(events.WorkersReserved)
     def _workers_reserved(self, event: events.WorkersReserved) -> None:
-        self._table.set_phase(self._table[event.trial_id], Phase.RUNNING)
+        self._table.set_phase(self._table[event.trial_id], Phase.RUNNING, "has its workers")
         self._table.emit(events.ResumeTrial(trial_id=event.trial_id, attempt=event.attempt))
 
+    @on(events.CheckpointCopied)
     def _checkpoint_copied(self, event: events.CheckpointCopied) -> None:
         record = self._table[event.trial_id]
         exploit = self._table.end_copy(record)
@@ -351,12 +366,14 @@ class TuneMachine:
             if exploit.tag:
                 trial.experiment_tag = f"{trial.index}_{exploit.tag}"
             self._table.register(trial, event.checkpoint, exploit.donor_metrics)
-        self._table.requeue(record)
+        self._table.requeue(record, "the checkpoint is copied")
         trial.restored_iteration = max(iteration, trial.checkpoint_iteration)
 
+    @on(events.Tick)
     def _tick(self, event: events.Tick) -> None:
         self._wake_searcher()
 
+    @on(events.TimeBudgetExhausted)
     def _time_budget_exhausted(self, event: events.TimeBudgetExhausted) -> None:
         self._stopping = True
         self._end = events.EndSearch(problem="its time budget is used up")
@@ -453,10 +470,10 @@ class TuneMachine:
                     "`tune.report(metrics, checkpoint=…)`, and start from `tune.get_checkpoint()`."
                 )
             if attempt.then == "requeue":
-                self._table.requeue(record, Phase.RESIZED)
+                self._table.requeue(record, "other resources", Phase.RESIZED)
             else:
                 trial.restored_iteration = trial.checkpoint_iteration
-                self._table.set_phase(record, Phase.PAUSED)
+                self._table.set_phase(record, Phase.PAUSED, "by the scheduler")
             return
         self._table.step(record, attempt, self._batch_s)
 
@@ -524,7 +541,7 @@ class TuneMachine:
 
     def _end_trial(self, record: TrialRecord, status: str) -> None:
         record.trial.status = status
-        self._table.set_phase(record, Phase.ENDED)
+        self._table.set_phase(record, Phase.ENDED, status)
         self._wake_searcher()
 
     def _stop_all(self) -> None:
@@ -545,7 +562,7 @@ class TuneMachine:
             self._table.reset(record, self.rules.checkpoint_config)
         else:
             record.trial.clear_failures()
-            self._table.requeue(record)
+            self._table.requeue(record, "continued after its end")
         self.scheduler.on_trial_add(self, record.trial)
 
     def _active(self, event: events.AttemptEvent) -> tuple[TrialRecord, Attempt]:
@@ -577,23 +594,3 @@ class TuneMachine:
         if not self._warned:
             self._warned = True
             self._table.emit(events.LogWarning(text=text))
-
-
-_HANDLERS: dict[type, Callable[[TuneMachine, Any], None]] = {
-    events.SearchStarted: TuneMachine._search_started,
-    events.SearchResumed: TuneMachine._search_resumed,
-    events.TrialSuggested: TuneMachine._trial_suggested,
-    events.NoSuggestion: TuneMachine._no_suggestion,
-    events.ResourcesReserved: TuneMachine._resources_reserved,
-    events.ReservationRefused: TuneMachine._reservation_refused,
-    events.TrialStarted: TuneMachine._trial_started,
-    events.TrialStepped: TuneMachine._trial_stepped,
-    events.TrialSaved: TuneMachine._trial_saved,
-    events.TrialFailed: TuneMachine._trial_failed,
-    events.ResetRefused: TuneMachine._reset_refused,
-    events.WorkersRequested: TuneMachine._workers_requested,
-    events.WorkersReserved: TuneMachine._workers_reserved,
-    events.CheckpointCopied: TuneMachine._checkpoint_copied,
-    events.Tick: TuneMachine._tick,
-    events.TimeBudgetExhausted: TuneMachine._time_budget_exhausted,
-}

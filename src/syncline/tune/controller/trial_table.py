@@ -5,11 +5,12 @@ instructions that follow from a change of one trial. Pure: decisions are made in
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
-from dataclasses import dataclass
-from enum import Enum, auto
+from dataclasses import dataclass, field
+from enum import Enum
 from itertools import chain
 from typing import Literal
 
+from syncline.core.state_machine import Lifecycle, TransitionTable
 from syncline.train.checkpoint import Checkpoint
 from syncline.train.storage.context import StorageContext
 from syncline.tune.config import CheckpointConfig
@@ -22,25 +23,42 @@ from syncline.tune.result import AUTO_RESULT_KEYS, Config, Metrics
 class Phase(Enum):
     """Phase of a trial in the search; finer than `Trial.status`."""
 
-    NEW = auto()
+    NEW = "new"
     """Waits for its first start."""
-    PENDING = auto()
+    PENDING = "pending"
     """Waits to start again."""
-    RESIZED = auto()
+    RESIZED = "resized"
     """Waits to start again with other resources, before all other trials."""
-    RUNNING = auto()
+    RUNNING = "running"
     """Has a process: starts, steps or saves."""
-    LENDING = auto()
+    LENDING = "lending"
     """Has a process and lends its resources to the trainer inside it, which reserves workers."""
-    PAUSED = auto()
+    PAUSED = "paused"
     """Paused by the scheduler."""
-    COPYING = auto()
+    COPYING = "copying"
     """Waits for a copy of another trial's checkpoint."""
-    INTERRUPTED = auto()
+    INTERRUPTED = "interrupted"
     """Had a process, or waited for a copy, when the process of the search ended."""
-    ENDED = auto()
+    ENDED = "ended"
     """Terminated or failed."""
 
+
+_WAITING = frozenset({Phase.RUNNING, Phase.PAUSED, Phase.PENDING, Phase.COPYING, Phase.ENDED})
+_ACTIVE = frozenset(
+    {Phase.PAUSED, Phase.PENDING, Phase.RESIZED, Phase.COPYING, Phase.INTERRUPTED, Phase.ENDED}
+)
+
+TRANSITIONS: TransitionTable[Phase] = {
+    Phase.NEW: _WAITING,
+    Phase.PENDING: _WAITING,
+    Phase.RESIZED: _WAITING,
+    Phase.RUNNING: _ACTIVE | {Phase.LENDING},
+    Phase.LENDING: _ACTIVE | {Phase.RUNNING},
+    Phase.PAUSED: frozenset({Phase.RUNNING, Phase.PENDING, Phase.COPYING, Phase.ENDED}),
+    Phase.COPYING: frozenset({Phase.COPYING, Phase.PENDING, Phase.INTERRUPTED, Phase.ENDED}),
+    Phase.INTERRUPTED: frozenset({Phase.PENDING, Phase.ENDED}),
+    Phase.ENDED: frozenset({Phase.PENDING}),  # a restore may resume or restart trials
+}
 
 _STATUS = {
     Phase.NEW: Trial.PENDING,
@@ -80,7 +98,8 @@ class TrialRecord:
     """State of one trial in the search."""
 
     trial: Trial
-    phase: Phase = Phase.NEW
+    lifecycle: Lifecycle[Phase] = field(init=False)
+    """Phase of the trial, with its recent transitions."""
     attempts: int = 0
     """Number of starts so far."""
     attempt: Attempt | None = None
@@ -88,9 +107,18 @@ class TrialRecord:
     exploit: Exploit | None = None
     """The copy that a trial in phase COPYING waits for."""
 
+    def __post_init__(self) -> None:
+        name = f"trial {self.trial.trial_id}"
+        self.lifecycle = Lifecycle(name, TRANSITIONS, Phase.NEW, history_length=8)
+
+    @property
+    def phase(self) -> Phase:
+        """Current phase."""
+        return self.lifecycle.state
+
     @property
     def is_waiting(self) -> bool:
-        """Return True if the trial waits to start."""
+        """True if the trial waits to start."""
         return self.phase in (Phase.NEW, Phase.PENDING, Phase.RESIZED)
 
 
@@ -145,14 +173,18 @@ class TrialTable:
         """Return a record; None for an unknown id."""
         return self._records.get(trial_id)
 
-    def set_phase(self, record: TrialRecord, phase: Phase) -> None:
-        """Move a record to the end of `phase` and set its trial's status. The caller sets the
-        status of a trial in phase ENDED.
+    def set_phase(self, record: TrialRecord, phase: Phase, reason: str) -> None:
+        """Move a record to the end of `phase` and set its trial's status.
+
+        The caller sets the status of a trial in phase ENDED.
+
+        Raises:
+            InvalidTransition: `TRANSITIONS` does not allow it.
         """
-        trial = record.trial
-        del self._by_phase[record.phase][trial.trial_id]
+        trial, former = record.trial, record.phase
+        record.lifecycle.go(phase, reason)
+        del self._by_phase[former][trial.trial_id]
         self._by_phase[phase][trial.trial_id] = record
-        record.phase = phase
         trial.status = _STATUS.get(phase, trial.status)
         self.changed[trial.trial_id] = trial
         if phase is Phase.ENDED:
@@ -219,7 +251,7 @@ class TrialTable:
         """Start the next attempt of a trial from its latest checkpoint."""
         record.attempts += 1
         record.attempt = Attempt(record.attempts)
-        self.set_phase(record, Phase.RUNNING)
+        self.set_phase(record, Phase.RUNNING, f"attempt {record.attempts}")
         latest = record.trial.checkpoints.latest
         metrics = latest.metrics if latest is not None else {}
         self.emit(
@@ -260,19 +292,19 @@ class TrialTable:
         trial.location = ""
         self.emit(events.StopTrial(trial_id=trial.trial_id, attempt=attempt.number, failed=failed))
 
-    def requeue(self, record: TrialRecord, phase: Phase = Phase.PENDING) -> None:
+    def requeue(self, record: TrialRecord, reason: str, phase: Phase = Phase.PENDING) -> None:
         """Let a trial start again from its latest checkpoint, before new trials."""
         trial = record.trial
         trial.location = ""  # may be set if the process of the search was killed
         trial.restored_iteration = trial.checkpoint_iteration
-        self.set_phase(record, phase)
+        self.set_phase(record, phase, reason)
 
     def reset(self, record: TrialRecord, checkpoint_config: CheckpointConfig) -> None:
         """Let a trial start again from scratch."""
         trial = record.trial
         for checkpoint in trial.reset(checkpoint_config):
             self.emit(events.DeleteCheckpoint(trial_id=trial.trial_id, checkpoint=checkpoint))
-        self.requeue(record)
+        self.requeue(record, "restart from scratch")
 
     def drop_reservation(self, record: TrialRecord) -> None:
         """Release the resources of a trial if they are being reserved."""
@@ -296,7 +328,7 @@ class TrialTable:
 
     def begin_copy(self, record: TrialRecord, exploit: Exploit) -> None:
         """Let a trial wait for a copy of another trial's checkpoint."""
-        self.set_phase(record, Phase.COPYING)
+        self.set_phase(record, Phase.COPYING, f"exploits {exploit.source.path}")
         record.exploit = exploit
         self.emit(
             events.CopyCheckpoint(
