@@ -289,7 +289,7 @@ def test_references_of_an_earlier_session_are_invalid_in_the_next() -> None:
 
 CHILDREN = """
 METHOD = sys.argv[1]
-open("helper.py", "w").write('''
+HELPER = '''
 import os
 import syncline
 
@@ -318,7 +318,9 @@ def run(method, ref, name):
         process.join(60)
     assert [process.exitcode for process in children] == [0, 0], children
     return found
-''')
+'''
+if __name__ == "__main__":  # children run this file as well, and would find a half-written helper
+    open("helper.py", "w").write(HELPER)
 import helper
 
 
