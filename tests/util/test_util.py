@@ -63,7 +63,7 @@ def test_group_is_found_by_its_name_until_it_is_removed() -> None:
 
 
 def test_removing_something_else_is_refused() -> None:
-    with pytest.raises(TypeError, match="placement group"):
+    with pytest.raises(TypeError, match="placement_group"):
         util.remove_placement_group("group")  # type: ignore[arg-type]
 
 

@@ -261,39 +261,39 @@ def test_hook_runs_before_the_operator_is_made() -> None:
 @pytest.mark.parametrize(
     ("arguments", "error", "message"),
     [
-        ({}, ValueError, "`training_operator_cls`, or else"),
+        ({}, ValueError, "needs `training_operator_cls`, or"),
         (
             {"training_operator_cls": Classifier, "model_creator": nn.Linear},
             ValueError,
-            "model_creator exclude",
+            "excludes model_creator",
         ),
-        ({"training_operator_cls": 3}, TypeError, "no subclass"),
+        ({"training_operator_cls": 3}, TypeError, "not a subclass"),
         (
             {"model_creator": 1, "optimizer_creator": print},
             TypeError,
-            "`model_creator=1` cannot be called",
+            "`model_creator=1` is not callable",
         ),
         (
             {"training_operator_cls": Classifier, "scheduler_step_freq": "step"},
             ValueError,
-            "not one of batch, epoch, manual",
+            "use one of batch, epoch, manual",
         ),
         ({"training_operator_cls": Classifier, "use_fp16": "apex"}, ValueError, "torch.amp"),
         ({"training_operator_cls": Classifier, "num_workers": 0}, ValueError, "must be 1 or more"),
-        ({"training_operator_cls": Classifier, "num_workers": 2}, ValueError, "this one only"),
+        ({"training_operator_cls": Classifier, "num_workers": 2}, ValueError, "needs 2 processes"),
         ({"training_operator_cls": Classifier, "use_gpu": "no"}, ValueError, "'auto'"),
         ({"training_operator_cls": TrainingOperator}, NotImplementedError, "define it"),
     ],
 )
-def test_arguments_that_cannot_be_meant_are_named(
+def test_errors_name_invalid_arguments(
     arguments: dict[str, Any], error: type[Exception], message: str
 ) -> None:
     with pytest.raises(error, match=message):
         TorchTrainer(**arguments)
 
 
-def test_trainer_is_of_no_use_after_its_end() -> None:
+def test_trainer_refuses_to_train_after_shutdown() -> None:
     trainer = make()
     trainer.shutdown()
-    with pytest.raises(RuntimeError, match="make a new one"):
+    with pytest.raises(RuntimeError, match="create a new one"):
         trainer.train()

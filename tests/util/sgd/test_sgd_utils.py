@@ -45,7 +45,7 @@ def test_timers_measure_while_enabled() -> None:
 
 def test_override_names_a_method_that_nobody_would_call() -> None:
     override(AverageMeter)(AverageMeter.update)
-    with pytest.raises(AttributeError, match="no method of this name"):
+    with pytest.raises(AttributeError, match="AverageMeter has no such method"):
 
         @override(AverageMeter)
         def updte() -> None:
