@@ -1,8 +1,9 @@
-"""`syncline migrate`: what it shows, what it changes, which files it looks at."""
+"""`syncline migrate`: its output, the files that it finds, and the files that it changes."""
 
 import json
 import os
 import stat
+import sys
 from pathlib import Path
 
 import pytest
@@ -18,24 +19,22 @@ def program(tmp_path: Path) -> Path:
     return path
 
 
-def test_by_default_it_shows_a_diff_and_changes_nothing(syncline_command, program):
+def test_default_is_to_print_a_diff_and_write_nothing(syncline_command, program):
     done = syncline_command("migrate", str(program))
     assert done.exit_code == 0
     assert "-import ray\n+import syncline\n" in done.output
     assert f"{program}:5: ray.serve: syncline has no `syncline.serve`" in done.output
-    assert "1 file looked at, 1 to change" in done.output
+    assert "1 file examined, 1 to change" in done.output
     assert program.read_text() == PROGRAM
 
 
-def test_a_diff_has_colours_on_a_terminal(syncline_command, program):
+def test_diff_is_colored_on_a_terminal(syncline_command, program):
     done = syncline_command("migrate", str(program), color=True)
     assert "\x1b[32m+import syncline\x1b" in done.output
     assert "\x1b[31m-import ray\x1b" in done.output
 
 
-def test_write_changes_the_file_whole_and_keeps_its_mode_and_the_link_to_it(
-    syncline_command, program, tmp_path
-):
+def test_write_replaces_the_file_and_keeps_its_mode_and_links(syncline_command, program, tmp_path):
     program.chmod(0o750)
     link = tmp_path / "link"
     link.symlink_to(program)
@@ -48,13 +47,13 @@ def test_write_changes_the_file_whole_and_keeps_its_mode_and_the_link_to_it(
     assert (again.exit_code, program.read_text()) == (0, AFTER)
 
 
-def test_check_ends_with_1_while_there_is_something_to_change(syncline_command, program):
+def test_check_exits_with_1_if_a_file_would_change(syncline_command, program):
     assert syncline_command("migrate", "--check", str(program)).exit_code == 1
     assert program.read_text() == PROGRAM
     assert syncline_command("migrate", "--check", "--write", str(program)).exit_code == 2
 
 
-def test_a_directory_is_searched_but_not_what_others_made(syncline_command, tmp_path):
+def test_directories_are_searched_without_environments_and_caches(syncline_command, tmp_path):
     chosen = ["a.py", "sub/b.py", "sub/c.ipynb"]
     others = [
         ".venv/x.py",
@@ -78,14 +77,14 @@ def test_a_directory_is_searched_but_not_what_others_made(syncline_command, tmp_
     assert set(found[0]["notes"][0]) == {"line", "cell", "kind", "name", "message"}
 
 
-def test_a_file_that_is_named_is_looked_at_whatever_it_is_called(syncline_command, tmp_path):
+def test_named_file_may_have_any_suffix(syncline_command, tmp_path):
     script = tmp_path / "script"
     script.write_text("#!/usr/bin/env python\n" + PROGRAM)
     syncline_command("migrate", "--write", str(script))
     assert "import syncline" in script.read_text()
 
 
-def test_files_that_do_not_parse_are_reported_and_the_others_go_on(
+def test_files_that_do_not_parse_are_reported_and_the_others_are_converted(
     syncline_command, program, tmp_path
 ):
     broken = tmp_path / "broken.py"
@@ -94,13 +93,13 @@ def test_files_that_do_not_parse_are_reported_and_the_others_go_on(
     latin.write_bytes(b"import ray  # \xe4\n")
     done = syncline_command("migrate", "--write", str(tmp_path))
     assert done.exit_code == 1
-    assert f"{broken} was left as it is, or in part: line 2" in done.stderr
+    assert f"{broken} is unchanged, or partly unchanged: line 2" in done.stderr
     assert str(latin) in done.stderr
     assert program.read_text() == AFTER
     assert broken.read_text() == "import ray\ndef f(:\n"
 
 
-def test_encodings_stay(syncline_command, tmp_path):
+def test_encoding_and_byte_order_mark_stay(syncline_command, tmp_path):
     latin, marked = tmp_path / "latin.py", tmp_path / "marked.py"
     latin.write_bytes(b"# -*- coding: latin-1 -*-\r\nimport ray  # \xe4\r\n")
     marked.write_bytes(b"\xef\xbb\xbfimport ray\n")
@@ -117,14 +116,16 @@ def test_files_without_ray_are_not_touched(syncline_command, tmp_path):
     assert (done.exit_code, path.stat()) == (0, before)
 
 
-def test_a_path_with_nothing_is_an_error(syncline_command, tmp_path):
+def test_path_that_does_not_exist_is_an_error(syncline_command, tmp_path):
     done = syncline_command("migrate", str(tmp_path / "nothing"))
     assert done.exit_code == 1
     assert "there is no" in done.stderr
 
 
-def test_without_libcst_the_remedy_is_named(syncline_command, program, monkeypatch):
-    monkeypatch.setattr("importlib.util.find_spec", lambda name, package=None: None)
+def test_error_without_libcst_names_the_extra(syncline_command, program, monkeypatch):
+    for name in [name for name in sys.modules if name.startswith("syncline.cli.migrat")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "libcst", None)
     done = syncline_command("migrate", str(program))
     assert done.exit_code == 1
     assert 'pip install "syncline[cli]"' in done.stderr

@@ -1,4 +1,4 @@
-"""Programs as people write them for Ray run after `syncline migrate --write`, and say the same."""
+"""Typical programs for Ray run after `syncline migrate --write`, with the same output."""
 
 import os
 import subprocess
@@ -79,7 +79,9 @@ if __name__ == "__main__":
     tuner = tune.Tuner(
         tune.with_resources(objective, {"cpu": 1}),
         param_space={"x": tune.grid_search([0.0, 1.0, 2.0])},
-        tune_config=tune.TuneConfig(metric="loss", mode="min", scheduler=ASHAScheduler(max_t=9, grace_period=3)),
+        tune_config=tune.TuneConfig(
+            metric="loss", mode="min", scheduler=ASHAScheduler(max_t=9, grace_period=3)
+        ),
         run_config=tune.RunConfig(name="searched"),
     )
     print("tune", tuner.fit().get_best_result().config["x"], search.BasicVariantGenerator.__name__)
@@ -100,14 +102,16 @@ def train_func(config):
     model = ray.train.torch.prepare_model(torch.nn.Linear(2, 1))
     optimizer = torch.optim.SGD(model.parameters(), lr=config["lr"])
     for epoch in range(2):
-        for batch in t.get_dataset_shard("train").iter_torch_batches(batch_size=16, dtypes=torch.float32):
+        shard = t.get_dataset_shard("train")
+        for batch in shard.iter_torch_batches(batch_size=16, dtypes=torch.float32):
             loss = (model(batch["data"]) - batch["data"].sum(1, keepdim=True)).square().mean()
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
         with tempfile.TemporaryDirectory() as directory:
             torch.save(model.state_dict(), os.path.join(directory, "model.pt"))
-            t.report({"epoch": epoch, "loss": loss.item()}, checkpoint=Checkpoint.from_directory(directory))
+            checkpoint = Checkpoint.from_directory(directory)
+            t.report({"epoch": epoch, "loss": loss.item()}, checkpoint=checkpoint)
 
 
 trainer = TorchTrainer(
@@ -134,7 +138,9 @@ class Operator(TrainingOperator):
         model = torch.nn.Linear(1, 1)
         optimizer = torch.optim.SGD(model.parameters(), lr=config["lr"])
         samples = torch.utils.data.TensorDataset(torch.ones(32, 1), torch.ones(32, 1))
-        self.model, self.optimizer, self.criterion = self.register(models=model, optimizers=optimizer, criterion=torch.nn.MSELoss())
+        self.model, self.optimizer, self.criterion = self.register(
+            models=model, optimizers=optimizer, criterion=torch.nn.MSELoss()
+        )
         self.register_data(train_loader=torch.utils.data.DataLoader(samples, batch_size=8))
 
 
@@ -161,13 +167,13 @@ EXPECTED = {
         for name in EXPECTED
     ],
 )
-def test_a_migrated_program_runs(name: str, syncline_command, tmp_path: Path) -> None:
+def test_converted_program_runs(name: str, syncline_command, tmp_path: Path) -> None:
     program, expected = EXPECTED[name]
     script = tmp_path / "program.py"
     script.write_text(program)
     done = syncline_command("migrate", "--write", str(script))
     assert done.exit_code == 0
-    assert ", 0 to look at yourself" in done.stderr
+    assert ", 0 to check by hand" in done.stderr
     assert "ray" not in script.read_text().replace("ray_", "").replace("Ray", "")
     ran = subprocess.run(
         [sys.executable, str(script)],

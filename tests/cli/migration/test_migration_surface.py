@@ -1,4 +1,4 @@
-"""Looking names up in syncline itself."""
+"""Names of Ray looked up in syncline, and advice for those that are missing."""
 
 import builtins
 import importlib
@@ -6,16 +6,25 @@ import importlib
 import pytest
 
 from syncline.cli.migration import remedies
-from syncline.cli.migration.surface import Known, Missing, Surface, own_variables, unknown_arguments
+from syncline.cli.migration.surface import Missing, find, unknown_arguments, variable
 
 
 @pytest.mark.parametrize(
     "name",
-    ["ray", "ray.get", "ray.data.read_parquet", "ray.tune.schedulers.ASHAScheduler", "ray.tune.Tuner.restore", "ray.train.RunConfig.name",
-     "ray.exceptions.RayTaskError", "ray.util.queue.Queue", "ray.remote.anything"],
-)  # fmt: skip
-def test_what_syncline_has_is_known(name: str) -> None:
-    assert isinstance(Surface().find(name), Known)
+    [
+        "ray",
+        "ray.get",
+        "ray.data.read_parquet",
+        "ray.tune.schedulers.ASHAScheduler",
+        "ray.tune.Tuner.restore",
+        "ray.train.RunConfig.name",
+        "ray.exceptions.RayTaskError",
+        "ray.util.queue.Queue",
+        "ray.remote.anything",
+    ],
+)
+def test_existing_names_are_found(name: str) -> None:
+    assert not isinstance(find(name), Missing)
 
 
 @pytest.mark.parametrize(
@@ -28,13 +37,15 @@ def test_what_syncline_has_is_known(name: str) -> None:
         ("ray.dashboard.modules", "ray.dashboard"),
     ],
 )
-def test_what_it_has_not_is_missing_by_the_shortest_name(name: str, missing: str) -> None:
-    found = Surface().find(name)
+def test_missing_names_are_reported_by_their_shortest_missing_prefix(
+    name: str, missing: str
+) -> None:
+    found = find(name)
     assert isinstance(found, Missing)
     assert found.name == missing
 
 
-def test_a_module_whose_library_is_missing_is_known_by_its_source(
+def test_module_without_its_library_is_searched_in_its_source(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     real = importlib.import_module
@@ -46,15 +57,14 @@ def test_a_module_whose_library_is_missing_is_known_by_its_source(
 
     monkeypatch.setattr(importlib, "import_module", without_library)
     monkeypatch.delattr("syncline.train.lightgbm", raising=False)
-    surface = Surface()
-    assert isinstance(surface.find("ray.train.lightgbm"), Known)
-    assert isinstance(surface.find("ray.train.lightgbm.LightGBMTrainer.anything"), Known)
-    assert surface.find("ray.train.lightgbm.Nonsense") == Missing(
-        name="ray.train.lightgbm.Nonsense"
-    )
+    find.cache_clear()
+    assert find("ray.train.lightgbm") is None
+    assert find("ray.train.lightgbm.LightGBMTrainer.anything") is None
+    assert find("ray.train.lightgbm.Nonsense") == Missing("ray.train.lightgbm.Nonsense")
+    find.cache_clear()
 
 
-def test_arguments_are_compared_where_they_can_be() -> None:
+def test_unknown_arguments_are_found_where_the_signature_is_known() -> None:
     def takes(a: int, *, b: int = 1) -> None: ...
 
     def takes_all(**options: int) -> None: ...
@@ -65,19 +75,19 @@ def test_arguments_are_compared_where_they_can_be() -> None:
     assert unknown_arguments(None, ["c"]) == []
 
 
-def test_no_remedy_is_about_something_that_is_there() -> None:
-    surface = Surface()
-    assert [name for name in remedies.REMEDIES if isinstance(surface.find(name), Known)] == []
-    assert [name for name in remedies.DIFFERENCES if isinstance(surface.find(name), Missing)] == []
+def test_remedies_are_for_missing_names_only() -> None:
+    assert [name for name in remedies.REMEDIES if not isinstance(find(name), Missing)] == []
+    assert [name for name in remedies.DIFFERENCES if isinstance(find(name), Missing)] == []
 
 
-def test_the_longest_remedy_counts_and_variables_exist() -> None:
-    assert (
-        remedies.remedy("ray.data.llm.vLLMEngineProcessorConfig")
-        == remedies.REMEDIES["ray.data.llm"]
-    )
+def test_longest_prefix_with_a_remedy_applies() -> None:
+    remedy = remedies.remedy("ray.data.llm.vLLMEngineProcessorConfig")
+    assert remedy == remedies.REMEDIES["ray.data.llm"]
     assert remedies.remedy("ray.tune.nothing") is None
-    variables = own_variables()
-    assert set(remedies.RENAMED_VARIABLES.values()) <= variables
-    assert remedies.variable("RAY_NAMESPACE", variables) == "SYNCLINE_NAMESPACE"
-    assert remedies.variable("RAY_JOB_ID", variables) is None
+
+
+def test_variables_have_counterparts_that_syncline_reads() -> None:
+    for name, counterpart in remedies.RENAMED_VARIABLES.items():
+        assert variable(name) == counterpart
+    assert variable("RAY_NAMESPACE") == "SYNCLINE_NAMESPACE"
+    assert variable("RAY_JOB_ID") is None

@@ -1,13 +1,10 @@
-"""Rewriting programs written for Ray: what `syncline migrate` does to a file. Needs libcst, from
-the extra `cli`.
+"""Conversion of programs written for Ray, for `syncline migrate`. Needs libcst.
 
-Files, in the order in which a program flows through them: `files` (which files, reading and writing
-them), `notebooks` (their code cells as one module), `examine` (one module: what to change and what
-to say, over `imports`, `references` and `strings`), `surface` (which names syncline has),
-`remedies` (what to do where it has none). Pure but for `files`, and for `surface`, which imports
-syncline's own modules.
+Files in the order in which a program flows through them: `files` (search, read and write programs
+and notebooks), `rewrite` (edits and notes of one module), `surface` (the names that syncline has),
+`remedies` (advice for the names that it lacks).
 
-Covered: names that a program imports from Ray and what it reaches through them, in code, in string
-annotations and in strings that name modules. Not covered: attributes of objects
-(`dataset.some_method`), names built at run time, and Ray in other languages' files.
+Covered: names imported from Ray and what is reached through them, in code, in string annotations
+and in strings that name modules. Not covered: attributes of objects (`dataset.some_method`), names
+built at run time, and files in other languages.
 """

@@ -1,13 +1,18 @@
-"""Files that are looked at, and one of them from reading to writing.
+"""Files to convert: programs, and Jupyter notebooks of format 4.
 
-Directories are searched for `.py` and `.ipynb`; version control, caches, virtual environments and
-what a link leads to are left out. A file that is named is looked at whatever it is called. Files
-that do not speak of Ray are not even parsed.
+Directories are searched for `.py` and `.ipynb`, without links, version control, caches and virtual
+environments; files given by name may have any suffix. Files that do not mention Ray are not parsed.
+
+The code cells of a notebook form one module, because names pass from cell to cell. A cell that
+does not parse is reported and left unchanged, as are IPython's lines (`%time`, `!ls`, `x = !ls`,
+`help?`) and cells in other languages (`%%bash`). Only the changed strings of the JSON text are
+replaced; all other bytes stay.
 """
 
 from __future__ import annotations
 
 import io
+import json
 import os
 import re
 import shutil
@@ -15,26 +20,26 @@ import tempfile
 import tokenize
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from json import scanner
 from pathlib import Path
+from typing import NamedTuple
 
-from syncline.cli.migration import notebooks
-from syncline.cli.migration.edits import Edit, Note, Unparsable, apply
-from syncline.cli.migration.examine import command_note, examine
-from syncline.cli.migration.notebooks import Notebook
-from syncline.cli.migration.strings import command_lines
-from syncline.cli.migration.surface import Surface
+import libcst
+
+from syncline.cli.migration.rewrite import Edit, Note, Unparsable, apply, command_notes, examine
 
 SUFFIXES = frozenset({".ipynb", ".py"})
-NEVER = frozenset({"__pycache__", "build", "dist", "node_modules", "site-packages"})
-"""Directories that are passed over, as are those whose names begin with a dot, and virtual
-environments.
-"""
-_SPEAKS_OF_RAY = re.compile(rb"\bray\b|\bRAY_|\bTUNE_RESULT_DIR\b")
+SKIPPED = frozenset({"__pycache__", "build", "dist", "node_modules", "site-packages"})
+"""Directories that are not searched, besides hidden ones and virtual environments."""
+PYTHON_MAGICS = frozenset({"%%capture", "%%prun", "%%time", "%%timeit"})
+"""Magics of cells whose other lines are Python."""
+_MENTIONS_RAY = re.compile(rb"\bray\b|\bRAY_|\bTUNE_RESULT_DIR\b")
+_MAGIC = re.compile(r"^(\s*(?:[\w.,\s]+=\s*)?)([!%].*)$")
+_HELP = re.compile(r"^(\s*)(\??\??[\w.*]+\?{1,2}|\?{1,2}[\w.*]+)\s*$")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Change:
-    """One text of a file, before and after: a program, or a cell of a notebook."""
+class Change(NamedTuple):
+    """Text of a program, or of a notebook cell, before and after the conversion."""
 
     cell: int | None
     before: str
@@ -42,130 +47,68 @@ class Change:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Located:
-    """A note, and the cell of a notebook that its line counts in."""
-
-    cell: int | None
-    note: Note
-
-
-@dataclass(frozen=True, kw_only=True)
 class Migration:
-    """What is to be done about a file.
-
-    Attributes:
-        path: The file.
-        changes: What changes in it; nothing does if there are none.
-        notes: What a person has to look at.
-        errors: Why it, or some of its cells, could not be read.
-        content: The new bytes of the file.
-    """
+    """Result of examining one file."""
 
     path: Path
-    changes: tuple[Change, ...] = ()
-    notes: tuple[Located, ...] = ()
-    errors: tuple[str, ...] = ()
+    changes: Sequence[Change] = ()
+    """Changed texts; empty if the file needs no change."""
+    notes: Sequence[Note] = ()
+    errors: Sequence[str] = ()
+    """Reasons why the file, or some of its cells, could not be read."""
     content: bytes = b""
+    """New content of the file."""
 
 
-def find(paths: Sequence[Path]) -> Iterator[Path]:
-    """The files that `paths` name and those below the directories among them, each once.
+def find_files(paths: Sequence[Path]) -> Iterator[Path]:
+    """Yield the given files, and those below the given directories, each once.
 
     Raises:
-        FileNotFoundError: There is nothing at one of them.
+        FileNotFoundError: One of the paths does not exist.
     """
     seen: set[Path] = set()
     for path in paths:
         if not path.exists():
             raise FileNotFoundError(path)
-        for file in _below(path) if path.is_dir() else [path]:
+        for file in _files_below(path) if path.is_dir() else [path]:
             if (resolved := file.resolve()) not in seen:
                 seen.add(resolved)
                 yield file
 
 
-def _below(directory: Path) -> Iterator[Path]:
+def _files_below(directory: Path) -> Iterator[Path]:
     for folder, directories, names in os.walk(directory):
         directories[:] = sorted(
             name
             for name in directories
-            if name not in NEVER
+            if name not in SKIPPED
             and not name.startswith(".")
             and not os.path.exists(os.path.join(folder, name, "pyvenv.cfg"))
         )
-        for name in sorted(names):
-            if os.path.splitext(name)[1] in SUFFIXES and os.path.isfile(
-                path := os.path.join(folder, name)
-            ):
-                yield Path(path)
+        files = [Path(folder, name) for name in sorted(names)]
+        yield from (file for file in files if file.suffix in SUFFIXES and file.is_file())
 
 
-def migrate(path: Path, surface: Surface) -> Migration:
-    """Look at one file. It is not changed."""
+def migrate(path: Path) -> Migration:
+    """Examine one file without changing it."""
     try:
         data = path.read_bytes()
-        if _SPEAKS_OF_RAY.search(data) is None:
+        if _MENTIONS_RAY.search(data) is None:
             return Migration(path=path)
-        return (
-            _notebook(path, data, surface)
-            if path.suffix == ".ipynb"
-            else _program(path, data, surface)
-        )
+        if path.suffix == ".ipynb":
+            return _migrate_notebook(path, data.decode())
+        encoding, _ = tokenize.detect_encoding(io.BytesIO(data).readline)
+        before = data.decode(encoding)
+        edits, notes = examine(before)
+        after = apply(before, edits)
+        changes = [Change(None, before, after)] if edits else []
+        return Migration(path=path, changes=changes, notes=notes, content=after.encode(encoding))
     except (OSError, SyntaxError, UnicodeError, Unparsable) as error:
-        return Migration(path=path, errors=(str(error),))
-
-
-def _program(path: Path, data: bytes, surface: Surface) -> Migration:
-    encoding, _ = tokenize.detect_encoding(io.BytesIO(data).readline)
-    text = data.decode(encoding)
-    found = examine(text, surface)
-    after = apply(text, found.edits)
-    return Migration(
-        path=path,
-        changes=(Change(cell=None, before=text, after=after),) if after != text else (),
-        notes=tuple(Located(cell=None, note=note) for note in found.notes),
-        content=after.encode(encoding),
-    )
-
-
-def _notebook(path: Path, data: bytes, surface: Surface) -> Migration:
-    notebook = notebooks.parse(data.decode())
-    found = examine(notebook.text, surface)
-    commands = [
-        command_note(line, name)
-        for line, text in notebook.shell_lines()
-        for name in command_lines(text)
-    ]
-    return Migration(
-        path=path,
-        changes=tuple(_cells_changed(notebook, found.edits)),
-        notes=tuple(_located(notebook, sorted([*found.notes, *commands]))),
-        errors=tuple(
-            f"cell {cell.number}: {cell.error}" for cell in notebook.cells if cell.error is not None
-        ),
-        content=notebook.with_edits(found.edits).encode(),
-    )
-
-
-def _cells_changed(notebook: Notebook, edits: Sequence[Edit]) -> Iterator[Change]:
-    changed = notebooks.parse(notebook.with_edits(edits))
-    for before, after in zip(notebook.cells, changed.cells, strict=True):
-        if before.source != after.source:
-            yield Change(cell=before.number, before=before.source, after=after.source)
-
-
-def _located(notebook: Notebook, notes: Sequence[Note]) -> Iterator[Located]:
-    for note in notes:
-        cell, line = notebook.place(note.line)
-        yield Located(
-            cell=cell, note=Note(line=line, name=note.name, kind=note.kind, message=note.message)
-        )
+        return Migration(path=path, errors=[str(error)])
 
 
 def write(migration: Migration) -> None:
-    """Put the new content in the place of the file, whole or not at all; its mode stays, and a link
-    stays one. OSError where it fails.
-    """
+    """Replace the file atomically; its mode stays, and a link remains one. Raises OSError."""
     target = migration.path.resolve()
     handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
     try:
@@ -178,3 +121,110 @@ def write(migration: Migration) -> None:
     except BaseException:
         os.unlink(temporary)
         raise
+
+
+class _JsonString(str):
+    """A string of a JSON file, with its position there, quotes included."""
+
+    start: int
+    end: int
+
+
+class _Cell(NamedTuple):
+    """A code cell: its number from 1 among all cells, and the strings of its source."""
+
+    number: int
+    strings: Sequence[_JsonString]
+    python: str
+    """As many bytes and lines as the source, and a newline; comments if the cell does not parse."""
+    notes: Sequence[Note]
+    error: str | None
+
+
+def _migrate_notebook(path: Path, raw: str) -> Migration:
+    cells = _code_cells(raw)
+    edits, found = examine("".join(cell.python for cell in cells))
+    changes: list[Change] = []
+    notes: list[Note] = []
+    content: list[str] = []
+    written, at, line = 0, 0, 1  # character of the file, byte and line of the module
+    for cell in cells:
+        after, start, end_line = "", at, line + cell.python.count("\n")
+        for string in cell.strings:
+            stop = start + len(string.encode())
+            inside = [edit for edit in edits if start <= edit.start and edit.end <= stop]
+            if inside:
+                changed = apply(
+                    string,
+                    [Edit(edit.start - start, edit.end - start, edit.text) for edit in inside],
+                )
+                is_ascii = raw[string.start : string.end].isascii()
+                content += [raw[written : string.start], json.dumps(changed, ensure_ascii=is_ascii)]
+                written = string.end
+            after += changed if inside else string
+            start = stop
+        before = "".join(cell.strings)
+        if after != before:
+            changes.append(Change(cell.number, before, after))
+        inside_cell = [
+            note._replace(line=note.line - line + 1)
+            for note in found
+            if line <= note.line < end_line
+        ]
+        notes += [note._replace(cell=cell.number) for note in sorted([*inside_cell, *cell.notes])]
+        at, line = at + len(cell.python.encode()), end_line
+    return Migration(
+        path=path,
+        changes=changes,
+        notes=notes,
+        errors=[f"cell {cell.number}: {cell.error}" for cell in cells if cell.error],
+        content="".join([*content, raw[written:]]).encode(),
+    )
+
+
+def _code_cells(raw: str) -> list[_Cell]:
+    """Parse a notebook. Raises Unparsable."""
+    decoder = json.JSONDecoder()
+    decoder.parse_string = _parse_string
+    decoder.scan_once = scanner.py_make_scanner(decoder)
+    try:
+        cells = [(cell["cell_type"], cell["source"]) for cell in decoder.decode(raw)["cells"]]
+    except (ValueError, KeyError, TypeError) as error:
+        raise Unparsable(f"not a notebook of format 4: {error!r}") from None
+    return [
+        _code_cell(number, [source] if isinstance(source, str) else source)
+        for number, (kind, source) in enumerate(cells, start=1)
+        if kind == "code"
+    ]
+
+
+def _parse_string(raw: str, begin: int, strict: bool = True) -> tuple[_JsonString, int]:
+    value, end = json.decoder.scanstring(raw, begin, strict)
+    string = _JsonString(value)
+    string.start, string.end = begin - 1, end
+    return string, end
+
+
+def _code_cell(number: int, strings: Sequence[_JsonString]) -> _Cell:
+    source = "".join(strings)
+    blank = "\n".join("#" * len(line.encode()) for line in source.split("\n")) + "\n"
+    magic = "".join(source.split(maxsplit=1)[:1])
+    if magic.startswith("%%") and magic not in PYTHON_MAGICS:
+        lines = enumerate(source.splitlines() if magic in ("%%bash", "%%sh") else [], start=1)
+        notes = [note for at, line in lines for note in command_notes(line, at)]
+        return _Cell(number, strings, blank, notes, None)
+    python, notes, is_continued = "", [], False
+    for at, line in enumerate(source.split("\n"), start=1):
+        match = None if is_continued else _MAGIC.match(line) or _HELP.match(line)
+        head, rest = ("", line) if is_continued else match.groups() if match else (line, "")
+        notes += command_notes(rest.lstrip("!%").strip(), at)
+        if rest:  # no effect in Python: a comment, after an expression where one may be needed
+            size = len(rest.encode())
+            rest = "#" * size if is_continued else "0" + "#" * (size - 1)
+        python += head + rest + "\n"
+        is_continued = (is_continued or match is not None) and line.endswith("\\")
+    try:
+        libcst.parse_module(python)
+    except libcst.ParserSyntaxError as error:
+        return _Cell(number, strings, blank, [], f"line {error.raw_line}: {error.message}")
+    return _Cell(number, strings, python, notes, None)

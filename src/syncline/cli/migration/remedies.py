@@ -1,120 +1,109 @@
-"""What to do about things of Ray's that syncline does not have, or has in another form. Whether it
-has them is not said here.
+"""Advice for names, environment variables and commands of Ray that syncline lacks or has in another
+form. Whether syncline has a name is decided in `surface`.
 """
 
 from __future__ import annotations
 
-KEEP = "keep that part on Ray, in a program of its own"
-TASKS = "use tasks, `syncline.util.ActorPool`, or `concurrent.futures`"
-STATE = "`syncline status`, `syncline nodes` and `syncline dashboard` show it; in a program use `syncline.nodes()`, `cluster_resources()`"
-INTERNAL = "it is internal to Ray: use a public function, or leave it out"
-JOBS = "`syncline submit` and `syncline jobs`, with --json for scripts"
+_RAY_ONLY = "keep this part on Ray, in a separate program"
+_TASKS = "use tasks, `syncline.util.ActorPool`, or `concurrent.futures`"
+_STATE = (
+    "use `syncline status`, `syncline nodes` or `syncline dashboard`; in a program,"
+    " `syncline.nodes()` and `syncline.cluster_resources()`"
+)
+_INTERNAL = "it is internal to Ray: use a public function"
+_LANGUAGES = "only Python is supported"
+_CLIENT = 'use `syncline.init(address="ray://host:10001")`'
+_DEBUGGER = "use `breakpoint()` with `syncline.init(local_mode=True)`"
+_SEARCHERS = "use the searchers in `syncline.tune.search`"
 
-REMEDIES: dict[str, str] = {
-    "ray._private": INTERNAL,
-    "ray._raylet": INTERNAL,
-    "ray.air.util": INTERNAL,
-    "ray.autoscaler": "the cluster launcher is `syncline up` and `syncline down`; an autoscaler adds nodes for what waits by itself",
-    "ray.client": 'write `syncline.init(address="ray://host:10001")`',
-    "ray.cluster_utils": "tests can start clusters with `syncline.testing.clusters`",
-    "ray.cpp_function": "other languages are not supported",
-    "ray.cross_language": "other languages are not supported",
-    "ray.dag": "call tasks with the references that other tasks gave",
-    "ray.dashboard": "`syncline dashboard` shows runs and clusters",
-    "ray.data.extensions": "ndarrays become columns of Arrow's own type, `pyarrow.fixed_shape_tensor`, by themselves",
-    "ray.data.llm": KEEP,
-    "ray.experimental.state": STATE,
-    "ray.experimental.tqdm_ray": "use tqdm itself: what workers print is shown",
-    "ray.internal": INTERNAL,
-    "ray.java_actor_class": "other languages are not supported",
-    "ray.java_function": "other languages are not supported",
-    "ray.job_submission": JOBS,
-    "ray.llm": KEEP,
-    "ray.rllib": f"there is no reinforcement learning: {KEEP}",
-    "ray.serve": f"there is no serving of models: {KEEP}, or another server with the checkpoints of the run",
-    "ray.train._internal": INTERNAL,
-    "ray.train.horovod": "use `syncline.train.torch.TorchTrainer`, which makes a process group of torch's own",
-    "ray.tune.automl": "use the searchers in `syncline.tune.search`",
-    "ray.tune.suggest": "searchers are in `syncline.tune.search`",
-    "ray.tune.utils": INTERNAL,
+REMEDIES = {
+    "ray._private": _INTERNAL,
+    "ray._raylet": _INTERNAL,
+    "ray.air.util": _INTERNAL,
+    "ray.autoscaler": "use `syncline up` and `syncline down`; the autoscaler adds nodes on demand",
+    "ray.client": _CLIENT,
+    "ray.cluster_utils": "use `syncline.testing.clusters` to start clusters in tests",
+    "ray.cpp_function": _LANGUAGES,
+    "ray.cross_language": _LANGUAGES,
+    "ray.dag": "pass the references that tasks return to other tasks",
+    "ray.dashboard": "use `syncline dashboard` to see runs and clusters",
+    "ray.data.extensions": "ndarrays are stored as `pyarrow.fixed_shape_tensor` automatically",
+    "ray.data.llm": _RAY_ONLY,
+    "ray.experimental.state": _STATE,
+    "ray.experimental.tqdm_ray": "use tqdm: the output of workers is shown",
+    "ray.internal": _INTERNAL,
+    "ray.java_actor_class": _LANGUAGES,
+    "ray.java_function": _LANGUAGES,
+    "ray.job_submission": "use `syncline submit` and `syncline jobs`, with --json in scripts",
+    "ray.llm": _RAY_ONLY,
+    "ray.rllib": f"reinforcement learning is not available yet: {_RAY_ONLY}",
+    "ray.serve": f"model serving is not available yet: {_RAY_ONLY},"
+    " or load the checkpoints of the run in another server",
+    "ray.train._internal": _INTERNAL,
+    "ray.train.horovod": "use `syncline.train.torch.TorchTrainer`, which uses torch.distributed",
+    "ray.tune.automl": _SEARCHERS,
+    "ray.tune.suggest": _SEARCHERS,
+    "ray.tune.utils": _INTERNAL,
     "ray.util.accelerators": "write the name of the accelerator as a string",
-    "ray.util.annotations": "leave it out: it only marks how stable something is",
-    "ray.util.client": 'write `syncline.init(address="ray://host:10001")`',
-    "ray.util.collective": "use `torch.distributed` in a training function, or `syncline.train.collective`",
-    "ray.util.connect": 'write `syncline.init(address="ray://host:10001")`',
-    "ray.util.disconnect": "write `syncline.shutdown()`",
-    "ray.util.inspect_serializability": "errors about what cannot be pickled name the object that is the cause",
+    "ray.util.annotations": "leave it out: it only marks the stability of an API",
+    "ray.util.client": _CLIENT,
+    "ray.util.collective": "use `torch.distributed` or `syncline.train.collective`",
+    "ray.util.connect": _CLIENT,
+    "ray.util.disconnect": "use `syncline.shutdown()`",
+    "ray.util.inspect_serializability": "leave it out: pickling errors name the object at fault",
     "ray.util.iter": "use `syncline.data`",
-    "ray.util.joblib": f"{TASKS}, or joblib's own backends",
-    "ray.util.metrics": "report the numbers with `train.report`; `syncline dashboard` has an endpoint for Prometheus",
-    "ray.util.multiprocessing": TASKS,
-    "ray.util.pdb": "run with `syncline.init(local_mode=True)`: `breakpoint()` works everywhere there",
-    "ray.util.register_serializer": "give the class `__reduce__`, or use `copyreg`",
-    "ray.util.rpdb": "run with `syncline.init(local_mode=True)`: `breakpoint()` works everywhere there",
-    "ray.util.spark": KEEP,
-    "ray.util.state": STATE,
-    "ray.util.tracing": "`syncline profile` shows where a worker's time goes",
-    "ray.worker": INTERNAL,
-    "ray.workflow": "save results with checkpoints: `syncline.train` and `syncline.tune` go on from them",
+    "ray.util.joblib": f"{_TASKS}, or a backend of joblib",
+    "ray.util.metrics": "use `train.report`; `syncline dashboard` has an endpoint for Prometheus",
+    "ray.util.multiprocessing": _TASKS,
+    "ray.util.pdb": _DEBUGGER,
+    "ray.util.register_serializer": "define `__reduce__` in the class, or use `copyreg`",
+    "ray.util.rpdb": _DEBUGGER,
+    "ray.util.spark": _RAY_ONLY,
+    "ray.util.state": _STATE,
+    "ray.util.tracing": "use `syncline profile` to see where a worker spends its time",
+    "ray.worker": _INTERNAL,
+    "ray.workflow": "use checkpoints: `syncline.train` and `syncline.tune` resume from them",
 }
-"""By the beginning of a dotted name; the longest one counts."""
+"""Advice by prefix of the dotted name; the longest prefix applies."""
 
-DIFFERENCES: dict[str, str] = {
-    "ray.__version__": "this is now syncline's own version: comparisons with Ray's numbers go wrong"
+DIFFERENCES = {
+    "ray.__version__": "this becomes syncline's version: do not compare it with versions of Ray"
 }
-"""Names that are there and mean something else."""
+"""Notes on names that exist with another meaning."""
 
-RENAMED_VARIABLES: dict[str, str] = {
+OTHER_IMPORT = (
+    "this name comes from another module of the program: if that module imports Ray by"
+    " `import ray`, its name is `syncline` after the conversion"
+)
+
+RENAMED_VARIABLES = {
     "RAY_AIR_FULL_TRACEBACKS": "SYNCLINE_FULL_TRACEBACK",
     "RAY_AIR_LOCAL_CACHE_DIR": "SYNCLINE_STORAGE_PATH",
     "RAY_STORAGE": "SYNCLINE_STORAGE_PATH",
     "TUNE_RESULT_DIR": "SYNCLINE_STORAGE_PATH",
 }
-"""Environment variables whose counterpart is called something else than SYNCLINE_ and the rest of
-the name.
-"""
+"""Environment variables that differ in more than the prefix SYNCLINE_."""
 
-COMMANDS: dict[str, str] = {
-    "attach": "syncline attach",
-    "down": "syncline down",
-    "exec": "syncline exec",
-    "get-auth-token": "ray get-auth-token, as before",
-    "job": "syncline submit, syncline jobs",
-    "job list": "syncline jobs list",
-    "job logs": "syncline jobs logs",
-    "job stop": "syncline jobs stop",
-    "job submit": "syncline submit",
-    "list": "syncline status, syncline nodes",
-    "logs": "syncline logs",
-    "memory": "syncline status",
-    "microbenchmark": "syncline microbenchmark",
-    "rsync-down": "syncline rsync-down",
-    "rsync-up": "syncline rsync-up",
-    "stack": "syncline stack",
-    "start": "syncline start",
-    "status": "syncline status",
-    "stop": "syncline stop",
-    "submit": "syncline submit",
-    "summary": "syncline status",
-    "timeline": "syncline.timeline() in the program",
-    "up": "syncline up",
+_SAME = "attach down exec logs microbenchmark rsync-down rsync-up stack start status stop submit up"
+COMMANDS = {
+    **{name: f"`syncline {name}`" for name in _SAME.split()},
+    "job": "`syncline submit` or `syncline jobs`",
+    "job list": "`syncline jobs list`",
+    "job logs": "`syncline jobs logs`",
+    "job stop": "`syncline jobs stop`",
+    "job submit": "`syncline submit`",
+    "list": "`syncline status` or `syncline nodes`",
+    "memory": "`syncline status`",
+    "summary": "`syncline status`",
+    "timeline": "`syncline.timeline()` in the program",
 }
-"""Ray's commands and ours."""
+"""Counterparts of the commands that begin with `ray`."""
+
+INSTALL = "install syncline, with its extra `cluster` for clusters"
 
 
 def remedy(name: str) -> str | None:
-    """What to do about a dotted name of Ray's; None where nothing is known."""
+    """Return advice for a dotted name of Ray; None if there is none."""
     parts = name.split(".")
-    beginnings = (".".join(parts[:count]) for count in range(len(parts), 1, -1))
-    return next((REMEDIES[beginning] for beginning in beginnings if beginning in REMEDIES), None)
-
-
-def variable(name: str, ours: frozenset[str]) -> str | None:
-    """Our counterpart of an environment variable of Ray's."""
-    counterpart = RENAMED_VARIABLES.get(name, "SYNCLINE_" + name.removeprefix("RAY_"))
-    return counterpart if counterpart in ours else None
-
-
-def command(words: str) -> str | None:
-    """Our counterpart of what follows `ray` on a command line: "job submit", "start"."""
-    return COMMANDS.get(words) or COMMANDS.get(words.split()[0])
+    prefixes = (".".join(parts[:count]) for count in range(len(parts), 1, -1))
+    return next((REMEDIES[prefix] for prefix in prefixes if prefix in REMEDIES), None)
