@@ -15,6 +15,7 @@ def code_blocks(language: str) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```$", README, flags=re.MULTILINE | re.DOTALL)
 
 
+@pytest.mark.promise
 @pytest.mark.processes
 def test_program_runs_as_written(tmp_path: Path) -> None:
     (program,) = code_blocks("python")

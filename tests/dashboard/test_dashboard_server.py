@@ -132,6 +132,7 @@ def up(storage: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
         yield start(str(storage), "--port", "0")
 
 
+@pytest.mark.promise
 @pytest.mark.processes
 def test_the_list_is_read_without_a_token_and_holds_every_run(up: Up):
     answer = up.get("/")

@@ -12,6 +12,7 @@ from types import TracebackType
 from typing import Any
 
 from websockets.sync.client import ClientConnection, connect
+from websockets.typing import Origin
 
 _EVENT, _PING, _PONG = "42", "2", "3"
 
@@ -37,7 +38,9 @@ class Visitor:
         )
         address = f"ws://127.0.0.1:{port}/_nicegui_ws/socket.io/?{asked}"
         self._stack = ExitStack()
-        opened = connect(address, origin=f"http://127.0.0.1:{port}", additional_headers=headers)  # type: ignore[arg-type]
+        opened = connect(
+            address, origin=Origin(f"http://127.0.0.1:{port}"), additional_headers=headers
+        )
         self._socket: ClientConnection = self._stack.enter_context(opened)
         self._socket.recv(timeout=30)
         self._socket.send("40")

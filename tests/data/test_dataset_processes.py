@@ -24,6 +24,7 @@ def engine() -> Iterator[None]:
     syncline.shutdown()
 
 
+@pytest.mark.promise
 def test_functions_run_elsewhere_and_the_order_is_kept() -> None:
     def where(batch: dict[str, np.ndarray]) -> dict[str, Any]:
         return {"id": batch["id"], "pid": [os.getpid()] * len(batch["id"])}

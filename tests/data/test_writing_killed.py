@@ -109,6 +109,7 @@ def test_killed_in_the_commit(place: Path, plan: str, point: str):
     check(place)
 
 
+@pytest.mark.promise
 def test_killed_between_two_positions(place: Path):
     with run_program(PROGRAM, *arguments(place, "fused")) as program:
         eventually(lambda: len(done_in(place)) >= 3 or program.process.poll() is not None)

@@ -131,6 +131,7 @@ REPLACING = "train.commit.marked train.commit.exchanged train.after_commit train
 REMOTE = "train.stage.file train.before_commit train.after_commit train.listed train.confirmed train.surplus_deleted"
 
 
+@pytest.mark.promise
 @pytest.mark.parametrize(
     ("kind", "name", "points"),
     [

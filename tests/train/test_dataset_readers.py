@@ -60,7 +60,7 @@ class Attempt:
         self._shares = shares
 
     def share(self, rank: int) -> Any:
-        return datasets.shard(self._shares[rank], "train", self.sessions[rank])  # type: ignore[arg-type]
+        return datasets.shard(self._shares[rank], "train", self.sessions[rank])
 
     def run(self, loop: Callable[[int, Any], Any]) -> list[Any]:
         """What `loop(rank, share)` returned for each rank."""
@@ -339,7 +339,7 @@ class Stateful:
 
 
 class Foreign(train.DataConfig):
-    def configure(self, datasets: Any, world_size: int, **kwargs: Any) -> Any:
+    def configure(self, datasets: Any, world_size: int, *_: Any, **__: Any) -> Any:
         return [{name: datasets[name] for name in datasets} for _ in range(world_size)]
 
 

@@ -68,7 +68,7 @@ def ids_of(mode: str) -> Any:
             lambda: train.get_dataset_shard("train").iter_batches(batch_size=BATCH),
             lambda batch: batch["id"].tolist(),
         )
-    loader = prepare_data_loader(DataLoader(range(ROWS), batch_size=BATCH, shuffle=True))  # type: ignore[arg-type]
+    loader = prepare_data_loader(DataLoader(range(ROWS), batch_size=BATCH, shuffle=True))
     return map_each(lambda: loader, lambda batch: batch.tolist())
 
 
@@ -206,6 +206,7 @@ def resizes(folder: Path) -> list[tuple[int, int]]:
     return [(event["world_size"], event["workers"]) for event in told]
 
 
+@pytest.mark.promise
 @pytest.mark.parametrize("reader", ["data", "loader"])
 def test_a_group_shrinks_and_grows_and_every_sample_is_seen_once(
     tmp_path: Path, reader: str

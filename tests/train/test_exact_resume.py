@@ -158,6 +158,7 @@ def test_undisturbed_runs_are_alike(tmp_path: Path, undisturbed: list[Any]) -> N
     assert fit(tmp_path, tmp_path / "out") == undisturbed
 
 
+@pytest.mark.promise
 @pytest.mark.parametrize(("point", "times"), [("train.report", 2), ("train.uploaded", 6)])
 def test_a_worker_killed_in_a_report_changes_nothing(
     tmp_path: Path, undisturbed: list[Any], point: str, times: int

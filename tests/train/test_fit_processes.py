@@ -135,6 +135,7 @@ def test_a_killed_worker_is_named_with_its_cause_and_the_error_can_be_pickled(
     assert "Rank 1" in str(raised.value)
 
 
+@pytest.mark.promise
 def test_training_goes_on_from_the_latest_checkpoint_after_a_kill(tmp_path: Path) -> None:
     def loop(config: dict[str, Any]) -> int:
         context = train.get_context()
@@ -158,6 +159,7 @@ def test_training_goes_on_from_the_latest_checkpoint_after_a_kill(tmp_path: Path
     assert [r["metrics"]["step"] for r in result.reports] == [0, 1, 2, 3, 4]
 
 
+@pytest.mark.promise
 def test_an_error_of_one_rank_ends_the_others_which_wait_for_it(tmp_path: Path) -> None:
     def loop() -> None:
         if train.get_context().get_world_rank() == 1:
@@ -169,6 +171,7 @@ def test_an_error_of_one_rank_ends_the_others_which_wait_for_it(tmp_path: Path) 
     assert isinstance(raised.value.worker_failures[1], LookupError)
 
 
+@pytest.mark.promise
 def test_a_rank_that_does_not_report_is_named_with_its_stack(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -201,6 +204,7 @@ def test_a_rank_that_returns_without_its_report_is_named_at_once(tmp_path: Path)
         fit(loop, tmp_path)
 
 
+@pytest.mark.promise
 def test_more_than_there_is_is_refused_at_once(tmp_path: Path) -> None:
     with pytest.raises(
         ValueError,
@@ -292,6 +296,7 @@ PROGRAM = textwrap.dedent(
 )
 
 
+@pytest.mark.promise
 @pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGKILL])
 def test_no_worker_outlives_a_program_that_is_interrupted_or_killed(
     tmp_path: Path, stop: signal.Signals

@@ -14,6 +14,7 @@ from syncline.train.torch import TorchTrainer
 pytestmark = pytest.mark.processes
 
 
+@pytest.mark.promise
 def test_a_rank_that_stays_away_from_a_collective_is_named_with_its_line(
     tmp_path: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -53,6 +53,7 @@ def train_until_told(config: dict[str, Any]) -> str:
     return "done"
 
 
+@pytest.mark.promise
 def test_a_rank_that_is_told_to_end_saves_its_work_and_the_run_goes_on_from_there(
     tmp_path: Any,
 ) -> None:

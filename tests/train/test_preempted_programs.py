@@ -188,7 +188,7 @@ def test_a_notice_to_every_process_leaves_the_ranks_their_data_until_they_have_s
 def test_a_second_notice_ends_the_program_as_ever(start: Callable[..., Training]) -> None:
     training = start("ignores")
     training.terminate()
-    eventually(lambda: "will be taken away" in training.log.read_text(), what="the first notice")
+    eventually(lambda: "will be preempted" in training.log.read_text(), what="the first notice")
     training.terminate()
     assert training.wait() == -signal.SIGTERM
 

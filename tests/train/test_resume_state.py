@@ -5,6 +5,7 @@ attempt.
 from __future__ import annotations
 
 import json
+import os
 import random
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -13,7 +14,6 @@ from typing import Any
 import pytest
 
 from syncline.train import Checkpoint
-from syncline.train import resume_state as readers
 from syncline.train.resume_state import Readers, read_states, resume_position, states_path
 
 
@@ -230,7 +230,7 @@ def test_forked_processes_draw_in_their_own_way(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     mine = Readers(rank=0, world_size=1, saved=with_random(tmp_path, [7], {}))
-    monkeypatch.setattr(readers.os, "getpid", lambda: -1)
+    monkeypatch.setattr(os, "getpid", lambda: -1)
     assert number_after(Fake(), mine) != first_number(7)
 
 

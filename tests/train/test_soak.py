@@ -90,7 +90,7 @@ class Measure(train.UserCallback):
         self.folder = folder
         self.loads: list[Load] = []
 
-    def after_exception(self, **_: Any) -> None:
+    def after_exception(self, *_: Any, **__: Any) -> None:
         self.loads.append(Load.of(self.folder))
 
 

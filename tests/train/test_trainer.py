@@ -54,12 +54,12 @@ def test_a_function_that_needs_more_is_refused_with_the_remedy(function: Any) ->
 )
 def test_an_argument_of_the_wrong_kind_is_named(name: str, value: object) -> None:
     with pytest.raises(ValueError, match=f"`{name}` is a"):
-        train.DataParallelTrainer(one, **{name: value})  # type: ignore[arg-type]
+        train.DataParallelTrainer(one, **{name: value})
 
 
 def test_something_that_cannot_be_called_is_refused() -> None:
     with pytest.raises(ValueError, match="must be a function"):
-        train.DataParallelTrainer(3)  # type: ignore[arg-type]
+        train.DataParallelTrainer(3)
 
 
 @pytest.mark.parametrize(

@@ -63,6 +63,7 @@ main()
 """
 
 
+@pytest.mark.promise
 def test_an_interrupted_search_returns_what_there_is_and_goes_on() -> None:
     with run_program(INTERRUPTED, "again") as program:
         program.wait_for("reached")

@@ -102,6 +102,7 @@ class Dies(tune.Trainable):
         self.count = self.began_at = int(Path(checkpoint, "count").read_text())
 
 
+@pytest.mark.promise
 def test_a_killed_process_fails_its_trial_or_the_trial_goes_on_from_its_checkpoint(
     tmp_path: Path,
 ) -> None:
@@ -169,6 +170,7 @@ def fit_in_a_function(config: dict[str, Any]) -> None:
     ).fit()
 
 
+@pytest.mark.promise
 def test_eight_trials_that_are_trainers_share_two_cpus_without_being_told_how(
     tmp_path: Path,
 ) -> None:

@@ -48,7 +48,7 @@ def test_bundles_of_a_wrong_type_are_refused(wrong: Any) -> None:
 
 def test_unknown_lifetime_is_refused() -> None:
     with pytest.raises(ValueError, match="forever"):
-        placement_group([{"CPU": 1}], lifetime="forever")  # type: ignore[arg-type]
+        placement_group([{"CPU": 1}], lifetime="forever")
 
 
 def test_group_is_found_by_its_name_until_it_is_removed() -> None:
@@ -64,7 +64,7 @@ def test_group_is_found_by_its_name_until_it_is_removed() -> None:
 
 def test_removing_something_else_is_refused() -> None:
     with pytest.raises(TypeError, match="placement_group"):
-        util.remove_placement_group("group")  # type: ignore[arg-type]
+        util.remove_placement_group("group")
 
 
 def test_table_of_an_unknown_group_is_empty() -> None:
@@ -89,7 +89,7 @@ def test_pool_refuses_a_function_that_gives_no_reference() -> None:
     class Worker:
         def work(self) -> None: ...
 
-    pool = util.ActorPool([Worker.remote()])
+    pool = util.ActorPool([Worker.remote()])  # type: ignore[attr-defined]
     with pytest.raises(TypeError, match="reference"):
         pool.submit(lambda actor, value: value, 1)
     assert pool.has_free()
@@ -101,7 +101,7 @@ def test_get_next_goes_on_behind_what_was_taken_out_of_order() -> None:
         def work(self, x: int) -> int:
             return x
 
-    pool = util.ActorPool([Worker.remote(), Worker.remote()])
+    pool = util.ActorPool([Worker.remote(), Worker.remote()])  # type: ignore[attr-defined]
     for i in range(2):
         pool.submit(lambda actor, value: actor.work.remote(value), i)
     assert pool.get_next_unordered() == 0

@@ -6,7 +6,7 @@ import pytest
 
 from syncline.testing import conformance
 
-pytestmark = pytest.mark.processes
+pytestmark = [pytest.mark.processes, pytest.mark.promise]
 
 TRAITS = conformance.EngineTraits(processes=True, parallel=True)
 

@@ -17,7 +17,7 @@ CALLS = 200
 
 
 def test_references_in_a_result_are_held_between_packing_and_sending() -> None:
-    results = ResultPacker(SimpleNamespace(allocate=None), lambda: 0)  # type: ignore[arg-type]
+    results = ResultPacker(SimpleNamespace(allocate=None), lambda: 0)
     refs = [ObjectRef(7, counted=True), ObjectRef(8, counted=True)]
     journal.clear()
     values = results.pack(refs, "f", m.ONE, 1, (1,))
@@ -56,7 +56,7 @@ def test_a_threaded_actor_can_return_the_last_reference_to_a_value() -> None:
         return found
 
     with syncline.init(num_cpus=1):
-        source = Source.remote()
+        source = Source.remote()  # type: ignore[attr-defined]
         assert (
             syncline.get([consume.remote(source, consumer) for consumer in range(3)], timeout=60)
             == [CALLS] * 3

@@ -88,6 +88,7 @@ def _template(program: Program) -> int:
     return int(program.wait_for("fork_server").split()[1])
 
 
+@pytest.mark.promise
 @pytest.mark.parametrize("doing", PROGRAMS)
 def test_killed_driver_leaves_nothing(doing: str) -> None:
     with run_program(PRELUDE + PROGRAMS[doing]) as program:

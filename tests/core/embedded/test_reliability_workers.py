@@ -52,6 +52,7 @@ for _ in range(5):
 """)
 
 
+@pytest.mark.promise
 def test_running_task_is_retried() -> None:
     _run("""
 @syncline.remote(max_retries=1)
@@ -129,6 +130,7 @@ del result
 """)
 
 
+@pytest.mark.promise
 def test_killed_actor_restarts_and_then_dies() -> None:
     _run("""
 @syncline.remote(max_restarts=1)

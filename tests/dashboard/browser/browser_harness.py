@@ -17,7 +17,7 @@ from syncline.runs import LocalFiles, RunDirectory
 from syncline.testing.waiting import eventually
 
 if TYPE_CHECKING:
-    from playwright.sync_api import BrowserContext, Page
+    from playwright.sync_api import BrowserContext, Dialog, Page
 
 PROGRAMS = Path(__file__).with_name("programs.py")
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
@@ -182,7 +182,7 @@ def prepare_runs(storage: Path) -> None:
     for number in range(PREPARED):
         with RunDirectory(
             LocalFiles(storage / f"made-{number:03}"),
-            clock=lambda moment=1_700_000_000.0 + number: moment,
+            clock=lambda moment=1_700_000_000.0 + number: moment,  # type: ignore[misc]
         ) as run:
             run.write_run(f"made-{number:03}", {"number": number}, detailed=False)
             run.report(0, 0, {"loss": 1.0 / (number + 1)})
@@ -202,10 +202,7 @@ class Watched:
         """Errors of the page."""
         self.page.on("console", self._console)
         self.page.on("pageerror", lambda error: self.wrong.append(f"error in the page: {error}"))
-        self.page.on(
-            "dialog",
-            lambda dialog: (self.wrong.append(f"dialog: {dialog.message}"), dialog.dismiss()),
-        )
+        self.page.on("dialog", self._dialog)
         self.page.on("request", lambda request: self._request(request.url))
 
     def go(self, address: str) -> Page:
@@ -218,6 +215,10 @@ class Watched:
         kind, text = getattr(message, "type", ""), getattr(message, "text", "")
         if kind in ("error", "warning"):
             self.wrong.append(f"{kind} in the console: {text}")
+
+    def _dialog(self, dialog: Dialog) -> None:
+        self.wrong.append(f"dialog: {dialog.message}")
+        dialog.dismiss()
 
     def _request(self, url: str) -> None:
         if urlsplit(url).scheme not in ("data", "blob") and urlsplit(url).hostname != "127.0.0.1":

@@ -33,7 +33,7 @@ def write_all(storage: Path) -> None:
 def write(directory: Path, kind: str) -> None:
     """Write a run in which every text is hostile."""
     with RunDirectory(LocalFiles(directory)) as run:
-        run.write_run(EVIL, {EVIL: EVIL, "plan": EVIL, "metric": EVIL}, kind=kind, detailed=False)  # type: ignore[arg-type]
+        run.write_run(EVIL, {EVIL: EVIL, "plan": EVIL, "metric": EVIL}, kind=kind, detailed=False)
         run.event("started", **{EVIL: EVIL})
         workers = [{"rank": rank, "hostname": EVIL, "pid": 1, "gpu_ids": [EVIL]} for rank in (0, 1)]
         run.event("attempt", number=1, workers=workers, first_report=0)

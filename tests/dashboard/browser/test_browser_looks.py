@@ -80,7 +80,11 @@ def test_a_page_is_usable_on_every_screen_and_by_keyboard(
     assert_tab_reaches_everything(page)
     page.set_viewport_size({"width": 390, "height": 844})
     page.wait_for_timeout(300)
-    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    wide = page.evaluate(
+        "[...document.querySelectorAll('body *')].filter(each => each.getBoundingClientRect()"
+        ".right > 390 && each.checkVisibility()).map(each => each.outerHTML.slice(0, 160))"
+    )
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390, wide
 
 
 def assert_headings_descend(page: Page) -> None:

@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -48,6 +49,7 @@ def data_threads() -> list[str]:
     ]
 
 
+@pytest.mark.promise
 def test_functions_run_in_other_processes_and_blocks_come_in_order():
     def with_pid(batch):
         return {"id": batch["id"], "pid": batch["id"] * 0 + os.getpid()}
@@ -88,6 +90,7 @@ def test_an_error_in_a_worker_has_the_user_s_frames():
     assert "/syncline/" not in str(caught.value)
 
 
+@pytest.mark.promise
 def test_a_worker_that_dies_is_replaced_and_no_row_is_lost_or_repeated(tmp_path: Path):
     mark = tmp_path / "died"
 
@@ -176,6 +179,7 @@ def test_an_iterator_over_an_execution_keeps_it_alive_and_ends_it():
     eventually(lambda: not data_threads(), what="the threads have ended")
 
 
+@pytest.mark.promise
 def test_a_consumer_that_takes_nothing_bounds_what_exists():
     execution = execute(numbers(4_000_000, 100), budget_bytes=4 * 2**20)
     next(execution)
@@ -235,11 +239,8 @@ def test_a_hundred_executions_leave_nothing_behind():
 
     def counts() -> tuple[int, int, int]:
         gc.collect()
-        return (
-            len(os.listdir("/proc/self/fd")),
-            threading.active_count(),
-            api.ensure_engine().statistics()["objects"].objects,
-        )
+        objects: Any = api.ensure_engine().statistics()["objects"]
+        return (len(os.listdir("/proc/self/fd")), threading.active_count(), objects.objects)
 
     for number in range(10):
         one(number)

@@ -68,9 +68,10 @@ class Consumer:
 
 
 def consumers_of(dataset: Dataset, n: int) -> list[Any]:
-    return [Consumer.options(num_cpus=2 / n).remote(iterator) for iterator in split_of(dataset, n)]
+    return [Consumer.options(num_cpus=2 / n).remote(iterator) for iterator in split_of(dataset, n)]  # type: ignore[attr-defined]
 
 
+@pytest.mark.promise
 def test_ranks_that_hold_every_cpu_get_all_rows_once_from_a_function_that_needs_a_worker() -> None:
     dataset = range_of(1000, override_num_blocks=20).map_batches(
         lambda batch: {"id": batch["id"] * 2}
@@ -81,6 +82,7 @@ def test_ranks_that_hold_every_cpu_get_all_rows_once_from_a_function_that_needs_
     assert results[1][:4] == [8, 10, 12, 14]
 
 
+@pytest.mark.promise
 @pytest.mark.parametrize("rows", [20_000, 2_000_000])
 def test_a_killed_consumer_ends_the_others_with_an_error_that_names_it(rows: int) -> None:
     consumers = consumers_of(range_of(rows, override_num_blocks=rows // 4000), 3)
@@ -117,7 +119,7 @@ def test_an_error_in_a_function_reaches_every_rank_with_its_traceback() -> None:
 
 def test_a_hundred_epochs_leave_threads_descriptors_and_memory_as_they_were() -> None:
     iterators = split_of(range_of(24, override_num_blocks=3), 2)
-    consumers = [Consumer.remote(iterator) for iterator in iterators]
+    consumers = [Consumer.remote(iterator) for iterator in iterators]  # type: ignore[attr-defined]
     coordinator = iterators[0]._source.client._actor  # type: ignore[attr-defined]
 
     def resources() -> list[tuple[int, int]]:
@@ -151,9 +153,8 @@ def test_a_hundred_epochs_leave_threads_descriptors_and_memory_as_they_were() ->
 
 def test_the_coordinator_ends_with_the_last_iterator() -> None:
     iterators = split_of(range_of(8), 1)
-    pid = syncline.get(
-        iterators[0]._source.client._actor.__ray_call__.remote(lambda _: os.getpid())
-    )  # type: ignore[attr-defined]
+    source: Any = iterators[0]._source
+    pid = syncline.get(source.client._actor.__ray_call__.remote(lambda _: os.getpid()))
     assert [row["id"] for row in iterators[0].iter_rows()] == list(range(8))
     del iterators
     eventually(

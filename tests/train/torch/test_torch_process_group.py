@@ -20,9 +20,10 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, TensorDataset
 
+from syncline.train.backend import GroupPlan
 from syncline.train.torch import TorchConfig, prepare_data_loader, prepare_model
 from syncline.train.torch.process_group import default_environment, join, leave, rank_environment
-from syncline.train.torch_backend import GroupPlan, TorchBackend, refuse_shared_gpus
+from syncline.train.torch_backend import TorchBackend, refuse_shared_gpus
 from tests.train.torch.torch_fakes import FakeWorker, ProcessGroupOfFakes, session
 
 pytestmark = pytest.mark.processes
@@ -32,9 +33,9 @@ pytestmark = pytest.mark.processes
 def group() -> Iterator[ProcessGroupOfFakes]:
     workers = ProcessGroupOfFakes(2)
     try:
-        TorchConfig().backend_cls().on_start(workers, TorchConfig(timeout_s=60))  # type: ignore[arg-type]
+        TorchConfig().backend_cls().on_start(workers, TorchConfig(timeout_s=60))
         yield workers
-        TorchConfig().backend_cls().on_shutdown(workers, TorchConfig())  # type: ignore[arg-type]
+        TorchConfig().backend_cls().on_shutdown(workers, TorchConfig())
         assert workers.execute(dist.is_initialized) == [False, False]
     finally:
         workers.close()
@@ -107,6 +108,7 @@ def prepared_types() -> list[str]:
     return [type(plain).__name__, str(frozen_graph.static_graph)]
 
 
+@pytest.mark.promise
 def test_every_rank_is_in_one_gloo_group(group: ProcessGroupOfFakes) -> None:
     assert group.execute(facts) == [("gloo", 0, 2), ("gloo", 1, 2)]
     assert group.execute(sum_of_ranks) == [3.0, 3.0]
@@ -156,6 +158,7 @@ def test_workers_share_the_cores_also_in_the_training_thread(group: ProcessGroup
     assert group.execute(threads_in_a_new_thread) == [max(1, cores // 2)] * 2
 
 
+@pytest.mark.promise
 def test_a_prepared_model_stays_equal_on_all_ranks(group: ProcessGroupOfFakes) -> None:
     first, second = group.execute(train)
     assert first == second
@@ -171,7 +174,7 @@ def test_the_strategy_decides_how_a_model_is_wrapped(group: ProcessGroupOfFakes)
 def test_whoever_starts_a_group_from_the_environment_gets_one() -> None:
     workers = ProcessGroupOfFakes(2)
     try:
-        TorchBackend().on_start(workers, TorchConfig(backend="gloo", timeout_s=60))  # type: ignore[arg-type]
+        TorchBackend().on_start(workers, TorchConfig(backend="gloo", timeout_s=60))
         assert workers.execute(new_group_from_environment) == [3.0, 3.0]
     finally:
         workers.close()
@@ -180,7 +183,7 @@ def test_whoever_starts_a_group_from_the_environment_gets_one() -> None:
 def test_a_single_worker_has_a_group_and_tcp_publishes_no_address() -> None:
     workers = ProcessGroupOfFakes(1)
     try:
-        TorchBackend().on_start(workers, TorchConfig(init_method="tcp", timeout_s=60))  # type: ignore[arg-type]
+        TorchBackend().on_start(workers, TorchConfig(init_method="tcp", timeout_s=60))
         assert workers.execute(facts) == [("gloo", 0, 1)]
         assert workers.execute(variables, ["MASTER_ADDR", "MASTER_PORT"]) == [
             {"MASTER_ADDR": None, "MASTER_PORT": None}
@@ -196,7 +199,7 @@ def test_a_backend_that_does_not_exist_is_explained() -> None:
             RuntimeError,
             match=r"Rank 0 of 1 could not join the process group at 127.0.0.1:\d+ \(backend='glu'",
         ):
-            TorchBackend().on_start(workers, TorchConfig(backend="glu", timeout_s=60))  # type: ignore[arg-type]
+            TorchBackend().on_start(workers, TorchConfig(backend="glu", timeout_s=60))
     finally:
         workers.close()
 
@@ -233,7 +236,7 @@ def test_a_function_in_this_process_has_a_group_and_leaves_nothing_behind() -> N
     before, excepthook = dict(os.environ), sys.excepthook
     for _ in range(2):
         with session():
-            TorchBackend().on_start(SimpleNamespace(workers=[worker]), TorchConfig())  # type: ignore[arg-type]
+            TorchBackend().on_start(SimpleNamespace(workers=[worker]), TorchConfig())
             with pytest.raises(KeyError, match="the training function"):
                 fail_in_context()
         assert not dist.is_initialized()
@@ -307,18 +310,18 @@ def test_the_address_is_published_for_env_only() -> None:
         assert rank_environment(fake, plan(host="10.0.0.1", port=29)).items() >= {
             ("MASTER_ADDR", "10.0.0.1"),
             ("MASTER_PORT", "29"),
-        }  # type: ignore[arg-type]
-        assert "MASTER_ADDR" not in rank_environment(fake, plan(publish_address=False))  # type: ignore[arg-type]
+        }
+        assert "MASTER_ADDR" not in rank_environment(fake, plan(publish_address=False))
 
 
 def test_ranks_that_share_a_gpu_cannot_use_nccl() -> None:
     shared = [FakeWorker(rank=rank, gpu_ids=["0"]) for rank in range(2)]
     with pytest.raises(ValueError, match="Ranks 0 and 1 share GPU 0"):
-        refuse_shared_gpus(shared)  # type: ignore[arg-type]
-    refuse_shared_gpus([FakeWorker(rank=rank, gpu_ids=[str(rank)]) for rank in range(2)])  # type: ignore[misc]
-    refuse_shared_gpus(
-        [FakeWorker(rank=rank, gpu_ids=["0"], node_id=f"node-{rank}") for rank in range(2)]
-    )  # type: ignore[misc]
+        refuse_shared_gpus(shared)
+    separate = [FakeWorker(rank=rank, gpu_ids=[str(rank)]) for rank in range(2)]
+    refuse_shared_gpus(separate)
+    on_nodes = [FakeWorker(rank=rank, gpu_ids=["0"], node_id=f"node-{rank}") for rank in range(2)]
+    refuse_shared_gpus(on_nodes)
 
 
 def test_several_nodes_use_that_interface_and_no_other_of_a_similar_name() -> None:

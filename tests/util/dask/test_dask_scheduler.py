@@ -132,7 +132,10 @@ def test_large_array_of_the_program_is_put_once(monkeypatch: pytest.MonkeyPatch)
         lambda value, put_for_real=engine.put: put.append(value) or put_for_real(value),
     )
     large = np.ones(100_000)
-    graph: dict[Any, Any] = {"x": large, **{("get", i): (operator.getitem, "x", i) for i in range(10)}}
+    graph: dict[Any, Any] = {
+        "x": large,
+        **{("get", i): (operator.getitem, "x", i) for i in range(10)},
+    }
     assert ray_dask_get(graph, [("get", i) for i in range(10)]) == (1.0,) * 10
     assert len(put) == 1
 

@@ -69,7 +69,7 @@ def test_another_worker_goes_on_in_the_middle_of_a_shuffled_pass() -> None:
     def make() -> Passes:
         return passes_over(
             prepare_data_loader(DataLoader(list(range(12)), batch_size=2, shuffle=True))
-        )  # type: ignore[arg-type]
+        )
 
     def numbers(batches: Iterator[torch.Tensor]) -> list[int]:
         return [int(number) for batch in batches for number in batch]

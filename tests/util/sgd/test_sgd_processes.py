@@ -170,6 +170,7 @@ def test_error_of_the_operator_comes_out_as_it_is_and_the_epoch_counts_for_nothi
     assert torch.equal(trainer.get_model()[0].weight, weight)
 
 
+@pytest.mark.promise
 def test_ranks_share_the_data_and_keep_equal_replicas(make: Make) -> None:
     trainer = make()
     result = trainer.train()
@@ -217,7 +218,11 @@ def test_every_end_gives_the_resources_back() -> None:
             lambda: syncline.available_resources().get("CPU") == 2, what=f"CPUs free after {end}"
         )
         eventually(
-            lambda pids=pids: not any(Path(f"/proc/{pid}").exists() for pid in pids),
+            lambda pids=pids: (
+                not any(  # type: ignore[misc]
+                    Path(f"/proc/{pid}").exists() for pid in pids
+                )
+            ),
             what="processes gone",
         )
 

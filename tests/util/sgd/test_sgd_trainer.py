@@ -122,7 +122,7 @@ def test_schedulers_step_when_the_trainer_says(freq: str, factor: float) -> None
 
 def test_scheduler_without_a_frequency_is_refused() -> None:
     class Scheduled(Classifier):
-        scheduler_step_freq = "x"  # type: ignore[assignment]  # so that it registers one
+        scheduler_step_freq = "x"  # so that it registers one
 
     with pytest.raises(ValueError, match="scheduler_step_freq"):
         make(Scheduled)

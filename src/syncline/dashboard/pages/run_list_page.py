@@ -76,7 +76,11 @@ class Listing:
         self._empty = widgets.note("")
         with ui.element("div").classes("sl-section sl-list").props("data-sl-rows"):
             self._table = widgets.PagedTable(
-                "Runs", page_rows=PAGE_ROWS, on_sort=self._sorted, on_turn=self._turn
+                "Runs",
+                page_rows=PAGE_ROWS,
+                on_sort=self._sorted,
+                on_turn=self._turn,
+                announce=False,
             )
         shows_storage = len(run_index.storages) > 1
         self._table.set_columns(

@@ -138,6 +138,7 @@ class PagedTable:
         on_sort: Called with the name of the column and whether to sort in descending order.
         on_turn: Called with the number of pages to advance (1 or -1).
         no_data: Text of an empty table; None to show nothing.
+        announce: Announce a new range of rows to screen readers.
     """
 
     def __init__(
@@ -148,6 +149,7 @@ class PagedTable:
         on_sort: Callable[[str, bool], object],
         on_turn: Callable[[int], object],
         no_data: str | None = None,
+        announce: bool = True,
     ) -> None:
         self._page_rows = page_rows
         self._on_sort = on_sort
@@ -170,7 +172,8 @@ class PagedTable:
         with ui.element("nav").classes("sl-bar") as self.pages:
             self._previous = button("Previous", lambda: on_turn(-1), flat=True)
             self._range = Text("span", "", "sl-soft")
-            self._range.props["role"] = "status"
+            if announce:
+                self._range.props["role"] = "status"
             self._next = button("Next", lambda: on_turn(1), flat=True)
         self.pages.props["aria-label"] = f"Pages of {label.lower()}"
 
