@@ -1,17 +1,22 @@
 """Distributed training: trainers, functions for training functions, results.
 
-Files, in the order in which a run flows through them:
+Files and subpackages, in the order in which a run uses them:
 
-- `config` (configuration of a trainer), `trainer` (checks its arguments, `fit`), `local_mode`
-  (training in the program's own process)
-- `controller/` (state machine and driver of a run), `workers/` (worker group and workers)
-- `backend`, `torch_backend` and one folder per framework (setup around a training function)
-- `session` and `collective` (functions for training functions), `metric_values` (plain metrics),
-  `datasets`, `resume_state`, `random_states` (dataset shards and exact resume)
-- `checkpoint`, `framework_checkpoint`, `storage/` (checkpoints and their storage)
-- `callbacks`, `errors`, `result` (observers and outcome of a run), `console/` (display)
-- `predictor`, `batch_predictor` (inference with a checkpoint), `boosting` (XGBoost and LightGBM)
-- `v2/` (module paths of Ray)
+- `config` and `run_config`: configuration of a trainer; callbacks of the program.
+- `trainer`: check of all arguments, and `fit`; `local_mode`: training in the program's own process.
+- `controller`: state machine and driver of a run, record of the run, retention of checkpoints.
+- `workers`: worker group, and sessions of the workers.
+- `backend`: setup of a framework around a training function, implemented by `torch_backend` and in
+  one subpackage per framework: `torch`, `lightning`, `huggingface`, `tensorflow`, `jax`, `xgboost`,
+  `lightgbm`. `boosting`: shared code of the last two.
+- `session`, `collective`: functions that a training function calls; `metric_values`: checks and
+  conversions of reported metrics.
+- `datasets`: dataset shards of the workers; `resume_state`, `random_states`: exact resume.
+- `checkpoint`, `framework_checkpoint`: references to checkpoints; `storage`: commits in the run
+  directory.
+- `errors`, `result`: outcome of a run; `console`: display of a run.
+- `predictor`, `batch_predictor`: inference with a checkpoint.
+- `v2`: module paths of Ray.
 """
 
 import importlib
@@ -19,7 +24,6 @@ from types import ModuleType
 
 from syncline.train import collective
 from syncline.train.backend import Backend, BackendConfig
-from syncline.train.callbacks import RunStart, UserCallback
 from syncline.train.checkpoint import (
     Checkpoint,
     CheckpointConsistencyMode,
@@ -32,7 +36,6 @@ from syncline.train.config import (
     DataConfig,
     FailureConfig,
     LoggingConfig,
-    RunConfig,
     ScalingConfig,
     SyncConfig,
     ValidationConfig,
@@ -49,6 +52,7 @@ from syncline.train.errors import (
     WorkerGroupError,
 )
 from syncline.train.result import Result
+from syncline.train.run_config import RunConfig, RunStart, UserCallback
 from syncline.train.session import (
     TrainContext,
     get_all_reported_checkpoints,

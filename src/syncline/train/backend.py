@@ -53,6 +53,26 @@ class Worker:
     """GPUs assigned to it; empty without GPUs."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class GroupPlan:
+    """Arguments of every rank for joining a process group of `torch.distributed`."""
+
+    backend: str
+    """Backend of `torch.distributed`."""
+    host: str
+    """Host of rank 0's store."""
+    port: int
+    """Port of rank 0's store."""
+    timeout_s: float
+    """Time limit for joining, and for one collective operation."""
+    publish_address: bool
+    """Set MASTER_ADDR and MASTER_PORT."""
+    loopback: bool
+    """True if all ranks are on one node."""
+    addresses: tuple[str, ...] = ()
+    """Address of each rank's node if there are several nodes."""
+
+
 class WorkerGroup(ABC):
     """Started workers in rank order.
 
@@ -173,3 +193,8 @@ def release_ports() -> None:
     """Release the held ports of this process, before the framework binds them."""
     while _held:
         _held.pop().close()
+
+
+def choose_backend(backend: str | None, *, gpus: bool) -> str:
+    """Return `backend`, or the default of torch for a group with or without GPUs."""
+    return backend or ("nccl" if gpus else "gloo")

@@ -15,11 +15,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from pyarrow import fs as pyarrow_fs
 
 from syncline import settings
+from syncline.runs.json_values import JsonObject
 from syncline.storage import filesystem as files
 from syncline.train.storage.download_locks import download_once, shared_download
 
@@ -124,12 +125,12 @@ class Checkpoint:
         with shared_download(target, self._download):
             yield target
 
-    def get_metadata(self) -> dict[str, Any]:
+    def get_metadata(self) -> JsonObject:
         """Return the stored metadata; empty if there is none."""
         data = files.read_bytes(self.filesystem, files.join(self.path, METADATA_FILE))
         return {} if data is None else dict(json.loads(data))
 
-    def set_metadata(self, metadata: dict[str, Any]) -> None:
+    def set_metadata(self, metadata: JsonObject) -> None:
         """Replace the stored metadata by a dictionary that JSON can hold.
 
         Raises:
@@ -139,7 +140,7 @@ class Checkpoint:
             self.filesystem, files.join(self.path, METADATA_FILE), json.dumps(metadata).encode()
         )
 
-    def update_metadata(self, metadata: dict[str, Any]) -> None:
+    def update_metadata(self, metadata: JsonObject) -> None:
         """Add to the stored metadata; new values replace those of equal keys."""
         self.set_metadata({**self.get_metadata(), **metadata})
 
@@ -224,7 +225,7 @@ class ReportedCheckpoint:
 
     checkpoint: Checkpoint
 
-    metrics: dict[str, Any] = field(default_factory=dict)
+    metrics: JsonObject = field(default_factory=dict)
     """Metrics of rank 0 in that report, updated with those of the validation."""
 
     status: ReportedCheckpointStatus = ReportedCheckpointStatus.COMMITTED

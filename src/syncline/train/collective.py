@@ -54,7 +54,7 @@ def _check(data: object) -> None:
     if size > LARGE_BYTES:
         warnings.warn(
             f"`broadcast_from_rank_zero` got {size} pickled bytes, which go through the "
-            f"controller. It is meant for less than {LARGE_BYTES}: use `torch.distributed` for tensors, and a "
-            "checkpoint or a file for large data.",
+            f"controller. It is meant for less than {LARGE_BYTES}: use `torch.distributed` for "
+            "tensors, and a checkpoint or a file for large data.",
             stacklevel=3,
         )

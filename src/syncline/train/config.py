@@ -1,26 +1,19 @@
-"""Configuration of a trainer: scaling, storage, failures, checkpoints, datasets, validation.
+"""Configuration of a trainer: scaling, failures, checkpoints, logging, datasets, validation.
 
 Each class checks its fields when it is created. Instances are frozen: use `dataclasses.replace` to
-derive a changed one. Not covered: backends (`backend.py`, `torch_backend.py`).
+derive a changed one. Not covered: `RunConfig` (`run_config.py`), backends (`backend.py`,
+`torch_backend.py`).
 """
 
 from __future__ import annotations
 
 import math
-import os
-import secrets
-import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, TypeGuard, get_args
 
-from pyarrow import fs as pyarrow_fs
-
-from syncline import settings
-from syncline.train.callbacks import UserCallback
-
-if TYPE_CHECKING:  # `syncline.data` takes half a second to import
+if TYPE_CHECKING:  # syncline.data takes half a second to load
     from syncline.data import DataIterator, Dataset, ExecutionOptions
 
 PlacementStrategy = Literal["PACK", "SPREAD", "STRICT_PACK", "STRICT_SPREAD"]
@@ -68,7 +61,7 @@ class ScalingConfig:
 
     def __post_init__(self) -> None:
         if self.trainer_resources is not None:
-            _warn_deprecated(
+            warn_deprecated(
                 "ScalingConfig(trainer_resources=…) is deprecated and ignored: the controller runs "
                 "in the calling program."
             )
@@ -214,7 +207,7 @@ class FailureConfig:
 
     def __post_init__(self) -> None:
         if self.fail_fast is not None:
-            _warn_deprecated(
+            warn_deprecated(
                 "FailureConfig(fail_fast=…) is deprecated and ignored: `max_failures=0` fails at "
                 "the first worker error."
             )
@@ -300,7 +293,7 @@ class SyncConfig:
     """Ignored."""
 
     def __post_init__(self) -> None:
-        _warn_deprecated(
+        warn_deprecated(
             "SyncConfig is deprecated and ignored: `report` copies checkpoints to `storage_path`."
         )
 
@@ -372,7 +365,7 @@ class DataConfig:
     @staticmethod
     def default_ingest_options() -> ExecutionOptions:
         """Return the options for datasets that `execution_options` does not name."""
-        from syncline.data.context import DataContext  # takes half a second to import
+        from syncline.data.context import DataContext  # loads syncline.data: half a second
 
         return DataContext.get_current().copy().execution_options
 
@@ -381,101 +374,6 @@ class DataConfig:
         if isinstance(options, Mapping):
             options = options.get(name)
         return dataset if options is None else dataset._with_options(options)
-
-
-@dataclass(frozen=True)
-class RunConfig:
-    """Storage of a run, and its handling of failures, checkpoints and logs."""
-
-    name: str | None = None
-    """Name of the run and of its directory under `storage_path`; by default made from the time.
-    Reuse a name to continue that run.
-    """
-
-    storage_path: str | os.PathLike[str] | None = None
-    """Directory or URI that contains run directories, made absolute. Default: SYNCLINE_STORAGE_PATH
-    or `~/syncline_results`.
-    """
-
-    storage_filesystem: pyarrow_fs.FileSystem | None = None
-    """Filesystem of `storage_path`; by default derived from it."""
-
-    failure_config: FailureConfig | None = None
-    """Retries after failures; none by default."""
-
-    checkpoint_config: CheckpointConfig | None = None
-    """Retention of checkpoints; all by default."""
-
-    callbacks: Sequence[UserCallback] | None = None
-    """Callbacks for reports and failures."""
-
-    worker_runtime_env: dict[str, Any] | None = None
-    """Runtime environment of the workers: `env_vars`, `working_dir`, `py_modules`."""
-
-    logging_config: LoggingConfig | None = None
-    """Logging of the run."""
-
-    sync_config: SyncConfig | None = None
-    """Deprecated and ignored."""
-
-    verbose: int | None = None
-    """0: display only warnings and errors, as with a log level above INFO. 1, 2, 3 and None: a
-    panel in terminals and notebooks, a few lines elsewhere.
-    """
-
-    stop: object = None
-    """Deprecated and ignored by trainers: stop in the training function."""
-
-    progress_reporter: object = None
-    """Deprecated and ignored."""
-
-    log_to_file: bool | str | tuple[str, str] | None = None
-    """Deprecated and ignored: the run directory always has the output of the workers."""
-
-    def __post_init__(self) -> None:
-        for name in ("sync_config", "stop", "progress_reporter", "log_to_file"):
-            if getattr(self, name) is not None:
-                _warn_deprecated(f"RunConfig({name}=…) is deprecated and ignored by trainers.")
-        for name, kind in (
-            ("storage_filesystem", pyarrow_fs.FileSystem),
-            ("failure_config", FailureConfig),
-            ("checkpoint_config", CheckpointConfig),
-            ("worker_runtime_env", dict),
-            ("logging_config", LoggingConfig),
-        ):
-            value = getattr(self, name)
-            if value is not None and not isinstance(value, kind):
-                raise ValueError(
-                    f"`{name}={value!r}` is a {type(value).__name__}, but must be a "
-                    f"{kind.__name__} or None."
-                )
-        if self.verbose not in (None, 0, 1, 2, 3):
-            raise ValueError(f"`verbose={self.verbose!r}` must be 0, 1, 2 or 3.")
-        self._check_callbacks()
-        run_name = self.name
-        if run_name is None:
-            run_name = generate_run_name(time.time(), secrets.token_hex(3))
-        _check_run_name(run_name)
-        for field_name, filled in (
-            ("failure_config", self.failure_config or FailureConfig()),
-            ("checkpoint_config", self.checkpoint_config or CheckpointConfig()),
-            ("logging_config", self.logging_config or LoggingConfig()),
-            ("storage_path", _absolute_storage_path(self.storage_path, self.storage_filesystem)),
-            ("name", run_name),
-        ):
-            object.__setattr__(self, field_name, filled)
-
-    def _check_callbacks(self) -> None:
-        if not isinstance(self.callbacks, (list, tuple, type(None))):
-            raise ValueError(
-                f"`callbacks={self.callbacks!r}` must be a list of UserCallback objects."
-            )
-        for callback in self.callbacks or ():
-            if not isinstance(callback, UserCallback):
-                hint = ": pass an instance, not the class" if isinstance(callback, type) else ""
-                raise ValueError(
-                    f"`callbacks` contains {callback!r}, which is not a UserCallback{hint}."
-                )
 
 
 @dataclass(frozen=True)
@@ -529,40 +427,6 @@ class ValidationConfig:
         object.__setattr__(self, "task_config", self.task_config or ValidationTaskConfig())
 
 
-def generate_run_name(now_s: float, suffix: str) -> str:
-    """Return the default name of a run: local time, and a suffix for starts in the same second."""
-    return f"train_run-{time.strftime('%Y-%m-%d_%H-%M-%S', time.localtime(now_s))}-{suffix}"
-
-
-def _absolute_storage_path(
-    path: str | os.PathLike[str] | None, filesystem: pyarrow_fs.FileSystem | None
-) -> str:
-    if path is not None and not isinstance(path, (str, os.PathLike)):
-        raise ValueError(f"`storage_path={path!r}` must be a directory or a URI.")
-    text = settings.storage_path() if path is None else os.fspath(path)
-    if not text:
-        raise ValueError(
-            "`storage_path=''` is empty: pass a directory, or None for ~/syncline_results."
-        )
-    if "://" in text or (
-        filesystem is not None and not isinstance(filesystem, pyarrow_fs.LocalFileSystem)
-    ):
-        return text
-    return settings.local_path(text)
-
-
-def _check_run_name(name: object) -> None:
-    if not isinstance(name, str) or not name:
-        raise ValueError(
-            f"`name={name!r}` must be a non-empty string: it names the run's directory."
-        )
-    if name.startswith(("/", ".")) or ".." in name.split("/") or "\0" in name:
-        raise ValueError(
-            f"`name={name!r}` must be inside of `storage_path`: it must not start with '/' or '.', "
-            "nor contain '..'."
-        )
-
-
 def _check_num_workers(value: object) -> None:
     if _is_int(value):
         if value < 0:
@@ -607,6 +471,7 @@ def _is_number(value: object) -> TypeGuard[float]:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
-def _warn_deprecated(message: str) -> None:
+def warn_deprecated(message: str) -> None:
+    """Warn the user who created a configuration; called in its `__post_init__`."""
     # Frames between here and the user's line: this helper, __post_init__, the generated __init__.
     warnings.warn(message, DeprecationWarning, stacklevel=4)

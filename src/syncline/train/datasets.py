@@ -18,6 +18,7 @@ from syncline.data.iterate.batching import set_device_finder
 from syncline.data.iterate.cursor import CursorError
 from syncline.data.iterator import DataIterator
 from syncline.runs import Files, LocalFiles
+from syncline.runs.json_values import JsonObject, Record
 from syncline.train.backend import Worker
 from syncline.train.config import DataConfig
 from syncline.train.session import TrainSession, in_session, unknown_dataset
@@ -31,7 +32,7 @@ GivenDatasets = Mapping[str, Any]
 class Stateful(Protocol):
     """Object with a state that can be saved and restored."""
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> JsonObject:
         """Return the state."""
 
     def load_state_dict(self, state: Any, /) -> object:
@@ -112,7 +113,7 @@ def whole(given: GivenDatasets) -> dict[str, DataIterator]:
     return {name: _create(name, dataset).iterator() for name, dataset in given.items()}
 
 
-def shard(shares: Mapping[str, Any], name: str, session: TrainSession) -> Any:
+def shard(shares: Mapping[str, object], name: str, session: TrainSession) -> Any:
     """Return a rank's shard of a dataset; the first call adds it to the session's readers.
 
     Raises:
@@ -151,7 +152,7 @@ class ShareReader:
         """Seconds that the program has waited for rows."""
         return self._share.statistics().waited_s
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> JsonObject:
         """Return the cursor; if no pass has begun since the last restart, the loaded cursors."""
         state = self._share.state_dict()
         if "states" in state:
@@ -165,7 +166,7 @@ class ShareReader:
         ended = state["ended"] or is_left
         return {**state, "ended": ended, "place": f"{_rows_of_all_ranks(state)} rows"}
 
-    def load_state_dict(self, states: Sequence[Mapping[str, Any]], /) -> None:
+    def load_state_dict(self, states: Sequence[Record], /) -> None:
         """Continue from the states of all ranks, or from this rank's own.
 
         Raises:
@@ -205,7 +206,7 @@ class StatefulReader:
         self._share = share
         self._session = session
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> JsonObject:
         """Return the object's state.
 
         Raises:
@@ -222,7 +223,7 @@ class StatefulReader:
             ) from error
         return {"state": state} if state else {}
 
-    def load_state_dict(self, states: Sequence[Mapping[str, Any]], /) -> None:
+    def load_state_dict(self, states: Sequence[Record], /) -> None:
         """Load this rank's own state; a rank that is new gets the state of another one."""
         state = states[self._session.world_rank % len(states)]
         if state:
@@ -242,7 +243,7 @@ def _is_stateful(share: object) -> TypeGuard[Stateful]:
     )
 
 
-def _rows_of_all_ranks(state: Mapping[str, Any]) -> int:
+def _rows_of_all_ranks(state: Record) -> int:
     """Estimate how many rows of the epoch all ranks have read, from one rank's cursor."""
     start, chunks = state["start"], state["chunks"]
     own = state["rows"] * sum(chunks) // chunks[state["rank"]]
@@ -253,8 +254,7 @@ def _worker_device() -> object:
     """Return the device for torch batches; None outside of a training function."""
     if not in_session():
         return None
-    # Called only where torch is imported already.
-    from syncline.train.torch.device import get_device
+    from syncline.train.torch.device import get_device  # loads torch: called for its batches
 
     return get_device()
 

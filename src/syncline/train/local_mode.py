@@ -7,9 +7,11 @@ are. Under torchrun, the ranks are those that it sets in the environment.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from syncline import settings
+from syncline.runs.json_values import JsonObject
 from syncline.train import metric_values
 from syncline.train.checkpoint import Checkpoint, CheckpointConsistencyMode, ReportedCheckpoint
 from syncline.train.errors import PreemptionInfo
@@ -41,15 +43,14 @@ class LocalSession(TrainSession):
         self.experiment_name = spec.run_config.name or "local"
         self.communication_meters = []
         self.readers = Readers(rank=self.world_rank, world_size=self.world_size)
-        self.reports: list[dict[str, Any]] = []
+        self.reports: list[JsonObject] = []
         """Metrics of every report."""
         self._starting_point = spec.resume_from_checkpoint
         self._checkpoints: list[ReportedCheckpoint] = []
-        self._shares: dict[str, Any] = {}
+        self._shares: Mapping[str, object] = {}
         given = deserialized(spec.datasets)
         if given:
-            # Only with datasets, since `syncline.data` takes half a second to import.
-            from syncline.train import datasets
+            from syncline.train import datasets  # loads syncline.data: half a second
 
             self._shares = datasets.whole(given)
 
@@ -82,7 +83,7 @@ class LocalSession(TrainSession):
     def get_dataset_shard(self, name: str) -> Any:
         if not self._shares:
             raise unknown_dataset(name, ())
-        from syncline.train import datasets
+        from syncline.train import datasets  # imported in __init__ already
 
         return datasets.shard(self._shares, name, self)
 

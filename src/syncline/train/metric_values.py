@@ -13,8 +13,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from syncline.core.pickling import can_pickle
+from syncline.runs.json_values import JsonObject, Record
 
-Metrics = Mapping[str, Any]
+Metrics = Record
 """Reported metrics by name."""
 
 _Types = tuple[type[Any], type[Any]]
@@ -23,7 +24,7 @@ _PLAIN = frozenset({float, int, str, bool, type(None)})
 """Types of nearly all values. They are checked first, since every training step may report."""
 
 
-def clean(metrics: Metrics) -> dict[str, Any]:
+def clean(metrics: Metrics) -> JsonObject:
     """Return a copy of `metrics` in plain values.
 
     NumPy scalars become Python numbers and keys become strings, also in nested dictionaries, lists
@@ -44,9 +45,9 @@ def clean(metrics: Metrics) -> dict[str, Any]:
     }
 
 
-def flatten(metrics: Metrics) -> dict[str, Any]:
+def flatten(metrics: Metrics) -> JsonObject:
     """Join the keys of nested dictionaries by `/`: `{"a": {"b": 1}}` becomes `{"a/b": 1}`."""
-    flat: dict[str, Any] = {}
+    flat: JsonObject = {}
     for key, value in metrics.items():
         if isinstance(value, Mapping) and value:
             flat.update({f"{key}/{inner}": item for inner, item in flatten(value).items()})
@@ -55,9 +56,7 @@ def flatten(metrics: Metrics) -> dict[str, Any]:
     return flat
 
 
-def select(
-    logged: Metrics, wanted: str | Sequence[str] | Mapping[str, str] | None
-) -> dict[str, Any]:
+def select(logged: Metrics, wanted: str | Sequence[str] | Mapping[str, str] | None) -> JsonObject:
     """Return the metrics to report from a framework's log.
 
     Args:

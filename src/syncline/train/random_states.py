@@ -15,18 +15,19 @@ from typing import Any
 
 import numpy as np
 
-States = Mapping[str, Any]
+from syncline.runs.json_values import JsonObject, Record
+
+States = Record
 
 
-def capture() -> dict[str, Any]:
+def capture() -> JsonObject:
     """Return the current states, about 13 kB as JSON."""
-    states: dict[str, Any] = {"python": _python()}
+    states: JsonObject = {"python": _python()}
     if "numpy.random" in sys.modules:
         state: Any = np.random.get_state(legacy=False)
         states["numpy"] = {**_plain(state), "state": _plain(state["state"])}
     if _uses_torch():
-        # Here, since torch takes seconds to import: it is imported already.
-        from syncline.train.torch import random_states as torch_states
+        from syncline.train.torch import random_generators as torch_states  # loads torch
 
         states.update(torch_states.capture())
     return states
@@ -43,7 +44,7 @@ def restore(states: States) -> None:
     if "numpy" in states:
         np.random.set_state(_arrays(states["numpy"]))
     if "torch" in states and _uses_torch():
-        from syncline.train.torch import random_states as torch_states
+        from syncline.train.torch import random_generators as torch_states  # loads torch
 
         torch_states.restore(states)
 
@@ -53,7 +54,7 @@ def _python() -> list[object]:
     return [version, base64.b64encode(array("I", words)).decode(), gauss]
 
 
-def _plain(values: States) -> dict[str, Any]:
+def _plain(values: States) -> JsonObject:
     """Replace arrays by `[type, base64]`."""
     return {
         name: [value.dtype.str, base64.b64encode(value.tobytes()).decode()]
@@ -63,9 +64,9 @@ def _plain(values: States) -> dict[str, Any]:
     }
 
 
-def _arrays(values: States) -> dict[str, Any]:
+def _arrays(values: States) -> JsonObject:
     """Invert `_plain`, recursively."""
-    arrays: dict[str, Any] = {}
+    arrays: JsonObject = {}
     for name, value in values.items():
         if isinstance(value, Mapping):
             arrays[name] = _arrays(value)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import pprint
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 from pyarrow import fs as pyarrow_fs
 
 from syncline.runs import RunRecord
+from syncline.runs.json_values import JsonObject, Record
 from syncline.storage import filesystem as directories
 from syncline.train import metric_values
 from syncline.train.checkpoint import Checkpoint
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 class Result:
     """Outcome of a run."""
 
-    metrics: dict[str, Any] | None
+    metrics: JsonObject | None
     """Latest report of rank 0; None if there was none."""
 
     checkpoint: Checkpoint | None
@@ -39,13 +39,13 @@ class Result:
     path: str = ""
     """Run directory, a path on `filesystem`."""
 
-    best_checkpoints: list[tuple[Checkpoint, dict[str, Any]]] = field(default_factory=list)
+    best_checkpoints: list[tuple[Checkpoint, JsonObject]] = field(default_factory=list)
     """Checkpoints kept for their score, with their metrics, worst to best."""
 
     return_value: Any = None
     """Return value of the training function on rank 0; None if read from a directory."""
 
-    reports: list[dict[str, Any]] = field(default_factory=list)
+    reports: list[JsonObject] = field(default_factory=list)
     """Reports of rank 0 in order: {"iteration", "time", "rank", "metrics"}."""
 
     storage_filesystem: pyarrow_fs.FileSystem | None = None
@@ -61,7 +61,7 @@ class Result:
         """Reports of rank 0 as a pandas table, nested metrics as `a/b`; None without reports."""
         if not self.reports:
             return None
-        import pandas  # takes a third of a second
+        import pandas  # takes a third of a second to load
 
         table: pandas.DataFrame = pandas.DataFrame([_row(report) for report in self.reports])
         return table
@@ -146,7 +146,7 @@ def _from_record(
 ) -> Result:
     state = record.checkpoints()
     latest: Checkpoint | None = None
-    best: list[tuple[Checkpoint, dict[str, Any]]] = []
+    best: list[tuple[Checkpoint, JsonObject]] = []
     if state is not None:
 
         def locate(name: str) -> Checkpoint:
@@ -173,7 +173,7 @@ def _from_record(
     )
 
 
-def _row(report: Mapping[str, Any]) -> dict[str, Any]:
+def _row(report: Record) -> JsonObject:
     """Return a report as a table row: its metrics, iteration and time."""
     row = metric_values.flatten(report["metrics"])
     row.setdefault("iteration", report["iteration"])

@@ -15,15 +15,16 @@ import threading
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Protocol
 
+from syncline.runs.json_values import JsonObject, Record
 from syncline.storage import filesystem as files
 from syncline.train import random_states
 from syncline.train.checkpoint import Checkpoint
 
 logger = logging.getLogger("syncline")
 
-ReaderState = Mapping[str, Any]
+ReaderState = Record
 """State of one reader, in a form that JSON can hold."""
 
 STATES_DIRECTORY = ".resume"
@@ -41,7 +42,7 @@ class Reader(Protocol):
     def waited_s(self) -> float:
         """Seconds that the program has waited for this reader."""
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> JsonObject:
         """Return the position of the program in the data; prefetched data does not count.
 
         The state has at least `epoch` (number of the pass, from 0) and `ended` (True if the next
@@ -64,7 +65,7 @@ class RankStates:
     """Number of ranks at that time."""
     readers: Mapping[str, ReaderState] = field(default_factory=dict)
     """Reader states by name."""
-    random: Mapping[str, Any] = field(default_factory=dict)
+    random: Record = field(default_factory=dict)
     """States of the random generators."""
 
 
@@ -160,7 +161,7 @@ class Readers:
         """Seconds that the program has waited for its readers."""
         return sum(reader.waited_s for reader in list(self._readers.values()))
 
-    def _pending_random(self) -> Mapping[str, Any]:
+    def _pending_random(self) -> Record:
         """Return the random states that are not restored yet."""
         if self._has_randomness:
             return {}

@@ -1,7 +1,7 @@
 """`TorchConfig`, the configuration of a torch process group, and its backend in the controller.
 
 Rank 0 opens the rendezvous and returns its port; then all ranks join. The worker's side is in
-`torch.process_group`. It is imported only on the workers, since torch takes seconds to import.
+`torch.process_group`.
 """
 
 from __future__ import annotations
@@ -15,8 +15,10 @@ from typing import Any, Literal, get_args
 from syncline.train.backend import (
     Backend,
     BackendConfig,
+    GroupPlan,
     Worker,
     WorkerGroup,
+    choose_backend,
     hosts_of,
     is_this_process,
 )
@@ -26,38 +28,13 @@ InitMethod = Literal["env", "tcp"]
 WORKER_SIDE = "syncline.train.torch.process_group"
 
 
-@dataclass(frozen=True, kw_only=True)
-class GroupPlan:
-    """Arguments of every rank for joining the group."""
-
-    backend: str
-    """Backend of `torch.distributed`."""
-    host: str
-    """Host of rank 0's store."""
-    port: int
-    """Port of rank 0's store."""
-    timeout_s: float
-    """Time limit for joining, and for one collective operation."""
-    publish_address: bool
-    """Set MASTER_ADDR and MASTER_PORT."""
-    loopback: bool
-    """True if all ranks are on one node."""
-    addresses: tuple[str, ...] = ()
-    """Address of each rank's node if there are several nodes."""
-
-
-def choose_backend(backend: str | None, *, gpus: bool) -> str:
-    """Return `backend`, or the default for a group with or without GPUs."""
-    return backend or ("nccl" if gpus else "gloo")
-
-
 def worker_side(function: str) -> Callable[..., Any]:
     """Return a function of `torch.process_group` that is imported where it is called."""
     return partial(_call, function)
 
 
 def _call(function: str, *args: object) -> Any:
-    from syncline.train.torch import process_group  # on the worker only
+    from syncline.train.torch import process_group  # loads torch: only on the workers
 
     return getattr(process_group, function)(*args)
 

@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING, Any
 from syncline.core.tracebacks import forget_engine
 from syncline.train.backend import BackendConfig
 from syncline.train.checkpoint import Checkpoint
-from syncline.train.config import DataConfig, RunConfig, ScalingConfig, ValidationConfig
+from syncline.train.config import DataConfig, ScalingConfig, ValidationConfig
 from syncline.train.controller.driver import TrainController
 from syncline.train.controller.remote_controller import run_remotely, uses_remote_controller
 from syncline.train.errors import TrainingFailedError
 from syncline.train.local_mode import run_in_process
 from syncline.train.result import Result
+from syncline.train.run_config import RunConfig
 from syncline.train.workers.spec import RunSpec, deserialized
 
 if TYPE_CHECKING:
@@ -30,8 +31,7 @@ class DataParallelTrainer:
 
     Args:
         train_loop_per_worker: Training function; called with `train_loop_config` (or `{}`) if it
-        has
-            a parameter.
+            has a parameter.
         train_loop_config: Argument of the training function.
         backend_config: Framework around the training function.
         scaling_config: Number of workers and their resources.
@@ -79,8 +79,7 @@ class DataParallelTrainer:
                     f"{kind.__name__} or None."
                 )
         if datasets or dataset_config is not None:
-            # Only then, since `syncline.data` takes half a second to import.
-            from syncline.train.datasets import check
+            from syncline.train.datasets import check  # loads syncline.data: half a second
 
             check(datasets or {}, dataset_config or DataConfig())
         self._spec = RunSpec(

@@ -16,7 +16,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from syncline.train import config as train_config
-from syncline.train.callbacks import UserCallback
+from syncline.train.run_config import RunConfig as TrainRunConfig
+from syncline.train.run_config import UserCallback
 from syncline.tune.callback import Callback
 from syncline.tune.experiment.trial import Trial
 
@@ -190,7 +191,7 @@ class CheckpointConfig(train_config.CheckpointConfig):
 
 
 @dataclass(frozen=True)
-class RunConfig(train_config.RunConfig):
+class RunConfig(TrainRunConfig):
     """Storage, stop criteria, callbacks and display of a search. Trainers accept it, too."""
 
     callbacks: Sequence[Any] | None = None

@@ -13,7 +13,7 @@ from typing import Any
 from pyarrow import fs as pyarrow_fs
 
 from syncline.core.tracebacks import forget_engine, is_self_explanatory
-from syncline.train.callbacks import UserCallback
+from syncline.train.run_config import UserCallback
 from syncline.tune.analysis import ExperimentAnalysis
 from syncline.tune.callback import Callback
 from syncline.tune.config import (

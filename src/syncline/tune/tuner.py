@@ -11,7 +11,7 @@ from pyarrow import fs as pyarrow_fs
 
 from syncline.core.tracebacks import forget_engine, is_self_explanatory, shorten
 from syncline.storage import filesystem as files
-from syncline.train import config as train_config
+from syncline.train.run_config import RunConfig as TrainRunConfig
 from syncline.train.trainer import DataParallelTrainer
 from syncline.tune.config import ResumeConfig, TuneConfig
 from syncline.tune.controller.search_store import SearchStore, load_trials, storage_at
@@ -52,7 +52,7 @@ class Tuner:
         *,
         param_space: Mapping[str, object] | None = None,
         tune_config: TuneConfig | None = None,
-        run_config: train_config.RunConfig | None = None,
+        run_config: TrainRunConfig | None = None,
         _plan: SearchPlan | None = None,
         _resume: ResumeConfig | None = None,
         _further_samples: int = 0,

@@ -46,7 +46,7 @@ def controller(machine: FakeMachine, **handlers: Any) -> Any:
     """Return a driver with a fake machine and handlers by the name of their instruction."""
     made: Any = object.__new__(TrainController)
     made._machine = machine
-    made._narrator = SimpleNamespace(see=lambda instruction, state: None)
+    made._console = SimpleNamespace(instruction_started=lambda instruction, state: None)
     made._queue = queue.SimpleQueue()
     made._handlers = {
         getattr(events, name): lambda self, instruction, call=call: call(instruction)

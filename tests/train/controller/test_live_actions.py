@@ -91,7 +91,7 @@ def failing(error: Exception) -> Callable[[], Any]:
 
 
 def test_workers_are_listed_with_rank_pid_and_place() -> None:
-    listed = actions(FakeGroup()).answer("workers", {})
+    listed: Any = actions(FakeGroup()).answer("workers", {})
     assert [(worker["rank"], worker["pid"], worker["hostname"]) for worker in listed] == [
         (0, 100, "h"),
         (1, 101, "h"),
@@ -133,7 +133,7 @@ def test_between_attempts_the_answer_says_so() -> None:
 def test_an_unknown_action_and_an_impossible_request_are_refused() -> None:
     with pytest.raises(ValueError, match="Actions: workers, stacks, profile"):
         actions(FakeGroup()).answer("explode", {})
-    with pytest.raises(ValueError, match="is no kind of profile"):
+    with pytest.raises(ValueError, match="is not a kind of profile"):
         actions(FakeGroup()).answer("profile", {"rank": 0, "kind": "x"})
 
 
@@ -209,6 +209,6 @@ def test_the_limit_of_a_profile_is_its_own_and_some_more(monkeypatch: pytest.Mon
         limits.append(timeout)
         return "profiles/x.svg"
 
-    monkeypatch.setattr(live.api, "get", get)
+    monkeypatch.setattr(api, "get", get)
     actions(FakeGroup()).answer("profile", {"rank": 0, "kind": "memory", "seconds": 20})
     assert limits == [20 + 180 + live.SLACK_S]

@@ -17,12 +17,13 @@ from syncline import faults, runs
 from syncline.runs import record_files
 from syncline.train.backend import BackendConfig, Worker
 from syncline.train.checkpoint import Checkpoint
-from syncline.train.config import CheckpointConfig, RunConfig, ScalingConfig
+from syncline.train.config import CheckpointConfig, ScalingConfig
 from syncline.train.controller.attempt import CompleteReport, WorkerFailure
 from syncline.train.controller.fencing import FencingToken
 from syncline.train.controller.run_recorder import RunRecorder
 from syncline.train.errors import WorkerGroupError
 from syncline.train.result import Result
+from syncline.train.run_config import RunConfig
 from syncline.train.storage.context import ArrowFiles, StorageContext, StorageFullError
 from syncline.train.workers.messages import CheckpointPart, Reported, StepTimes, UsageReported
 from syncline.train.workers.spec import RunSpec

@@ -256,7 +256,7 @@ def test_a_death_precedes_the_errors_that_it_caused() -> None:
     run.ends(0)
     run.ends(1, RuntimeError("killed by SIGKILL"))
     (end,) = run.stopped()
-    assert list(end.error.worker_failures) == [1, 0]  # type: ignore[union-attr]
+    assert list(end.error.worker_failures) == [1, 0]
 
 
 def test_a_checkpoint_that_survivors_complete_after_a_failure_is_committed() -> None:
@@ -298,7 +298,7 @@ def test_a_group_that_does_not_start_counts_as_a_failure_of_that_worker() -> Non
     )
     assert kinds(down) == [NotifyFailure, StopGroup]
     (end,) = run.stopped()
-    assert isinstance(end.error, WorkerGroupError)  # type: ignore[union-attr]
+    assert isinstance(end.error, WorkerGroupError)
 
 
 def test_infeasible_resources_end_the_run_with_the_original_error() -> None:
@@ -314,7 +314,7 @@ def test_an_error_of_a_callback_is_not_retried() -> None:
     run = Run()
     run.machine.handle(ControllerFailed(error=KeyError("x"), retriable=False))
     (end,) = run.stopped()
-    assert isinstance(end.error, ControllerError)  # type: ignore[union-attr]
+    assert isinstance(end.error, ControllerError)
 
 
 def test_repeated_storage_failures_without_progress_end_the_run() -> None:

@@ -323,8 +323,6 @@ def test_a_server_that_fails_every_third_request_is_good_enough(
 def test_a_bucket_that_does_not_exist_is_told_at_once(
     server: tuple[str, EveryThirdFails], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(
-        retries.time, "sleep", lambda seconds: pytest.fail("there is nothing to wait for")
-    )
+    monkeypatch.setattr(time, "sleep", lambda seconds: pytest.fail("there is nothing to wait for"))
     with pytest.raises(ValueError, match="nowhere/run.*cannot be written.*bucket"):
         train.storage.context.StorageContext("nowhere", "run", connect(server[0])).prepare()

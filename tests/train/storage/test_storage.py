@@ -12,7 +12,7 @@ from pyarrow import fs
 
 from syncline.storage import filesystem as directories
 from syncline.train.checkpoint import Checkpoint
-from syncline.train.config import RunConfig
+from syncline.train.run_config import RunConfig
 from syncline.train.storage import context as storage_module
 from syncline.train.storage.context import ArrowFiles, StorageContext, checkpoint_dir_name
 

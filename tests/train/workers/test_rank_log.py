@@ -16,7 +16,7 @@ from syncline.train.workers.rank_log import RankLog, Tee
 def test_what_is_printed_goes_to_the_stream_and_to_the_log(tmp_path: Path) -> None:
     stream = io.StringIO()
     tee = Tee(stream, RankLog(str(tmp_path / "log")))
-    print("hello", file=tee)  # type: ignore[arg-type]
+    print("hello", file=tee)
     assert stream.getvalue() == "hello\n"
     assert (tmp_path / "log").read_text() == "hello\n"
     assert tee.isatty() is False

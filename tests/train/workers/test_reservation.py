@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from syncline.core import api
 from syncline.core.placement import PlacementGroup
 from syncline.exceptions import NodeDiedError
 from syncline.train.config import ScalingConfig
@@ -83,7 +84,7 @@ class Cluster:
         self.made = 0
         monkeypatch.setattr(reservations, "api", self)
         monkeypatch.setattr(reservations, "ensure_engine", lambda: self)
-        monkeypatch.setattr(reservations.PlacementGroup, "ready", lambda group: group)
+        monkeypatch.setattr(PlacementGroup, "ready", lambda group: group)
         monkeypatch.setattr(reservations, "POLL_S", 0.001)
 
     def nodes(self) -> list[dict[str, Any]]:
@@ -161,7 +162,7 @@ def test_a_start_is_given_up_when_a_node_has_died(monkeypatch: pytest.MonkeyPatc
         "remote",
         lambda cls: SimpleNamespace(options=lambda **_: SimpleNamespace(remote=lambda *_: actor)),
     )
-    monkeypatch.setattr(group.api, "wait", lambda refs, **_: ([], refs))
+    monkeypatch.setattr(api, "wait", lambda refs, **_: ([], refs))
     starting = ActorWorkerGroup(
         placement=PlacementGroup(1, [{"CPU": 1.0}]),
         scaling=ScalingConfig(),

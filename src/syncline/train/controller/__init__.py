@@ -1,13 +1,15 @@
 """Controller of a run: a pure state machine, its driver, and the record of the run.
 
-Files, in the order in which a run flows through them:
+Files, in the order in which a run uses them:
 
-- `events` (events and instructions), `transitions` (states, table, limits), `attempt` (data of an
-  attempt, barriers, failure budgets), `outliers` (analysis of hanging ranks), `state` (the state
-  machine): pure
-- `driver` (executes instructions), `group_starter` (starts worker groups), `validation` (validation
-  tasks), `live_actions` (requests about the workers)
-- `run_recorder` (writes the run directory), `fencing` (one writer at a time), `checkpoint_manager`
-  (retention), `goodput` (time that counts), `callback_runner` (the program's callbacks)
-- `remote_controller`, `event_stream` (the controller as an actor on a cluster)
+- `events` (events and instructions), `transitions` (states, their transitions, time limits),
+  `attempt` (data of one attempt, barriers, failure budgets), `outliers` (ranks whose stacks differ),
+  `state` (the state machine). All of these are pure.
+- `driver` (executes the instructions), `group_starter` (starts worker groups), `validation`
+  (validation tasks), `live_actions` (stacks, profiles and other requests during a run).
+- `run_recorder` (writes the run directory), `fencing` (keeps all writers but one out),
+  `checkpoint_manager` (retention of checkpoints), `goodput` (share of time spent on training),
+  `callback_runner` (calls the program's callbacks).
+- `remote_controller` (the controller as an actor on a cluster), `event_stream` (its events, sent to
+  attached programs).
 """

@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 
 from syncline.runs.json_values import plain
 from syncline.runs.secrets import masked
-from syncline.train.callbacks import RunStart, UserCallback
 from syncline.train.checkpoint import Checkpoint
 from syncline.train.errors import ControllerError
 from syncline.train.metric_values import Metrics
 from syncline.train.result import Result
+from syncline.train.run_config import RunStart, UserCallback
 from syncline.train.workers.spec import RunSpec
 
 logger = logging.getLogger("syncline")

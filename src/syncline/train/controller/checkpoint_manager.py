@@ -6,10 +6,10 @@ it has stored the new state (`to_json`), so that a state never lists a deleted c
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
-from typing import Any
 
+from syncline.runs.json_values import JsonObject, Record
 from syncline.train import metric_values
 from syncline.train.checkpoint import Checkpoint, ReportedCheckpoint, ReportedCheckpointStatus
 from syncline.train.config import CheckpointConfig
@@ -24,12 +24,12 @@ class Registered:
 
     checkpoint: Checkpoint
 
-    metrics: dict[str, Any]
+    metrics: JsonObject
     """Metrics of rank 0, updated with those of the validation."""
 
     status: ReportedCheckpointStatus = ReportedCheckpointStatus.COMMITTED
 
-    validation_kwargs: dict[str, Any] | None = None
+    validation_kwargs: JsonObject | None = None
     """Arguments of a pending validation, which JSON can hold."""
 
     @property
@@ -53,10 +53,10 @@ class CheckpointManager:
         self,
         index: int,
         checkpoint: Checkpoint,
-        metrics: Mapping[str, Any],
+        metrics: Record,
         *,
         validate: bool = False,
-        validation_kwargs: dict[str, Any] | None = None,
+        validation_kwargs: JsonObject | None = None,
         replaces: Collection[Checkpoint] = (),
     ) -> list[Checkpoint]:
         """Register a committed checkpoint; return those to delete.
@@ -109,7 +109,7 @@ class CheckpointManager:
             replace(entry, checkpoint=moved(entry.checkpoint)) for entry in self._registered
         ]
 
-    def finish_validation(self, index: int, metrics: Mapping[str, Any]) -> list[Checkpoint]:
+    def finish_validation(self, index: int, metrics: Record) -> list[Checkpoint]:
         """Merge the metrics of a validation and rank again; return the checkpoints to delete.
 
         Raises:
@@ -160,7 +160,7 @@ class CheckpointManager:
         return self._registered[-1] if self._registered else None
 
     @property
-    def best_checkpoints(self) -> list[tuple[Checkpoint, dict[str, Any]]]:
+    def best_checkpoints(self) -> list[tuple[Checkpoint, JsonObject]]:
         """Best K checkpoints with their metrics, worst to best."""
         ranked = self._ranked()
         if self._config.num_to_keep is not None:
@@ -185,7 +185,7 @@ class CheckpointManager:
         """Checkpoints with a pending validation, in report order."""
         return [entry for entry in self._registered if entry.pending]
 
-    def to_json(self, name_of: Callable[[Checkpoint], str]) -> dict[str, Any]:
+    def to_json(self, name_of: Callable[[Checkpoint], str]) -> JsonObject:
         """Return the state for the run directory.
 
         `name_of` returns a checkpoint's path relative to it, so that a run can be moved.
@@ -206,7 +206,7 @@ class CheckpointManager:
 
     @classmethod
     def from_json(
-        cls, state: Mapping[str, Any], config: CheckpointConfig, locate: Callable[[str], Checkpoint]
+        cls, state: Record, config: CheckpointConfig, locate: Callable[[str], Checkpoint]
     ) -> CheckpointManager:
         """Return the manager for a state of `to_json`; `locate` is the inverse of `name_of`.
 

@@ -161,7 +161,6 @@ def _dataset_shares(
     given = deserialized(spec.datasets)
     if not given:
         return lambda workers: [{} for _ in workers]
-    # Imported only for runs with datasets, since `syncline.data` takes half a second to import.
-    from syncline.train.datasets import Datasets
+    from syncline.train.datasets import Datasets  # loads syncline.data: half a second
 
     return Datasets(given, spec.data_config, recorder.storage.files).shares

@@ -22,6 +22,7 @@ from typing import Any
 
 from syncline import faults
 from syncline.runs import RunDirectory, RunRecord
+from syncline.runs.json_values import JsonObject, Record
 from syncline.runs.record_files import RegularUploads
 from syncline.runs.tensorboard_writer import ScalarWriter
 from syncline.train.backend import Worker
@@ -61,7 +62,7 @@ class StepCount:
         next_report: Number of the run's next report.
     """
 
-    def __init__(self, attempts: Iterable[Mapping[str, Any]], next_report: int) -> None:
+    def __init__(self, attempts: Iterable[Record], next_report: int) -> None:
         known = [each for each in attempts if "first_report" in each and "first_step" in each]
         self._first_reports = [int(attempt["first_report"]) for attempt in known]
         self._first_steps = [int(attempt["first_step"]) for attempt in known]
@@ -256,7 +257,7 @@ class RunRecorder:
             raise WorkerGroupError(text, self._full_disk_errors) from None
 
     def commit(
-        self, report: CompleteReport, *, validate: bool, validation_kwargs: dict[str, Any] | None
+        self, report: CompleteReport, *, validate: bool, validation_kwargs: JsonObject | None
     ) -> Registered:
         """Merge the ranks' parts into a checkpoint, register it, and delete surplus checkpoints.
 

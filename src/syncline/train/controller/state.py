@@ -25,7 +25,6 @@ from syncline.train.controller.attempt import (
     REPORT_TIMER,
     Attempt,
     CompleteReport,
-    Decision,
     FailureBudgets,
     FailureKind,
     Preemption,
@@ -210,7 +209,9 @@ class TrainStateMachine(Dispatcher[Event, list[Instruction]], handles=Event):
         ):
             return instructions + self._resize(attempt.target_size)
         if self.state is State.DRAINING:
-            return instructions + self._drain_if_complete()
+            if not attempt.is_draining and not attempt.is_completable:
+                instructions += [CancelTimer(name=GRACE_TIMER), *self._drain()]
+            return instructions
         if self.state is not State.RUNNING:
             return instructions
         waiting = attempt.collector.oldest_incomplete()
@@ -300,9 +301,8 @@ class TrainStateMachine(Dispatcher[Event, list[Instruction]], handles=Event):
             CancelTimer(name=COLLECTIVE_TIMER),
             *self._cancel_resize_timer(),
         ]
-        if attempt.is_completable:
-            return [*cancelled, SetTimer(name=GRACE_TIMER, seconds=self._limits.grace_s)]
-        return [*cancelled, *self._drain()]
+        grace = SetTimer(name=GRACE_TIMER, seconds=self._limits.grace_s)
+        return [*cancelled, *([grace] if attempt.is_completable else self._drain())]
 
     def _ranks_failed(self, errors: Mapping[int, Exception]) -> list[Instruction]:
         if not errors:
@@ -311,11 +311,6 @@ class TrainStateMachine(Dispatcher[Event, list[Instruction]], handles=Event):
         self._current.failures.update(failures)
         first = next(iter(failures))
         return self._rank_failed(first, failures[first])
-
-    def _drain_if_complete(self) -> list[Instruction]:
-        if self._current.is_draining or self._current.is_completable:
-            return []
-        return [CancelTimer(name=GRACE_TIMER), *self._drain()]
 
     def _drain(self) -> list[Instruction]:
         attempt = self._current
@@ -335,11 +330,8 @@ class TrainStateMachine(Dispatcher[Event, list[Instruction]], handles=Event):
                 return [] if self._current.is_draining else self._drain()
             return self._after_drain() if name == DRAIN_TIMER else []
         if self.state is State.FINISHING and name == PREEMPTION_TIMER:
-            self._lifecycle.go(
-                State.ERRORED, "SIGTERM, and validations did not end by the deadline"
-            )
             error = PreemptionError(PreemptionInfo(), drain_timed_out=True, program_terminated=True)
-            return [End(outcome="errored", error=error)]
+            return self._end_with(error, "SIGTERM, and validations did not end by the deadline")
         if self.state is not State.RUNNING:
             return []
         attempt = self._current
@@ -404,10 +396,8 @@ class TrainStateMachine(Dispatcher[Event, list[Instruction]], handles=Event):
             return []  # the run ends as soon as the group has stopped
         if self.state is State.FINISHING:  # only validations can take long
             return [self._preemption_timer(event.seconds_left)]
-        stop = self._stop_group()
-        self._lifecycle.go(State.ERRORED, "the program received SIGTERM")
         error = PreemptionError(PreemptionInfo(event.deadline_ms), program_terminated=True)
-        return [*stop, End(outcome="errored", error=error)]
+        return [*self._stop_group(), *self._end_with(error, "the program received SIGTERM")]
 
     def _preempted(
         self, nodes: Mapping[str, Collection[int]], deadline_ms: int | None, seconds_left: float
@@ -450,11 +440,10 @@ class TrainStateMachine(Dispatcher[Event, list[Instruction]], handles=Event):
         return instructions
 
     def _ended_in_preemption(self, rank: int) -> list[Instruction]:
-        excluded = self._exclude(rank)
-        self._current.ended.add(rank)
-        if len(self._current.ended) < self._current.world_size:
-            return excluded
-        return [*excluded, *self._end_preempted("every rank has ended")]
+        attempt, excluded = self._current, self._exclude(rank)
+        attempt.ended.add(rank)
+        all_ended = len(attempt.ended) == attempt.world_size
+        return excluded + (self._end_preempted("every rank has ended") if all_ended else [])
 
     def _preemption_deadline_passed(self) -> list[Instruction]:
         if self._current.preemption is None:
@@ -521,17 +510,13 @@ class TrainStateMachine(Dispatcher[Event, list[Instruction]], handles=Event):
             return []
         cause = f"the controller failed: {event.error!r}"
         if self._attempt is None:
-            self._lifecycle.go(State.ERRORED, cause)
-            return [End(outcome="errored", error=event.error)]
+            return self._end_with(event.error, cause)
         stop = self._stop_group()
         if self.state is State.STARTING and isinstance(event.error, (ValueError, TypeError)):
-            self._lifecycle.go(
-                State.ERRORED, f"the group cannot start with these arguments: {event.error!r}"
-            )
-            return [*stop, End(outcome="errored", error=event.error)]
+            cause = f"the group cannot start with these arguments: {event.error!r}"
+            return [*stop, *self._end_with(event.error, cause)]
         if self.state is State.FINISHING:
-            self._lifecycle.go(State.ERRORED, cause)
-            return [*stop, End(outcome="errored", error=ControllerError(event.error))]
+            return [*stop, *self._end_with(ControllerError(event.error), cause)]
         self._kind = "controller"
         self._controller_error = event
         self._lifecycle.go(State.RESTARTING, cause)
@@ -551,31 +536,18 @@ class TrainStateMachine(Dispatcher[Event, list[Instruction]], handles=Event):
             return self._reserve_again(f"attempt {event.attempt} ended to be resized")
         error = self._error()
         if self._program_terminated:
-            self._lifecycle.go(State.ERRORED, "the program received SIGTERM")
-            return [End(outcome="errored", error=error)]
+            return self._end_with(error, "the program received SIGTERM")
         assert self._kind is not None
         if self._controller_error is not None and not self._controller_error.retriable:
-            self._lifecycle.go(State.ERRORED, "the controller's failure is not retriable")
-            return [End(outcome="errored", error=error)]
+            return self._end_with(error, "the controller's failure is not retriable")
         decision = self._budgets.charge(self._kind)
         if not decision.retry:
             cause = f"{decision.count} {self._kind} failures, limit {decision.limit}"
-            self._lifecycle.go(State.ERRORED, cause)
-            return [End(outcome="errored", error=error)]
-        return self._restart(event.attempt, error, decision)
-
-    def _restart(
-        self, failed_attempt: int, error: TrainingFailedError, decision: Decision
-    ) -> list[Instruction]:
+            return self._end_with(error, cause)
         self._controller_error = None
-        count, limit = decision.count, decision.limit
-        notice = NotifyRestart(
-            failed_attempt=failed_attempt, cause=str(error), count=count, limit=limit
-        )
-        return [
-            notice,
-            *self._reserve_again(f"attempt {failed_attempt} failed, {count} of {limit}"),
-        ]
+        failed, count, limit = event.attempt, decision.count, decision.limit
+        notice = NotifyRestart(failed_attempt=failed, cause=str(error), count=count, limit=limit)
+        return [notice, *self._reserve_again(f"attempt {failed} failed, {count} of {limit}")]
 
     def _reserve_again(self, cause: str) -> list[Instruction]:
         self._attempt = None
@@ -599,6 +571,10 @@ class TrainStateMachine(Dispatcher[Event, list[Instruction]], handles=Event):
             return []
         self._lifecycle.go(State.FINISHED, "the group and all validations have ended")
         return [End(outcome="finished", return_value=self._current.finished[0].return_value)]
+
+    def _end_with(self, error: BaseException, cause: str) -> list[Instruction]:
+        self._lifecycle.go(State.ERRORED, cause)
+        return [End(outcome="errored", error=error)]
 
     @on(Interrupted)
     def _on_interrupted(self, event: Interrupted) -> list[Instruction]:

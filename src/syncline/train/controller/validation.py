@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +17,7 @@ from syncline.core import api
 from syncline.core.engine import current_engine
 from syncline.core.refs import ObjectRef
 from syncline.core.remote import remote
+from syncline.runs.json_values import JsonObject, Record
 from syncline.train import metric_values
 from syncline.train.checkpoint import Checkpoint
 from syncline.train.config import ValidationConfig, ValidationFn, ValidationTaskConfig
@@ -32,7 +33,7 @@ class Validation:
     index: int
     """Number of its report."""
     checkpoint: Checkpoint
-    fn_kwargs: dict[str, Any]
+    fn_kwargs: JsonObject
     timeout_s: float | None
 
 
@@ -41,12 +42,12 @@ class ValidationEnded:
     """End of one validation, with either `metrics` or `problem`."""
 
     index: int
-    metrics: dict[str, Any] | None = None
+    metrics: JsonObject | None = None
     problem: str | None = None
     timed_out: bool = False
 
 
-def merged(config: ValidationConfig, requested: bool | ValidationTaskConfig) -> dict[str, Any]:
+def merged(config: ValidationConfig, requested: bool | ValidationTaskConfig) -> JsonObject:
     """Return `fn_kwargs` and `timeout_s` of a validation: those of `report` override the trainer's.
 
     They are stored with the checkpoint while the validation is pending.
@@ -152,13 +153,13 @@ class ValidationRunner:
         """True if no validation is queued or running."""
         return self._queue is None or self._queue.idle
 
-    def arguments(self, requested: bool | ValidationTaskConfig | None) -> dict[str, Any] | None:
+    def arguments(self, requested: bool | ValidationTaskConfig | None) -> JsonObject | None:
         """Return the stored arguments of a requested validation; None for no validation."""
         if self._config is None or requested is None:
             return None
         return merged(self._config, requested)
 
-    def add(self, index: int, checkpoint: Checkpoint, arguments: Mapping[str, Any]) -> None:
+    def add(self, index: int, checkpoint: Checkpoint, arguments: Record) -> None:
         """Queue the validation of a committed checkpoint."""
         assert self._queue is not None
         validation = Validation(
@@ -219,9 +220,7 @@ class ValidationRunner:
         self._set_timer(running.timeout_s if running is not None else None)
 
 
-def _validate(
-    fn: ValidationFn, checkpoint: Checkpoint, fn_kwargs: dict[str, Any]
-) -> dict[str, Any]:
+def _validate(fn: ValidationFn, checkpoint: Checkpoint, fn_kwargs: JsonObject) -> JsonObject:
     """Run the user's function in the worker process of its task."""
     return fn(checkpoint, **fn_kwargs)
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from syncline.train.config import DataConfig, RunConfig, ScalingConfig, ValidationConfig
+from syncline.train.config import DataConfig, ScalingConfig, ValidationConfig
 from syncline.train.jax.config import JaxConfig
+from syncline.train.run_config import RunConfig
 from syncline.train.trainer import DataParallelTrainer
 
 

@@ -1,5 +1,8 @@
-"""Storage of a run: files, checkpoints, and their copies on other machines.
+"""Storage of a run: its files, its checkpoints, and copies of them on other machines.
 
-Files, in the order in which data flows: `probe` (check that every node sees the run directory),
-`context` (staging and commits of checkpoints), `download_locks` (one download per machine).
+Files, in the order in which data flows:
+
+- `probe`: check that every node can read the run directory.
+- `context`: staging and commits of checkpoints in the run directory.
+- `download_locks`: one download of a checkpoint per machine.
 """

@@ -36,6 +36,7 @@ import os
 import shutil
 import uuid
 from collections.abc import Collection, Sequence
+from typing import Protocol
 
 from pyarrow import fs as pyarrow_fs
 
@@ -45,7 +46,6 @@ from syncline.storage import filesystem as directories
 from syncline.storage.filesystem import Listing, exchange
 from syncline.storage.retries import RetryPolicy, call_with_retries
 from syncline.train.checkpoint import Checkpoint
-from syncline.train.config import RunConfig
 from syncline.train.resume_state import STATES_DIRECTORY, states_path
 
 MINIMUM_FREE_BYTES = 16 * 1024**2
@@ -74,6 +74,22 @@ class StorageFullError(OSError):
 
     def __reduce__(self) -> tuple[type[StorageFullError], tuple[int | None, str, int]]:
         return type(self), (self.errno, self.strerror or "", self.needed_bytes)
+
+
+class StorageSettings(Protocol):
+    """Part of a `RunConfig` that describes the storage of the run."""
+
+    @property
+    def name(self) -> str | None:
+        """Name of the run and of its directory."""
+
+    @property
+    def storage_path(self) -> str | os.PathLike[str] | None:
+        """Directory or URI that contains the run directories."""
+
+    @property
+    def storage_filesystem(self) -> pyarrow_fs.FileSystem | None:
+        """Filesystem of `storage_path`; None to derive it."""
 
 
 class StorageContext:
@@ -109,7 +125,7 @@ class StorageContext:
         self._local = directories.is_local(self.storage_filesystem)
 
     @classmethod
-    def from_run_config(cls, config: RunConfig) -> StorageContext:
+    def from_run_config(cls, config: StorageSettings) -> StorageContext:
         """Return the storage that `config` describes."""
         assert config.storage_path is not None, "RunConfig fills storage_path in"
         assert config.name is not None, "RunConfig fills name in"

@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from syncline.train.checkpoint import Checkpoint
-from syncline.train.config import DataConfig, RunConfig, ScalingConfig, ValidationConfig
+from syncline.train.config import DataConfig, ScalingConfig, ValidationConfig
+from syncline.train.run_config import RunConfig
 from syncline.train.tensorflow.config import TensorflowConfig
 from syncline.train.trainer import DataParallelTrainer
 

@@ -1,13 +1,13 @@
-"""The worker's side of the process group: open the rendezvous (rank 0), join, leave; and what
-surrounds the training function.
+"""The worker's side of the process group: open the rendezvous (rank 0), join, leave; and the
+context of the training function.
 
-The rendezvous is a `TCPStore` on a port that rank 0 holds before anybody hears of it, so nobody
-else can take it in between. Workers of one node meet on the loopback interface; on several nodes,
-Gloo and NCCL are told the interface that has the node's address.
+The rendezvous is a `TCPStore` on a port that rank 0 has bound before it is published, so that no
+other process can take it. Workers of one node communicate over the loopback interface. On several
+nodes, Gloo and NCCL use the interface that has the node's address.
 
-A training function that runs in the program's own process (local mode, the inline engine) has its
-process group made and removed by `training_context`, which sees the function fail too: the program
-goes on afterwards, in the environment that it had.
+For a training function in the program's own process (local mode, the inline engine),
+`training_context` creates and destroys the process group, also if the function fails, and restores
+the environment variables of the program.
 """
 
 from __future__ import annotations
@@ -27,15 +27,14 @@ from torch.distributed.distributed_c10d import Store
 
 from syncline import settings
 from syncline.core.host import interface_of
-from syncline.train.backend import LOOPBACK
+from syncline.train.backend import LOOPBACK, GroupPlan, choose_backend
 from syncline.train.session import TrainSession, get_session
 from syncline.train.torch.device import get_device
-from syncline.train.torch_backend import GroupPlan, choose_backend
 
 logger = logging.getLogger(__name__)
 
 LEAVE_LIMIT_S = 10.0
-"""How long `leave` waits for torch; the process ends soon afterwards in any case."""
+"""Seconds that `leave` waits for torch; the process exits soon afterwards in any case."""
 
 
 # Rank 0's store serves all ranks until the process ends.
@@ -43,9 +42,9 @@ _store: Store | None = None
 
 
 def open_rendezvous(host: str, world_size: int, timeout_s: float) -> int:
-    """Open the store on `host`, on a free port, and return the port. For rank 0."""
+    """Open the store on a free port of `host`, and return the port. Called on rank 0."""
     global _store
-    # Given only a name, torch would listen on every interface; the socket is therefore made here.
+    # Given only a host name, torch would listen on every interface, so create the socket here.
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.create_server((host, 0), family=family, backlog=max(128, world_size)) as listener:
         port: int = listener.getsockname()[1]
@@ -56,8 +55,8 @@ def open_rendezvous(host: str, world_size: int, timeout_s: float) -> int:
 def make_store(
     host: str, port: int, world_size: int, timeout_s: float, listener: int | None = None
 ) -> Store:
-    """The store at an address: the one that serves it if `listener`, a listening socket, is given;
-    else a client's.
+    """Return the store at an address: its server if a listening socket is passed, otherwise a
+    client.
     """
     store: Store = dist.TCPStore(  # type: ignore[attr-defined]
         host,
@@ -72,18 +71,18 @@ def make_store(
 
 
 def join(plan: GroupPlan) -> None:
-    """Set this rank's environment and device, and enter the process group; returns when torch has
-    it.
+    """Set this rank's environment and device, and join the process group.
 
     Raises:
-        RuntimeError: with rank, address and remedy.
+        RuntimeError: Joining failed.
     """
     session = get_session("torch.process_group.join")
     if "nccl" in plan.backend and not torch.cuda.is_available():
         raise RuntimeError(
-            f"Rank {session.world_rank} was to use NCCL, but PyTorch {torch.__version__} finds no CUDA device on this node: install a "
-            "CUDA build of PyTorch and check the driver with `nvidia-smi`, or train on CPUs with `ScalingConfig(use_gpu=False)`, or "
-            "choose `torch_config=TorchConfig(backend='gloo')`."
+            f"Rank {session.world_rank} cannot use NCCL: PyTorch {torch.__version__} finds no CUDA "
+            "device on this node. Install a CUDA build of PyTorch and check the driver with "
+            "`nvidia-smi`, train on CPUs with `ScalingConfig(use_gpu=False)`, or set "
+            "`torch_config=TorchConfig(backend='gloo')`."
         )
     os.environ.update(rank_environment(session, plan))
     interface = None if plan.loopback else interface_of(plan.addresses[session.world_rank])
@@ -95,7 +94,7 @@ def join(plan: GroupPlan) -> None:
 
 
 def rank_environment(session: TrainSession, plan: GroupPlan) -> dict[str, str]:
-    """The variables that say where this rank stands; other libraries read them."""
+    """Return the variables for this rank and its peers, which other libraries read."""
     environment = {
         "RANK": str(session.world_rank),
         "WORLD_SIZE": str(session.world_size),
@@ -108,8 +107,8 @@ def rank_environment(session: TrainSession, plan: GroupPlan) -> dict[str, str]:
         environment |= {
             "MASTER_ADDR": plan.host,
             "MASTER_PORT": str(plan.port),
-            # The store runs already: whoever starts a group of his own from `env://` connects to
-            # it, on rank 0 too.
+            # The store exists already: groups that the program creates from `env://` connect to it
+            # as clients, on rank 0 too.
             "TORCHELASTIC_USE_AGENT_STORE": "True",
             "TORCHELASTIC_RESTART_COUNT": "0",
         }
@@ -117,34 +116,37 @@ def rank_environment(session: TrainSession, plan: GroupPlan) -> dict[str, str]:
 
 
 def accelerate_environment() -> dict[str, str]:
-    """What Hugging Face's Accelerate reads. Where it is not told to use CPUs, it takes a worker
-    without a GPU for the only one.
+    """Return the variables of Hugging Face's Accelerate. Without ACCELERATE_USE_CPU, it treats a
+    worker without GPU as the only process.
     """
     device = get_device()
     return {"ACCELERATE_TORCH_DEVICE": str(device), "ACCELERATE_USE_CPU": str(device.type == "cpu")}
 
 
 def default_environment(plan: GroupPlan, interface: str | None = None) -> dict[str, str]:
-    """Variables that hold only where the user has not set them; `interface` has this node's
-    address, if one does.
+    """Return variables to set unless the program has set them.
+
+    Args:
+        plan: Plan of the group.
+        interface: Network interface with this node's address, if there is one.
     """
     environment = {}
     if "nccl" in plan.backend:
-        # A rank whose collective fails or times out ends with an error instead of waiting in a
-        # kernel for ever.
+        # If a collective operation fails or times out, raise an error instead of hanging in a
+        # kernel.
         environment["TORCH_NCCL_ASYNC_ERROR_HANDLING"] = "1"
     if plan.loopback:
         interface = "lo0" if sys.platform == "darwin" else "lo"
     if interface is not None:
-        # NCCL takes the name for the beginning of one, unless it is told otherwise.
+        # Without "=", NCCL treats the name as a prefix.
         environment |= {"GLOO_SOCKET_IFNAME": interface, "NCCL_SOCKET_IFNAME": f"={interface}"}
     return environment
 
 
 def limit_threads(local_world_size: int) -> None:
-    """Share the node's cores between its workers, or obey OMP_NUM_THREADS.
+    """Divide the node's cores among its workers, or apply OMP_NUM_THREADS.
 
-    MessageReceived to torch explicitly: a process that was forked after `import torch` no longer reads the
+    Calls torch explicitly, since a process forked after `import torch` no longer reads the
     variable.
     """
     wanted = settings.environment("OMP_NUM_THREADS")
@@ -152,13 +154,12 @@ def limit_threads(local_world_size: int) -> None:
         torch.set_num_threads(max(1, int(wanted)))
     elif local_world_size > 1:
         torch.set_num_threads(max(1, torch.get_num_threads() // local_world_size))
-    # For libraries that would choose for themselves: Accelerate counts the machine's cores, whoever
-    # else may use them.
+    # For other libraries: Accelerate would use all cores of the machine.
     os.environ.setdefault("OMP_NUM_THREADS", str(torch.get_num_threads()))
 
 
 def enter_group(session: TrainSession, plan: GroupPlan) -> None:
-    """`init_process_group` on the plan's store, its errors told so that they help."""
+    """Call `init_process_group` on the plan's store."""
     try:
         store = (
             _store
@@ -174,21 +175,21 @@ def enter_group(session: TrainSession, plan: GroupPlan) -> None:
         )
     except Exception as error:
         raise RuntimeError(
-            f"Rank {session.world_rank} of {session.world_size} could not join the process group at {plan.host}:{plan.port} "
-            f"(backend={plan.backend!r}, timeout_s={plan.timeout_s:g}): {error}. Check that every node reaches this address, that "
-            "GLOO_SOCKET_IFNAME or NCCL_SOCKET_IFNAME, if set, names an interface that exists, and that the backend is built into "
-            "this PyTorch; `torch_config=TorchConfig(backend=..., timeout_s=...)` changes both."
+            f"Rank {session.world_rank} of {session.world_size} could not join the process group "
+            f"at {plan.host}:{plan.port} (backend={plan.backend!r}, timeout_s={plan.timeout_s:g}): "
+            f"{error}. Check that every node reaches this address, that GLOO_SOCKET_IFNAME or "
+            "NCCL_SOCKET_IFNAME, if set, names an existing interface, and that this PyTorch has "
+            "the backend. To change backend or time limit, set "
+            "`torch_config=TorchConfig(backend=..., timeout_s=...)`."
         ) from error
 
 
 def leave() -> None:
-    """Destroy the process group, if the training function has left one; never takes longer than the
-    limit.
-    """
+    """Destroy the process group if there is one. Takes at most `LEAVE_LIMIT_S`."""
     if not dist.is_initialized():
         return
-    # With a failed peer torch may wait for collectives that never end; the thread is then
-    # abandoned, and dies with the process.
+    # After a peer has failed, torch may wait forever for collective operations. The thread is then
+    # abandoned and ends with the process.
     thread = threading.Thread(
         target=dist.destroy_process_group, name="destroy-process-group", daemon=True
     )
@@ -196,13 +197,14 @@ def leave() -> None:
     thread.join(LEAVE_LIMIT_S)
     if thread.is_alive():
         logger.warning(
-            "The process group did not end within %g s: a peer has probably failed. It ends with this process.",
+            "The process group did not end within %g s, probably because a peer has failed. It "
+            "ends with this process.",
             LEAVE_LIMIT_S,
         )
 
 
 def use_assigned_device() -> None:
-    """Make the worker's first GPU the current device of this thread; nothing without GPUs."""
+    """Make the worker's first GPU the current device of this thread; do nothing without GPUs."""
     device = get_device()
     if device.type == "cuda":
         torch.cuda.set_device(device)
@@ -212,8 +214,8 @@ def use_assigned_device() -> None:
 def training_context(
     backend: str | None, timeout_s: float, publish_address: bool
 ) -> Iterator[None]:
-    """What the training function runs in, in its own thread: the worker's device (CUDA keeps one
-    per thread), a process group.
+    """Context of the training function, in its thread: current CUDA device (which is per thread)
+    and process group.
     """
     use_assigned_device()
     if dist.is_initialized():
@@ -238,7 +240,7 @@ def training_context(
 def enter_local_group(
     session: TrainSession, backend: str, timeout_s: float, publish_address: bool
 ) -> None:
-    """Join the processes that torchrun started, or be a group of one."""
+    """Join the processes that torchrun started, or create a group of one rank."""
     if session.world_size > 1:
         os.environ.update(accelerate_environment())
         dist.init_process_group(backend, init_method="env://", timeout=timedelta(seconds=timeout_s))
@@ -257,9 +259,7 @@ def enter_local_group(
 
 @contextmanager
 def unchanged_environment() -> Iterator[None]:
-    """Undo afterwards what a block, or a training function in it, did to the environment
-    variables.
-    """
+    """Restore the environment variables after the block."""
     before = settings.inherited_environment()
     try:
         yield

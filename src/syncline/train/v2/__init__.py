@@ -1,1 +1,1 @@
-"""Module paths of Ray for trainers of `syncline.train`."""
+"""Module paths of Ray for trainers of `syncline.train`: `jax`."""

@@ -1,8 +1,13 @@
-"""Training workers.
+"""Training workers, from the reservation of their resources to their messages.
 
-Files, in the order in which data flows: `reservation` (resources of a group), `spec` (what a run
-and a worker are), `ranks` (assignment of ranks and GPUs), `group` (starts workers, reads their
-messages), `worker` (the actor), `worker_session` (behind `report`), `uploads` (checkpoints to the
-storage), `send_buffer`, `messages` (between worker and controller); beside the training function
-`hang_watch` (stalled collectives, stacks), `rank_log` (output), `profiling/` (profiles).
+Files, in the order in which a run uses them:
+
+- `reservation` (resources of a group), `spec` (serialized description of the run and of a worker),
+  `ranks` (assignment of ranks and GPUs), `group` (starts the workers and reads their messages).
+- `worker` (actor that runs the training function), `worker_session` (session behind `report` and
+  the other functions), `uploads` (writes checkpoints to the storage).
+- `messages` (messages between worker and controller), `send_buffer` (messages that the controller
+  has not read).
+- `hang_watch` (detects stalled collectives, dumps stacks), `rank_log` (log file of a rank),
+  `profiling` (profiles of a worker). They run beside the training function.
 """

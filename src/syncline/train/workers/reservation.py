@@ -268,8 +268,8 @@ class _Waiting:
         if self._limit_s is not None and waited_s >= self._limit_s:
             raise TrainingFailedError(
                 f"{needed}, but {free} is free: the cluster has lost nodes, or an autoscaler was "
-                f"to add some, and no resources appeared within {waited_s:.0f} s. The checkpoints of "
-                "the run are kept. Call `fit()` again with the same name when there are nodes, "
+                f"to add some, and no resources appeared within {waited_s:.0f} s. The checkpoints "
+                "of the run are kept. Call `fit()` again with the same name when there are nodes, "
                 "lower `num_workers` or give it as (min, max), or raise the limit with "
                 "SYNCLINE_TRAIN_RESOURCE_TIMEOUT_S."
             )

@@ -21,7 +21,8 @@ from syncline.core import serialization
 from syncline.core.refs import ObjectRef
 from syncline.train.backend import BackendConfig, Worker
 from syncline.train.checkpoint import Checkpoint
-from syncline.train.config import DataConfig, RunConfig, ScalingConfig, ValidationConfig
+from syncline.train.config import DataConfig, ScalingConfig, ValidationConfig
+from syncline.train.run_config import RunConfig
 from syncline.train.storage.context import StorageContext
 
 

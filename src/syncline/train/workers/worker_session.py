@@ -265,15 +265,14 @@ class WorkerSession(TrainSession):
     def get_dataset_shard(self, name: str) -> Any:
         if not self._spec.shares:
             raise unknown_dataset(name, ())
-        # Imported only for runs with datasets, since `syncline.data` takes half a second to import.
-        from syncline.train import datasets
+        from syncline.train import datasets  # loads syncline.data: half a second
 
         return datasets.shard(self._spec.shares, name, self)
 
     def close_shares(self) -> None:
         """Stop reading datasets, so that other ranks do not wait for this one."""
         if self._spec.shares:
-            from syncline.train import datasets
+            from syncline.train import datasets  # loads syncline.data: half a second
 
             datasets.close_shares(self._spec.shares)
 

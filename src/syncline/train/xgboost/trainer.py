@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from syncline.train.boosting import refuse_older_form
 from syncline.train.checkpoint import Checkpoint
-from syncline.train.config import DataConfig, RunConfig, ScalingConfig, ValidationConfig
+from syncline.train.config import DataConfig, ScalingConfig, ValidationConfig
+from syncline.train.run_config import RunConfig
 from syncline.train.trainer import DataParallelTrainer
 from syncline.train.xgboost.checkpoint import load_booster
 from syncline.train.xgboost.config import XGBoostConfig

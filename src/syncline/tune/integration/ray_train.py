@@ -7,9 +7,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from syncline.runs.run_record import RunRecord
-from syncline.train.callbacks import UserCallback
 from syncline.train.checkpoint import Checkpoint
-from syncline.train.config import RunConfig
+from syncline.train.run_config import RunConfig, UserCallback
 from syncline.train.session import current_session
 from syncline.train.storage.context import StorageContext
 from syncline.tune.result import Metrics

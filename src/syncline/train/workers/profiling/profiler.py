@@ -92,7 +92,7 @@ def _record(request: ProfileRequest, target: Path) -> str | None:
             "CPU profile instead"
         )
     else:
-        from syncline.train.workers.profiling import torch_trace  # torch is imported already
+        from syncline.train.workers.profiling import torch_trace  # loads torch
 
         return torch_trace.record(request.steps, request.seconds, target)
     return None
@@ -106,6 +106,6 @@ def prepare() -> None:
     """
     if "torch" in sys.modules:
         with suppress(ImportError):  # older versions of torch do not have these hooks
-            from syncline.train.workers.profiling import torch_trace
+            from syncline.train.workers.profiling import torch_trace  # loads torch
 
             torch_trace.notice_steps()

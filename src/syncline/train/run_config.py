@@ -1,0 +1,239 @@
+"""`RunConfig`, and `UserCallback`: base class of callbacks that observe a run from the
+controller's side.
+
+Order of the calls, one at a time:
+
+    on_run_start      once, before anything starts
+    on_report         for every report of rank 0
+    after_report      for every round, when all ranks have reported
+    after_exception   after workers have failed; training may restart, and reports continue
+    on_run_end        once, at the end of the run (unless the program is killed)
+
+Callbacks observe: they cannot change reports or errors. An exception of a callback is a failure of
+the controller and ends the run, except one of `on_run_end`, which is logged. Callbacks run in the
+process of the controller: the program that called `fit()`, or on a cluster the run's actor, which
+gets a copy of them.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pyarrow import fs as pyarrow_fs
+
+from syncline import settings
+from syncline.train.checkpoint import Checkpoint
+from syncline.train.config import (
+    CheckpointConfig,
+    FailureConfig,
+    LoggingConfig,
+    SyncConfig,
+    warn_deprecated,
+)
+from syncline.train.result import Result
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunStart:
+    """Facts about a run that starts."""
+
+    path: str
+    """Run directory, a path on the filesystem of the run's storage."""
+
+    config: Mapping[str, Any]
+    """`train_loop_config` in plain values; other objects as descriptions, secrets as `***`."""
+
+    next_step: int
+    """Step of the next report: 0 in a new run, else the highest reported step plus one."""
+
+
+class UserCallback:
+    """Override the methods of interest; by default they do nothing.
+
+    The methods run one at a time, so they may keep state. A slow one delays the run.
+    """
+
+    def on_run_start(self, run_context: RunConfig, start: RunStart) -> None:
+        """Handle the start of a run. An exception ends the run as a `ControllerError`.
+
+        Args:
+            run_context: The run's configuration (`.name`, `.storage_path`, …).
+            start: Facts about the run.
+        """
+
+    def on_report(self, run_context: RunConfig, step: int, metrics: dict[str, Any]) -> None:
+        """Handle a report of rank 0, before other ranks report and before a checkpoint is
+        committed.
+
+        Args:
+            run_context: The run's configuration.
+            step: Number from 0; a report repeated after a restart has the same step.
+            metrics: Metrics of rank 0.
+        """
+
+    def after_report(
+        self, run_context: RunConfig, metrics: list[dict[str, Any]], checkpoint: Checkpoint | None
+    ) -> None:
+        """Handle a round: reports of every rank.
+
+        Args:
+            run_context: The run's configuration.
+            metrics: One dictionary per rank, in rank order.
+            checkpoint: Committed checkpoint of the round, if any.
+        """
+
+    def after_exception(
+        self, run_context: RunConfig, worker_exceptions: dict[int, Exception]
+    ) -> None:
+        """Handle failures of workers, before the group restarts or the run ends.
+
+        Args:
+            run_context: The run's configuration.
+            worker_exceptions: Exception by failed rank.
+        """
+
+    def on_run_end(
+        self, run_context: RunConfig, result: Result | None, error: BaseException | None
+    ) -> None:
+        """Handle the end of the run, after its outcome was recorded.
+
+        Args:
+            run_context: The run's configuration.
+            result: Result of `fit()` without `return_value`; None if the run did not finish.
+            error: Exception of `fit()`: a `TrainingFailedError`, or one that interrupted the run,
+                such as KeyboardInterrupt.
+        """
+
+
+@dataclass(frozen=True)
+class RunConfig:
+    """Storage of a run, and its handling of failures, checkpoints and logs."""
+
+    name: str | None = None
+    """Name of the run and of its directory under `storage_path`; by default made from the time.
+    Reuse a name to continue that run.
+    """
+
+    storage_path: str | os.PathLike[str] | None = None
+    """Directory or URI that contains run directories, made absolute. Default: SYNCLINE_STORAGE_PATH
+    or `~/syncline_results`.
+    """
+
+    storage_filesystem: pyarrow_fs.FileSystem | None = None
+    """Filesystem of `storage_path`; by default derived from it."""
+
+    failure_config: FailureConfig | None = None
+    """Retries after failures; none by default."""
+
+    checkpoint_config: CheckpointConfig | None = None
+    """Retention of checkpoints; all by default."""
+
+    callbacks: Sequence[UserCallback] | None = None
+    """Callbacks for reports and failures."""
+
+    worker_runtime_env: dict[str, Any] | None = None
+    """Runtime environment of the workers: `env_vars`, `working_dir`, `py_modules`."""
+
+    logging_config: LoggingConfig | None = None
+    """Logging of the run."""
+
+    sync_config: SyncConfig | None = None
+    """Deprecated and ignored."""
+
+    verbose: int | None = None
+    """0: display only warnings and errors, as with a log level above INFO. 1, 2, 3 and None: a
+    panel in terminals and notebooks, a few lines elsewhere.
+    """
+
+    stop: object = None
+    """Deprecated and ignored by trainers: stop in the training function."""
+
+    progress_reporter: object = None
+    """Deprecated and ignored."""
+
+    log_to_file: bool | str | tuple[str, str] | None = None
+    """Deprecated and ignored: the run directory always has the output of the workers."""
+
+    def __post_init__(self) -> None:
+        for name in ("sync_config", "stop", "progress_reporter", "log_to_file"):
+            if getattr(self, name) is not None:
+                warn_deprecated(f"RunConfig({name}=…) is deprecated and ignored by trainers.")
+        for name, kind in (
+            ("storage_filesystem", pyarrow_fs.FileSystem),
+            ("failure_config", FailureConfig),
+            ("checkpoint_config", CheckpointConfig),
+            ("worker_runtime_env", dict),
+            ("logging_config", LoggingConfig),
+        ):
+            value = getattr(self, name)
+            if value is not None and not isinstance(value, kind):
+                raise ValueError(
+                    f"`{name}={value!r}` is a {type(value).__name__}, but must be a "
+                    f"{kind.__name__} or None."
+                )
+        if self.verbose not in (None, 0, 1, 2, 3):
+            raise ValueError(f"`verbose={self.verbose!r}` must be 0, 1, 2 or 3.")
+        self._check_callbacks()
+        run_name = self.name
+        if run_name is None:
+            run_name = generate_run_name(time.time(), secrets.token_hex(3))
+        _check_run_name(run_name)
+        for field_name, filled in (
+            ("failure_config", self.failure_config or FailureConfig()),
+            ("checkpoint_config", self.checkpoint_config or CheckpointConfig()),
+            ("logging_config", self.logging_config or LoggingConfig()),
+            ("storage_path", _absolute_storage_path(self.storage_path, self.storage_filesystem)),
+            ("name", run_name),
+        ):
+            object.__setattr__(self, field_name, filled)
+
+    def _check_callbacks(self) -> None:
+        if not isinstance(self.callbacks, (list, tuple, type(None))):
+            raise ValueError(
+                f"`callbacks={self.callbacks!r}` must be a list of UserCallback objects."
+            )
+        for callback in self.callbacks or ():
+            if not isinstance(callback, UserCallback):
+                hint = ": pass an instance, not the class" if isinstance(callback, type) else ""
+                raise ValueError(
+                    f"`callbacks` contains {callback!r}, which is not a UserCallback{hint}."
+                )
+
+
+def generate_run_name(now_s: float, suffix: str) -> str:
+    """Return the default name of a run: local time, and a suffix for starts in the same second."""
+    return f"train_run-{time.strftime('%Y-%m-%d_%H-%M-%S', time.localtime(now_s))}-{suffix}"
+
+
+def _absolute_storage_path(
+    path: str | os.PathLike[str] | None, filesystem: pyarrow_fs.FileSystem | None
+) -> str:
+    if path is not None and not isinstance(path, (str, os.PathLike)):
+        raise ValueError(f"`storage_path={path!r}` must be a directory or a URI.")
+    text = settings.storage_path() if path is None else os.fspath(path)
+    if not text:
+        raise ValueError(
+            "`storage_path=''` is empty: pass a directory, or None for ~/syncline_results."
+        )
+    if "://" in text or (
+        filesystem is not None and not isinstance(filesystem, pyarrow_fs.LocalFileSystem)
+    ):
+        return text
+    return settings.local_path(text)
+
+
+def _check_run_name(name: object) -> None:
+    if not isinstance(name, str) or not name:
+        raise ValueError(
+            f"`name={name!r}` must be a non-empty string: it names the run's directory."
+        )
+    if name.startswith(("/", ".")) or ".." in name.split("/") or "\0" in name:
+        raise ValueError(
+            f"`name={name!r}` must be inside of `storage_path`: it must not start with '/' or '.', "
+            "nor contain '..'."
+        )
