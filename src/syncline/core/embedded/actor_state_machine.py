@@ -32,7 +32,7 @@ class ActorState(str, Enum):
     """Ended; no restart is left."""
 
 
-_TRANSITIONS: TransitionTable[ActorState] = {
+TRANSITIONS: TransitionTable[ActorState] = {
     ActorState.PENDING: frozenset({ActorState.STARTING, ActorState.DEAD}),
     ActorState.STARTING: frozenset({ActorState.ALIVE, ActorState.RESTARTING, ActorState.DEAD}),
     ActorState.ALIVE: frozenset({ActorState.RESTARTING, ActorState.DEAD}),
@@ -143,7 +143,7 @@ class ActorStateMachine:
         self.restarts = 0
         self.death: Cause | None = None
         """Reason of the death, if the state is DEAD."""
-        self._lifecycle = Lifecycle(f"actor {actor_id}", _TRANSITIONS, ActorState.PENDING)
+        self._lifecycle = Lifecycle(f"actor {actor_id}", TRANSITIONS, ActorState.PENDING)
         self._queue: deque[tuple[int, int]] = deque()
         """Calls that wait for ALIVE, in order: (call id, retries left)."""
         self._in_flight: dict[int, int] = {}
