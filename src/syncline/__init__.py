@@ -1,7 +1,10 @@
-"""syncline trains PyTorch models on one machine or many, with the API that Ray's users know.
+"""syncline trains PyTorch models on one machine or on many, with the API of Ray's AI libraries.
 
-This module has tasks, actors and objects (`core`). The submodules `train`, `data`, `tune`, `util`,
-`air`, `runs`, `testing` and `runtime_env` load on first use.
+This module exports tasks, actors and objects (`core`, with `actor`, `exceptions` and `runtime_env`
+as its public modules). `data`, `train`, `tune`, `runs`, `util`, `air` and `testing` load on first
+use. `cli` and `dashboard` are applications on top. Every package may use `settings` (environment
+variables), `faults` (fault points for tests), `optional` (imports of optional libraries) and
+`storage` (files and retries).
 """
 
 import importlib
