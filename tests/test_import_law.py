@@ -123,10 +123,13 @@ LOADS_OWN_MODULES_BY_NAME = frozenset(
         "cli/app.py",
         "dashboard/server.py",
         "data/__init__.py",
+        "cli/migration/surface.py",
         "train/__init__.py",
+        "train/xgboost/__init__.py",
         "tune/__init__.py",
         "tune/search/__init__.py",
         "util/sgd/__init__.py",
+        "util/sgd/torch/__init__.py",
     }
 )
 
@@ -145,7 +148,7 @@ def below_package(file: Path) -> PurePosixPath:
 
 
 def unit_of(path: PurePosixPath) -> str:
-    """The package (or single module) below `syncline` that a file belongs to: core/api.py -> core, settings.py -> settings."""
+    """Return the package or module below `syncline` of a file: core/api.py -> core."""
     return path.parts[0].removesuffix(".py")
 
 
