@@ -70,7 +70,7 @@ for mode in ("SYNC", "ASYNC"):
     except train.WorkerGroupError as error:
         (cause,) = error.worker_failures.values()
         assert cause.errno == errno.ENOSPC and cause.needed_bytes > CHECKPOINT_BYTES, cause
-        for part in ("checkpoint_000007", "do not fit", str(run), "bytes are free", "Free some room", "under the same name",
+        for part in ("checkpoint_000007", "do not fit", str(run), "bytes are free", "Free some space", "under the same name",
                      "was not started again"):
             assert part in str(error), (part, str(error))
     else:
@@ -134,7 +134,7 @@ assert fit("shown").error is None, "logs, samples and events end no run"
 try:
     fit("metrics")
 except train.ControllerError as error:
-    for part in ("does not fit on the disk of", str(small / "metrics"), "Free some room", "under the same name"):
+    for part in ("does not fit on the disk of", str(small / "metrics"), "Free some space", "under the same name"):
         assert part in str(error), (part, str(error))
 else:
     raise AssertionError("they do not fit")

@@ -1,7 +1,6 @@
-"""`RunConfig`, and `UserCallback`: base class of callbacks that observe a run from the
-controller's side.
+"""Configuration of a run (`RunConfig`) and its callbacks (`UserCallback`).
 
-Order of the calls, one at a time:
+The methods of a callback are called one at a time:
 
     on_run_start      once, before anything starts
     on_report         for every report of rank 0

@@ -1,4 +1,4 @@
-"""`TensorflowTrainer`: a training function on workers that are one TensorFlow cluster."""
+"""`TensorflowTrainer`: trainer whose workers are one TensorFlow cluster."""
 
 from __future__ import annotations
 
@@ -8,44 +8,43 @@ from typing import Any
 from syncline.train.checkpoint import Checkpoint
 from syncline.train.config import DataConfig, ScalingConfig, ValidationConfig
 from syncline.train.run_config import RunConfig
-from syncline.train.tensorflow.config import TensorflowConfig
+from syncline.train.tensorflow.backend import TensorflowConfig
 from syncline.train.trainer import DataParallelTrainer
 
 
 class TensorflowTrainer(DataParallelTrainer):
-    """Runs a training function on every worker, where TF_CONFIG names them all.
+    """Runs a training function on every worker, with the addresses of all workers in TF_CONFIG.
 
-    The function makes a `tf.distribute.MultiWorkerMirroredStrategy`, and its model in the
-    strategy's scope.
+    The function creates a `tf.distribute.MultiWorkerMirroredStrategy`, and the model in its scope.
 
     Args:
-        train_loop_per_worker: the training function; called with `train_loop_config` if it has a
+        train_loop_per_worker: Training function; called with `train_loop_config` if it has a
             parameter.
-        train_loop_config: what it gets.
-        tensorflow_config: how the workers communicate.
-        scaling_config: how many workers, with what.
-        run_config: the run's name, storage, failure policy and callbacks.
-        datasets: name -> dataset, or a function that makes it; read with `get_dataset_shard(name)`.
-        dataset_config: which of them are split over the workers.
-        validation_config: how `report(validation=True)` validates.
-        metadata: stored with every checkpoint.
-        resume_from_checkpoint: what the first `get_checkpoint()` returns if the run has none of its
-            own.
+        train_loop_config: Argument of the training function.
+        tensorflow_config: Communication of the workers.
+        scaling_config: Number of workers and their resources.
+        run_config: Name, storage, failure policy, callbacks.
+        datasets: Dataset, or a function that creates one, by name; read with
+            `get_dataset_shard(name)`.
+        dataset_config: Distribution of the datasets over the workers.
+        validation_config: Validation for `report(validation=True)`.
+        metadata: Stored with every checkpoint.
+        resume_from_checkpoint: First result of `get_checkpoint()` in a run without checkpoints.
 
     Raises:
-        TypeError: `tensorflow_config` is none.
-        ValueError: as `DataParallelTrainer`.
+        TypeError: `tensorflow_config` is not a `TensorflowConfig`.
+        ValueError: Invalid arguments.
     """
 
     def __init__(
         self,
-        train_loop_per_worker: Callable[[], Any] | Callable[[dict[str, Any]], Any],
+        train_loop_per_worker: Callable[[], object] | Callable[[dict[str, Any]], object],
         *,
         train_loop_config: dict[str, Any] | None = None,
         tensorflow_config: TensorflowConfig | None = None,
         scaling_config: ScalingConfig | None = None,
         run_config: RunConfig | None = None,
-        datasets: Mapping[str, Any] | None = None,
+        datasets: Mapping[str, object] | None = None,
         dataset_config: DataConfig | None = None,
         validation_config: ValidationConfig | None = None,
         metadata: dict[str, Any] | None = None,
@@ -53,7 +52,8 @@ class TensorflowTrainer(DataParallelTrainer):
     ) -> None:
         if tensorflow_config is not None and not isinstance(tensorflow_config, TensorflowConfig):
             raise TypeError(
-                f"`tensorflow_config` is a {type(tensorflow_config).__name__}: give a `TensorflowConfig`, or nothing for the defaults."
+                f"`tensorflow_config` is a {type(tensorflow_config).__name__}: pass a "
+                "`TensorflowConfig`, or None for the defaults."
             )
         super().__init__(
             train_loop_per_worker,

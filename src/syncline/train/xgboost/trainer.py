@@ -1,4 +1,4 @@
-"""`XGBoostTrainer`: a training function on workers that XGBoost trains together."""
+"""`XGBoostTrainer`: trainer whose workers train one XGBoost model."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from syncline.train.checkpoint import Checkpoint
 from syncline.train.config import DataConfig, ScalingConfig, ValidationConfig
 from syncline.train.run_config import RunConfig
 from syncline.train.trainer import DataParallelTrainer
+from syncline.train.xgboost.backend import XGBoostConfig
 from syncline.train.xgboost.checkpoint import load_booster
-from syncline.train.xgboost.config import XGBoostConfig
 
 if TYPE_CHECKING:
     from xgboost import Booster
@@ -20,38 +20,40 @@ if TYPE_CHECKING:
 class XGBoostTrainer(DataParallelTrainer):
     """Runs a training function on every worker, inside one XGBoost communicator.
 
-    The function makes a `DMatrix` of this worker's rows and calls `xgboost.train`; every rank ends
-    with the same model.
+    The function creates a `DMatrix` from this worker's rows and calls `xgboost.train`. All ranks
+    get the same model.
 
     Args:
-        train_loop_per_worker: the training function; called with `train_loop_config` if it has a
+        train_loop_per_worker: Training function; called with `train_loop_config` if it has a
             parameter.
-        train_loop_config: what it gets.
-        xgboost_config: how the workers communicate.
-        scaling_config: how many workers, with what.
-        run_config: the run's name, storage, failure policy and callbacks.
-        datasets: name -> dataset, or a function that makes it; read with `get_dataset_shard(name)`.
-        dataset_config: which of them are split over the workers.
-        validation_config: how `report(validation=True)` validates.
-        metadata: stored with every checkpoint.
-        resume_from_checkpoint: what the first `get_checkpoint()` returns if the run has none of its
-            own.
-        label_column, params, num_boost_round: of an older form; refused.
+        train_loop_config: Argument of the training function.
+        xgboost_config: Communication of the workers.
+        scaling_config: Number of workers and their resources.
+        run_config: Name, storage, failure policy, callbacks.
+        datasets: Dataset, or a function that creates one, by name; read with
+            `get_dataset_shard(name)`.
+        dataset_config: Distribution of the datasets over the workers.
+        validation_config: Validation for `report(validation=True)`.
+        metadata: Stored with every checkpoint.
+        resume_from_checkpoint: First result of `get_checkpoint()` in a run without checkpoints.
+        label_column: No longer supported.
+        params: No longer supported.
+        num_boost_round: No longer supported.
 
     Raises:
-        TypeError: `xgboost_config` is none; an argument of the older form is given.
-        ValueError: as `DataParallelTrainer`.
+        TypeError: `xgboost_config` is not an `XGBoostConfig`; an unsupported argument is given.
+        ValueError: Invalid arguments.
     """
 
     def __init__(
         self,
-        train_loop_per_worker: Callable[[], Any] | Callable[[dict[str, Any]], Any],
+        train_loop_per_worker: Callable[[], object] | Callable[[dict[str, Any]], object],
         *,
         train_loop_config: dict[str, Any] | None = None,
         xgboost_config: XGBoostConfig | None = None,
         scaling_config: ScalingConfig | None = None,
         run_config: RunConfig | None = None,
-        datasets: Mapping[str, Any] | None = None,
+        datasets: Mapping[str, object] | None = None,
         dataset_config: DataConfig | None = None,
         validation_config: ValidationConfig | None = None,
         metadata: dict[str, Any] | None = None,
@@ -68,7 +70,8 @@ class XGBoostTrainer(DataParallelTrainer):
         )
         if xgboost_config is not None and not isinstance(xgboost_config, XGBoostConfig):
             raise TypeError(
-                f"`xgboost_config` is a {type(xgboost_config).__name__}: give an `XGBoostConfig`, or nothing for the defaults."
+                f"`xgboost_config` is a {type(xgboost_config).__name__}: pass an `XGBoostConfig`, "
+                "or None for the defaults."
             )
         super().__init__(
             train_loop_per_worker,
@@ -85,5 +88,5 @@ class XGBoostTrainer(DataParallelTrainer):
 
     @classmethod
     def get_model(cls, checkpoint: Checkpoint) -> Booster:
-        """As `RayTrainReportCallback.get_model`, for older programs."""
+        """Same as `RayTrainReportCallback.get_model`, for older programs."""
         return load_booster(checkpoint, "model.ubj")
