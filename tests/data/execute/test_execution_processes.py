@@ -256,15 +256,15 @@ def test_a_hundred_executions_leave_nothing_behind():
     )
 
 
-def test_what_holds_an_execution_up_is_named(caplog: pytest.LogCaptureFixture, tmp_path: Path):
+def test_warning_names_the_bottleneck_of_a_stalled_execution(
+    caplog: pytest.LogCaptureFixture, tmp_path: Path
+):
     context = DataContext(execution_no_progress_timeout_s=0.2)
     with (
         caplog.at_level("WARNING", logger="syncline"),
         execute(numbers(10, 1), mapped(never_ends(tmp_path)), context=context),
     ):
         eventually(
-            lambda: any(
-                "MapBatches(sleeps) holds the others up" in text for text in caplog.messages
-            ),
+            lambda: any("MapBatches(sleeps) is the bottleneck" in text for text in caplog.messages),
             what="a warning",
         )

@@ -283,9 +283,8 @@ class Driver:
         task = oldest.launch.task
         busy = f"task {task.number} has worked on one block for {now - oldest.running_since:.0f} s"
         logger.warning(
-            "No block was produced for %.0f s (execution_no_progress_timeout_s=%g). %s is the "
+            "No block was produced for execution_no_progress_timeout_s=%g seconds. %s is the "
             "bottleneck: %s. The execution continues.",
-            limit_s,
             limit_s,
             self._stages[task.stage].name,
             self._executors.waits_for(oldest) or busy,
