@@ -63,6 +63,9 @@ class Rig:
     def __getitem__(self, number: int) -> Host:
         return self._members[number]
 
+    def __iter__(self) -> Iterator[Host]:
+        return iter(self._members)
+
     def run(
         self, host: Host, text: str, *arguments: str, environment: Mapping[str, str] | None = None
     ) -> AbstractContextManager[Program]:

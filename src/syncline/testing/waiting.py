@@ -12,7 +12,9 @@ GENEROUS_S = 60.0
 """Default limit, for slow and busy machines; a passing test never waits this long."""
 
 
-def eventually(condition: Callable[[], T], *, within_s: float = GENEROUS_S, what: str = "") -> T:
+def eventually(
+    condition: Callable[[], T | None], *, within_s: float = GENEROUS_S, what: str = ""
+) -> T:
     """Poll `condition()` and return its first true value; AssertionError after `within_s` seconds.
 
     `what` describes the condition in the error.
