@@ -3,6 +3,7 @@ its checkpoints there.
 """
 
 import pickle
+import time
 from pathlib import Path
 
 import pytest
@@ -17,8 +18,8 @@ from syncline.train.storage.context import StorageContext
 def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """How long would have been slept, in seconds; the clock stands still."""
     slept: list[float] = []
-    monkeypatch.setattr(slow_storage.time, "sleep", slept.append)
-    monkeypatch.setattr(slow_storage.time, "monotonic", lambda: 0.0)
+    monkeypatch.setattr(time, "sleep", slept.append)
+    monkeypatch.setattr(time, "monotonic", lambda: 0.0)
     monkeypatch.setattr(slow_storage, "LINK", slow_storage.Link(slow_storage.WRITE_BYTES_PER_S))
     return slept
 

@@ -19,7 +19,7 @@ from bench.summary import (
 
 
 def metric(better: str = "less", target: Target | None = None) -> Metric:
-    return Metric(key="value", label="a label", unit="ms", better=better, target=target)  # type: ignore[arg-type]
+    return Metric(key="value", label="a label", unit="ms", better=better, target=target)
 
 
 def row(*names: str, metrics: tuple[Metric, ...] = (metric(),)) -> Row:
@@ -169,7 +169,7 @@ def test_a_peer_that_failed_stays_in_the_line_and_one_that_does_not_measure_this
     contest = row(OURS, "failing", "silent")
     measurements = [
         measured(OURS, 0, {"value": 1.0}),
-        measured("failing", 0, {}, failure="no end after 120 s"),
+        measured("failing", 0, {}, failure="timeout after 120 s"),
         measured("silent", 0, {"other": 1.0}),
     ]
     line = compare(contest, contest.metrics[0], measurements)

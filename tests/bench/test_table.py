@@ -66,7 +66,7 @@ def line(peers: tuple[Peer, ...], verdict: str = "met", group: Group = "machine"
         ray_ratio=10.0,
         peers=peers,
         target=">= 2x pool",
-        verdict=verdict,  # type: ignore[arg-type]
+        verdict=verdict,
     )
 
 

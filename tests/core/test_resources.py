@@ -32,7 +32,7 @@ def test_equal_resources_are_one_key() -> None:
 
 
 def test_numpy_scalars_are_numbers() -> None:
-    assert Resources.of({"CPU": np.float32(0.5)})["CPU"] == UNIT // 2  # type: ignore[dict-item]
+    assert Resources.of({"CPU": np.float32(0.5)})["CPU"] == UNIT // 2
 
 
 def test_subset_sum_and_difference() -> None:

@@ -391,7 +391,7 @@ def test_an_argument_without_a_known_name_is_named_by_position():
         ),
         (LeavesOutItsLock({"x": threading.Lock()}), '`config.other["x"]` is a _thread.lock'),
         (
-            Plain(m=Plain(lock=threading.Lock()).__init__),
+            Plain(m=Plain(lock=threading.Lock()).__init__),  # type: ignore[misc]
             "`config.m.__self__.lock` is a _thread.lock",
         ),
     ],

@@ -71,7 +71,7 @@ def test_the_block_restores_the_previous_handlers() -> None:
 
 @pytest.mark.parametrize("handler", [signal.SIG_IGN, lambda *_: None])
 def test_the_programs_own_handler_stays(handler: object) -> None:
-    signal.signal(signal.SIGTERM, handler)  # type: ignore[arg-type]
+    signal.signal(signal.SIGTERM, handler)
     with termination.termination_notice(lambda: None) as watched:
         assert not watched
         assert signal.getsignal(signal.SIGTERM) is handler
@@ -137,7 +137,7 @@ def test_actors_without_a_process_are_not_notified() -> None:
 
     syncline.init(local_mode=True)
     try:
-        saver = Saver.remote()
+        saver = Saver.remote()  # type: ignore[attr-defined]
         assert syncline.get(saver.watch.remote()) is False
     finally:
         syncline.shutdown()

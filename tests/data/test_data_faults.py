@@ -102,7 +102,7 @@ def held() -> tuple[int, int]:
     """Values in the object store beside those that stand for actors, and bytes of shared memory and
     disk in use.
     """
-    found = api.ensure_engine().statistics()
+    found: Any = api.ensure_engine().statistics()
     objects, store = found["objects"], found["store"]
     return objects.objects - objects.pending, store.in_use_bytes + store.disk_bytes
 
@@ -467,7 +467,8 @@ def test_datasets_work_inside_functions_tasks_and_actors() -> None:
 
     assert data.range(8, override_num_blocks=8).map_batches(nested).sum("sum") == 8 * 4950
     assert syncline.get(
-        [task.remote(inner), task.remote(inner), Actor.remote().last.remote(inner)], timeout=60
+        [task.remote(inner), task.remote(inner), Actor.remote().last.remote(inner)],  # type: ignore[attr-defined]
+        timeout=60,
     ) == [100, 100, 99]
 
 
@@ -475,7 +476,7 @@ def test_the_workers_of_a_data_loader_read_their_parts_of_a_split() -> None:
     torch = pytest.importorskip("torch")
     iterators = data.range(1000, override_num_blocks=4).map_batches(same).streaming_split(2)
 
-    class Parts(torch.utils.data.IterableDataset):  # type: ignore[misc, name-defined]
+    class Parts(torch.utils.data.IterableDataset):  # type: ignore[name-defined]
         def __iter__(self) -> Iterator[Any]:
             for batch in iterators[torch.utils.data.get_worker_info().id].iter_torch_batches(
                 batch_size=10
@@ -587,7 +588,7 @@ def test_a_file_that_changes_between_planning_and_reading_is_named(
         dataset.materialize()
 
 
-class Flaky(fsspec.implementations.local.LocalFileSystem):  # type: ignore[misc]
+class Flaky(fsspec.implementations.local.LocalFileSystem):
     """Reading the content of a file fails the first time."""
 
     marks = ""

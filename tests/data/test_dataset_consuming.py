@@ -55,7 +55,7 @@ def test_take_batch_has_every_format(ds: Dataset) -> None:
     with pytest.raises(ValueError, match="batch_size=0"):
         ds.take_batch(0)
     with pytest.raises(ValueError, match="batch_format"):
-        ds.take_batch(batch_format="list")  # type: ignore[arg-type]
+        ds.take_batch(batch_format="list")
 
 
 def test_show_prints_rows(ds: Dataset, capsys: pytest.CaptureFixture[str]) -> None:

@@ -59,7 +59,7 @@ def torch_batches() -> None:
 @pytest.mark.parametrize(
     ("program", "expected"),
     [
-        (lambda: numbers(4).map(lambda row: [row]).show(), "map needs a dict"),
+        (lambda: numbers(4).map(lambda row: [row]).show(), "map needs a dict"),  # type: ignore[return-value]
         (
             lambda: numbers(4).map_batches(lambda batch: batch["id"]).take_all(),
             "give the values a name",
@@ -121,10 +121,10 @@ def test_an_async_function_shows_its_own_frames_alone() -> None:
 
 def test_the_wrong_result_of_a_row_function_is_a_value_error_as_that_of_a_batch_function() -> None:
     for ds in (
-        numbers(2).map(lambda row: 1),
-        numbers(2).flat_map(lambda row: 1),
+        numbers(2).map(lambda row: 1),  # type: ignore[return-value]
+        numbers(2).flat_map(lambda row: 1),  # type: ignore[return-value]
         numbers(2).map_batches(lambda batch: 1),
-    ):  # type: ignore
+    ):
         with pytest.raises(ValueError, match="but"):
             ds.materialize()
 

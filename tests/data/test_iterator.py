@@ -25,7 +25,7 @@ def local_mode() -> Any:
 
 
 def iterator_of(dataset: FakeDataset) -> DataIterator:
-    return DataIterator(DatasetSource(dataset, run=dataset.run))  # type: ignore[arg-type]
+    return DataIterator(DatasetSource(dataset, run=dataset.run))
 
 
 def values(batches: Any) -> list[int]:
@@ -75,7 +75,7 @@ def test_leaving_a_loop_closes_the_execution() -> None:
     source = DatasetSource(
         dataset,
         run=lambda *args, **kwargs: opened.append(dataset.run(*args, **kwargs)) or opened[-1],
-    )  # type: ignore[arg-type, func-returns-value]
+    )
     for _ in DataIterator(source).iter_batches(batch_size=10):
         break
     assert opened[0].closed.is_set()
@@ -124,7 +124,7 @@ def test_a_state_of_other_data_is_refused_at_once() -> None:
     with pytest.raises(CursorError, match="another dataset"):
         iterator_of(FakeDataset(block_rows=[11])).load_state_dict(first.state_dict())
     with pytest.raises(CursorError, match="not a int"):
-        first.load_state_dict(7)  # type: ignore[arg-type]
+        first.load_state_dict(7)
 
 
 def test_errors_of_the_pipeline_come_out_of_the_loop_after_what_was_read() -> None:

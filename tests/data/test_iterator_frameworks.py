@@ -31,7 +31,7 @@ def local_mode() -> Iterator[None]:
 def iterator_over(**columns: np.ndarray) -> DataIterator:
     dataset = FakeDataset(block_rows=[1])
     dataset.tables = [blocks.from_batch(columns)]
-    return DataIterator(DatasetSource(dataset, run=dataset.run))  # type: ignore[arg-type]
+    return DataIterator(DatasetSource(dataset, run=dataset.run))
 
 
 def plane(rows: int = 6) -> DataIterator:
@@ -179,9 +179,9 @@ def test_tf_batches_are_tensors_by_column(tensorflow: Any) -> None:
 
 def test_to_tf_takes_type_specs_from_the_schema_and_turns_sharding_off(tensorflow: Any) -> None:
     iterator = plane(2)
-    iterator._source.schema = lambda: (
+    iterator._source.schema = lambda: (  # type: ignore[method-assign]
         blocks.from_batch({"x": np.zeros(1, np.float32), "label": np.zeros((1, 3))}).schema
-    )  # type: ignore[method-assign]
+    )
     dataset = iterator.to_tf("x", ["label"], batch_size=2)
     features, labels = dataset.signature
     assert (features.shape, features.dtype) == ((None,), "float32")
@@ -249,4 +249,4 @@ def test_jax_collate_functions_make_arrays(jax: Any) -> None:
     (batch,) = plane(4).iter_jax_batches(batch_size=4, collate_fn=Doubled())
     assert batch.tolist() == [0, 2, 4, 6]
     with pytest.raises(ValueError, match="NumpyBatchCollateFn"):
-        plane().iter_jax_batches(batch_size=4, collate_fn=lambda batch: batch)  # type: ignore[arg-type]
+        plane().iter_jax_batches(batch_size=4, collate_fn=lambda batch: batch)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from syncline.runs import LocalFiles, RunDirectory, RunRecord, record_files, run_directory
+from syncline.runs import LocalFiles, RunDirectory, RunRecord, run_directory
 from syncline.runs.record_files import LineFile, RegularUploads, Thinning, read_pieces, sealed_name
 
 
@@ -45,7 +45,7 @@ def test_a_line_that_does_not_fit_leaves_the_file_as_it_was(
         return count
 
     with monkeypatch.context() as patch:
-        patch.setattr(record_files.os, "write", nearly_full)
+        patch.setattr(os, "write", nearly_full)
         with pytest.raises(OSError, match="No space"):
             file.append(b"second\n")
     assert (tmp_path / "a.jsonl").read_bytes() == b"first\n"
@@ -237,7 +237,7 @@ def test_a_line_that_does_not_fit_leaves_what_another_program_has_added(
         return write(descriptor, data[:3])
 
     with monkeypatch.context() as patch:
-        patch.setattr(record_files.os, "write", nearly_full)
+        patch.setattr(os, "write", nearly_full)
         with pytest.raises(OSError, match="No space"):
             file.append(b"second\n")
     assert (tmp_path / "a.jsonl").read_bytes() == b"of another\n"

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from syncline.runs import LocalFiles, tensorboard_writer
+from syncline.runs import LocalFiles
 from syncline.runs.tensorboard_writer import ScalarWriter, numbers
 from tests.event_files import curves, event_files, events
 
@@ -161,7 +161,7 @@ def test_a_full_disk_leaves_whole_records(tmp_path: Path, monkeypatch: pytest.Mo
         return count
 
     with monkeypatch.context() as patch:
-        patch.setattr(tensorboard_writer.os, "write", nearly_full)
+        patch.setattr(os, "write", nearly_full)
         with pytest.raises(OSError, match="No space"):
             board.add(1, {"loss": 1.0})
     board.add(2, {"loss": 2.0})

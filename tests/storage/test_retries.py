@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import logging
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,6 @@ import pytest
 from pyarrow.fs import FSSpecHandler, LocalFileSystem, PyFileSystem
 
 from syncline.storage import filesystem as directories
-from syncline.storage import retries
 from syncline.storage.retries import POLICY, Notices, RetryPolicy, call_with_retries, is_transient
 
 
@@ -165,7 +165,7 @@ def test_what_lasts_is_raised_at_once(caplog: pytest.LogCaptureFixture) -> None:
     assert not caplog.records
 
 
-class Unsteady(FSSpecHandler):  # type: ignore[misc]
+class Unsteady(FSSpecHandler):
     """Filesystem of which every third call fails."""
 
     calls = 0
@@ -198,7 +198,7 @@ for method in (
 def test_everything_that_is_done_to_directories_gets_through(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(retries.time, "sleep", lambda seconds: None)
+    monkeypatch.setattr(time, "sleep", lambda seconds: None)
     handler = Unsteady(
         fsspec.filesystem("dir", path=str(tmp_path / "bucket"), fs=fsspec.filesystem("file"))
     )

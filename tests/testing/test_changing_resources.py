@@ -31,9 +31,9 @@ def test_a_pending_actor_starts_after_an_increase_and_keeps_its_resources_after_
         def answer(self) -> int:
             return 42
 
-    first = Worker.remote()
+    first = Worker.remote()  # type: ignore[attr-defined]
     assert syncline.get(first.answer.remote(), timeout=60) == 42
-    second = Worker.remote()
+    second = Worker.remote()  # type: ignore[attr-defined]
     answer = second.answer.remote()
     set_total(CPU=4)
     assert syncline.get(answer, timeout=60) == 42

@@ -3,8 +3,15 @@
 from __future__ import annotations
 
 import inspect
+from typing import Any
 
 from syncline.testing import conformance
+
+
+def has_skip_mark(value: Any) -> bool:
+    return inspect.isclass(value) and any(
+        mark.name == "skip" for mark in getattr(value, "pytestmark", ())
+    )
 
 
 def test_every_suite_is_listed_once() -> None:
@@ -23,11 +30,7 @@ def test_every_suite_is_listed_once() -> None:
 def test_engine_without_processes_skips_suites_that_need_them() -> None:
     traits = conformance.EngineTraits(processes=False, parallel=True)
     names = conformance.tests_for_engine({}, traits=traits)
-    skipped = {
-        name
-        for name, value in names.items()
-        if inspect.isclass(value) and any(mark.name == "skip" for mark in value.pytestmark)
-    }
+    skipped = {name for name, value in names.items() if has_skip_mark(value)}
     assert skipped == {
         f"Test{suite.__name__}" for suite in conformance.SUITES if "processes" in suite.needs
     }
@@ -38,12 +41,7 @@ def test_engine_with_everything_skips_nothing() -> None:
         {}, traits=conformance.EngineTraits(processes=True, parallel=True)
     )
     assert len(names) == len(conformance.SUITES) + 1
-    assert not any(
-        mark.name == "skip"
-        for value in names.values()
-        if inspect.isclass(value)
-        for mark in value.pytestmark
-    )
+    assert not any(has_skip_mark(value) for value in names.values())
 
 
 def test_every_suite_has_tests() -> None:

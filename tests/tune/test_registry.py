@@ -51,9 +51,9 @@ def test_values_that_are_no_trainables_are_refused() -> None:
     with pytest.raises(TypeError, match=r"no subclass of `tune\.Trainable`"):
         registry.register_trainable("x", dict)
     with pytest.raises(TypeError, match="cannot be trained"):
-        registry.register_trainable("x", 3)  # type: ignore[arg-type]
+        registry.register_trainable("x", 3)
     with pytest.raises(TypeError, match="pass a function that creates the environment"):
-        registry.register_env("x", 3)  # type: ignore[arg-type]
+        registry.register_env("x", 3)
 
 
 def test_functions_and_classes_are_told_apart() -> None:

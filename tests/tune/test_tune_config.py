@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from syncline import train, tune
-from syncline.train.config import RunConfig as TrainRunConfig
+from syncline.train.run_config import RunConfig as TrainRunConfig
 from syncline.tune.launch import as_run_config
 
 
@@ -48,7 +48,7 @@ def test_resume_config_accepts_known_treatments_only() -> None:
     assert (default.finished, default.unfinished, default.errored) == ("SKIP", "RESUME", "SKIP")
     assert tune.ResumeConfig(errored=tune.ResumeConfig.ResumeType.RESTART).errored == "RESTART"
     with pytest.raises(ValueError, match="`unfinished='AGAIN'`"):
-        tune.ResumeConfig(unfinished="AGAIN")  # type: ignore[arg-type]
+        tune.ResumeConfig(unfinished="AGAIN")
 
 
 def test_either_the_first_failure_ends_the_search_or_trials_start_again() -> None:
@@ -85,7 +85,7 @@ def test_run_config_for_a_search() -> None:
         ("all.log", ("all.log", "all.log")),
         (("out", "err"), ("out", "err")),
     ):
-        assert tune.RunConfig(log_to_file=log).log_files == expected  # type: ignore[arg-type]
+        assert tune.RunConfig(log_to_file=log).log_files == expected
     for arguments, said in (
         ({"log_to_file": ("one", "two", "three")}, "`log_to_file="),
         ({"verbose": 4}, "`verbose=4`"),
@@ -93,7 +93,7 @@ def test_run_config_for_a_search() -> None:
         ({"callbacks": ["console"]}, "no Callback"),
     ):
         with pytest.raises(ValueError, match="`") as caught:
-            tune.RunConfig(**arguments)  # type: ignore[arg-type]
+            tune.RunConfig(**arguments)
         assert said in str(caught.value)
 
 

@@ -210,7 +210,7 @@ def test_arguments_of_wrong_types(run_config: tune.RunConfig) -> None:
     )
     refused(lambda: tune.run(report_loss, num_sample=3), TypeError, "num_sample")
     refused(lambda: tune.run(report_loss, num_samples=0), ValueError, "num_samples=0")
-    scheduler = tune.TuneConfig(metric="mean_loss", mode="min", scheduler="no such")  # type: ignore[arg-type]
+    scheduler = tune.TuneConfig(metric="mean_loss", mode="min", scheduler="no such")
     refused(
         tune.Tuner(report_loss, tune_config=scheduler, run_config=run_config).fit,
         ValueError,
@@ -226,7 +226,7 @@ def test_arguments_of_wrong_types(run_config: tune.RunConfig) -> None:
     refused(
         tune.Tuner(report_loss, tune_config=searcher, run_config=run_config).fit, TypeError, "3"
     )
-    scheduler = tune.TuneConfig(metric="mean_loss", mode="min", scheduler=3)  # type: ignore[arg-type]
+    scheduler = tune.TuneConfig(metric="mean_loss", mode="min", scheduler=3)
     refused(
         tune.Tuner(report_loss, tune_config=scheduler, run_config=run_config).fit, ValueError, "3"
     )
@@ -259,6 +259,6 @@ def test_a_scheduler_that_needs_a_metric_and_has_none(run_config: tune.RunConfig
             tune_config=tune.TuneConfig(scheduler=scheduler),
             run_config=run_config,
         ).fit,
-        (tune.TuneError, ValueError),  # type: ignore[arg-type]
+        (tune.TuneError, ValueError),
         "metric",
     )

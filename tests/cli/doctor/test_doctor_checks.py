@@ -30,13 +30,14 @@ NODE = NodeFacts(
     temporary=Space(path="/tmp", total_bytes=100 * GIB, free_bytes=50 * GIB),
     open_files=65536,
 )
+STORAGE = StorageFacts(path="/shared", writer="a", write_error=None, unseen={})
 WELL = Examination(
     cluster="a:6379",
     nodes={"a": NODE, "b": NODE},
     skews={"a": Skew(seconds=0.0, uncertain_s=0.001), "b": Skew(seconds=0.2, uncertain_s=0.001)},
     links=[Link(source="a", target="b", error=None), Link(source="b", target="a", error=None)],
     gloo=GlooFacts(seconds=0.1, errors={}),
-    storage=StorageFacts(path="/shared", writer="a", write_error=None, unseen={}),
+    storage=STORAGE,
 )
 
 
@@ -113,13 +114,13 @@ def test_well_cluster_has_no_remedies():
         ),
         (
             "storage",
-            replace(WELL, storage=replace(WELL.storage, unseen={"b": "not there"})),
+            replace(WELL, storage=replace(STORAGE, unseen={"b": "not there"})),
             "wrong",
             "b: not there",
         ),
         (
             "storage",
-            replace(WELL, storage=replace(WELL.storage, write_error="read-only")),
+            replace(WELL, storage=replace(STORAGE, write_error="read-only")),
             "wrong",
             "a cannot write to /shared: read-only",
         ),

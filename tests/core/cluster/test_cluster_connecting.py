@@ -16,7 +16,7 @@ import pytest
 if importlib.util.find_spec("ray") is None:
     pytest.skip("Ray is not installed", allow_module_level=True)
 
-from ray._raylet import GcsClient
+from ray._raylet import GcsClient  # type: ignore[attr-defined]
 
 import syncline
 from syncline.core.cluster import compatibility
@@ -196,7 +196,7 @@ def test_missing_syncline_on_nodes_fails_the_first_task(tmp_path):
 def test_a_module_of_the_driver_only_is_named_with_remedies(cluster, tmp_path, monkeypatch):
     (tmp_path / "only_here.py").write_text("def f():\n    return 1\n")
     monkeypatch.syspath_prepend(tmp_path)
-    import only_here
+    import only_here  # type: ignore[import-not-found]
 
     syncline.init(cluster.address)
     monkeypatch.setattr(sys, "path", sys.path[1:])

@@ -67,7 +67,7 @@ class Placed:
 def test_labels_choose_the_node(selector: dict[str, str], zone: str) -> None:
     chosen = nodes_by_zone()[zone]
     tasks = [node.options(label_selector=selector).remote() for _ in range(4)]
-    actor = Placed.options(label_selector=selector).remote()
+    actor = Placed.options(label_selector=selector).remote()  # type: ignore[attr-defined]
     assert set(syncline.get([*tasks, actor.node.remote()], timeout=60)) == {chosen}
 
 
@@ -75,7 +75,8 @@ def test_labels_by_a_strategy_choose_the_node() -> None:
     strategy = NodeLabelSchedulingStrategy(hard={"zone": In("b")})
     assert (
         syncline.get(
-            Placed.options(scheduling_strategy=strategy).remote().node.remote(), timeout=60
+            Placed.options(scheduling_strategy=strategy).remote().node.remote(),  # type: ignore[attr-defined]
+            timeout=60,
         )
         == nodes_by_zone()["b"]
     )
@@ -97,7 +98,7 @@ def test_kind_of_accelerator_chooses_the_node() -> None:
         syncline.get(node.options(num_gpus=1, accelerator_type="L4").remote(), timeout=60) == there
     )
     assert (
-        syncline.get(Placed.options(accelerator_type="L4").remote().node.remote(), timeout=60)
+        syncline.get(Placed.options(accelerator_type="L4").remote().node.remote(), timeout=60)  # type: ignore[attr-defined]
         == there
     )
     with pytest.raises(ValueError, match="accelerator_type:H100"):
@@ -106,7 +107,7 @@ def test_kind_of_accelerator_chooses_the_node() -> None:
 
 def test_memory_is_reserved_while_the_task_runs() -> None:
     whole = syncline.cluster_resources()["memory"]
-    actor = Placed.options(memory=MEMORY_BYTES).remote()
+    actor = Placed.options(memory=MEMORY_BYTES).remote()  # type: ignore[attr-defined]
     assert syncline.get(actor.resources.remote(), timeout=60)["memory"] == MEMORY_BYTES
     eventually(lambda: syncline.available_resources()["memory"] == whole - MEMORY_BYTES)
     syncline.kill(actor)

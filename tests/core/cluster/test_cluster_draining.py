@@ -35,7 +35,7 @@ def test_draining_node_is_listed_with_its_deadline() -> None:
         cluster.add_node("b", num_cpus=1)
         with syncline.init(address=cluster.address):
             engine = ensure_engine()
-            residents = [Resident.remote(), Resident.remote()]
+            residents = [Resident.remote(), Resident.remote()]  # type: ignore[attr-defined]
             first, second = syncline.get(
                 [resident.node.remote() for resident in residents], timeout=100
             )

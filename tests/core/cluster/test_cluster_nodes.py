@@ -117,7 +117,7 @@ def test_affinity_puts_a_task_on_its_node(nodes: dict[str, str]) -> None:
 def test_custom_resources_put_a_task_on_the_node_that_has_them(nodes: dict[str, str]) -> None:
     for name, node in nodes.items():
         assert _run_where(resources={name: 0.5}) == node
-        actor = Counter.options(resources={name: 0.5}).remote()
+        actor = Counter.options(resources={name: 0.5}).remote()  # type: ignore[attr-defined]
         assert syncline.get(actor.place.remote(), timeout=WAIT_S) == (node, False)
 
 
@@ -188,7 +188,7 @@ def test_detached_actors_outlive_their_program_and_others_do_not(cluster: RayClu
             syncline.get_actor("kept")
         kept = syncline.get_actor("kept", namespace="shared")
         assert syncline.get(kept.add.remote(), timeout=WAIT_S) == 3
-        same = Counter.options(name="kept", namespace="shared", get_if_exists=True).remote()
+        same = Counter.options(name="kept", namespace="shared", get_if_exists=True).remote()  # type: ignore[attr-defined]
         assert same == kept
         assert syncline.get(same.add.remote(), timeout=WAIT_S) == 4
         eventually(
@@ -210,8 +210,8 @@ def test_actor_of_a_killed_node_restarts_on_a_new_node(
     cluster.add_node(first, num_cpus=0, resources={spare: 2})
     eventually(lambda: syncline.cluster_resources().get(spare) == 2)
     there = {"num_cpus": 0, "resources": {spare: 1}}
-    lasting = Counter.options(**there, max_restarts=1, max_task_retries=-1).remote()
-    mortal = Counter.options(**there).remote()
+    lasting = Counter.options(**there, max_restarts=1, max_task_retries=-1).remote()  # type: ignore[attr-defined]
+    mortal = Counter.options(**there).remote()  # type: ignore[attr-defined]
     (before, _), (neighbour, _) = syncline.get(
         [lasting.place.remote(), mortal.place.remote()], timeout=WAIT_S
     )

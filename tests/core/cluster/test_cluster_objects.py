@@ -96,7 +96,7 @@ def test_tasks_and_actors_read_an_array_without_a_copy(array_ref: Any) -> None:
     refs = [
         syncline.remote(seen_array).remote(array_ref),
         inside.remote([array_ref]),
-        Reader.remote().read.remote(array_ref),
+        Reader.remote().read.remote(array_ref),  # type: ignore[attr-defined]
     ]
     assert syncline.get(refs, timeout=60) == [AS_SHARED] * 3
 
@@ -119,7 +119,8 @@ def test_nested_arrays_are_read_without_a_copy(cluster: None) -> None:
     ref = syncline.put(
         {"rows": [np.zeros((1000, 100)), np.ones(100_000, dtype=np.int8)], "name": "batch"}
     )
-    for array in syncline.get(ref)["rows"]:
+    rows: Any = syncline.get(ref)["rows"]
+    for array in rows:
         assert is_shared(address(array))
         assert not array.flags.writeable
 

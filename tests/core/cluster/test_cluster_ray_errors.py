@@ -86,15 +86,15 @@ def task_error() -> None:
 
 
 def call_error() -> None:
-    syncline.get(Mortal.remote().fail.remote())
+    syncline.get(Mortal.remote().fail.remote())  # type: ignore[attr-defined]
 
 
 def dead_actor() -> None:
-    syncline.get(Mortal.remote().die.remote())
+    syncline.get(Mortal.remote().die.remote())  # type: ignore[attr-defined]
 
 
 def killed_actor() -> None:
-    mortal = Mortal.remote()
+    mortal = Mortal.remote()  # type: ignore[attr-defined]
     syncline.kill(mortal)
     syncline.get(mortal.fail.remote())
 
@@ -118,7 +118,7 @@ def cancelled() -> None:
 
 
 def cancelled_call() -> None:
-    ref = Mortal.remote().wait.remote()
+    ref = Mortal.remote().wait.remote()  # type: ignore[attr-defined]
     syncline.cancel(ref)
     syncline.get(ref, timeout=60)
 
@@ -160,7 +160,9 @@ def test_errors_keep_their_class_through_several_tasks(end: Callable[[], None]) 
         for kind in (*ENDS[end], ours.RayTaskError, rays.RayTaskError):
             assert isinstance(caught.value, kind)
         assert type(
-            first.value.cause if isinstance(first.value, KeyError) else first.value
+            getattr(first.value, "cause", first.value)
+            if isinstance(first.value, KeyError)
+            else first.value
         ).__name__ in str(caught.value)
 
 
@@ -181,7 +183,8 @@ def test_error_that_a_task_returns_is_a_value() -> None:
             return error
 
     assert isinstance(
-        syncline.get(catch.remote([Mortal.remote().die.remote()]), timeout=60), ours.ActorDiedError
+        syncline.get(catch.remote([Mortal.remote().die.remote()]), timeout=60),  # type: ignore[attr-defined]
+        ours.ActorDiedError,
     )
     returned = syncline.get(catch.remote([fail.remote()]), timeout=60)
     assert isinstance(returned, KeyError)

@@ -197,7 +197,7 @@ def test_input_flows_although_others_hold_every_cpu(engine: RayCluster) -> None:
         def ready(self) -> bool:
             return True
 
-    holders = [Holds.options(num_cpus=1).remote() for _ in range(3)]
+    holders = [Holds.options(num_cpus=1).remote() for _ in range(3)]  # type: ignore[attr-defined]
     syncline.get([holder.ready.remote() for holder in holders])
     eventually(lambda: syncline.available_resources().get("CPU", 0) == 0, what="no CPU is free")
     assert (

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import os
 import signal
+from functools import partial
 from typing import Any
 
 import pytest
@@ -204,10 +205,7 @@ def loop():
         process.wait()
         (tmp_path / f"{name}-go").touch()
         told = [
-            eventually(
-                lambda rank=rank, name=name: _text(tmp_path / f"{name}-{rank}"),
-                what="the rank has read",
-            )
+            eventually(partial(_text, tmp_path / f"{name}-{rank}"), what="the rank has read")
             for rank in range(2)
         ]
         assert all(expected in text for text in told), told

@@ -323,7 +323,7 @@ def test_names_that_are_no_text_are_refused() -> None:
 
 def test_an_unknown_batch_format_is_refused() -> None:
     with pytest.raises(ValueError, match="batch_format='arrow'"):
-        block.to_batch(block.from_rows([{"x": 1}]), "arrow")  # type: ignore[arg-type]
+        block.to_batch(block.from_rows([{"x": 1}]), "arrow")
 
 
 def test_frames_bring_no_index_and_no_metadata() -> None:

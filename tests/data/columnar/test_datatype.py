@@ -71,8 +71,8 @@ def test_equality_and_repr() -> None:
 
 def test_what_is_no_type_is_refused() -> None:
     with pytest.raises(TypeError, match="not 'int64'"):
-        DataType("int64")  # type: ignore[arg-type]
+        DataType("int64")
     with pytest.raises(TypeError, match="a type is a DataType"):
-        as_arrow(int)  # type: ignore[arg-type]
+        as_arrow(int)
     with pytest.raises(ValueError, match="temporal_type='week'"):
-        DataType.temporal("week")  # type: ignore[arg-type]
+        DataType.temporal("week")

@@ -98,7 +98,8 @@ def expected_blocks(stages: Sequence[s.Stage], number: int | None = None) -> Blo
             read = [each for at, each in enumerate(grouping.payloads) if at not in grouping.done]
             return [list(block) for each in read for block in each.blocks]
         case s.SourceBlocks():
-            return [list(each.blocks[0]) for each in grouping.blocks]
+            sources: Any = grouping.blocks
+            return [list(each.blocks[0]) for each in sources]
         case s.BundleBlocks() | s.RebatchRows():
             return run([[task] for task in _collected(inputs[0], grouping)])
         case s.RepartitionRows():
@@ -127,6 +128,7 @@ def expected_blocks(stages: Sequence[s.Stage], number: int | None = None) -> Blo
             return _interleaved(inputs, grouping)
         case s.ExchangeRows():
             return run(_exchanged(inputs, grouping))
+    raise AssertionError(f"unknown grouping {grouping!r}")
 
 
 def _rows(blocks: Blocks) -> Rows:
@@ -468,7 +470,7 @@ class StageDrawer:
     def put(
         self, grouping: s.Grouping, *inputs: int, name: str = "", keeps_rows: bool = False
     ) -> int:
-        executor: s.ExecutorKind = self.draw.choice(
+        executor: Any = self.draw.choice(
             [
                 s.Threads(),
                 s.Workers(size=2),
@@ -562,7 +564,7 @@ class StageDrawer:
         draw = self.draw
         sample: Any = draw.choice([None, max])
         return s.ExchangeRows(
-            partition=(max,) * ports,  # type: ignore[arg-type]
+            partition=(max,) * ports,
             parts=draw.choice([None, None, 1, 4]),
             default_parts=3,
             direct_bytes=draw.choice([0, 100, 10_000]),

@@ -233,6 +233,11 @@ def test_a_failed_pass_keeps_nothing(where: str | None) -> None:
     assert values(ds, "id") == list(range(100))
 
 
+def cache_node(ds: Dataset) -> n.Cache:
+    assert isinstance(ds._node, n.Cache)
+    return ds._node
+
+
 def test_copies_that_travel_begin_empty_in_memory_but_share_a_path(
     counting: Counting, tmp_path: Path
 ) -> None:
@@ -240,14 +245,9 @@ def test_copies_that_travel_begin_empty_in_memory_but_share_a_path(
         counting.calls = 0
         ds = counting.mapped(source()).cache(path)
         values(ds)
-        copy = Dataset(
-            n.Cache(
-                input=ds._node.input,
-                path=ds._node.path,
-                slot=pickle.loads(pickle.dumps(ds._node.slot)),
-            ),
-            ds.context,
-        )
+        node = cache_node(ds)
+        slot = pickle.loads(pickle.dumps(node.slot))
+        copy = Dataset(n.Cache(input=node.input, path=node.path, slot=slot), ds.context)
         assert values(copy) == values(ds)
         assert counting.calls == calls
 
@@ -255,11 +255,12 @@ def test_copies_that_travel_begin_empty_in_memory_but_share_a_path(
 def test_blocks_are_let_go_with_the_last_handle(counting: Counting) -> None:
     ds = counting.mapped(source()).cache()
     values(ds)
-    held = ds._node.slot.cached_rows(ds._node).rows
+    node = cache_node(ds)
+    held = node.slot.cached_rows(node).rows
     blocks = [weakref.ref(block.value) for block in held.blocks]
     assert all(isinstance(each(), ObjectRef) for each in blocks)
     derived = ds.limit(5)
-    del ds, held
+    del ds, node, held
     gc.collect()
     assert all(each() is not None for each in blocks)
     del derived
@@ -303,7 +304,8 @@ def test_unfinished_files_are_not_seen_and_are_deleted_by_the_next(
     counting: Counting, tmp_path: Path
 ) -> None:
     ds = counting.mapped(source()).cache(tmp_path)
-    place = ds._node.slot.location(ds._node)
+    node = cache_node(ds)
+    place = node.slot.location(node)
     left = Path(place.directory) / "data-killed"
     left.mkdir(parents=True)
     (left / "000000.arrow").write_bytes(b"half a bl")

@@ -11,8 +11,8 @@ import pytest
 
 import syncline
 from syncline import data
+from syncline.core import api
 from syncline.data.context import DataContext
-from syncline.data.execute import block_store as output
 from syncline.data.execute.execution import Execution, start_execution
 from syncline.exceptions import ObjectLostError
 
@@ -85,7 +85,7 @@ def test_rows_that_were_taken_but_lost_are_made_again(
             raise ObjectLostError("a block is gone")
         return syncline.get(reference)
 
-    monkeypatch.setattr(output.api, "get", loses_one)
+    monkeypatch.setattr(api, "get", loses_one)
     with (
         begun(numbers().sort("id")) as one,
         begun(numbers().map_batches(lambda batch: batch, num_cpus=0.5)) as other,

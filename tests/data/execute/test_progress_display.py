@@ -8,9 +8,10 @@ import sys
 import pytest
 from rich.console import Console
 
+from syncline.core.host import is_interactive
 from syncline.data.context import DataContext
 from syncline.data.execute import progress_display as progress
-from syncline.data.execute.progress_display import Display, ProgressLines, is_interactive, lines
+from syncline.data.execute.progress_display import Display, ProgressLines, lines
 from syncline.data.execute.scheduler import Counts, StageCounts
 from syncline.data.execute.stats import ExecutionStats, OperatorStats
 

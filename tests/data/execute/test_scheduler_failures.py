@@ -31,7 +31,7 @@ def failed(number: int, *, counts: bool = True) -> Failed:
 
 
 def begun(**options: object) -> Simulation:
-    run = Simulation(stages=[READ], slots=3, told_last=1.0, **options)  # type: ignore[arg-type]
+    run = Simulation(stages=[READ], slots=3, told_last=1.0, **options)
     run.begin()
     return run
 
@@ -87,7 +87,7 @@ def test_excused_failures_leave_no_execution_stuck_and_nothing_behind() -> None:
         timed_out_calls = frozenset(
             TaskId(draw.randrange(len(stages)), draw.choice(kinds), draw.randrange(6))
             for _ in range(6)
-        )  # type: ignore[arg-type]
+        )
         run = Simulation(
             stages=stages,
             seed=seed,

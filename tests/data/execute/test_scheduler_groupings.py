@@ -48,7 +48,7 @@ def passed(*rows: int) -> s.Stage:
 
 
 def stage(grouping: s.Grouping, *inputs: int, **options: object) -> s.Stage:
-    return s.Stage(name="", grouping=grouping, inputs=inputs, **options)  # type: ignore[arg-type]
+    return s.Stage(name="", grouping=grouping, inputs=inputs, **options)
 
 
 def begun(
@@ -366,7 +366,7 @@ def test_interleaved_blocks_follow_the_weights(until_shortest: bool, order: list
 
 def exchanged(ports: int = 1, **options: object) -> s.ExchangeRows:
     settings = {"parts": None, "default_parts": 2, "direct_bytes": 0, **options}
-    return s.ExchangeRows(partition=(max,) * ports, **settings)  # type: ignore[arg-type]
+    return s.ExchangeRows(partition=(max,) * ports, **settings)
 
 
 def test_a_small_input_goes_to_one_task_without_partitioning() -> None:

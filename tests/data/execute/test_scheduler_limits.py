@@ -27,7 +27,7 @@ def mapped(below: int, executor: s.ExecutorKind | None = None, slots: float = 1.
 
 
 def simulation(*stages: s.Stage, **options: object) -> Simulation:
-    return Simulation(stages=stages, block_bytes=BLOCK, told_last=1.0, **options)  # type: ignore[arg-type]
+    return Simulation(stages=stages, block_bytes=BLOCK, told_last=1.0, **options)
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -75,7 +75,7 @@ def test_blocks_larger_than_the_budget_go_through_one_at_a_time() -> None:
 
 SORTED = s.ExchangeRows(
     partition=(max,), parts=4, default_parts=1, direct_bytes=0, sample=max, prepare=max
-)  # type: ignore[arg-type]
+)
 
 
 @pytest.mark.parametrize("grouping", [SORTED, s.RepartitionRows(parts=50), s.ShuffleBlocks(seed=1)])

@@ -25,7 +25,7 @@ def simulation(tree: int, **options: object) -> Simulation:
         "consumer": draw.choice([0.05, 0.5, 0.95]),
         "seed": tree,
     }
-    return Simulation(stages=random_stages(tree), **{**settings, **options})  # type: ignore[arg-type]
+    return Simulation(stages=random_stages(tree), **{**settings, **options})
 
 
 @pytest.mark.parametrize("part", range(4))

@@ -14,9 +14,10 @@ import syncline
 from syncline.data.context import DataContext
 from syncline.data.execute.data_worker import TaskCodeKey
 from syncline.data.execute.physical_plan import ExecutionLimits, PhysicalPlan, Workers
+from syncline.data.execute.task_attempts import is_listed
 from syncline.data.execute.task_run import ChainCode, TaskRequest
 from syncline.data.execute.worker_handles import WarmWorkers, WorkerHandle, options_of, warm_workers
-from syncline.data.execute.worker_pools import ActorExecutor, is_listed
+from syncline.data.execute.worker_pools import ActorExecutor
 from syncline.data.plan.compute import Resources
 from syncline.exceptions import GetTimeoutError, UserCodeException
 from syncline.testing.waiting import eventually

@@ -21,7 +21,7 @@ def split_of(
     """What `streaming_split` returns."""
     coordinator = SplitCoordinator(
         dataset, n, equal_mode(equal), timeouts, in_process=True, run=dataset.run
-    )  # type: ignore[arg-type]
+    )
     client, plan = LocalClient(coordinator), signature(dataset._node)
     return [
         DataIterator(
@@ -39,7 +39,7 @@ def split_of(
 
 
 def coordinator_of(iterator: DataIterator) -> SplitCoordinator:
-    return iterator._source.client._coordinator  # type: ignore[attr-defined, no-any-return]
+    return iterator._source.client._coordinator  # type: ignore[attr-defined]
 
 
 @dataclass

@@ -102,7 +102,7 @@ def random_session(
         ShuffleWindows(rows=chunk * rng.randint(1, 4), seed=rng.randrange(5)) if windowed else None
         for chunk in chunks
     ]
-    return Rounds(chunks=chunks, equal=equal), windows  # type: ignore[arg-type]
+    return Rounds(chunks=chunks, equal=equal), windows
 
 
 def interrupted_job(case: int, equal: bool | str) -> tuple[Job, SimulatedRanks]:

@@ -149,7 +149,7 @@ class Job:
                     zip(iterators, pulls, strict=True),
                 )
             )
-        self.states = [iterator.state_dict() for iterator in iterators]
+        self.states = [dict(iterator.state_dict()) for iterator in iterators]
         if session != self.session:
             consumed = Counter(self.everything)
             self.before = self.everything

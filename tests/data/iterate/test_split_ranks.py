@@ -107,7 +107,7 @@ def test_when_all_have_left_the_execution_is_closed_and_nothing_is_held() -> Non
     dataset = FakeDataset(block_rows=[10] * 1000)
     executions: list[Any] = []
     run = dataset.run
-    dataset.run = lambda *args, **kwargs: executions.append(run(*args, **kwargs)) or executions[-1]  # type: ignore[method-assign, func-returns-value]
+    dataset.run = lambda *args, **kwargs: executions.append(run(*args, **kwargs)) or executions[-1]  # type: ignore[method-assign]
     iterators = split_of(dataset, 2)
     on_all(iterators, lambda _, it: next(iter(it.iter_batches(batch_size=5))))
     eventually(executions[0].closed.is_set)
@@ -180,7 +180,7 @@ def test_states_of_all_ranks_continue_the_pass_exactly(shuffle: int | None) -> N
 
     def saved_after(rank: int, iterator: DataIterator) -> list[int]:
         got = []
-        for number, batch in enumerate(iterator.iter_batches(batch_size=4, **options)):  # type: ignore[arg-type]
+        for number, batch in enumerate(iterator.iter_batches(batch_size=4, **options)):
             got.append(batch["v"].tolist())
             if number == 2 + rank:
                 states[rank] = json.loads(json.dumps(iterator.state_dict()))

@@ -236,6 +236,7 @@ def rows_of(stages: Sequence[st.Stage]) -> pa.Table:
 
 
 def _run_stage(stage: st.Stage, inputs: list[list[pa.Table]]) -> list[pa.Table]:
+    tasks: list[tuple[Any, Any]]
     match stage.grouping:
         case st.SourceBlocks(blocks=held_blocks):
             return [block.value for block in held_blocks]

@@ -3,7 +3,7 @@
 import random
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -32,7 +32,7 @@ from tests.data.plan.plan_helpers import (
 
 CASES = 300
 COLUMNS = ["a", "b", "c"]
-Table = pa.Table
+Table: TypeAlias = pa.Table
 
 
 def some_table(choice: random.Random, rows: int) -> Table:

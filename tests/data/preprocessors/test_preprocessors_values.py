@@ -86,7 +86,7 @@ def test_imputer_rejects_columns_without_values_and_other_types(dataset: Any) ->
     with pytest.raises(
         ValueError, match="strategy='median' is unknown: choose 'mean', 'most_frequent', 'constant'"
     ):
-        SimpleImputer(["s"], strategy="median")  # type: ignore[arg-type]
+        SimpleImputer(["s"], strategy="median")
 
 
 def test_custom_bins_for_all_columns_or_column_by_column(dataset: Any) -> None:
@@ -164,7 +164,7 @@ def test_columns_without_a_finite_range_are_rejected(dataset: Any) -> None:
     with pytest.raises(ValueError, match=r"column 'v' ranges from 1\.0 to inf"):
         UniformKBinsDiscretizer(["v"], bins=2).fit(dataset({"v": [1.0, float("inf")]}))
     with pytest.raises(TypeError, match=r"not 2\.5 for column 'v'"):
-        UniformKBinsDiscretizer(["v"], bins=2.5).fit(dataset(BINNED))  # type: ignore[arg-type]
+        UniformKBinsDiscretizer(["v"], bins=2.5).fit(dataset(BINNED))
 
 
 def test_concatenator_makes_one_tensor_of_columns(dataset: Any) -> None:

@@ -218,12 +218,12 @@ tell(too_large=caught(trainer(fails, name="too_large", workers=100).fit))
     assert "a mistake of the user" in str(facts["text"])
     assert "in deep" in str(facts["text"])
     assert facts["attached"] == ["TrainingFailedError", facts["text"]]
-    assert facts["nowhere"][0] == "ValueError"  # type: ignore[index]
-    assert "'only_here'" in facts["missing"][1]  # type: ignore[index]
-    assert "working_dir" in facts["missing"][1]  # type: ignore[index]
-    assert "lock" in facts["unpicklable"][1]  # type: ignore[index]
-    assert facts["unpicklable"][0] == "TypeError"  # type: ignore[index]
-    assert facts["too_large"][0] == "ValueError"  # type: ignore[index]
+    assert facts["nowhere"][0] == "ValueError"
+    assert "'only_here'" in facts["missing"][1]
+    assert "working_dir" in facts["missing"][1]
+    assert "lock" in facts["unpicklable"][1]
+    assert facts["unpicklable"][0] == "TypeError"
+    assert facts["too_large"][0] == "ValueError"
 
 
 def test_a_killed_worker_and_a_killed_node_are_replaced(

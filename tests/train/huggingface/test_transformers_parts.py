@@ -108,20 +108,22 @@ def test_of_ranks_that_share_a_directory_the_lowest_reports_it(
     others: list[str | None],
     reports: bool,
 ) -> None:
+    import torch.distributed as dist
+
     from syncline.train.huggingface.transformers import reporting
 
     (tmp_path / "shared").mkdir()
-    monkeypatch.setattr(reporting.dist, "is_initialized", lambda: True)
-    monkeypatch.setattr(reporting.dist, "get_world_size", lambda: len(others))
+    monkeypatch.setattr(dist, "is_initialized", lambda: True)
+    monkeypatch.setattr(dist, "get_world_size", lambda: len(others))
 
     def gather(places: list[Any], place: Any) -> None:
         places[:] = [None if other is None else (0, str(tmp_path / other)) for other in others]
         assert places[rank] == place
 
-    monkeypatch.setattr(reporting.dist, "all_gather_object", gather)
-    set_session(SimpleNamespace(world_rank=rank, node_rank=0))  # type: ignore[arg-type]
+    monkeypatch.setattr(dist, "all_gather_object", gather)
+    set_session(SimpleNamespace(world_rank=rank, node_rank=0))
     try:
-        assert reporting.reports_directory(tmp_path / (others[rank] or "missing")) is reports
+        assert reporting.is_reporter(tmp_path / (others[rank] or "missing")) is reports
     finally:
         set_session(None)
 

@@ -52,7 +52,7 @@ def loop(config: dict[str, Any]) -> list[float]:
 
     from syncline.train.huggingface.transformers import RayTrainReportCallback, prepare_trainer
 
-    class Kill(TrainerCallback):  # type: ignore[misc]
+    class Kill(TrainerCallback):
         def on_step_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
             done = Path(config["killed"])
             if (

@@ -158,7 +158,7 @@ def test_ranks_and_device_are_those_of_the_session() -> None:
             local_mode,
         ) = 5, 8, 1, 4, 1, (), False, False
 
-    set_session(Session())  # type: ignore[arg-type]
+    set_session(Session())
     try:
         environment = RayLightningEnvironment()
         environment.set_world_size(1)
@@ -186,7 +186,8 @@ def test_reports_come_at_the_end_of_epochs_and_after_so_many_steps() -> None:
         trainer(
             RayTrainReportCallback(every_n_train_steps=2), max_epochs=2, accumulate_grad_batches=2
         ).fit(module(), batches)
-        return [report["step"] for report in get_session().reports]
+        session: Any = get_session()
+        return [report["step"] for report in session.reports]
 
     # 5 optimizer steps an epoch; the fifth is its end, where the report comes anyway
     result = fit(loop)

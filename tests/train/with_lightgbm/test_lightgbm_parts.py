@@ -100,7 +100,8 @@ def test_a_checkpoint_gives_its_model_back(tmp_path: Path) -> None:
     ],
 )
 def test_arrow_columns_of_numbers_become_nullable_ones(arrow: str, nullable: str) -> None:
-    frame = pd.DataFrame({"x": pd.array([1, None], dtype=pd.ArrowDtype(pa.type_for_alias(arrow)))})
+    values: Any = [1, None]
+    frame = pd.DataFrame({"x": pd.Series(values, dtype=pd.ArrowDtype(pa.type_for_alias(arrow)))})
     normal = lgb.normalize_pandas_for_lightgbm(frame)
     assert str(normal["x"].dtype) == nullable
     assert normal["x"].isna().tolist() == [False, True]
@@ -108,7 +109,7 @@ def test_arrow_columns_of_numbers_become_nullable_ones(arrow: str, nullable: str
 
 def test_other_columns_stay_as_they_are() -> None:
     frame = pd.DataFrame(
-        {"x": np.arange(2.0), "name": pd.array(["a", "b"], dtype=pd.ArrowDtype(pa.string()))}
+        {"x": np.arange(2.0), "name": pd.Series(["a", "b"], dtype=pd.ArrowDtype(pa.string()))}
     )
     assert lgb.normalize_pandas_for_lightgbm(frame) is frame
 

@@ -58,7 +58,7 @@ class TestMnist:
     def test_files_may_lie_where_torchvision_puts_them(self, digits: Path, tmp_path: Path) -> None:
         (tmp_path / "MNIST").mkdir()
         (tmp_path / "MNIST" / "raw").symlink_to(digits)
-        assert len(mnist_pytorch.get_data_loaders(directory=str(tmp_path))[0].dataset) == 640  # type: ignore[arg-type]
+        assert len(mnist_pytorch.get_data_loaders(directory=str(tmp_path))[0].dataset) == 640
 
     def test_without_files_it_says_where_to_put_them(self, tmp_path: Path) -> None:
         with pytest.raises(

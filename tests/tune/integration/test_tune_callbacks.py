@@ -195,7 +195,7 @@ class TestLightning:
     def fit(self, *callbacks: Any, **options: Any) -> None:
         pl = pytest.importorskip("lightning.pytorch")
 
-        class Line(pl.LightningModule):  # type: ignore[misc, name-defined]
+        class Line(pl.LightningModule):  # type: ignore[name-defined]
             def __init__(self) -> None:
                 super().__init__()
                 self.line = torch.nn.Linear(1, 1)

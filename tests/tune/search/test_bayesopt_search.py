@@ -92,9 +92,9 @@ def test_wrong_options_are_refused() -> None:
         ({"utility_kwargs": {"kind": "best"}}, "ucb, ei, poi"),
     ]:
         with pytest.raises(ValueError, match=message):
-            BayesOptSearch(**options)  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match="decimals"):
-        BayesOptSearch(repeat_float_precision=2.5)  # type: ignore[arg-type]
+            BayesOptSearch(**options)
+    with pytest.raises(TypeError, match="repeat_float_precision"):
+        BayesOptSearch(repeat_float_precision=2.5)
 
 
 @pytest.mark.parametrize("kind", ["ucb", "ei", "poi"])

@@ -1,9 +1,8 @@
-"""What every searcher does that adapts a library; those whose library is not installed are
-skipped.
+"""Behavior of all searchers that use a library. Libraries that no test environment installs are
+replaced by fakes.
 """
 
 import importlib
-import importlib.util
 import json
 import math
 import subprocess
@@ -29,9 +28,13 @@ from syncline.tune.search.sample import (
 )
 from syncline.tune.search.searcher import Searcher
 from syncline.tune.search.variant_generator import grid_search
+from tests.tune.search.fake_search_libraries import install_if_missing
 
-FLOATS = {"x": uniform(-5, 5), "deep": {"lr": loguniform(1e-4, 1), "q": quniform(0, 1, 0.1)}}
-UNIFORM = {
+FLOATS: dict[str, Any] = {
+    "x": uniform(-5, 5),
+    "deep": {"lr": loguniform(1e-4, 1), "q": quniform(0, 1, 0.1)},
+}
+UNIFORM: dict[str, Any] = {
     "x": uniform(-5, 5),
     "deep": {
         "n": randint(1, 10),
@@ -100,8 +103,9 @@ CASES = [
 
 
 @pytest.fixture(params=CASES, ids=lambda case: case.folder)
-def case(request: pytest.FixtureRequest) -> Case:
+def case(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Case:
     chosen: Case = request.param
+    install_if_missing(monkeypatch, chosen.library)
     return chosen
 
 
@@ -246,7 +250,7 @@ def test_what_cannot_be_searched_is_named(case: Case) -> None:
 
 
 def test_constants_alone_are_nothing_to_search(case: Case) -> None:
-    with pytest.raises(ValueError, match="nothing to search"):
+    with pytest.raises(ValueError, match="has no parameters"):
         case.made().set_search_properties("loss", "min", {"x": 1})
 
 

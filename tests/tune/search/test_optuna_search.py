@@ -119,7 +119,7 @@ def test_a_function_may_ask_for_one_value_because_of_another() -> None:
 
 def test_a_function_that_returns_something_else_is_refused() -> None:
     with pytest.raises(TypeError, match="must return None"):
-        OptunaSearch(lambda trial: 3, metric="loss", mode="min").suggest("one")  # type: ignore[arg-type, return-value]
+        OptunaSearch(lambda trial: 3, metric="loss", mode="min").suggest("one")
 
 
 def test_distributions_are_taken_nested_too() -> None:
@@ -249,9 +249,9 @@ def test_optuna_stays_quiet_and_keeps_its_verbosity(capfd: pytest.CaptureFixture
 
 def test_wrong_samplers_and_storages_are_refused(caplog: pytest.LogCaptureFixture) -> None:
     with pytest.raises(TypeError, match="optuna.samplers"):
-        OptunaSearch(sampler="tpe")  # type: ignore[arg-type]
+        OptunaSearch(sampler="tpe")
     with pytest.raises(TypeError, match="optuna.storages"):
-        OptunaSearch(storage="sqlite:///x.db")  # type: ignore[arg-type]
+        OptunaSearch(storage="sqlite:///x.db")
     with caplog.at_level(logging.WARNING):
         OptunaSearch(sampler=RandomSampler(), seed=3)
     assert "ignores seed=3" in caplog.text

@@ -187,7 +187,7 @@ def test_signatures_that_cannot_be_trials_are_refused_with_a_remedy(
 
 def test_values_that_are_not_callable_are_refused() -> None:
     with pytest.raises(TypeError, match="cannot be trained"):
-        wrap_function(3)  # type: ignore[arg-type]
+        wrap_function(3)
 
 
 def test_a_checkpoint_directory_that_nobody_fills_is_warned_of() -> None:
@@ -316,9 +316,9 @@ def test_metrics_that_cannot_be_kept_are_refused_at_the_report() -> None:
     with pytest.raises(ValueError, match=r"Report `loss\.item\(\)` instead"):
         results(function)
     with pytest.raises(TypeError, match="a str is no Checkpoint"):
-        results(lambda config: context.report({"x": 1}, checkpoint="/models"))  # type: ignore[arg-type]
+        results(lambda config: context.report({"x": 1}, checkpoint="/models"))
     with pytest.raises(TypeError, match="metrics must be a dictionary, not a list"):
-        results(lambda config: context.report([1]))  # type: ignore[arg-type]
+        results(lambda config: context.report([1]))
 
 
 def test_the_functions_of_train_work_in_a_trial(tmp_path: Path) -> None:

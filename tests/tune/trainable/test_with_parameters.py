@@ -170,11 +170,11 @@ def test_both_wrappers_in_either_order() -> None:
         with_parameters(with_resources(Sized, {"cpu": 4}), data=[1]),
         with_resources(with_parameters(Sized, data=[1]), {"cpu": 4}),
     ):
-        kind = wrapped if isinstance(wrapped, type) else wrap_function(wrapped)
+        kind: Any = wrapped if isinstance(wrapped, type) else wrap_function(wrapped)
         assert kind.default_resource_request({}) == four
         assert first_result(kind)["size"] == 1
 
 
 def test_resources_of_another_kind_are_refused() -> None:
     with pytest.raises(TypeError, match="resources 2 have an unknown type"):
-        with_resources(size, 2)  # type: ignore[arg-type]
+        with_resources(size, 2)

@@ -245,11 +245,11 @@ def test_other_arguments_that_make_no_sense_are_refused() -> None:
     with pytest.raises(TypeError, match="cannot be a literal"):
         col("a").is_in([1, "a"])
     with pytest.raises(TypeError, match="for a constant write lit\\(3\\)"):
-        col(3)  # type: ignore[arg-type]
+        col(3)
     with pytest.raises(ValueError, match="no compute function 'nope'"):
         col("a").compute("nope")
     with pytest.raises(TypeError, match="a type is a DataType"):
-        col("a").cast(int)  # type: ignore[arg-type]
+        col("a").cast(int)
 
 
 def test_names() -> None:

@@ -19,7 +19,7 @@ ROWS = pa.table({"x": range(100)})
 
 
 def draw(context: EvaluationContext, rows: pa.Table = ROWS, **options: object) -> list[float]:
-    values: list[float] = random(**{"seed": 7, **options}).evaluate(rows, context).to_pylist()  # type: ignore[arg-type]
+    values: list[float] = random(**{"seed": 7, **options}).evaluate(rows, context).to_pylist()
     return values
 
 

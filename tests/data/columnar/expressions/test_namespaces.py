@@ -165,15 +165,15 @@ def test_unknown_fields_and_options_are_refused() -> None:
     with pytest.raises(ValueError, match="struct_field"):
         col("st").struct["nope"].evaluate(LISTS)
     with pytest.raises(ValueError, match="side='middle'"):
-        S.pad(3, side="middle")  # type: ignore[arg-type]
+        S.pad(3, side="middle")
     with pytest.raises(ValueError, match="order='up'"):
-        col("l").list.sort("up")  # type: ignore[arg-type]
+        col("l").list.sort("up")
     with pytest.raises(ValueError, match="null_placement='middle'"):
-        col("l").list.sort(null_placement="middle")  # type: ignore[arg-type]
+        col("l").list.sort(null_placement="middle")
     with pytest.raises(TypeError, match="list index is an integer or a slice"):
-        col("l").list["a"]  # type: ignore[index]
+        col("l").list["a"]
     with pytest.raises(TypeError, match="field's name or position"):
-        col("st").struct[1.5]  # type: ignore[index]
+        col("st").struct[1.5]
     with pytest.raises(TypeError, match="this takes lists of lists"):
         col("l").list.flatten().evaluate(LISTS)
     with pytest.raises(TypeError, match="this takes maps"):

@@ -67,7 +67,7 @@ def test_expressions_without_a_name_or_a_place_are_refused() -> None:
     with pytest.raises(TypeError, match="means several"):
         unnest(unnest(col("st")))
     with pytest.raises(TypeError, match="unnest takes an expression"):
-        unnest("st")  # type: ignore[arg-type]
+        unnest("st")
 
 
 def test_a_filter_drops_rows_where_it_is_null() -> None:

@@ -89,11 +89,12 @@ def test_an_unpickled_class_meets_its_instance_again() -> None:
     parcel = cloudpickle.dumps(expr)
     first, second = pickle.loads(parcel), pickle.loads(parcel)
     assert first.evaluate(TABLE).to_pylist() == second.evaluate(TABLE).to_pylist() == [4, 8, 12]
-    assert first.fn.key == second.fn.key == expr.fn.key  # type: ignore[attr-defined]
+    assert first.fn.key == second.fn.key == expr.fn.key
 
 
 def test_a_class_may_be_async() -> None:
-    assert Later()(col("a")).evaluate(TABLE).to_pylist() == [-1, -2, -3]
+    later: Any = Later()
+    assert later(col("a")).evaluate(TABLE).to_pylist() == [-1, -2, -3]
 
 
 def test_a_function_travels_by_cloudpickle() -> None:

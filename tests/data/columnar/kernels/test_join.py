@@ -55,7 +55,7 @@ def test_semi_and_anti_joins_keep_the_rows_and_columns_of_one_side(side: str) ->
     own, other = tables[side], tables["right" if side == "left" else "left"]
     partners = set(other["k"].to_pylist())
     for kind, wanted in (("semi", True), ("anti", False)):
-        result = join.join(tables["left"], tables["right"], f"{side}_{kind}", "k")  # type: ignore[arg-type]
+        result = join.join(tables["left"], tables["right"], f"{side}_{kind}", "k")
         assert result.to_pylist() == [
             row for row in own.to_pylist() if (row["k"] in partners) is wanted
         ]
@@ -133,7 +133,7 @@ def test_wrong_joins_are_named() -> None:
         pa.table({"price": ["x"], "t": [1]}),
     )
     with pytest.raises(ValueError, match="join_type='outer' is not known"):
-        join.join(left, right, "outer", "price")  # type: ignore[arg-type]
+        join.join(left, right, "outer", "price")
     with pytest.raises(UnknownColumnError, match="did you mean 'price'"):
         join.join(left, right, "inner", "prise")
     with pytest.raises(

@@ -324,7 +324,7 @@ def test_leaving_the_loop_cancels_async_calls_that_run() -> None:
 
     one = step(first_only, batch_size=1)
     one.open()
-    tables = one.run(iter([ids(10)]), TaskState())
+    tables: Any = one.run(iter([ids(10)]), TaskState())
     assert next(tables).column("id").to_pylist() == [0]
     tables.close()
     one.close()

@@ -54,7 +54,7 @@ def test_each_group_is_one_call_in_order_of_the_keys() -> None:
 @pytest.mark.parametrize(
     ("batch_format", "kind"), [("numpy", dict), ("pandas", pd.DataFrame), ("pyarrow", pa.Table)]
 )
-def test_groups_have_the_format_asked_for(batch_format: Any, kind: type) -> None:
+def test_groups_have_the_format_asked_for(batch_format: Any, kind: Any) -> None:
     def look(group: Any) -> Any:
         assert isinstance(group, kind)
         if kind is pd.DataFrame:

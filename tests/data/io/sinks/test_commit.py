@@ -2,6 +2,7 @@
 resumes.
 """
 
+import os
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pyarrow as pa
 import pytest
 from pyarrow import fs as pyarrow_fs
 
+from syncline import faults
 from syncline.data.io.sinks import commit
 from syncline.data.io.sinks.commit import JournalEntry
 from syncline.data.io.sinks.datasink import TaskContext, WriteResult
@@ -128,15 +130,15 @@ def test_target_with_only_a_staging_directory_does_not_exist(place):
 def crash_points(place, mode: str, existing: bool) -> list[tuple[str, int]]:
     """Return all fault points of a write, as (point, index of the occurrence)."""
     passed: list[str] = []
-    reach = commit.faults.reach
-    commit.faults.reach = passed.append
+    reach = faults.reach
+    faults.reach = passed.append  # type: ignore[assignment]
     try:
         if existing:
             run_job(sink_at(place, job="first"), prefix="old")
             passed.clear()
         run_job(sink_at(place, mode))
     finally:
-        commit.faults.reach = reach
+        faults.reach = reach
     place.arrow.delete_dir(f"{place.path}/out")
     return [(point, passed[: index + 1].count(point)) for index, point in enumerate(passed)]
 
@@ -202,7 +204,7 @@ def test_a_mount_point_is_overwritten_file_by_file(tmp_path: Path, monkeypatch):
 
     run_job(sink_at(Here, job="first"), prefix="old")
     inode = (tmp_path / "out").stat().st_ino
-    monkeypatch.setattr(commit.os.path, "ismount", lambda path: True)
+    monkeypatch.setattr(os.path, "ismount", lambda path: True)
     run_job(sink_at(Here, "overwrite"))
     assert content_of(Here) == NEW
     assert (tmp_path / "out").stat().st_ino == inode
