@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from syncline.data.context import DataContext
-from syncline.data.execute.cache import Origin, settle
+from syncline.data.execute.cache import Origin, uses_of_caches
 from syncline.data.execute.physical_plan import (
     Actors,
     ExchangeRows,
@@ -53,7 +53,7 @@ def text(node: Node, context: DataContext, limits: ExecutionLimits | None = None
     """
     optimized = optimize(node, context)
     limits = limits or limits_for(context)
-    caches = settle(node, Origin(seed=0, limits=limits))
+    caches = uses_of_caches(node, Origin(seed=0, limits=limits))
     stages = lower(optimized, context, limits, seed=0, epoch=0, caches=caches)
     return "\n".join(
         [

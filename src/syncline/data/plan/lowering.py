@@ -295,8 +295,8 @@ class _Lowering:
         """
         outer = self._target
         use = self._caches.of(node, Origin(seed=outer.seed, limits=outer.limits))
-        if use.kept is not None:
-            return self._add(_cache_read(node.name, use.kept.rows))
+        if use.cached is not None:
+            return self._add(_cache_read(node.name, use.cached.rows))
         self._target = _Target.of(outer.context, use.origin.limits, use.origin.seed, 0)
         below = self.lower(node.input)
         writer = self._caches.writer(use, outer.context)
