@@ -142,7 +142,8 @@ class Program:
         the end.
         """
         found = [
-            self.on(rank, lambda _, each=each: self._step(each)) for rank, each in enumerate(passes)
+            self.on(rank, lambda _, each=each: self._step(each))  # type: ignore[misc]
+            for rank, each in enumerate(passes)
         ]
         assert len({batch is None for batch in found}) == 1, "all ranks take equally many steps"
         return None if found[0] is None else found
@@ -165,7 +166,9 @@ class Program:
         for rank, current in enumerate(self.sessions):
             target = path / states_path(rank)
             target.parent.mkdir(parents=True, exist_ok=True)
-            target.write_bytes(self.on(rank, lambda _, current=current: current.readers.capture()))
+            target.write_bytes(
+                self.on(rank, lambda _, current=current: current.readers.capture())  # type: ignore[misc]
+            )
         return path
 
     @staticmethod

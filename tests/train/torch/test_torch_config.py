@@ -38,25 +38,25 @@ def nondeterministic_afterwards(monkeypatch: pytest.MonkeyPatch) -> Iterator[Non
         ({"timeout_s": "1"}, TypeError, "timeout_s='1'"),
     ],
 )
-def test_fields_that_cannot_be_meant_are_refused(
+def test_invalid_fields_are_refused(
     fields: dict[str, Any], error: type[Exception], message: str
 ) -> None:
     with pytest.raises(error, match=message):
         TorchConfig(**fields)
 
 
-def test_the_defaults_are_those_of_the_contract_and_travel() -> None:
+def test_defaults_can_be_pickled() -> None:
     config = pickle.loads(pickle.dumps(TorchConfig()))
     assert (config.backend, config.init_method, config.timeout_s) == (None, "env", 1800)
     pickle.loads(pickle.dumps(config.train_func_context))
 
 
-def test_a_trainer_refuses_what_is_no_torch_config() -> None:
+def test_trainer_refuses_invalid_torch_config() -> None:
     with pytest.raises(TypeError, match="`torch_config` is a dict"):
-        TorchTrainer(lambda: None, torch_config={})  # type: ignore[arg-type]
+        TorchTrainer(lambda: None, torch_config={})
 
 
-def test_the_public_names() -> None:
+def test_public_names() -> None:
     assert sorted(train_torch.__all__) == [
         "TorchCheckpoint",
         "TorchConfig",

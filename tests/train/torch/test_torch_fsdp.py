@@ -5,7 +5,7 @@ Processes are real, the run is not.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
@@ -44,6 +44,8 @@ class Block(nn.Module):
 
 
 class Deep(nn.Module):
+    steps: torch.Tensor
+
     def __init__(self) -> None:
         super().__init__()
         self.blocks = nn.ModuleList(Block() for _ in range(2))
@@ -72,9 +74,9 @@ class SelfMade(Deep):
 def group() -> Iterator[ProcessGroupOfFakes]:
     workers = ProcessGroupOfFakes(RANKS)
     try:
-        TorchConfig().backend_cls().on_start(workers, TorchConfig(timeout_s=60))  # type: ignore[arg-type]
+        TorchConfig().backend_cls().on_start(workers, TorchConfig(timeout_s=60))
         yield workers
-        TorchConfig().backend_cls().on_shutdown(workers, TorchConfig())  # type: ignore[arg-type]
+        TorchConfig().backend_cls().on_shutdown(workers, TorchConfig())
     finally:
         workers.close()
 
@@ -137,13 +139,13 @@ def sharded(kwargs: dict[str, Any]) -> tuple[Weights, list[str], float]:
     units = [
         name for name, module in model.named_modules() if type(module).__name__.startswith("FSDP")
     ]
-    kept = sum(parameter.to_local().numel() for parameter in model.parameters()) / sum(
+    kept = sum(cast("Any", parameter).to_local().numel() for parameter in model.parameters()) / sum(
         parameter.numel() for parameter in model.parameters()
-    )  # type: ignore[attr-defined]
+    )
     return fit(model, dist.get_rank(), RANKS), units, kept
 
 
-def test_a_sharded_model_trains_as_a_single_process_does(group: ProcessGroupOfFakes) -> None:
+def test_sharded_model_trains_like_single_process(group: ProcessGroupOfFakes) -> None:
     results = group.execute(sharded, {"activation_checkpointing": True})
     assert all(close(weights, expected()) for weights, _, _ in results)
     assert results[0][1] == ["", "blocks.0", "blocks.1"]
@@ -157,7 +159,7 @@ def hybrid() -> tuple[Weights, float]:
     return weights, kept
 
 
-def test_replicas_of_shards_begin_and_stay_equal(group: ProcessGroupOfFakes) -> None:
+def test_replicas_of_shards_start_and_stay_equal(group: ProcessGroupOfFakes) -> None:
     results = group.execute(hybrid)
     assert all(close(weights, expected()) for weights, _ in results)
     assert sum(kept for _, kept in results) == pytest.approx(2)
@@ -175,11 +177,11 @@ def split_tensors(
     }
     model = prepare_model(
         seeded_by_rank(), parallel_strategy=strategy, parallel_strategy_kwargs=kwargs
-    )  # type: ignore[arg-type]
+    )
     kept = list(model.blocks[0].up.weight.to_local().shape)
     return fit(
         model, mesh.get_coordinate()[0] if len(shape) > 1 else 0, shape[0] if len(shape) > 1 else 1
-    ), kept  # type: ignore[index]
+    ), kept
 
 
 @pytest.mark.parametrize(
@@ -198,7 +200,7 @@ def test_tensors_are_split_first_and_then_sharded_or_replicated(
     assert [shape for _, shape in results] == [kept] * RANKS
 
 
-def test_a_split_model_is_whole_for_ddp_if_there_is_only_one(group: ProcessGroupOfFakes) -> None:
+def test_single_split_model_is_allowed_with_ddp(group: ProcessGroupOfFakes) -> None:
     assert all(
         close(weights, expected())
         for weights, _ in group.execute(split_tensors, (4,), ("tp",), "ddp")
@@ -211,9 +213,7 @@ def refused() -> str:
     return str(raised.value)
 
 
-def test_replicas_of_split_models_are_refused_with_the_mesh_that_makes_them(
-    group: ProcessGroupOfFakes,
-) -> None:
+def test_replicas_of_split_models_are_refused_with_remedy(group: ProcessGroupOfFakes) -> None:
     assert all("(replicas, 1, parts)" in text for text in group.execute(refused))
 
 
@@ -229,7 +229,7 @@ def replicas_on_a_part_of_a_mesh() -> tuple[int, list[int]]:
     )
 
 
-def test_replicas_are_only_on_the_ranks_of_their_mesh(group: ProcessGroupOfFakes) -> None:
+def test_replicas_are_limited_to_ranks_of_mesh(group: ProcessGroupOfFakes) -> None:
     assert group.execute(replicas_on_a_part_of_a_mesh) == [
         (2, [0, 2]),
         (2, [1, 3]),
@@ -265,7 +265,7 @@ def from_meta(kind: type[nn.Module], names: tuple[str, ...]) -> tuple[Weights, W
     return whole(model), fit(model, dist.get_rank(), RANKS)
 
 
-def test_a_model_of_the_meta_device_begins_as_rank_zero_would(group: ProcessGroupOfFakes) -> None:
+def test_model_of_meta_device_starts_with_values_of_rank_zero(group: ProcessGroupOfFakes) -> None:
     results = group.execute(from_meta, Deep, ("shard",))
     assert all(result == results[0] for result in results)
     first = torch.tensor(results[0][0]["blocks.0.up.weight"]).reshape(8, FEATURES)
@@ -274,7 +274,7 @@ def test_a_model_of_the_meta_device_begins_as_rank_zero_would(group: ProcessGrou
     )  # no part repeats another, though ranks may draw the same numbers
 
 
-def test_replicas_of_a_model_that_initializes_itself_begin_and_stay_equal(
+def test_replicas_of_self_initializing_model_start_and_stay_equal(
     group: ProcessGroupOfFakes,
 ) -> None:
     results = group.execute(from_meta, SelfMade, ("replicate", "shard"))
@@ -295,7 +295,9 @@ def low_precision() -> tuple[list[str], Weights]:
     return seen, weights
 
 
-def test_mixed_precision_computes_low_and_keeps_weights_high(group: ProcessGroupOfFakes) -> None:
+def test_mixed_precision_computes_low_and_keeps_high_precision_weights(
+    group: ProcessGroupOfFakes,
+) -> None:
     for seen, weights in group.execute(low_precision):
         assert set(seen) == {"torch.bfloat16"}
         assert close(weights, expected(), tolerance=0.02)
@@ -311,7 +313,7 @@ def older_program(strategy: str) -> tuple[bool, Weights]:
         # What a GPU has: gradients that are scaled.
         scaler = _scalers[get_session("test")] = torch.amp.GradScaler("cpu", init_scale=1024.0)
         scaler.scale(torch.zeros(()))
-        model = prepare_model(seeded_by_rank(), parallel_strategy=strategy)  # type: ignore[arg-type]
+        model = prepare_model(seeded_by_rank(), parallel_strategy=strategy)
         optimizer = prepare_optimizer(torch.optim.AdamW(model.parameters(), lr=0.01))
         get_optimizer_state_dict(model, optimizer)
         weights = fit(model, dist.get_rank(), RANKS)
@@ -326,7 +328,7 @@ def older_program(strategy: str) -> tuple[bool, Weights]:
 
 
 @pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
-def test_older_programs_scale_gradients_and_all_ranks_leave_out_a_step_together(
+def test_gradient_scaler_skips_steps_on_all_ranks_together(
     group: ProcessGroupOfFakes, strategy: str
 ) -> None:
     for left_out, weights in group.execute(older_program, strategy):
@@ -347,7 +349,7 @@ def done_by_hand() -> tuple[Weights, bool]:
     return fit(model, dist.get_rank(), RANKS), prepared is model
 
 
-def test_a_program_may_do_it_all_itself(group: ProcessGroupOfFakes) -> None:
+def test_program_can_use_torch_distributed_directly(group: ProcessGroupOfFakes) -> None:
     assert all(close(weights, expected()) and same for weights, same in group.execute(done_by_hand))
 
 
@@ -364,12 +366,12 @@ def ignoring() -> tuple[list[str], bool]:
     ], model.head.bias is kept
 
 
-def test_parameters_that_are_ignored_stay_as_they_are(group: ProcessGroupOfFakes) -> None:
+def test_ignored_parameters_are_unchanged(group: ProcessGroupOfFakes) -> None:
     assert group.execute(ignoring) == [(["head.weight", "head.bias"], True)] * RANKS
 
 
 @pytest.mark.usefixtures("alone")
-def test_a_single_rank_shards_only_for_what_a_sharded_model_alone_has() -> None:
+def test_single_rank_shards_only_if_options_have_an_effect() -> None:
     for kwargs in ({}, {"reshard_after_forward": True}, {"activation_checkpointing": {Block}}):
         model = prepare_model(Deep(), parallel_strategy="fsdp", parallel_strategy_kwargs=kwargs)
         assert type(model) is Deep
@@ -396,7 +398,7 @@ def mesh(shape: tuple[int, ...], *names: str) -> Callable[[], DeviceMesh]:
         ("fsdp", mesh((1, 1, 1), "a", "b", "c"), r"3 dimensions for data \(a, b, c\)"),
     ],
 )
-def test_a_mesh_that_does_not_fit_the_strategy_is_explained(
+def test_mesh_that_does_not_fit_strategy_is_refused(
     strategy: Any, make: Callable[[], DeviceMesh], message: str
 ) -> None:
     with pytest.raises(ValueError, match=message):
@@ -404,7 +406,7 @@ def test_a_mesh_that_does_not_fit_the_strategy_is_explained(
 
 
 @pytest.mark.usefixtures("alone")
-def test_a_plan_needs_a_dimension_to_split_tensors_over() -> None:
+def test_plan_needs_dimension_for_tensor_parallelism() -> None:
     for kwargs in ({}, {"mesh": init_device_mesh("cpu", (1,), mesh_dim_names=("dp",))}):
         with pytest.raises(ValueError, match="`parallelize_plan` needs the ranks.*named 'tp'"):
             prepare_model(Deep(), parallel_strategy_kwargs={**kwargs, "parallelize_plan": {}})
@@ -413,11 +415,11 @@ def test_a_plan_needs_a_dimension_to_split_tensors_over() -> None:
 def unplanned(strategy: str) -> str:
     mesh = init_device_mesh("cpu", (RANKS,), mesh_dim_names=("tp",))
     with pytest.raises(ValueError) as raised:
-        prepare_model(Deep(), parallel_strategy=strategy, parallel_strategy_kwargs={"mesh": mesh})  # type: ignore[arg-type]
+        prepare_model(Deep(), parallel_strategy=strategy, parallel_strategy_kwargs={"mesh": mesh})
     return str(raised.value)
 
 
-def test_ranks_that_would_all_do_the_same_work_are_an_error(group: ProcessGroupOfFakes) -> None:
+def test_mesh_with_tp_needs_a_plan(group: ProcessGroupOfFakes) -> None:
     for strategy in ("ddp", "fsdp"):
         assert all(
             "`mesh` has 4 ranks in its dimension 'tp', but nothing says" in text

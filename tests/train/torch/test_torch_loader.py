@@ -1,4 +1,4 @@
-"""Prepared loaders: each rank's share, and everything else as the user made it."""
+"""Prepared loaders: each rank's share, with all other options unchanged."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def batches(loader: DataLoader[Any]) -> list[list[int]]:
     return [batch.tolist() for batch in loader]
 
 
-def test_ranks_share_a_sequential_loader() -> None:
+def test_sequential_loader_is_sharded() -> None:
     loader = DataLoader(Numbers(), batch_size=4)
     first, second = prepared(loader, 0), prepared(loader, 1)
     assert batches(first) == [[0, 2, 4, 6], [8, 10, 12, 14], [16, 18]]
@@ -103,7 +103,7 @@ def test_ranks_share_a_sequential_loader() -> None:
     assert isinstance(first, DataLoader)
 
 
-def test_a_shuffling_loader_shuffles_anew_for_each_epoch() -> None:
+def test_shuffling_loader_reshuffles_each_epoch() -> None:
     loaders = [
         prepared(DataLoader(Numbers(), batch_size=4, shuffle=True), rank) for rank in range(2)
     ]
@@ -116,21 +116,21 @@ def test_a_shuffling_loader_shuffles_anew_for_each_epoch() -> None:
     assert orders[0] != orders[1]
 
 
-def test_the_users_own_loader_is_not_changed() -> None:
+def test_original_loader_is_not_changed() -> None:
     loader = DataLoader(Numbers(), batch_size=4)
     prepared(loader)
     assert samples(loader) == list(range(20))
 
 
 @pytest.mark.parametrize(("world_size", "add_dist_sampler"), [(1, True), (2, False)])
-def test_what_is_not_shared_keeps_its_samplers(world_size: int, add_dist_sampler: bool) -> None:
+def test_unsharded_loader_keeps_its_samplers(world_size: int, add_dist_sampler: bool) -> None:
     loader = DataLoader(Numbers(), batch_size=4)
     whole = prepared(loader, world_size=world_size, add_dist_sampler=add_dist_sampler)
     assert (whole.sampler, whole.batch_sampler) == (loader.sampler, loader.batch_sampler)
     assert samples(whole) == list(range(20))
 
 
-def test_the_orders_of_a_single_worker_are_those_that_torch_would_draw() -> None:
+def test_single_worker_has_same_orders_as_torch() -> None:
     loader = DataLoader(Numbers(), batch_size=4, shuffle=True)
     torch.manual_seed(1)
     expected = samples(loader)
@@ -146,23 +146,23 @@ def test_batches_on_a_cpu_are_not_copied() -> None:
     )
 
 
-def test_a_prepared_loader_is_not_prepared_again() -> None:
+def test_prepared_loader_is_not_prepared_again() -> None:
     loader = prepared(DataLoader(Numbers(), batch_size=4))
     assert prepared(loader) is loader
 
 
-def test_a_custom_sampler_is_kept() -> None:
+def test_custom_sampler_is_kept() -> None:
     loader = DataLoader(Numbers(), batch_size=2, sampler=EvenFirst())
     assert batches(prepared(loader, 0)) == [[0, 4], [1, 5]]
     assert batches(prepared(loader, 1)) == [[2, 6], [3, 7]]
 
 
-def test_a_subset_stays_a_subset() -> None:
+def test_subset_stays_a_subset() -> None:
     loader = DataLoader(Numbers(), batch_size=2, sampler=SubsetRandomSampler([3, 5, 7, 9]))
     assert sorted(samples(prepared(loader, 0)) + samples(prepared(loader, 1))) == [3, 5, 7, 9]
 
 
-def test_a_batch_sampler_is_shared_by_batch_and_told_of_epochs() -> None:
+def test_batch_sampler_is_sharded_by_batch_and_gets_epochs() -> None:
     told: list[int] = []
 
     class Told(BatchSampler):
@@ -178,12 +178,12 @@ def test_a_batch_sampler_is_shared_by_batch_and_told_of_epochs() -> None:
     assert len(first) == 2
 
 
-def test_a_loader_without_batches_is_shared() -> None:
+def test_loader_without_batches_is_sharded() -> None:
     loader = DataLoader(Numbers(5), batch_size=None)
     assert [list(prepared(loader, rank)) for rank in range(2)] == [[0, 2, 4], [1, 3, 0]]
 
 
-def test_batches_drawn_by_a_sampler_are_shared_whole() -> None:
+def test_batches_drawn_by_sampler_are_sharded_whole() -> None:
     class Gathered(Numbers):
         def __getitem__(self, index: Any) -> Any:
             return index
@@ -192,7 +192,7 @@ def test_batches_drawn_by_a_sampler_are_shared_whole() -> None:
     assert list(prepared(loader, 1)) == [[2, 3], [6, 7]]
 
 
-def test_what_is_shared_already_is_left_alone() -> None:
+def test_distributed_samplers_are_left_unchanged() -> None:
     sampler = DistributedSampler(Numbers(), num_replicas=2, rank=1, shuffle=False)
     loader = DataLoader(Numbers(), batch_size=4, sampler=sampler)
     assert prepared(loader).sampler is sampler
@@ -201,7 +201,7 @@ def test_what_is_shared_already_is_left_alone() -> None:
     assert samples(in_batches) == list(range(1, 20, 2))
 
 
-def test_an_iterable_dataset_is_left_alone() -> None:
+def test_iterable_dataset_is_left_unchanged() -> None:
     assert samples(prepared(DataLoader(Stream(), batch_size=2))) == list(range(6))
 
 
@@ -233,12 +233,12 @@ def test_every_option_is_kept(sampling: dict[str, Any]) -> None:
         assert getattr(sharded, name) is value, name
     assert sharded.dataset is loader.dataset
     if batching:
-        assert (sharded.batch_sampler.batch_size, sharded.batch_sampler.drop_last) == (3, True)  # type: ignore[union-attr]
+        assert (sharded.batch_sampler.batch_size, sharded.batch_sampler.drop_last) == (3, True)
 
 
 @pytest.mark.processes
 @pytest.mark.parametrize("method", ["fork", "forkserver", "spawn"])
-def test_worker_processes_work_under_every_start_method(method: str) -> None:
+def test_worker_processes_support_every_start_method(method: str) -> None:
     loader = DataLoader(
         Numbers(),
         batch_size=4,
@@ -272,7 +272,7 @@ def test_reproducible_runs_seed_the_workers_of_loaders() -> None:
     assert len(passes[0].flatten().unique()) == passes[0].numel()
 
 
-def test_a_users_subclass_keeps_its_behaviour() -> None:
+def test_subclass_of_loader_keeps_its_behaviour() -> None:
     loader = CountingLoader(Numbers(4), batch_size=2)
     mine = prepared(loader)
     assert isinstance(mine, CountingLoader)
@@ -291,7 +291,7 @@ def test_batches_arrive_on_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [batch.device.type for batch in stays] == ["cpu", "cpu"]
 
 
-def test_every_pass_is_the_next_epoch_unless_the_program_says_otherwise() -> None:
+def test_every_pass_is_next_epoch_unless_program_sets_one() -> None:
     loader = prepared(DataLoader(Numbers(), batch_size=4, shuffle=True))
     sampler: Any = loader.sampler
     orders = {}
@@ -304,7 +304,7 @@ def test_every_pass_is_the_next_epoch_unless_the_program_says_otherwise() -> Non
     assert len({tuple(order) for order in orders.values()}) == 4
 
 
-def test_a_distributed_sampler_of_the_users_gets_its_epochs_too() -> None:
+def test_distributed_sampler_of_program_gets_epochs() -> None:
     sampler = DistributedSampler(Numbers(), num_replicas=2, rank=1)
     loader = prepared(DataLoader(Numbers(), batch_size=4, sampler=sampler))
     epochs = []
@@ -316,14 +316,14 @@ def test_a_distributed_sampler_of_the_users_gets_its_epochs_too() -> None:
     assert epochs == [0, 1, 5, 6]
 
 
-def test_loops_within_each_other_are_passes_of_their_own() -> None:
+def test_nested_loops_are_separate_passes() -> None:
     loader = prepared(DataLoader(Numbers(8), batch_size=2))
     pairs = [(outer.tolist(), inner.tolist()) for outer in loader for inner in loader]
     assert pairs == [([0, 2], [0, 2]), ([0, 2], [4, 6]), ([4, 6], [0, 2]), ([4, 6], [4, 6])]
     assert (loader.state_dict()["epoch"], loader.state_dict()["ended"]) == (2, True)  # type: ignore[attr-defined]
 
 
-def test_what_the_program_got_counts() -> None:
+def test_received_batches_count() -> None:
     loader: Any = prepared(DataLoader(Numbers(), batch_size=2, num_workers=0))
     assert loader.state_dict() == {}
     for count, _ in enumerate(tqdm(loader, disable=True), 1):
@@ -338,7 +338,7 @@ def test_what_the_program_got_counts() -> None:
     assert loader.state_dict()["ended"]
 
 
-def test_the_time_in_next_is_counted() -> None:
+def test_time_in_next_is_measured() -> None:
     class Slow(Numbers):
         def __getitem__(self, index: int) -> int:
             time.sleep(0.01)
@@ -350,7 +350,7 @@ def test_the_time_in_next_is_counted() -> None:
     assert loader.waited_s >= 0.02
 
 
-def test_the_loader_is_a_reader_of_its_session() -> None:
+def test_loader_is_reader_of_its_session() -> None:
     with session() as current:
         loaders = [prepare_data_loader(DataLoader(Numbers())) for _ in range(2)]
     assert "data loader 1" in current.readers
@@ -359,7 +359,7 @@ def test_the_loader_is_a_reader_of_its_session() -> None:
     assert current.readers.waited_s == loaders[0].waited_s > 0  # type: ignore[attr-defined]
 
 
-def test_a_loader_that_the_program_drops_is_gone() -> None:
+def test_dropped_loader_is_released() -> None:
     with session() as current:
         loader = prepare_data_loader(DataLoader(Numbers()))
     samples(loader)
@@ -369,17 +369,17 @@ def test_a_loader_that_the_program_drops_is_gone() -> None:
     assert current.readers.waited_s > 0
 
 
-def test_an_order_over_part_of_the_dataset_stays_one() -> None:
+def test_order_over_part_of_dataset_is_kept() -> None:
     loader = DataLoader(Numbers(), batch_size=2, sampler=SequentialSampler(range(6)))
     assert samples(prepared(loader, 1)) == [1, 3, 5]
 
 
 def test_only_loaders_can_be_prepared() -> None:
     with session(), pytest.raises(TypeError, match="`data_loader` is a list"):
-        prepare_data_loader([1, 2])  # type: ignore[arg-type]
+        prepare_data_loader([1, 2])
 
 
-def test_preparing_outside_a_training_function_is_an_error() -> None:
+def test_preparing_outside_training_function_is_an_error() -> None:
     with pytest.raises(RuntimeError, match="prepare_data_loader"):
         prepare_data_loader(DataLoader(Numbers()))
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 import copy
 import pickle
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 import torch
@@ -44,14 +45,14 @@ class Recorder(nn.Module):
         return y.float().sum()
 
 
-def test_a_single_worker_trains_the_model_itself() -> None:
+def test_single_worker_trains_unwrapped_model() -> None:
     model = nn.Linear(2, 1)
     with session():
         assert prepare_model(model) is model
         assert prepare_model(model, parallel_strategy="fsdp", move_to_device=META) is model
 
 
-def test_a_model_moves_where_it_is_told() -> None:
+def test_model_moves_to_given_device() -> None:
     with session():
         assert prepare_model(nn.Linear(2, 1), move_to_device=META).weight.device == META
         assert (
@@ -59,17 +60,17 @@ def test_a_model_moves_where_it_is_told() -> None:
         )
 
 
-def test_an_unknown_strategy_is_refused() -> None:
+def test_unknown_strategy_is_refused() -> None:
     with session(), pytest.raises(ValueError, match="`parallel_strategy='pipeline'` is unknown"):
-        prepare_model(nn.Linear(2, 1), parallel_strategy="pipeline")  # type: ignore[arg-type]
+        prepare_model(nn.Linear(2, 1), parallel_strategy="pipeline")
 
 
-def test_only_modules_are_prepared() -> None:
+def test_only_modules_can_be_prepared() -> None:
     with session(), pytest.raises(TypeError, match="`model` is a dict"):
-        prepare_model({})  # type: ignore[arg-type]
+        prepare_model({})
 
 
-def test_preparing_outside_a_training_function_is_an_error() -> None:
+def test_preparing_outside_training_function_is_an_error() -> None:
     with pytest.raises(RuntimeError, match="prepare_model"):
         prepare_model(nn.Linear(2, 1))
 
@@ -85,7 +86,7 @@ def test_without_accelerate_nothing_changes() -> None:
     assert model.linear.weight.grad is not None
 
 
-def test_mixed_precision_lasts_for_one_session() -> None:
+def test_mixed_precision_is_limited_to_session() -> None:
     model, later = Recorder(), Recorder()
     with session():
         accelerate(amp=True)
@@ -103,17 +104,17 @@ def test_mixed_precision_lasts_for_one_session() -> None:
     assert model.linear.weight.grad is None
 
 
-def test_a_model_in_mixed_precision_can_be_copied_and_pickled() -> None:
+def test_model_in_mixed_precision_can_be_copied_and_pickled() -> None:
     with session():
         accelerate(amp=True)
-        model = prepare_model(Recorder())
+        model: Any = prepare_model(Recorder())
     for twin in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
         twin(torch.ones(2))
         assert twin.seen == [torch.bfloat16]
     assert model.seen == []
 
 
-def test_a_prepared_optimizer_works_with_schedulers_and_saves_its_state() -> None:
+def test_prepared_optimizer_works_with_schedulers_and_saves_its_state() -> None:
     model = nn.Linear(2, 1)
     inner = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
     with session():
@@ -129,16 +130,16 @@ def test_a_prepared_optimizer_works_with_schedulers_and_saves_its_state() -> Non
 
 
 @needs_gpu
-def test_a_model_moves_to_the_workers_gpu() -> None:
+def test_model_moves_to_gpu_of_worker() -> None:
     with session(gpu_ids=("0",), use_gpu=True):
         assert prepare_model(nn.Linear(2, 1)).weight.device == torch.device("cuda", 0)
 
 
 @needs_gpu
-def test_mixed_precision_scales_gradients_on_a_gpu() -> None:
+def test_mixed_precision_scales_gradients_on_gpu() -> None:
     with session(gpu_ids=("0",), use_gpu=True):
         accelerate(amp=True)
-        model = prepare_model(Recorder())
+        model: Any = prepare_model(Recorder())
         optimizer = prepare_optimizer(torch.optim.SGD(model.parameters(), lr=0.1))
         before = model.linear.weight.detach().clone()
         backward(model(torch.ones(2, device="cuda")))
@@ -148,7 +149,7 @@ def test_mixed_precision_scales_gradients_on_a_gpu() -> None:
 
 
 @needs_gpu
-def test_a_sharded_model_computes_in_low_precision_on_a_gpu(one_rank: None) -> None:
+def test_sharded_model_computes_in_low_precision_on_gpu(one_rank: None) -> None:
     with torch.device("meta"):
         model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 1))
     with session(gpu_ids=("0",), use_gpu=True):
@@ -169,13 +170,13 @@ def test_a_sharded_model_computes_in_low_precision_on_a_gpu(one_rank: None) -> N
 
 @needs_gpu
 @pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
-def test_gradients_of_prepared_models_are_scaled_on_a_gpu(one_rank: None, strategy: str) -> None:
+def test_gradients_of_prepared_models_are_scaled_on_gpu(one_rank: None, strategy: str) -> None:
     mesh = init_device_mesh("cuda", (1,))
     with session(gpu_ids=("0",), use_gpu=True):
         accelerate(amp=True)
         model = prepare_model(
             Recorder(), parallel_strategy=strategy, parallel_strategy_kwargs={"mesh": mesh}
-        )  # type: ignore[arg-type]
+        )
         optimizer = prepare_optimizer(torch.optim.SGD(model.parameters(), lr=0.1))
         get_optimizer_state_dict(model, optimizer)
         backward(model(torch.ones(2, device="cuda")))
@@ -185,7 +186,7 @@ def test_gradients_of_prepared_models_are_scaled_on_a_gpu(one_rank: None, strate
 
 
 @needs_gpu
-def test_parameters_wait_on_the_host_between_steps_if_asked_to(one_rank: None) -> None:
+def test_parameters_can_be_offloaded_between_steps(one_rank: None) -> None:
     with session(gpu_ids=("0",), use_gpu=True):
         model = prepare_model(
             nn.Linear(4, 1),

@@ -54,7 +54,7 @@ class FakeSession:
 def session(**facts: Any) -> Iterator[FakeSession]:
     """Run a block inside a session."""
     fake = FakeSession(**facts)
-    set_session(fake)  # type: ignore[arg-type]
+    set_session(fake)
     try:
         yield fake
     finally:
@@ -127,7 +127,7 @@ def _serve(pipe: Connection, rank: int, world_size: int) -> None:
         FakeSession(
             world_rank=rank, world_size=world_size, local_rank=rank, local_world_size=world_size
         )
-    )  # type: ignore[arg-type]
+    )
     while True:
         try:
             fn, args = pipe.recv()
