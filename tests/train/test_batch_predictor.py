@@ -1,4 +1,4 @@
-"""A checkpoint's model applied to datasets."""
+"""Predictions of a checkpoint's model on datasets."""
 
 from __future__ import annotations
 
@@ -39,9 +39,7 @@ def rows() -> Any:
     )
 
 
-def test_predictions_come_in_the_order_of_the_rows_beside_the_columns_that_are_kept(
-    rows: Any,
-) -> None:
+def test_predictions_keep_row_order_and_kept_columns(rows: Any) -> None:
     predictor = BatchPredictor(TorchCheckpoint.from_model(summing(2)), TorchPredictor)
     predictions = predictor.predict(
         rows, feature_columns=["a", "b"], keep_columns=["label"], batch_size=2
@@ -52,7 +50,7 @@ def test_predictions_come_in_the_order_of_the_rows_beside_the_columns_that_are_k
     assert batch["label"].tolist() == ["x", "y", "z"]
 
 
-def test_pipelined_prediction_takes_all_columns_and_ignores_windows(rows: Any) -> None:
+def test_pipelined_prediction_uses_all_columns_and_ignores_windows(rows: Any) -> None:
     predictor = BatchPredictor.from_checkpoint(
         TorchCheckpoint.from_model(summing(2)), TorchPredictor
     )
@@ -65,9 +63,7 @@ def test_pipelined_prediction_takes_all_columns_and_ignores_windows(rows: Any) -
     assert values == [11.0, 22.0, 33.0]
 
 
-def test_the_preprocessor_of_the_checkpoint_comes_first_unless_another_one_is_set(
-    rows: Any,
-) -> None:
+def test_preprocessor_of_checkpoint_is_applied_unless_replaced(rows: Any) -> None:
     checkpoint = TorchCheckpoint.from_model(summing(2), preprocessor=MinMaxScaler(["a"]).fit(rows))
     predictor = BatchPredictor(checkpoint, TorchPredictor)
     assert isinstance(predictor.get_preprocessor(), MinMaxScaler)
@@ -80,7 +76,7 @@ def test_the_preprocessor_of_the_checkpoint_comes_first_unless_another_one_is_se
     ].tolist() == [[1.0], [2.5], [4.0]]
 
 
-def test_a_function_on_frames_predicts(rows: Any) -> None:
+def test_function_on_frames_predicts(rows: Any) -> None:
     predictor = BatchPredictor.from_pandas_udf(
         lambda frame, factor: pd.DataFrame({"p": frame["a"] * factor})
     )
@@ -91,7 +87,7 @@ def test_a_function_on_frames_predicts(rows: Any) -> None:
     assert result["label"].tolist() == ["x", "y", "z"]
 
 
-def test_a_predictor_of_a_programs_own(rows: Any, tmp_path: Any) -> None:
+def test_custom_predictor(rows: Any, tmp_path: Any) -> None:
     class Adding(Predictor):
         def __init__(self, number: float) -> None:
             super().__init__()
@@ -110,7 +106,7 @@ def test_a_predictor_of_a_programs_own(rows: Any, tmp_path: Any) -> None:
     assert predictor.predict(rows).take_batch(3)["p"].tolist() == [6.0, 7.0, 8.0]
 
 
-def test_a_feature_that_is_not_there_is_named(rows: Any) -> None:
+def test_missing_feature_is_named(rows: Any) -> None:
     predictor = BatchPredictor(TorchCheckpoint.from_model(summing(1)), TorchPredictor)
     with pytest.raises(UnknownColumnError, match="did you mean 'label'"):
         predictor.predict(rows, feature_columns=["labels"]).materialize()

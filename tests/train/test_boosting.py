@@ -1,4 +1,4 @@
-"""What the callbacks of XGBoost and LightGBM share."""
+"""Code shared by the callbacks of XGBoost and LightGBM."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def local(function: Any) -> train.Result:
     ).fit()
 
 
-def test_a_frequency_counts_rounds_and_zero_means_never() -> None:
+def test_frequency_counts_rounds_and_zero_disables() -> None:
     assert [n for n in range(1, 8) if reports(frequency=3).is_due(n)] == [3, 6]
     assert not any(reports().is_due(n) for n in range(1, 8))
 
@@ -50,12 +50,12 @@ def test_a_frequency_counts_rounds_and_zero_means_never() -> None:
         {"filename": "../b"},
     ],
 )
-def test_fields_that_cannot_be_meant_are_refused(fields: dict[str, Any]) -> None:
+def test_invalid_fields_are_refused(fields: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=next(iter(fields))):
         reports(**fields)
 
 
-def test_metrics_are_chosen_then_postprocessed_and_come_with_the_model() -> None:
+def test_metrics_are_selected_then_postprocessed_and_reported_with_model() -> None:
     chosen = reports(
         metrics={"loss": "train-rmse"},
         filename="model.x",
@@ -73,7 +73,7 @@ def test_metrics_are_chosen_then_postprocessed_and_come_with_the_model() -> None
     assert local(loop).metrics == {"half": 1.0}
 
 
-def test_the_older_form_is_refused_with_the_new_one() -> None:
+def test_older_arguments_are_refused_with_replacement() -> None:
     refuse_older_form("XGBoostTrainer", params=None, label_column=None)
     with pytest.raises(
         TypeError,

@@ -1,4 +1,4 @@
-"""The packages of frameworks: clear without their library, and imported without importing it."""
+"""Framework packages: a clear error without their library, and lazy import of it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ PACKAGES = ("xgboost", "lightgbm", "tensorflow", "jax")
 
 
 @pytest.mark.parametrize("library", ["xgboost", "lightgbm", "tensorflow"])
-def test_a_package_without_its_library_is_an_import_error_with_the_remedy(
+def test_package_without_its_library_raises_import_error_with_remedy(
     library: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     package = f"syncline.train.{library}"
@@ -26,7 +26,7 @@ def test_a_package_without_its_library_is_an_import_error_with_the_remedy(
         __import__(package)
 
 
-def test_importing_the_packages_and_making_their_trainers_imports_no_framework() -> None:
+def test_importing_packages_and_creating_trainers_imports_no_framework() -> None:
     installed = [
         name for name in PACKAGES if name == "jax" or (spec := find_spec(name)) and spec.origin
     ]

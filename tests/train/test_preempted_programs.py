@@ -45,12 +45,14 @@ def loop():
         if how == "reads":
             for batch in train.get_dataset_shard("train").iter_batches(batch_size=2):
                 time.sleep(0.01)
-                if is_told() and (rows := rows + len(batch["id"])) > 20:  # and some more of them after the notice
+                # Some more rows after the notice.
+                if is_told() and (rows := rows + len(batch["id"])) > 20:
                     break
         elif how == "uploads":
             save(checkpoint_upload_mode=train.CheckpointUploadMode.ASYNC)
         time.sleep(0.05)
-    save(**({"checkpoint_upload_mode": train.CheckpointUploadMode.ASYNC} if how == "uploads" else {}))
+    mode = train.CheckpointUploadMode.ASYNC
+    save(**({"checkpoint_upload_mode": mode} if how == "uploads" else {}))
 
 @syncline.remote(num_cpus=2)
 class Greedy:
@@ -68,7 +70,11 @@ if __name__ == "__main__":
         loop,
         datasets={"train": dataset} if how == "reads" else {},
         scaling_config=train.ScalingConfig(num_workers=2),
-        run_config=train.RunConfig(name="run", storage_path=str(folder), failure_config=train.FailureConfig(preemption_grace_s=0.5)),
+        run_config=train.RunConfig(
+            name="run",
+            storage_path=str(folder),
+            failure_config=train.FailureConfig(preemption_grace_s=0.5),
+        ),
     ).fit()
 """
 

@@ -6,12 +6,15 @@ import os
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 from syncline.core.cgroups import cpu_count
 from syncline.train import metric_values
 from syncline.train.checkpoint import Checkpoint
 from syncline.train.session import get_session, report
+
+Postprocess: TypeAlias = Callable[[dict[str, Any]], dict[str, Any]]
+"""Function of the selected metrics that returns the metrics to report."""
 
 
 class Booster(Protocol):
@@ -37,7 +40,7 @@ class BoostingReports:
     """Rounds between two checkpoints; 0 for none before the end."""
     checkpoint_at_end: bool
     """Report the final model as a checkpoint."""
-    postprocess: Callable[[dict[str, Any]], dict[str, Any]] | None
+    postprocess: Postprocess | None
     """Applied to the selected metrics."""
 
     def __post_init__(self) -> None:
@@ -60,7 +63,7 @@ class BoostingReports:
         """Return True if a checkpoint is due after this number of rounds."""
         return self.frequency > 0 and rounds % self.frequency == 0
 
-    def report(self, logged: Mapping[str, Any], booster: Booster | None = None) -> None:
+    def report(self, logged: metric_values.Metrics, booster: Booster | None = None) -> None:
         """Report logged metrics, and `booster` as a checkpoint.
 
         Every rank calls this. All have the same model, and rank 0 saves it.

@@ -1,6 +1,6 @@
 """States of this process's global random generators: Python, NumPy, and torch if it is imported.
 
-The torch part is in `torch.random_states`. Generators that the program created are not covered. A
+The torch part is in `torch.random_generators`. Generators that the program created are not covered. A
 state consists of plain values that JSON can hold.
 """
 

@@ -8,7 +8,7 @@ import copy
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from syncline.core.tracebacks import forget_engine
 from syncline.train.backend import BackendConfig
@@ -24,6 +24,9 @@ from syncline.train.workers.spec import RunSpec, deserialized
 
 if TYPE_CHECKING:
     from typing_extensions import Self
+
+LoopConfig: TypeAlias = dict[str, Any]
+TrainLoop: TypeAlias = Callable[[], object] | Callable[[LoopConfig], object]
 
 
 class DataParallelTrainer:
@@ -50,9 +53,9 @@ class DataParallelTrainer:
 
     def __init__(
         self,
-        train_loop_per_worker: Callable[[], Any] | Callable[[dict[str, Any]], Any],
+        train_loop_per_worker: TrainLoop,
         *,
-        train_loop_config: dict[str, Any] | None = None,
+        train_loop_config: LoopConfig | None = None,
         backend_config: BackendConfig | None = None,
         scaling_config: ScalingConfig | None = None,
         run_config: RunConfig | None = None,

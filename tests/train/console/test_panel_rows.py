@@ -1,4 +1,4 @@
-"""What the panel says, in terminals of all sizes and in notebooks."""
+"""Rows of the panel in terminals of all sizes and in notebooks."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
-from syncline.train.console.pages import page
-from syncline.train.console.panel import MAX_WIDTH, panel, unfinished
-from syncline.train.console.progress import Progress
+from syncline.train.console.notebook_panel import snapshot_html
+from syncline.train.console.panel import MAX_WIDTH, panel
 from syncline.train.console.rows import Row, closing_lines, fitting, packed, rows
+from syncline.train.console.run_progress import Progress
 from syncline.train.console.snapshot import NodeShare, Phase, Snapshot
 from syncline.train.controller.goodput import Goodput
 
@@ -57,7 +57,7 @@ def said(snapshot: Snapshot) -> dict[str, tuple[str, ...]]:
     return {row.label: row.parts for row in rows(snapshot)}
 
 
-def test_rows_say_it_all() -> None:
+def test_rows_have_all_values() -> None:
     assert said(SNAPSHOT) == {
         "progress": ("epoch 3 of 12", "25 %", "2 min 10 s left"),
         "metrics": ("loss 0.125", "accuracy 0.9"),
@@ -72,7 +72,7 @@ def test_rows_say_it_all() -> None:
     }
 
 
-def test_what_is_not_known_has_no_row() -> None:
+def test_unknown_values_have_no_row() -> None:
     assert said(Snapshot(name="vit", path="/runs/vit", phase=Phase.STARTING, running_s=0.0)) == {
         "results": ("/runs/vit",)
     }
@@ -91,7 +91,7 @@ def test_what_is_not_known_has_no_row() -> None:
         ([(f"h{number}", 8, ()) for number in range(64)], ("512 on 64 nodes",)),
     ],
 )
-def test_workers_are_told_by_node(
+def test_workers_are_listed_by_node(
     shares: list[tuple[str, int, tuple[str, ...]]], text: tuple[str, ...]
 ) -> None:
     nodes = tuple(
@@ -100,7 +100,7 @@ def test_workers_are_told_by_node(
     assert said(replace(SNAPSHOT, nodes=nodes))["workers"] == text
 
 
-def test_parts_are_packed_into_lines_and_what_is_left_out_is_counted() -> None:
+def test_parts_are_packed_into_lines_and_omitted_ones_counted() -> None:
     parts = [f"m{number} 0.5" for number in range(10)]
     assert packed(parts, 1000, 1) == [", ".join(parts)]
     assert packed(parts, 30, 3) == [
@@ -112,7 +112,7 @@ def test_parts_are_packed_into_lines_and_what_is_left_out_is_counted() -> None:
     assert packed(["one that is far too long"], 5, 1) == ["one that is far too long"]
 
 
-def test_rows_of_little_weight_go_first() -> None:
+def test_rows_of_low_weight_are_dropped_first() -> None:
     made = [
         Row(label=name, parts=("x",), weight=weight)
         for name, weight in (("a", 1), ("b", 3), ("c", 2))
@@ -123,7 +123,7 @@ def test_rows_of_little_weight_go_first() -> None:
 
 @pytest.mark.parametrize("width", [1, 5, 20, 40, 60, 80, 120, 300])
 @pytest.mark.parametrize("height", [1, 2, 4, 10, 24, 50])
-def test_panel_fits_into_every_screen(width: int, height: int) -> None:
+def test_panel_fits_every_screen(width: int, height: int) -> None:
     many = replace(
         SNAPSHOT,
         metrics=tuple((f"layer_{number}/gradient", "0.123456") for number in range(60)),
@@ -134,7 +134,7 @@ def test_panel_fits_into_every_screen(width: int, height: int) -> None:
     assert max(map(cell_len, lines)) <= min(width, MAX_WIDTH)
 
 
-def test_wide_panel_is_framed_and_shows_a_bar() -> None:
+def test_wide_panel_has_frame_and_bar() -> None:
     text = "\n".join(drawn(SNAPSHOT, 100, 40))
     assert "╭─ vit: training, 1 min 05 s ─" in text
     assert "━" in text
@@ -150,25 +150,16 @@ def test_small_panel_has_the_most_important_rows_without_a_frame() -> None:
     ]
 
 
-def test_names_are_no_markup() -> None:
+def test_names_are_not_markup() -> None:
     assert "[bold]x[/bold] 1" in "\n".join(
         drawn(replace(SNAPSHOT, metrics=(("[bold]x[/bold]", "1"),)), 100, 40)
     )
 
 
-def test_unfinished_lines_take_what_the_panel_leaves() -> None:
-    assert [text.plain for text in unfinished([str(number) for number in range(9)], 10)] == [
-        "5",
-        "6",
-        "7",
-        "8",
-    ]
-    assert unfinished(["x"], 2) == []
-
-
-def test_a_finished_run_is_summed_up_with_its_paths() -> None:
+def test_summary_of_finished_run_has_paths() -> None:
     assert closing_lines(replace(SNAPSHOT, phase=Phase.FINISHED)) == [
-        "syncline: training vit finished after 1 min 05 s in 2 attempts with loss=0.125, accuracy=0.9",
+        "syncline: training vit finished after 1 min 05 s in 2 attempts "
+        "with loss=0.125, accuracy=0.9",
         f"  {SNAPSHOT.goodput}",
         "  last checkpoint: /runs/vit/checkpoint_000002",
         "  best checkpoint: /runs/vit/checkpoint_000001",
@@ -179,13 +170,13 @@ def test_a_finished_run_is_summed_up_with_its_paths() -> None:
 @pytest.mark.parametrize(
     ("phase", "how"), [(Phase.FAILED, "failed"), (Phase.INTERRUPTED, "was interrupted")]
 )
-def test_a_run_that_broke_off_says_where_it_can_go_on(phase: Phase, how: str) -> None:
+def test_summary_of_unfinished_run_has_checkpoint(phase: Phase, how: str) -> None:
     lines = closing_lines(replace(SNAPSHOT, phase=phase, best_checkpoint=""))
     assert lines[0] == f"syncline: training vit {how} after 1 min 05 s in 2 attempts"
     assert lines[1:] == ["  last checkpoint: /runs/vit/checkpoint_000002", "  results: /runs/vit"]
 
 
-def test_a_run_that_never_began_has_no_summary() -> None:
+def test_run_without_attempt_has_no_summary() -> None:
     assert closing_lines(replace(SNAPSHOT, phase=Phase.FAILED, attempt=0)) == []
 
 
@@ -202,7 +193,7 @@ class Tags(HTMLParser):
 
 
 @pytest.mark.parametrize("phase", [Phase.TRAINING, Phase.FINISHED])
-def test_pages_escape_everything(phase: Phase) -> None:
+def test_html_escapes_everything(phase: Phase) -> None:
     evil = "<script>alert(1)</script>"
     node = NodeShare(hostname=evil, workers=1, gpu_ids=(evil,))
     snapshot = Snapshot(
@@ -219,12 +210,12 @@ def test_pages_escape_everything(phase: Phase) -> None:
         checkpoint=evil,
         best_checkpoint=f"{evil}/b",
     )
-    html = page(snapshot)
+    html = snapshot_html(snapshot)
     assert "&lt;script&gt;" in html
     assert Tags(html).found <= {"style", "div", "b", "table", "tr", "th", "td", "progress"}
 
 
-def test_page_has_the_rows_of_the_panel() -> None:
-    html = page(SNAPSHOT)
+def test_html_has_rows_of_panel() -> None:
+    html = snapshot_html(SNAPSHOT)
     assert '<progress value="0.2500" max="1">' in html
     assert "<th>goodput</th><td>95.0 %, data 3.0 %" in html

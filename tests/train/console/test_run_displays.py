@@ -1,8 +1,7 @@
-"""Which display a program gets, and what displays that draw do with snapshots."""
+"""Choice of the display, and displays that draw snapshots."""
 
 from __future__ import annotations
 
-import importlib
 import io
 import re
 import sys
@@ -15,18 +14,19 @@ import pytest
 from rich.console import Console
 
 from syncline.testing.waiting import eventually
-from syncline.train.config import LoggingConfig, RunConfig
-from syncline.train.console.display import Display, Lines, Silence, display_for
-from syncline.train.console.live import TerminalPanel
-from syncline.train.console.notebook import NotebookPanel
+from syncline.train.config import LoggingConfig
+from syncline.train.console.display import Display, LineDisplay, NullDisplay, display_for
+from syncline.train.console.notebook_panel import NotebookPanel
 from syncline.train.console.snapshot import Phase, Snapshot
+from syncline.train.console.terminal_panel import TerminalPanel
+from syncline.train.run_config import RunConfig
 from syncline.train.workers import reservation as placement
 
 SNAPSHOT = Snapshot(name="vit", path="/runs/vit", phase=Phase.TRAINING, running_s=5.0, attempt=1)
 
 
 class Terminal(io.StringIO):
-    """A text that says it is a terminal."""
+    """Text buffer that claims to be a terminal."""
 
     def isatty(self) -> bool:
         return True
@@ -58,28 +58,28 @@ def drawing_on(terminal: Terminal, clock: Clock | None = None) -> TerminalPanel:
 
 
 class TestChoice:
-    def test_terminals_get_a_panel_and_all_else_lines(self, terminal: Terminal) -> None:
+    def test_terminals_use_panel_and_other_streams_lines(self, terminal: Terminal) -> None:
         assert isinstance(chosen(terminal), TerminalPanel)
-        assert isinstance(chosen(io.StringIO()), Lines)
+        assert isinstance(chosen(io.StringIO()), LineDisplay)
 
-    def test_terminal_without_a_movable_cursor_gets_lines(
+    def test_terminal_without_cursor_movement_uses_lines(
         self, terminal: Terminal, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setenv("TERM", "dumb")
-        assert isinstance(chosen(terminal), Lines)
+        assert isinstance(chosen(terminal), LineDisplay)
 
     def test_terminal_is_left_to_training_functions_in_this_process(
         self, terminal: Terminal
     ) -> None:
-        assert isinstance(chosen(terminal, may_draw=False), Lines)
+        assert isinstance(chosen(terminal, may_draw=False), LineDisplay)
 
     def test_one_panel_at_a_time(self, terminal: Terminal) -> None:
         first = chosen(terminal)
-        assert isinstance(chosen(terminal), Lines)
+        assert isinstance(chosen(terminal), LineDisplay)
         first.close()
         assert isinstance(chosen(terminal), TerminalPanel)
 
-    def test_panel_that_was_never_closed_is_forgotten(self, terminal: Terminal) -> None:
+    def test_unclosed_panel_is_released(self, terminal: Terminal) -> None:
         chosen(terminal)
         assert isinstance(chosen(terminal), TerminalPanel)
 
@@ -87,14 +87,14 @@ class TestChoice:
         "config", [RunConfig(verbose=0), RunConfig(logging_config=LoggingConfig(log_level="error"))]
     )
     def test_quiet_runs_show_nothing(self, terminal: Terminal, config: RunConfig) -> None:
-        assert isinstance(chosen(terminal, config), Silence)
+        assert isinstance(chosen(terminal, config), NullDisplay)
         assert isinstance(chosen(terminal, RunConfig(verbose=2)), TerminalPanel)
 
     def test_trials_show_nothing(self, terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(placement, "_host", object())
-        assert isinstance(chosen(terminal), Silence)
+        assert isinstance(chosen(terminal), NullDisplay)
 
-    def test_notebooks_get_a_panel_in_their_cell(
+    def test_notebooks_use_panel_in_cell(
         self, terminal: Terminal, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setitem(sys.modules, "ipykernel", types.ModuleType("ipykernel"))
@@ -103,9 +103,7 @@ class TestChoice:
 
 
 class TestTerminalPanel:
-    def test_is_drawn_from_the_first_snapshot_on_and_makes_place_for_the_summary(
-        self, terminal: Terminal
-    ) -> None:
+    def test_is_drawn_from_first_snapshot_and_replaced_by_summary(self, terminal: Terminal) -> None:
         display = drawing_on(terminal)
         display.show(SNAPSHOT)
         assert "vit: training, 5.0 s" in terminal.getvalue()
@@ -119,7 +117,7 @@ class TestTerminalPanel:
             == "syncline: training vit finished after 5.0 s\n  results: /runs/vit\n"
         )
 
-    def test_time_goes_on_between_snapshots(self, terminal: Terminal) -> None:
+    def test_time_advances_between_snapshots(self, terminal: Terminal) -> None:
         clock = Clock()
         display = drawing_on(terminal, clock)
         display.show(SNAPSHOT)
@@ -129,12 +127,12 @@ class TestTerminalPanel:
         finally:
             display.close()
 
-    def test_lines_and_what_the_program_prints_go_above(self, terminal: Terminal) -> None:
+    def test_events_and_program_output_are_printed_above(self, terminal: Terminal) -> None:
         display = drawing_on(terminal)
         with redirect_stdout(terminal), redirect_stderr(terminal):
             display.show(SNAPSHOT)
-            display.say("syncline: a restart\nand why")
-            display.outline("what the panel says")
+            display.print_event("syncline: a restart\nand why")
+            display.print_status("what the panel says")
             print("[red]as it is[/red]")
             print("half", end="")
             display.close()
@@ -144,7 +142,7 @@ class TestTerminalPanel:
         assert "what the panel says" not in terminal.getvalue()
         assert terminal.getvalue().endswith("half\n")
 
-    def test_bar_of_the_program_is_drawn_with_the_panel(self, terminal: Terminal) -> None:
+    def test_bar_of_program_is_drawn_with_panel(self, terminal: Terminal) -> None:
         display = drawing_on(terminal)
         with redirect_stdout(terminal), redirect_stderr(terminal):
             display.show(SNAPSHOT)
@@ -154,19 +152,17 @@ class TestTerminalPanel:
             finally:
                 display.close()
 
-    def test_interruption_ends_a_run_that_the_program_does_not_wait_for(
-        self, terminal: Terminal
-    ) -> None:
+    def test_interruption_prints_summary(self, terminal: Terminal) -> None:
         display = drawing_on(terminal)
         display.show(SNAPSHOT)
         display.__exit__(KeyboardInterrupt, KeyboardInterrupt(), None)
         assert "syncline: training vit was interrupted after 5.0 s" in terminal.getvalue()
 
-    def test_without_a_snapshot_lines_are_printed_and_nothing_is_summed_up(
+    def test_without_snapshot_events_are_printed_without_summary(
         self, terminal: Terminal, capsys: pytest.CaptureFixture[str]
     ) -> None:
         display = drawing_on(terminal)
-        display.say("attached")
+        display.print_event("attached")
         display.close(interrupted=True)
         assert (terminal.getvalue(), capsys.readouterr().err) == ("", "attached\n")
 
@@ -192,14 +188,12 @@ class Cell:
 @pytest.fixture
 def cell(monkeypatch: pytest.MonkeyPatch) -> Cell:
     cell = Cell()
-    real = importlib.import_module
-    monkeypatch.setattr(
-        importlib, "import_module", lambda name: cell if name == "IPython.display" else real(name)
-    )
+    monkeypatch.setitem(sys.modules, "IPython", types.ModuleType("IPython"))
+    monkeypatch.setitem(sys.modules, "IPython.display", cell)
     return cell
 
 
-def test_notebook_has_one_output_that_ends_with_the_summary(cell: Cell) -> None:
+def test_notebook_has_one_output_that_ends_with_summary(cell: Cell) -> None:
     display = NotebookPanel(Clock())
     display.show(SNAPSHOT)
     assert "vit: training, 5.0 s" in cell.pages[0]

@@ -1,4 +1,4 @@
-"""What is seen of a controller becomes a snapshot."""
+"""Snapshots of the instructions of a controller."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import pytest
 
 from syncline.train.backend import Worker
 from syncline.train.checkpoint import Checkpoint
+from syncline.train.console.run_status import RunStatus
 from syncline.train.console.snapshot import Phase
-from syncline.train.console.status import RunStatus
 from syncline.train.controller import events
 from syncline.train.controller.goodput import GoodputMeter
 from syncline.train.controller.transitions import State
@@ -18,7 +18,7 @@ from syncline.train.workers.messages import Reported, StepTimes
 
 
 class Run:
-    """A controller that only tells what it does."""
+    """Stand-in for a controller."""
 
     def __init__(self, config: dict[str, Any] | None = None) -> None:
         self.now = 1000.0
@@ -32,17 +32,19 @@ class Run:
         )
 
     def train(self, attempt: int, *, start: str = "") -> None:
-        self.status.see(events.StartGroup(attempt=attempt, world_size=2, first_index=0))
-        self.status.opened(
+        self.status.instruction_started(
+            events.StartGroup(attempt=attempt, world_size=2, first_index=0)
+        )
+        self.status.attempt_started(
             [worker(rank, node=rank // 2) for rank in range(4)],
             start,
             "http://127.0.0.1:8265/run/0/vit",
         )
-        self.status.see(events.LaunchTraining(attempt=attempt))
+        self.status.instruction_started(events.LaunchTraining(attempt=attempt))
         self.goodput.attempt_began(self.now)
 
     def report(self, rank: int, metrics: dict[str, Any], index: int = 0) -> None:
-        self.status.see(
+        self.status.instruction_started(
             events.RecordReport(rank=rank, report=Reported(index=index, metrics=metrics, time=0.0))
         )
 
@@ -61,7 +63,7 @@ def worker(rank: int, *, node: int) -> Worker:
     )
 
 
-def test_snapshot_says_what_was_seen() -> None:
+def test_snapshot_has_state_of_run() -> None:
     run = Run({"epochs": 4})
     run.train(1)
     run.now += 10
@@ -69,7 +71,7 @@ def test_snapshot_says_what_was_seen() -> None:
         0, {"epoch": 0, "loss": 0.123456789, "layers": {"first": 1}, "list": [1, 2], "none": None}
     )
     run.report(1, {"epoch": 0, "loss": 9.0})
-    run.status.committed(Checkpoint("/runs/vit/checkpoint_000000"), None)
+    run.status.checkpoint_committed(Checkpoint("/runs/vit/checkpoint_000000"), None)
     run.now += 5
     snapshot = run.status.snapshot(State.RUNNING)
     assert (snapshot.phase, snapshot.running_s, snapshot.attempt, snapshot.reports) == (
@@ -93,14 +95,16 @@ def test_snapshot_says_what_was_seen() -> None:
     assert pickle.loads(pickle.dumps(snapshot)) == snapshot
 
 
-def test_restarts_and_changes_of_size_are_counted_apart() -> None:
+def test_restarts_and_resizes_are_counted_separately() -> None:
     run = Run()
     run.train(1)
-    run.status.see(events.StopGroup(attempt=1, graceful=False))
+    run.status.instruction_started(events.StopGroup(attempt=1, graceful=False))
     assert run.status.snapshot(State.RESTARTING).nodes == ()
-    run.status.see(events.NotifyRestart(failed_attempt=1, cause="", count=1, limit=2))
+    run.status.instruction_started(
+        events.NotifyRestart(failed_attempt=1, cause="", count=1, limit=2)
+    )
     run.train(2, start="from a checkpoint")
-    run.status.see(events.NotifyResize(world_size=4, workers=2))
+    run.status.instruction_started(events.NotifyResize(world_size=4, workers=2))
     run.train(3, start="from another")
     snapshot = run.status.snapshot(State.RUNNING)
     assert (snapshot.attempt, snapshot.restarts, snapshot.resizes, snapshot.start) == (
@@ -111,7 +115,7 @@ def test_restarts_and_changes_of_size_are_counted_apart() -> None:
     )
 
 
-def test_reports_per_second_are_those_of_the_last_seconds() -> None:
+def test_report_rate_covers_last_seconds() -> None:
     run = Run()
     run.train(1)
     rates = []
@@ -125,7 +129,7 @@ def test_reports_per_second_are_those_of_the_last_seconds() -> None:
     assert rates[-1] == pytest.approx(4.0)
 
 
-def test_goodput_so_far_counts_waiting_for_a_restart() -> None:
+def test_goodput_so_far_includes_waiting_for_restart() -> None:
     run = Run()
     assert run.status.snapshot(State.STARTING).goodput is None
     run.train(1)
@@ -141,11 +145,11 @@ def test_goodput_so_far_counts_waiting_for_a_restart() -> None:
     assert waiting.restarts == pytest.approx(1.0)
 
 
-def test_validations_that_are_left_have_a_phase_of_their_own() -> None:
+def test_remaining_validations_have_their_own_phase() -> None:
     run = Run()
     run.train(1)
     assert run.status.snapshot(State.FINISHING).phase is Phase.FINISHING
-    run.status.see(events.DrainValidations())
+    run.status.instruction_started(events.DrainValidations())
     assert run.status.snapshot(State.FINISHING).phase is Phase.VALIDATING
     assert run.status.snapshot(State.FINISHED).phase is Phase.FINISHED
 
@@ -157,7 +161,7 @@ def test_every_state_has_a_phase() -> None:
     }
 
 
-def test_snapshot_grows_older_by_itself_until_the_end() -> None:
+def test_later_advances_times_until_the_end() -> None:
     run = Run({"epochs": 4})
     run.train(1)
     run.now += 10

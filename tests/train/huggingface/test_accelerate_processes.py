@@ -92,7 +92,7 @@ def kill(config: dict[str, Any], step: int) -> None:
         and train.get_context().get_world_rank() == 1
         and not done.exists()
     ):
-        train.get_checkpoint()  # registered, so that the step from which the next attempt goes on is certain
+        train.get_checkpoint()  # returns after the commit, so the next attempt resumes here
         done.touch()
         os.kill(os.getpid(), signal.SIGKILL)
 
@@ -110,9 +110,7 @@ def fit(directory: Path, name: str, *, kill_at: int | None) -> train.Result:
     ).fit()
 
 
-def test_an_accelerator_trains_on_all_workers_and_goes_on_exactly_after_a_kill(
-    tmp_path: Path,
-) -> None:
+def test_accelerator_trains_on_all_workers_and_resumes_exactly_after_kill(tmp_path: Path) -> None:
     undisturbed = fit(tmp_path, "undisturbed", kill_at=None)
     facts = dict(undisturbed.return_value)
     weights = facts.pop("weights")

@@ -39,8 +39,9 @@ def saved(output: Path, step: int) -> Path:
     return directory
 
 
-def test_without_transformers_the_import_says_what_to_install() -> None:
-    program = "import sys; sys.modules['transformers'] = None; import syncline.train.huggingface.transformers"
+def test_import_without_transformers_names_package_to_install() -> None:
+    hidden = "import sys; sys.modules['transformers'] = None"
+    program = f"{hidden}; import syncline.train.huggingface.transformers"
     done = subprocess.run(
         [sys.executable, "-c", program],
         capture_output=True,
@@ -55,7 +56,7 @@ def test_without_transformers_the_import_says_what_to_install() -> None:
 
 
 @needs_transformers
-def test_what_was_saved_at_this_step_is_reported_with_the_latest_values(
+def test_checkpoint_of_step_is_reported_with_latest_values(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from syncline.train.huggingface.transformers import RayTrainReportCallback, reporting
@@ -101,7 +102,7 @@ def test_what_was_saved_at_this_step_is_reported_with_the_latest_values(
         (1, ["shared", None], False),
     ],
 )
-def test_of_ranks_that_share_a_directory_the_lowest_reports_it(
+def test_lowest_rank_of_shared_directory_reports_it(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     rank: int,
@@ -129,7 +130,7 @@ def test_of_ranks_that_share_a_directory_the_lowest_reports_it(
 
 
 @needs_transformers
-def test_a_prepared_trainer_reads_batches_of_datasets_as_they_are(local_engine: None) -> None:
+def test_prepared_trainer_reads_batches_of_datasets_unchanged(local_engine: None) -> None:
     from syncline.train.huggingface.transformers import prepare_trainer
 
     class Trainer:

@@ -60,7 +60,7 @@ def loop(config: dict[str, Any]) -> list[float]:
                 and train.get_context().get_world_rank() == 1
                 and not done.exists()
             ):
-                train.get_checkpoint()  # registered, so that the step from which the next attempt goes on is certain
+                train.get_checkpoint()  # returns after the commit, so the next attempt resumes here
                 done.touch()
                 os.kill(os.getpid(), signal.SIGKILL)
 
@@ -133,9 +133,7 @@ def fit(directory: Path, name: str, *, reads: str, kill_at: int | None) -> train
 
 
 @pytest.mark.parametrize("reads", ["loader", "dataset"])
-def test_a_run_killed_in_the_middle_of_an_epoch_ends_with_the_same_weights(
-    tmp_path: Path, reads: str
-) -> None:
+def test_run_killed_in_middle_of_epoch_ends_with_same_weights(tmp_path: Path, reads: str) -> None:
     undisturbed = fit(tmp_path, "undisturbed", reads=reads, kill_at=None)
     killed = fit(tmp_path, "killed", reads=reads, kill_at=8)  # two steps after a report
     assert (tmp_path / "killed-killed").exists()

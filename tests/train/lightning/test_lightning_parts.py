@@ -88,7 +88,7 @@ def local_engine() -> Iterator[None]:
     syncline.shutdown()
 
 
-def test_without_lightning_the_import_says_what_to_install() -> None:
+def test_import_without_lightning_names_package_to_install() -> None:
     hide = "import sys; sys.modules.update({'lightning': None, 'pytorch_lightning': None})"
     done = subprocess.run(
         [sys.executable, "-c", f"{hide}; import syncline.train.lightning"],
@@ -104,7 +104,7 @@ def test_without_lightning_the_import_says_what_to_install() -> None:
 
 
 @needs_lightning
-def test_the_package_is_taken_that_the_program_has_imported() -> None:
+def test_package_imported_by_program_is_used() -> None:
     from syncline.train.lightning.library import package
 
     assert package({"pytorch_lightning", "torch"}) == "pytorch_lightning"
@@ -113,7 +113,7 @@ def test_the_package_is_taken_that_the_program_has_imported() -> None:
 
 
 @needs_lightning
-def test_a_trainer_that_was_not_made_for_workers_is_refused() -> None:
+def test_trainer_not_configured_for_workers_is_refused() -> None:
     import lightning.pytorch as pl
 
     from syncline.train.lightning import RayDDPStrategy, prepare_trainer
@@ -143,7 +143,7 @@ def test_a_trainer_that_was_not_made_for_workers_is_refused() -> None:
 
 
 @needs_lightning
-def test_ranks_and_device_are_those_of_the_session() -> None:
+def test_ranks_and_device_are_those_of_session() -> None:
     from syncline.train.lightning import RayFSDPStrategy, RayLightningEnvironment
 
     class Session:
@@ -178,7 +178,7 @@ def test_ranks_and_device_are_those_of_the_session() -> None:
 
 
 @needs_lightning
-def test_reports_come_at_the_end_of_epochs_and_after_so_many_steps() -> None:
+def test_reports_at_end_of_epochs_and_every_n_steps() -> None:
     from syncline.train.lightning import RayTrainReportCallback
 
     def loop() -> list[int]:
@@ -203,9 +203,7 @@ def test_reports_come_at_the_end_of_epochs_and_after_so_many_steps() -> None:
 
 
 @needs_lightning
-def test_the_callback_passes_on_how_a_checkpoint_is_uploaded_and_validated(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_callback_passes_on_upload_mode_and_validation(monkeypatch: pytest.MonkeyPatch) -> None:
     from syncline.train.lightning import RayTrainReportCallback, reporting
 
     passed: list[dict[str, Any]] = []
@@ -224,7 +222,7 @@ def test_the_callback_passes_on_how_a_checkpoint_is_uploaded_and_validated(
 
 @needs_lightning
 @pytest.mark.parametrize("limit", [None, 3])
-def test_the_place_in_a_dataset_is_that_of_the_batch_trained_on(
+def test_position_in_dataset_is_that_of_trained_batch(
     local_engine: None, limit: int | None
 ) -> None:
     import lightning.pytorch as pl
@@ -260,9 +258,7 @@ def places() -> dict[str, tuple[int, bool]]:
 
 @needs_lightning
 @pytest.mark.parametrize(("limit", "batches"), [(1.0, 4), (0.5, 2), (3, 3)])
-def test_a_pass_is_over_when_lightning_has_the_batches_that_it_wants_of_it(
-    limit: int | float, batches: int
-) -> None:
+def test_pass_ends_with_last_batch_used_by_lightning(limit: int | float, batches: int) -> None:
     import lightning.pytorch as pl
 
     seen: list[dict[str, tuple[int, bool]]] = []
@@ -284,7 +280,7 @@ def test_a_pass_is_over_when_lightning_has_the_batches_that_it_wants_of_it(
 
 
 @needs_lightning
-def test_the_check_before_training_is_no_part_of_a_validation() -> None:
+def test_sanity_check_is_not_part_of_validation() -> None:
     import lightning.pytorch as pl
 
     seen: list[tuple[int, bool]] = []
@@ -305,7 +301,7 @@ def test_the_check_before_training_is_no_part_of_a_validation() -> None:
 
 
 @needs_lightning
-def test_loaders_that_lightning_makes_anew_or_keeps_the_place_of_are_left_alone() -> None:
+def test_recreated_or_stateful_loaders_are_left_unchanged() -> None:
     class Stateful(DataLoader[Any]):
         def state_dict(self) -> dict[str, Any]:
             return {}
@@ -324,9 +320,7 @@ def test_loaders_that_lightning_makes_anew_or_keeps_the_place_of_are_left_alone(
 
 
 @needs_lightning
-def test_a_prepared_loader_that_lightning_shares_out_once_more_is_an_error_with_the_remedy() -> (
-    None
-):
+def test_prepared_loader_sharded_by_lightning_is_refused() -> None:
     def loop() -> None:
         trainer(max_epochs=1).fit(module(), prepare_data_loader(DataLoader(torch.ones(2))))
 

@@ -83,7 +83,7 @@ def loop(config: dict[str, Any]) -> list[float]:
                 and train.get_context().get_world_rank() == 1
                 and not done.exists()
             ):
-                train.get_checkpoint()  # registered, so that the step from which the next attempt goes on is certain
+                train.get_checkpoint()  # returns after the commit, so the next attempt resumes here
                 done.touch()
                 os.kill(os.getpid(), signal.SIGKILL)
 
@@ -158,9 +158,7 @@ def fit(directory: Path, name: str, *, reads: str, kill_at: int | None) -> train
         ("dataset", STEPS_PER_EPOCH + 5),
     ],
 )
-def test_a_killed_run_ends_with_the_weights_of_one_that_is_not(
-    tmp_path: Path, reads: str, kill_at: int
-) -> None:
+def test_killed_run_ends_with_same_weights(tmp_path: Path, reads: str, kill_at: int) -> None:
     undisturbed = fit(tmp_path, "undisturbed", reads=reads, kill_at=None)
     killed = fit(tmp_path, "killed", reads=reads, kill_at=kill_at)
     assert (tmp_path / "killed-killed").exists()

@@ -67,7 +67,7 @@ def fit(function: Any, storage: Path, config: TorchConfig | None = None, **scali
     )
 
 
-def test_a_backend_of_the_programs_own_is_used(tmp_path: Path) -> None:
+def test_custom_backend_is_used(tmp_path: Path) -> None:
     module = tmp_path / "homemade_backend.py"
     module.write_text(REGISTERS)
     seen = fit(
@@ -79,11 +79,11 @@ def test_a_backend_of_the_programs_own_is_used(tmp_path: Path) -> None:
     assert (seen["backend"], seen["sum"]) == ("homemade", 2.0)
 
 
-def test_a_backend_for_each_kind_of_device_may_be_named(tmp_path: Path) -> None:
+def test_backend_per_device_type_is_allowed(tmp_path: Path) -> None:
     assert fit(facts, tmp_path, TorchConfig(backend="cpu:gloo"))["sum"] == 2.0
 
 
-def test_workers_share_a_gpu_with_gloo_and_not_with_nccl(tmp_path: Path) -> None:
+def test_workers_share_a_gpu_with_gloo_but_not_with_nccl(tmp_path: Path) -> None:
     half = {"use_gpu": True, "resources_per_worker": {"GPU": 0.5}}
     seen = fit(facts, tmp_path, TorchConfig(backend="gloo"), **half)
     assert (seen["backend"], seen["sum"], len(seen["gpus"])) == ("gloo", 2.0, 1)
@@ -91,7 +91,7 @@ def test_workers_share_a_gpu_with_gloo_and_not_with_nccl(tmp_path: Path) -> None
         fit(facts, tmp_path / "nccl", **half)
 
 
-def test_a_worker_with_several_gpus_has_all_of_them(tmp_path: Path) -> None:
+def test_worker_with_several_gpus_uses_all(tmp_path: Path) -> None:
     def devices() -> list[str]:
         torch.cuda.is_available = lambda: True
         return [str(device) for device in (get_device(), *get_devices())]
@@ -104,7 +104,7 @@ def test_a_worker_with_several_gpus_has_all_of_them(tmp_path: Path) -> None:
     ]
 
 
-def test_an_accelerator_that_exists_is_used_and_another_is_refused(tmp_path: Path) -> None:
+def test_existing_accelerator_is_used_and_another_refused(tmp_path: Path) -> None:
     kind = {"use_gpu": True, "accelerator_type": "B9000"}
     assert len(fit(facts, tmp_path, TorchConfig(backend="gloo"), **kind)["gpus"]) == 1
     with pytest.raises(ValueError, match="accelerator_type:C1"):

@@ -1,4 +1,4 @@
-"""Models through checkpoints."""
+"""Checkpoints of torch models."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from syncline.train.checkpoint import Checkpoint
 from syncline.train.torch import TorchCheckpoint
 
 
-def test_a_model_comes_back_whole() -> None:
+def test_model_round_trip() -> None:
     model = nn.Linear(3, 2)
     loaded = TorchCheckpoint.from_model(model).get_model()
     assert isinstance(loaded, nn.Linear)
     assert torch.equal(loaded.weight, model.weight)
 
 
-def test_a_class_that_only_this_process_knows_is_stored_with_its_model() -> None:
+def test_class_of_main_module_is_stored_with_model() -> None:
     class Doubling(nn.Module):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return 2 * x
@@ -34,7 +34,7 @@ def test_a_class_that_only_this_process_knows_is_stored_with_its_model() -> None
     assert loaded(torch.ones(1)).item() == 2
 
 
-def test_a_state_dict_goes_into_a_model_without_the_prefix_of_ddp() -> None:
+def test_state_dict_is_loaded_without_prefix_of_ddp() -> None:
     model, target = nn.Linear(3, 2), nn.Linear(3, 2)
     state = {f"module.{name}": value for name, value in model.state_dict().items()}
     checkpoint = TorchCheckpoint.from_state_dict(state)
@@ -44,17 +44,17 @@ def test_a_state_dict_goes_into_a_model_without_the_prefix_of_ddp() -> None:
     assert set(state) == {"module.weight", "module.bias"}
 
 
-def test_a_state_dict_alone_is_no_model() -> None:
+def test_state_dict_needs_a_model() -> None:
     with pytest.raises(ValueError, match="get_model\\(model\\)"):
         TorchCheckpoint.from_state_dict(nn.Linear(1, 1).state_dict()).get_model()
 
 
-def test_another_kind_of_checkpoint_is_explained(tmp_path: Path) -> None:
+def test_checkpoint_of_another_kind_is_refused(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match="as_directory"):
         TorchCheckpoint.from_directory(str(tmp_path)).get_model()
 
 
-def test_the_directory_goes_with_the_object_unless_it_was_sent_away() -> None:
+def test_directory_is_deleted_with_object_unless_pickled() -> None:
     kept, dropped = (TorchCheckpoint.from_model(nn.Linear(1, 1)) for _ in range(2))
     received = pickle.loads(pickle.dumps(kept))
     directory = dropped.path

@@ -1,4 +1,4 @@
-"""What "fsdp" may be told: FSDP2's options, ours, and FSDP1's as far as they mean something."""
+"""Options of "fsdp": those of FSDP2, additional ones, and translated ones of FSDP1."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def passed_on(**kwargs: Any) -> dict[str, Any]:
     return dict(parse(kwargs, "cpu").passed_on)
 
 
-def test_what_fully_shard_takes_is_passed_on_and_what_is_ours_is_not() -> None:
+def test_arguments_of_fully_shard_are_passed_on() -> None:
     options = parse(
         {"reshard_after_forward": 2, "wrap": {nn.Linear}, "activation_checkpointing": True}, "cpu"
     )
@@ -45,25 +45,25 @@ def test_what_fully_shard_takes_is_passed_on_and_what_is_ours_is_not() -> None:
         True,
         True,
     )
-    assert not options.useful_alone
+    assert not options.affects_single_rank
 
 
 @pytest.mark.parametrize("given", ["bfloat16", torch.bfloat16, BFLOAT16])
-def test_a_precision_is_a_policy_or_a_data_type(given: Any) -> None:
+def test_precision_is_policy_or_data_type(given: Any) -> None:
     assert passed_on(mp_policy=given) == {"mp_policy": BFLOAT16}
     assert passed_on(mixed_precision=given) == {"mp_policy": BFLOAT16}
-    assert parse({"mp_policy": given}, "cpu").useful_alone
+    assert parse({"mp_policy": given}, "cpu").affects_single_rank
 
 
 @pytest.mark.parametrize(
     ("given", "error"), [("bf17", ValueError), ("nn", ValueError), (16, TypeError)]
 )
-def test_what_is_no_precision_is_refused(given: Any, error: type[Exception]) -> None:
-    with pytest.raises(error, match="is no precision: give 'bfloat16'"):
+def test_invalid_precision_is_refused(given: Any, error: type[Exception]) -> None:
+    with pytest.raises(error, match="is not a precision: pass 'bfloat16'"):
         parse({"mp_policy": given}, "cpu")
 
 
-def test_options_of_fsdp1_become_those_of_fsdp2() -> None:
+def test_options_of_fsdp1_are_translated() -> None:
     assert (
         passed_on(
             sharding_strategy=ShardingStrategy.FULL_SHARD,
@@ -88,7 +88,7 @@ def test_options_of_fsdp1_become_those_of_fsdp2() -> None:
     assert passed_on(ignored_states=[layers[0].bias]) == {"ignored_params": {layers[0].bias}}
 
 
-def test_mixed_precision_of_fsdp1_becomes_a_policy_and_a_type_for_buffers() -> None:
+def test_mixed_precision_of_fsdp1_becomes_policy_and_buffer_dtype() -> None:
     low = torch.bfloat16
     options = parse(
         {"mixed_precision": MixedPrecision(param_dtype=low, reduce_dtype=low, buffer_dtype=low)},
@@ -116,12 +116,12 @@ def test_mixed_precision_of_fsdp1_becomes_a_policy_and_a_type_for_buffers() -> N
             {"mixed_precision": MixedPrecision(keep_low_precision_grads=True)},
             r"model.to\(torch.bfloat16\)",
         ),
-        ({"mixed_precision": MixedPrecision(), "mp_policy": "bfloat16"}, "give `mp_policy`"),
+        ({"mixed_precision": MixedPrecision(), "mp_policy": "bfloat16"}, "pass only `mp_policy`"),
         ({"wrap": {nn.Linear}, "auto_wrap_policy": len}, "`wrap` and `auto_wrap_policy`"),
         ({"find_unused_parameters": True}, "`find_unused_parameters`, but 'fsdp' takes only mesh"),
     ],
 )
-def test_what_cannot_be_translated_names_what_to_do_instead(
+def test_untranslatable_options_are_refused_with_remedy(
     kwargs: dict[str, Any], counterpart: str
 ) -> None:
     with pytest.raises(ValueError, match=counterpart):
@@ -129,7 +129,7 @@ def test_what_cannot_be_translated_names_what_to_do_instead(
 
 
 @pytest.mark.usefixtures("group")
-def test_a_process_group_becomes_a_mesh() -> None:
+def test_process_group_becomes_mesh() -> None:
     mesh = parse({"process_group": dist.group.WORLD}, "cpu").mesh
     assert isinstance(mesh, DeviceMesh)
     assert (mesh.size(), mesh.device_type) == (1, "cpu")
@@ -137,7 +137,7 @@ def test_a_process_group_becomes_a_mesh() -> None:
 
 
 @pytest.mark.usefixtures("group")
-def test_a_mesh_says_what_its_dimensions_are_for() -> None:
+def test_mesh_needs_dimension_names() -> None:
     with pytest.raises(TypeError, match="`mesh` is a tuple"):
         parse({"mesh": (2, 2)}, "cpu")
     with pytest.raises(ValueError, match="2 dimensions without names"):

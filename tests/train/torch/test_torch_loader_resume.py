@@ -1,4 +1,4 @@
-"""A prepared loader goes on where it was: what comes after a restart is what would have come
+"""Resumed loaders: batches after a restart equal those without one.
 without one, bit by bit.
 """
 
@@ -7,6 +7,7 @@ from __future__ import annotations
 import itertools
 import logging
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -75,7 +76,7 @@ LOADERS: dict[str, MakeLoader] = {
 
 @pytest.mark.parametrize("world_size", [1, 2, 3])
 @pytest.mark.parametrize("name", LOADERS)
-def test_what_comes_after_a_restart_is_what_would_have_come_without(
+def test_resumed_batches_equal_those_without_restart(
     name: str, world_size: int, tmp_path: Path
 ) -> None:
     undisturbed = Program(LOADERS[name], world_size=world_size)
@@ -103,7 +104,7 @@ def test_what_comes_after_a_restart_is_what_would_have_come_without(
         assert [again.epoch() for _ in range(4 - ended)] == epochs[ended:]
 
 
-def test_a_run_may_be_interrupted_again_and_again(tmp_path: Path) -> None:
+def test_run_can_be_interrupted_repeatedly(tmp_path: Path) -> None:
     make = LOADERS["shuffled"]
     undisturbed = Program(make, world_size=2)
     expected = [*undisturbed.epoch(), *undisturbed.epoch()]
@@ -117,7 +118,7 @@ def test_a_run_may_be_interrupted_again_and_again(tmp_path: Path) -> None:
     assert len(seen) >= len(expected) - 1
 
 
-def test_a_checkpoint_before_the_first_pass_keeps_the_place(tmp_path: Path) -> None:
+def test_checkpoint_before_first_pass_keeps_position(tmp_path: Path) -> None:
     first = Program(LOADERS["shuffled"], world_size=2)
     passes = first.begin()
     first.rest(passes, 2)
@@ -133,7 +134,7 @@ def test_a_checkpoint_before_the_first_pass_keeps_the_place(tmp_path: Path) -> N
     "options", [{}, {"persistent_workers": True, "prefetch_factor": 3}], ids=["plain", "persistent"]
 )
 @pytest.mark.parametrize("name", ["shuffled", "lazy", "batches", "unbatched"])
-def test_worker_processes_make_the_same_batches_after_a_restart(
+def test_worker_processes_make_same_batches_after_restart(
     name: str, options: dict[str, Any], tmp_path: Path
 ) -> None:
     choice: dict[str, dict[str, Any]] = {
@@ -175,13 +176,11 @@ def test_worker_processes_make_the_same_batches_after_a_restart(
 
 
 @pytest.mark.processes
-def test_the_number_of_worker_processes_does_not_matter(tmp_path: Path) -> None:
+def test_number_of_worker_processes_does_not_matter(tmp_path: Path) -> None:
     runs = [
         Program(
-            lambda workers=workers: DataLoader(
-                Augmented(), batch_size=4, num_workers=workers, timeout=60
-            )
-        ).epoch()  # type: ignore[misc]
+            partial(DataLoader, Augmented(), batch_size=4, num_workers=workers, timeout=60)
+        ).epoch()
         for workers in (1, 2)
     ]
     assert runs[0] == runs[1]
@@ -201,7 +200,7 @@ def test_ranks_with_equal_seeds_draw_different_augmentations() -> None:
 
 
 @pytest.mark.processes
-def test_worker_processes_see_the_users_dataset_and_its_own_way_to_get_batches() -> None:
+def test_worker_processes_use_getitems_of_dataset() -> None:
     class Gathering(Augmented):
         def __getitems__(self, indices: list[int]) -> list[Any]:
             info = torch.utils.data.get_worker_info()
@@ -218,7 +217,7 @@ def test_worker_processes_see_the_users_dataset_and_its_own_way_to_get_batches()
 
 
 @pytest.mark.parametrize("world_size", [1, 2])
-def test_nothing_that_is_skipped_is_loaded(world_size: int, tmp_path: Path) -> None:
+def test_skipped_samples_are_not_loaded(world_size: int, tmp_path: Path) -> None:
     first = Program(LOADERS["shuffled"], world_size=world_size)
     passes = first.begin()
     head = first.rest(passes, 2)
@@ -234,7 +233,7 @@ def test_nothing_that_is_skipped_is_loaded(world_size: int, tmp_path: Path) -> N
 
 @pytest.mark.parametrize(("shuffle", "batch_size"), [(False, 4), (True, 4), (True, 1)])
 @pytest.mark.parametrize("sizes", [(4, 2, 3), (1, 2, 1), (2, 1, 4), (3, 4, 3)])
-def test_other_numbers_of_ranks_see_every_sample_once(
+def test_other_number_of_ranks_reads_every_sample_once(
     sizes: tuple[int, ...], shuffle: bool, batch_size: int, tmp_path: Path
 ) -> None:
     def make() -> DataLoader[Any]:
@@ -260,7 +259,7 @@ def test_other_numbers_of_ranks_see_every_sample_once(
         LOADERS["list of batches"],
     ],
 )
-def test_custom_orders_are_dealt_to_other_numbers_of_ranks(
+def test_custom_orders_are_sharded_over_other_number_of_ranks(
     make: MakeLoader, sizes: tuple[int, ...], tmp_path: Path
 ) -> None:
     saved, seen = None, []
@@ -276,7 +275,7 @@ def test_custom_orders_are_dealt_to_other_numbers_of_ranks(
         assert set(seen) >= set(range(1, 9)) or len(seen) >= 8
 
 
-def test_what_does_not_divide_is_filled_up_at_the_very_end_only(tmp_path: Path) -> None:
+def test_uneven_end_is_filled_only_once(tmp_path: Path) -> None:
     def make() -> DataLoader[Any]:
         return DataLoader(Augmented(23), batch_size=2)
 
@@ -288,7 +287,7 @@ def test_what_does_not_divide_is_filled_up_at_the_very_end_only(tmp_path: Path) 
     assert sorted(tail) == [0, *range(8, 23)]
 
 
-def test_another_batch_size_goes_on_at_the_right_sample(tmp_path: Path) -> None:
+def test_another_batch_size_resumes_at_right_sample(tmp_path: Path) -> None:
     first = Program(lambda: DataLoader(Augmented(24), batch_size=4, shuffle=True), world_size=2)
     expected = samples(Program(LOADERS["shuffled"], world_size=2).epoch())
     passes = first.begin()
@@ -304,15 +303,13 @@ def test_another_batch_size_goes_on_at_the_right_sample(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("world_size", [2, 3])
-def test_torchs_distributed_sampler_made_by_the_program_is_dealt_anew(
-    world_size: int, tmp_path: Path
-) -> None:
+def test_distributed_sampler_of_torch_is_resharded(world_size: int, tmp_path: Path) -> None:
     def maker(ranks: int) -> MakeLoader:
         rank = itertools.count()
         return lambda: DataLoader(
             Augmented(24),
             batch_size=2,
-            sampler=DistributedSampler(range(24), num_replicas=ranks, rank=next(rank), seed=3),  # type: ignore[arg-type]
+            sampler=DistributedSampler(range(24), num_replicas=ranks, rank=next(rank), seed=3),
         )
 
     first = Program(maker(2), world_size=2)
@@ -336,7 +333,7 @@ class Halves:
         return iter(range(self.rank * len(self), (self.rank + 1) * len(self)))
 
 
-def test_a_distributed_sampler_of_the_users_begins_anew_on_other_ranks(
+def test_distributed_sampler_of_program_restarts_on_other_number_of_ranks(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     def maker(ranks: int) -> MakeLoader:
@@ -354,10 +351,10 @@ def test_a_distributed_sampler_of_the_users_begins_anew_on_other_ranks(
     again = Program(maker(3), world_size=3, saved=saved)
     assert sorted(samples(again.epoch())) == list(range(24))
     assert again.loaders[0].state_dict()["epoch"] == 0
-    assert "to 2 ranks then and to 3 now" in caplog.text
+    assert "then over 2 ranks and now over 3" in caplog.text
 
 
-def test_ranks_at_different_places_go_on_at_the_smallest(
+def test_ranks_at_different_positions_resume_at_earliest(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     def make() -> DataLoader[Any]:
@@ -369,10 +366,10 @@ def test_ranks_at_different_places_go_on_at_the_smallest(
     next(passes[1])
     again = Program(make, world_size=3, saved=first.save(tmp_path))
     assert sorted(samples(again.epoch())) == [0, *range(4, 24)]
-    assert "epoch 0, 1 batch; the first was at epoch 0, 2 batches" in caplog.text
+    assert "epoch 0, 1 batch; the latest was epoch 0, 2 batches" in caplog.text
 
 
-def test_a_loop_that_is_left_has_ended_its_epoch(tmp_path: Path) -> None:
+def test_leaving_a_loop_ends_its_epoch(tmp_path: Path) -> None:
     undisturbed = Program(LOADERS["shuffled"])
     undisturbed.epoch(limit=2)
     expected = undisturbed.epoch()
@@ -383,7 +380,7 @@ def test_a_loop_that_is_left_has_ended_its_epoch(tmp_path: Path) -> None:
     assert again.epoch() == expected
 
 
-def test_a_loop_that_is_left_because_of_a_preemption_goes_on(tmp_path: Path) -> None:
+def test_loop_left_after_preemption_notice_is_resumed(tmp_path: Path) -> None:
     expected = Program(LOADERS["shuffled"]).epoch()
     first = Program(LOADERS["shuffled"])
     first.epoch(limit=2)
@@ -392,10 +389,10 @@ def test_a_loop_that_is_left_because_of_a_preemption_goes_on(tmp_path: Path) -> 
     assert again.epoch() == expected[2:]
 
 
-def test_two_loaders_in_the_middle_both_go_on(tmp_path: Path) -> None:
+def test_two_loaders_in_the_middle_are_both_resumed(tmp_path: Path) -> None:
     def run(saved: Path | None, steps: int) -> tuple[list[Any], Any]:
         program = Program(LOADERS["shuffled"], saved=saved, seed=0 if saved is None else 77)
-        set_session(program.sessions[0])  # type: ignore[arg-type]
+        set_session(program.sessions[0])
         try:
             second = prepare_data_loader(LOADERS["weighted"]())
         finally:
@@ -412,9 +409,7 @@ def test_two_loaders_in_the_middle_both_go_on(tmp_path: Path) -> None:
     assert again == expected[2:]
 
 
-def test_a_program_that_sets_another_epoch_begins_it(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_setting_another_epoch_starts_it(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     first = Program(LOADERS["shuffled"], world_size=2)
     first.epoch()
     passes = first.begin()
@@ -433,7 +428,7 @@ def test_a_program_that_sets_another_epoch_begins_it(
         ) == (epoch != 1)
 
 
-def test_a_stream_is_loaded_again_and_said_so(
+def test_stream_is_loaded_again_with_warning(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     def make() -> DataLoader[Any]:
@@ -447,12 +442,12 @@ def test_a_stream_is_loaded_again_and_said_so(
     again = Program(make, saved=first.save(tmp_path), seed=5)
     with caplog.at_level(logging.INFO):
         assert [again.epoch(), again.epoch()] == [expected[0][2:], expected[1]]
-    assert "what was read of epoch 0 before the restart (batches: 2) is loaded again" in caplog.text
+    assert "the batches of epoch 0 before the restart (2) are loaded again" in caplog.text
 
 
 @pytest.mark.processes
 @pytest.mark.parametrize("persistent", [False, True])
-def test_a_stream_in_worker_processes_goes_on(persistent: bool, tmp_path: Path) -> None:
+def test_stream_in_worker_processes_is_resumed(persistent: bool, tmp_path: Path) -> None:
     def make() -> DataLoader[Any]:
         return DataLoader(
             Stream(), batch_size=2, num_workers=2, persistent_workers=persistent, timeout=60
@@ -486,7 +481,7 @@ class StatefulStream(Stream):
         self.next = state["next"]
 
 
-def test_a_stream_with_a_state_of_its_own_goes_on_without_loading(
+def test_stateful_stream_is_resumed_without_loading(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     def make() -> DataLoader[Any]:
@@ -503,7 +498,7 @@ def test_a_stream_with_a_state_of_its_own_goes_on_without_loading(
     assert not caplog.records
 
 
-def test_a_sample_that_failed_is_not_tried_again(tmp_path: Path) -> None:
+def test_failed_sample_is_not_retried(tmp_path: Path) -> None:
     class Broken(Augmented):
         def __getitem__(self, index: int) -> torch.Tensor:
             if index == 1:
@@ -521,9 +516,7 @@ def test_a_sample_that_failed_is_not_tried_again(tmp_path: Path) -> None:
     assert samples(Program(make, saved=first.save(tmp_path)).epoch()) == [2, 3]
 
 
-def test_batches_without_order_are_warned_about(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_unordered_batches_cause_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     first = Program(LOADERS["sequential"])
     passes = first.begin()
     first.rest(passes, 1)
@@ -534,12 +527,12 @@ def test_batches_without_order_are_warned_about(
     assert "`in_order=False`" in caplog.text
 
 
-def test_batches_of_a_distributed_sampler_are_dealt_anew(tmp_path: Path) -> None:
+def test_batches_of_distributed_sampler_are_resharded(tmp_path: Path) -> None:
     def maker(ranks: int) -> MakeLoader:
         rank = itertools.count()
 
         def make() -> DataLoader[Any]:
-            sampler = DistributedSampler(range(24), num_replicas=ranks, rank=next(rank))  # type: ignore[arg-type]
+            sampler = DistributedSampler(range(24), num_replicas=ranks, rank=next(rank))
             return DataLoader(Augmented(24), batch_sampler=BatchSampler(sampler, 2, False))
 
         return make

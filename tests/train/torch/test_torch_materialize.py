@@ -1,6 +1,8 @@
-"""Models of the meta device get memory and first values ("cpu" stands for a GPU)."""
+"""Initialization of models of the meta device; "cpu" stands for a GPU."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import pytest
 import torch
@@ -39,10 +41,10 @@ def made_on_meta(model: type[nn.Module]) -> nn.Module:
 
 
 @pytest.mark.parametrize("strategy", ["ddp", "fsdp", None])
-def test_a_model_gets_the_values_that_its_modules_begin_with(strategy: str | None) -> None:
+def test_model_is_initialized_by_its_modules(strategy: str | None) -> None:
     model = made_on_meta(Tied)
     with session():
-        prepared = prepare_model(model, parallel_strategy=strategy)  # type: ignore[arg-type]
+        prepared = prepare_model(model, parallel_strategy=strategy)
     assert prepared is model
     assert model.head.weight is model.embedding.weight
     assert torch.isfinite(model.embedding.weight).all()
@@ -50,7 +52,7 @@ def test_a_model_gets_the_values_that_its_modules_begin_with(strategy: str | Non
     torch.testing.assert_close(model.norm.num_batches_tracked, torch.tensor(0))
 
 
-def test_what_a_module_sets_in_its_children_stays() -> None:
+def test_values_that_a_module_sets_in_its_children_are_kept() -> None:
     with torch.device("meta"):
         model = nn.MultiheadAttention(2, 1)
     with session():
@@ -60,29 +62,30 @@ def test_what_a_module_sets_in_its_children_stays() -> None:
     assert torch.isfinite(model.in_proj_weight).all()
 
 
-def test_a_model_that_initializes_itself_as_a_whole_does() -> None:
+def test_init_weights_of_model_is_called() -> None:
     with session():
         model = prepare_model(made_on_meta(SelfMade))
     assert [parameter.flatten()[0].item() for parameter in model.parameters()] == [3.0, 4.0, 5.0]
 
 
-def test_a_model_that_has_values_keeps_them() -> None:
+def test_initialized_model_keeps_its_values() -> None:
     with session():
-        assert prepare_model(SelfMade()).scale.tolist() == [1.0, 1.0]
+        model: Any = prepare_model(SelfMade())
+    assert model.scale.tolist() == [1.0, 1.0]
 
 
-def test_a_module_without_a_way_to_begin_is_named_with_the_remedy() -> None:
+def test_module_without_initialization_is_named_with_remedy() -> None:
     with (
         session(),
         pytest.raises(
             ValueError,
-            match=r"Scaled was made on the meta device and has no `reset_parameters\(\)`.*param_init_fn",
+            match=r"Scaled was created on the meta device.*`reset_parameters\(\)`.*param_init_fn",
         ),
     ):
         prepare_model(made_on_meta(Scaled))
 
 
-def test_the_programs_function_beats_what_modules_would_do() -> None:
+def test_param_init_fn_takes_precedence_over_modules() -> None:
     def fill(module: nn.Module) -> None:
         for parameter in module.parameters(recurse=False):
             nn.init.constant_(parameter, 7.0)
@@ -98,6 +101,6 @@ def test_the_programs_function_beats_what_modules_would_do() -> None:
     } == {7.0}
 
 
-def test_a_model_that_is_not_to_move_stays_without_values() -> None:
+def test_model_on_meta_device_stays_there_without_move() -> None:
     with session():
         assert prepare_model(made_on_meta(Tied), move_to_device=False).embedding.weight.is_meta

@@ -1,4 +1,4 @@
-"""Torch models applied to batches."""
+"""Predictions with torch models."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class OfColumns(nn.Module):
         }
 
 
-def test_an_ndarray_or_a_single_column_is_given_as_a_tensor() -> None:
+def test_ndarray_or_single_column_is_passed_as_tensor() -> None:
     predictor = TorchPredictor(summing(2))
     array = np.array([[1, 2], [3, 4]])
     assert predictor.predict(array, dtype=torch.float)["predictions"].tolist() == [[3.0], [7.0]]
@@ -44,7 +44,7 @@ def test_an_ndarray_or_a_single_column_is_given_as_a_tensor() -> None:
     ).to_pylist() == [[3.0]]
 
 
-def test_several_columns_are_a_dict_for_a_model_that_takes_one() -> None:
+def test_several_columns_are_passed_as_dict_if_model_takes_one() -> None:
     predictor = TorchPredictor(OfColumns())
     frame = predictor.predict(pd.DataFrame({"a": [1.0, 2.0], "b": [3, 4]}, index=[5, 6]))
     assert frame["sum"].tolist() == [4.0, 6.0]
@@ -54,7 +54,7 @@ def test_several_columns_are_a_dict_for_a_model_that_takes_one() -> None:
         predictor.predict({"a": np.ones(2), "c": np.ones(2)})
 
 
-def test_several_columns_are_one_tensor_for_a_model_that_takes_no_dict() -> None:
+def test_several_columns_are_stacked_if_model_takes_no_dict() -> None:
     predictor = TorchPredictor(nn.Sequential(summing(3)))
     for _ in range(2):
         result = predictor.predict(
@@ -63,23 +63,23 @@ def test_several_columns_are_one_tensor_for_a_model_that_takes_no_dict() -> None
         assert result["predictions"].tolist() == [[2.5], [2.5]]
 
 
-def test_what_a_model_raises_for_columns_that_make_no_tensor_is_seen() -> None:
+def test_error_of_model_for_unstackable_columns_is_raised() -> None:
     with pytest.raises(TypeError, match="must be Tensor, not dict"):
         TorchPredictor(summing(2)).predict({"a": np.ones((2, 2)), "b": np.ones((2, 3))})
     with pytest.raises(TypeError, match="column 's' holds values of type str"):
         TorchPredictor(summing(2)).predict({"s": np.array(["x"], object)})
 
 
-def test_output_that_is_no_tensor_is_explained() -> None:
+def test_output_that_is_not_a_tensor_is_refused() -> None:
     class Pair(nn.Module):
         def forward(self, x: torch.Tensor) -> Any:
             return x, x
 
-    with pytest.raises(TypeError, match="the model returned tuple for 'predictions'"):
+    with pytest.raises(TypeError, match="The model returned tuple for 'predictions'"):
         TorchPredictor(Pair()).predict(np.ones(2))
 
 
-def test_a_checkpoint_carries_the_preprocessor_of_its_model() -> None:
+def test_checkpoint_has_preprocessor_of_its_model() -> None:
     checkpoint = TorchCheckpoint.from_model(summing(2), preprocessor=Concatenator(["a", "b"]))
     plain = Checkpoint(checkpoint.path, checkpoint.filesystem)
     predictor = TorchPredictor.from_checkpoint(plain)
@@ -93,12 +93,12 @@ def test_a_checkpoint_carries_the_preprocessor_of_its_model() -> None:
     assert TorchCheckpoint.from_model(summing(1)).get_preprocessor() is None
 
 
-def test_a_state_dict_needs_the_architecture() -> None:
+def test_state_dict_needs_architecture() -> None:
     checkpoint = TorchCheckpoint.from_state_dict(summing(2).state_dict())
     predictor = TorchPredictor.from_checkpoint(checkpoint, nn.Linear(2, 1, bias=False))
     assert predictor.predict(np.ones((1, 2), np.float32))["predictions"].tolist() == [[2.0]]
 
 
-def test_predictors_are_not_pickled() -> None:
+def test_predictors_cannot_be_pickled() -> None:
     with pytest.raises(PredictorNotSerializableException, match="send its checkpoint"):
         pickle.dumps(TorchPredictor(summing(1)))

@@ -109,12 +109,12 @@ def prepared_types() -> list[str]:
 
 
 @pytest.mark.promise
-def test_every_rank_is_in_one_gloo_group(group: ProcessGroupOfFakes) -> None:
+def test_all_ranks_are_in_one_gloo_group(group: ProcessGroupOfFakes) -> None:
     assert group.execute(facts) == [("gloo", 0, 2), ("gloo", 1, 2)]
     assert group.execute(sum_of_ranks) == [3.0, 3.0]
 
 
-def test_the_environment_says_where_each_rank_stands(group: ProcessGroupOfFakes) -> None:
+def test_environment_has_ranks(group: ProcessGroupOfFakes) -> None:
     names = [
         "RANK",
         "WORLD_SIZE",
@@ -149,7 +149,7 @@ def test_workers_of_one_node_listen_on_loopback_only(group: ProcessGroupOfFakes)
     }
 
 
-def test_workers_share_the_cores_also_in_the_training_thread(group: ProcessGroupOfFakes) -> None:
+def test_workers_share_cores_also_in_training_thread(group: ProcessGroupOfFakes) -> None:
     alone = ProcessGroupOfFakes(1)
     try:
         cores = alone.execute(torch.get_num_threads)[0]
@@ -159,7 +159,7 @@ def test_workers_share_the_cores_also_in_the_training_thread(group: ProcessGroup
 
 
 @pytest.mark.promise
-def test_a_prepared_model_stays_equal_on_all_ranks(group: ProcessGroupOfFakes) -> None:
+def test_prepared_model_stays_equal_on_all_ranks(group: ProcessGroupOfFakes) -> None:
     first, second = group.execute(train)
     assert first == second
     wrapped, _, steps = first
@@ -167,11 +167,11 @@ def test_a_prepared_model_stays_equal_on_all_ranks(group: ProcessGroupOfFakes) -
     assert steps == 4
 
 
-def test_the_strategy_decides_how_a_model_is_wrapped(group: ProcessGroupOfFakes) -> None:
+def test_strategy_determines_wrapper_of_model(group: ProcessGroupOfFakes) -> None:
     assert group.execute(prepared_types) == [["Linear", "True"]] * 2
 
 
-def test_whoever_starts_a_group_from_the_environment_gets_one() -> None:
+def test_group_can_be_created_from_environment() -> None:
     workers = ProcessGroupOfFakes(2)
     try:
         TorchBackend().on_start(workers, TorchConfig(backend="gloo", timeout_s=60))
@@ -180,7 +180,7 @@ def test_whoever_starts_a_group_from_the_environment_gets_one() -> None:
         workers.close()
 
 
-def test_a_single_worker_has_a_group_and_tcp_publishes_no_address() -> None:
+def test_single_worker_has_group_and_tcp_publishes_no_address() -> None:
     workers = ProcessGroupOfFakes(1)
     try:
         TorchBackend().on_start(workers, TorchConfig(init_method="tcp", timeout_s=60))
@@ -192,7 +192,7 @@ def test_a_single_worker_has_a_group_and_tcp_publishes_no_address() -> None:
         workers.close()
 
 
-def test_a_backend_that_does_not_exist_is_explained() -> None:
+def test_unknown_backend_is_refused() -> None:
     workers = ProcessGroupOfFakes(1)
     try:
         with pytest.raises(
@@ -204,7 +204,7 @@ def test_a_backend_that_does_not_exist_is_explained() -> None:
         workers.close()
 
 
-def test_leaving_without_a_group_does_nothing() -> None:
+def test_leave_without_group_does_nothing() -> None:
     leave()
 
 
@@ -231,7 +231,7 @@ def fail_in_context() -> None:
         raise KeyError("the training function failed")
 
 
-def test_a_function_in_this_process_has_a_group_and_leaves_nothing_behind() -> None:
+def test_function_in_this_process_has_group_and_restores_environment() -> None:
     worker = FakeWorker(rank=0, pid=os.getpid(), hostname=socket.gethostname())
     before, excepthook = dict(os.environ), sys.excepthook
     for _ in range(2):
@@ -244,7 +244,7 @@ def test_a_function_in_this_process_has_a_group_and_leaves_nothing_behind() -> N
         assert sys.excepthook is excepthook
 
 
-def test_a_group_of_the_programs_own_is_kept_in_local_mode() -> None:
+def test_existing_group_is_kept_in_local_mode() -> None:
     dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
     try:
         with session(local_mode=True), TorchConfig().train_func_context():
@@ -254,7 +254,7 @@ def test_a_group_of_the_programs_own_is_kept_in_local_mode() -> None:
         dist.destroy_process_group()
 
 
-def test_local_mode_joins_the_processes_of_torchrun() -> None:
+def test_local_mode_joins_processes_of_torchrun() -> None:
     store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     workers = ProcessGroupOfFakes(2)
     try:
@@ -281,12 +281,12 @@ def plan(**changes: Any) -> GroupPlan:
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without GPUs")
-def test_nccl_without_a_gpu_names_the_remedy() -> None:
+def test_nccl_without_gpu_names_remedy() -> None:
     with session(), pytest.raises(RuntimeError, match="TorchConfig\\(backend='gloo'\\)"):
         join(plan(backend="nccl"))
 
 
-def test_a_peer_that_cannot_be_reached_is_named_with_rank_and_address() -> None:
+def test_unreachable_peer_is_named_with_rank_and_address() -> None:
     workers = ProcessGroupOfFakes(2)
     try:
         with pytest.raises(
@@ -297,7 +297,7 @@ def test_a_peer_that_cannot_be_reached_is_named_with_rank_and_address() -> None:
         workers.close()
 
 
-def test_interfaces_are_chosen_on_one_node_only() -> None:
+def test_loopback_is_used_on_one_node_only() -> None:
     assert default_environment(plan())["GLOO_SOCKET_IFNAME"].startswith("lo")
     assert default_environment(plan(loopback=False)) == {}
     assert default_environment(plan(backend="nccl", loopback=False)) == {
@@ -305,7 +305,7 @@ def test_interfaces_are_chosen_on_one_node_only() -> None:
     }
 
 
-def test_the_address_is_published_for_env_only() -> None:
+def test_address_is_published_for_env_only() -> None:
     with session() as fake:
         assert rank_environment(fake, plan(host="10.0.0.1", port=29)).items() >= {
             ("MASTER_ADDR", "10.0.0.1"),
@@ -324,7 +324,7 @@ def test_ranks_that_share_a_gpu_cannot_use_nccl() -> None:
     refuse_shared_gpus(on_nodes)
 
 
-def test_several_nodes_use_that_interface_and_no_other_of_a_similar_name() -> None:
+def test_several_nodes_use_exact_interface_name() -> None:
     plan = GroupPlan(
         backend="gloo", host="10.1.2.3", port=1, timeout_s=60, publish_address=True, loopback=False
     )

@@ -1,4 +1,4 @@
-"""Samplers of users keep their order, ranks agree on it, and the global random states stay
+"""Samplers of programs keep their order, ranks agree on it, and the global random states stay
 untouched.
 """
 
@@ -22,11 +22,13 @@ from torch.utils.data import (
 from torch.utils.data.distributed import DistributedSampler
 
 from syncline.train.torch.samplers import (
-    Epochs,
+    LoaderEpoch,
     ShardedSampler,
-    draws_at_once,
+    draws_eagerly,
     is_distributed,
+    rank_share,
     shard_sampler,
+    share_length,
 )
 
 
@@ -56,17 +58,17 @@ class Draws(Sampler[float]):
 
 
 def all_ranks(sampler: object, world_size: int) -> list[ShardedSampler[int]]:
-    return [ShardedSampler(sampler, rank=rank, world_size=world_size) for rank in range(world_size)]  # type: ignore[arg-type]
+    return [ShardedSampler(sampler, rank=rank, world_size=world_size) for rank in range(world_size)]
 
 
-def test_a_custom_order_is_kept_and_shared() -> None:
+def test_custom_order_is_kept_and_sharded() -> None:
     first, second = all_ranks(Backwards(7), 2)
     assert list(first) == [6, 4, 2, 0]
     assert list(second) == [5, 3, 1, 6]
     assert len(first) == len(second) == 4
 
 
-def test_ranks_whose_generators_differ_draw_one_order() -> None:
+def test_ranks_with_different_generators_draw_same_order() -> None:
     weights = torch.ones(1000)
     walks = []
     for rank in range(2):
@@ -89,9 +91,9 @@ def test_epochs_draw_new_orders_and_an_epoch_can_be_repeated() -> None:
     assert list(sampler) == first
 
 
-def test_an_endless_sampler_draws_reproducibly_and_leaves_the_global_generators_alone() -> None:
+def test_endless_sampler_draws_reproducibly_without_changing_global_generators() -> None:
     def state() -> tuple[object, ...]:
-        return torch.get_rng_state().tolist(), random.getstate(), np.random.get_state()[1].tolist()  # type: ignore[index, union-attr]
+        return torch.get_rng_state().tolist(), random.getstate(), np.random.get_state()[1].tolist()
 
     before = state()
     first, second = (
@@ -102,24 +104,24 @@ def test_an_endless_sampler_draws_reproducibly_and_leaves_the_global_generators_
     assert state() == before
 
 
-def test_the_epoch_reaches_the_wrapped_sampler_even_inside_a_batch_sampler() -> None:
+def test_epoch_is_set_on_wrapped_sampler_inside_batch_sampler() -> None:
     direct, inner = Backwards(3), Backwards(3)
     for sampler in (direct, BatchSampler(inner, 2, False)):
         ShardedSampler(sampler, rank=0, world_size=2).set_epoch(5)
     assert direct.epochs == inner.epochs == [5]
 
 
-def test_a_sampler_without_length_has_none_when_sharded() -> None:
+def test_sharded_sampler_without_length_has_none() -> None:
     with pytest.raises(TypeError):
         len(ShardedSampler(Draws(), rank=0, world_size=2))
 
 
-def test_other_attributes_are_those_of_the_wrapped_sampler() -> None:
+def test_other_attributes_are_those_of_wrapped_sampler() -> None:
     assert ShardedSampler(BatchSampler(range(9), 4, False), rank=0, world_size=2).batch_size == 4
 
 
 @pytest.mark.parametrize("shuffle", [False, True])
-def test_plain_orders_get_torchs_distributed_sampler(shuffle: bool) -> None:
+def test_plain_orders_use_distributed_sampler_of_torch(shuffle: bool) -> None:
     plain = RandomSampler(range(10)) if shuffle else SequentialSampler(range(10))
     sharded = shard_sampler(plain, rank=1, world_size=2)
     assert isinstance(sharded, DistributedSampler)
@@ -127,45 +129,106 @@ def test_plain_orders_get_torchs_distributed_sampler(shuffle: bool) -> None:
 
 
 @pytest.mark.parametrize("options", [{"replacement": True}, {"num_samples": 5}])
-def test_a_random_sampler_with_options_keeps_them(options: dict[str, int]) -> None:
-    sharded = shard_sampler(RandomSampler(range(10), **options), rank=0, world_size=2)  # type: ignore[arg-type]
+def test_random_sampler_keeps_its_options(options: dict[str, int]) -> None:
+    sharded = shard_sampler(RandomSampler(range(10), **options), rank=0, world_size=2)
     assert isinstance(sharded, ShardedSampler)
-    assert len(sharded) == (3 if "num_samples" in options else 5)  # type: ignore[arg-type]
+    assert len(sharded) == (3 if "num_samples" in options else 5)
 
 
-def test_distributed_samplers_are_recognised() -> None:
-    assert is_distributed(DistributedSampler(range(4), num_replicas=2, rank=0))  # type: ignore[arg-type]
+def test_distributed_samplers_are_recognized() -> None:
+    assert is_distributed(DistributedSampler(range(4), num_replicas=2, rank=0))
     assert is_distributed(ShardedSampler(range(4), rank=0, world_size=2))
     assert not is_distributed(RandomSampler(range(4)))
     assert not is_distributed(BatchSampler(range(4), 2, False))
 
 
-def test_a_distributed_sampler_can_be_dealt_to_others() -> None:
-    sampler = DistributedSampler(range(10), num_replicas=5, rank=4, seed=3)  # type: ignore[arg-type]
+def test_distributed_sampler_can_be_resharded() -> None:
+    sampler = DistributedSampler(range(10), num_replicas=5, rank=4, seed=3)
     whole = shard_sampler(sampler, rank=0, world_size=1)
     pair = [list(shard_sampler(sampler, rank=rank, world_size=2)) for rank in range(2)]
     assert [index for step in zip(*pair, strict=True) for index in step] == list(whole)
     assert list(sampler) == list(whole)[4::5]
 
 
-def test_samplers_that_may_draw_later_are_told_from_those_that_do_not() -> None:
-    assert draws_at_once(RandomSampler(range(3)))
-    assert draws_at_once(BatchSampler([1, 2, 3], 2, False))
-    assert not draws_at_once(Draws())
-    assert not draws_at_once(BatchSampler(Backwards(3), 2, False))
+def test_draws_eagerly_recognizes_samplers() -> None:
+    assert draws_eagerly(RandomSampler(range(3)))
+    assert draws_eagerly(BatchSampler([1, 2, 3], 2, False))
+    assert not draws_eagerly(Draws())
+    assert not draws_eagerly(BatchSampler(Backwards(3), 2, False))
 
 
-def test_epochs_reach_samplers_once_and_those_of_the_program_are_noticed() -> None:
+def test_epochs_are_set_once_and_those_of_program_are_noticed() -> None:
     sampler = Backwards(4)
     for sharded in (sampler, ShardedSampler(sampler, rank=0, world_size=2)):
         sampler.epochs.clear()
-        epochs = Epochs(DataLoader(range(4), batch_sampler=BatchSampler(sharded, 2, False)))  # type: ignore[arg-type]
-        epochs.tell(0)
-        epochs.tell(1)
+        epochs = LoaderEpoch(DataLoader(range(4), batch_sampler=BatchSampler(sharded, 2, False)))
+        epochs.set(0)
+        epochs.set(1)
         assert sampler.epochs in ([0, 1], [1])
-        assert epochs.told() is None
+        assert epochs.requested() is None
     sharded.set_epoch(1)
-    assert epochs.told() == 1
-    epochs.tell(1)
+    assert epochs.requested() == 1
+    epochs.set(1)
     assert sampler.epochs == [1, 1]
-    assert epochs.told() is None
+    assert epochs.requested() is None
+
+
+GRID = list(itertools.product(range(12), range(1, 6)))
+
+
+def shares(total: int, world_size: int) -> list[list[int]]:
+    return [list(rank_share(range(total), rank, world_size)) for rank in range(world_size)]
+
+
+@pytest.mark.parametrize(("total", "world_size"), GRID)
+def test_every_rank_gets_share_length_items(total: int, world_size: int) -> None:
+    assert {len(share) for share in shares(total, world_size)} == {share_length(total, world_size)}
+
+
+@pytest.mark.parametrize(("total", "world_size"), GRID)
+def test_no_item_is_lost_and_only_first_ones_repeat(total: int, world_size: int) -> None:
+    walked = [item for step in zip(*shares(total, world_size), strict=True) for item in step]
+    assert walked[:total] == list(range(total))
+    assert walked[total:] == [item % total for item in range(len(walked) - total)]
+
+
+@pytest.mark.parametrize(("total", "world_size"), [(t, w) for t, w in GRID if t])
+def test_shares_equal_those_of_torch(total: int, world_size: int) -> None:
+    for rank, share in enumerate(shares(total, world_size)):
+        assert share == list(
+            DistributedSampler(range(total), num_replicas=world_size, rank=rank, shuffle=False)
+        )
+
+
+def test_endless_sequence_is_sharded_lazily() -> None:
+    assert list(itertools.islice(rank_share(itertools.count(), 2, 3), 4)) == [2, 5, 8, 11]
+
+
+@pytest.mark.parametrize("start", [0, 3, 12, 20, 25])
+@pytest.mark.parametrize(("before", "now"), list(itertools.product(range(1, 5), repeat=2)))
+def test_remaining_items_are_sharded_over_any_number_of_ranks(
+    start: int, before: int, now: int
+) -> None:
+    start -= start % before
+    rest = [list(rank_share(range(23), rank, now, start=start)) for rank in range(now)]
+    walked = [item for step in zip(*rest, strict=True) for item in step]
+    assert walked[: max(0, 23 - start)] == list(range(start, 23))
+    assert len(walked) == now * share_length(max(0, 23 - start), now)
+
+
+@pytest.mark.parametrize(("total", "world_size"), [(t, w) for t, w in GRID if t])
+def test_same_number_of_ranks_resumes_exactly(total: int, world_size: int) -> None:
+    for rank, share in enumerate(shares(total, world_size)):
+        for taken in range(len(share) + 2):
+            assert (
+                list(rank_share(range(total), rank, world_size, start=taken * world_size))
+                == share[taken:]
+            )
+
+
+def test_uneven_end_can_be_dropped() -> None:
+    assert [list(rank_share(range(11), rank, 3, start=3, drop_last=True)) for rank in range(3)] == [
+        [3, 6],
+        [4, 7],
+        [5, 8],
+    ]

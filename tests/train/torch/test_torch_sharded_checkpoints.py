@@ -70,7 +70,7 @@ def numbers(model: nn.Module, optimizer: torch.optim.Optimizer) -> list[float]:
 
 
 @pytest.mark.long
-def test_parts_saved_by_two_ranks_are_read_by_one_and_its_part_by_three(tmp_path: Path) -> None:
+def test_shards_of_two_ranks_are_read_by_one_and_then_by_three(tmp_path: Path) -> None:
     checkpoint, after = None, None
     for workers, files in ((2, 2), (1, 1), (3, 3)):
         result = TorchTrainer(

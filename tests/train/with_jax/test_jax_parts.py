@@ -1,4 +1,4 @@
-"""What JAX is told, and what a program is told about it; JAX itself is not needed here."""
+"""Configuration of JAX and its errors; JAX itself is not needed."""
 
 from __future__ import annotations
 
@@ -8,24 +8,24 @@ from typing import Any
 import pytest
 
 from syncline import train
-from syncline.train.jax import JaxConfig, JaxTrainer, processes
-from syncline.train.jax.processes import local_device_ids
+from syncline.train.jax import JaxConfig, JaxTrainer, backend
+from syncline.train.jax.backend import local_device_ids
 
 
 @pytest.mark.parametrize(
     ("config", "platform"),
     [(JaxConfig(), "cpu"), (JaxConfig(use_gpu=True), "cuda"), (JaxConfig(use_tpu=True), "tpu")],
 )
-def test_the_platform_is_that_of_the_configuration(config: JaxConfig, platform: str) -> None:
+def test_platform_is_that_of_configuration(config: JaxConfig, platform: str) -> None:
     assert config.platform == platform
 
 
 def test_two_kinds_of_devices_are_refused() -> None:
-    with pytest.raises(ValueError, match="choose one"):
+    with pytest.raises(ValueError, match="set one of them"):
         JaxConfig(use_tpu=True, use_gpu=True)
 
 
-def test_a_trainer_takes_the_platform_from_its_scaling_config() -> None:
+def test_trainer_uses_platform_of_scaling_config() -> None:
     trainer = JaxTrainer(
         lambda: None, scaling_config=train.ScalingConfig(num_workers=1, use_gpu=True)
     )
@@ -41,7 +41,7 @@ def test_a_trainer_takes_the_platform_from_its_scaling_config() -> None:
         (("2",), None, [2]),
     ],
 )
-def test_gpus_are_numbered_as_cuda_lists_them(
+def test_gpus_are_numbered_as_in_cuda_visible_devices(
     gpu_ids: tuple[str, ...], visible: str | None, numbers: list[int]
 ) -> None:
     assert local_device_ids(gpu_ids, visible) == numbers
@@ -50,29 +50,26 @@ def test_gpus_are_numbered_as_cuda_lists_them(
 @pytest.mark.parametrize(
     ("options", "error"), [({"jax_config": {}}, TypeError), ({"scaling_config": {}}, ValueError)]
 )
-def test_a_trainer_refuses_what_cannot_be_meant(
-    options: dict[str, Any], error: type[Exception]
-) -> None:
+def test_trainer_refuses_invalid_arguments(options: dict[str, Any], error: type[Exception]) -> None:
     with pytest.raises(error, match=f"`{next(iter(options))}` is a dict"):
         JaxTrainer(lambda: None, **options)
 
 
-def test_the_training_function_runs_in_this_process_without_workers() -> None:
+def test_training_function_runs_in_this_process_without_workers() -> None:
     result = JaxTrainer(
         lambda: train.report({"a": 1}), scaling_config=train.ScalingConfig(num_workers=0)
     ).fit()
     assert result.metrics == {"a": 1}
 
 
-def test_a_worker_without_jax_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_worker_without_jax_names_package_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     class Session:
         world_rank = 0
 
-    monkeypatch.setattr(processes, "get_session", lambda _: Session)
+    monkeypatch.setattr(backend, "get_session", lambda _: Session)
     monkeypatch.setenv("JAX_PLATFORMS", "cpu")
     monkeypatch.setitem(sys.modules, "jax", None)
     with pytest.raises(
-        ImportError,
-        match=r"JaxTrainer needs the library 'jax', which is not installed: pip install 'syncline\[jax\]'",
+        ImportError, match=r"JaxTrainer needs the library 'jax'.*pip install 'syncline\[jax\]'"
     ):
-        processes.join("127.0.0.1:1", "cpu")
+        backend.join("127.0.0.1:1", "cpu")

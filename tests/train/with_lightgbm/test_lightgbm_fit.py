@@ -81,7 +81,7 @@ def fit(storage: Path, frame: Any, rounds: int) -> Any:
 
 
 @pytest.mark.long
-def test_two_workers_train_one_model_of_all_rows_and_the_same_run_goes_on(
+def test_two_workers_train_one_model_of_all_rows_and_run_resumes(
     tmp_path: Path, frame: Any
 ) -> None:
     first = fit(tmp_path, frame, rounds=6)

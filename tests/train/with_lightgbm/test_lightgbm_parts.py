@@ -41,7 +41,7 @@ def train_here(callback: Any, rounds: int) -> train.Result:
     return lgb.LightGBMTrainer(loop, scaling_config=train.ScalingConfig(num_workers=0)).fit()
 
 
-def test_every_round_is_reported_and_the_last_with_the_model() -> None:
+def test_every_round_is_reported_and_last_one_with_model() -> None:
     result = train_here(lgb.RayTrainReportCallback(), rounds=3)
     assert [set(report["metrics"]) for report in result.reports] == [
         {"valid_0-l1", "valid_0-l2"}
@@ -49,7 +49,7 @@ def test_every_round_is_reported_and_the_last_with_the_model() -> None:
     assert result.checkpoint is not None
 
 
-def test_no_checkpoint_if_none_is_wanted() -> None:
+def test_checkpoints_can_be_disabled() -> None:
     result = train_here(
         lgb.RayTrainReportCallback(checkpoint_at_end=False, metrics="valid_0-l2"), rounds=2
     )
@@ -57,7 +57,7 @@ def test_no_checkpoint_if_none_is_wanted() -> None:
     assert set(result.metrics or {}) == {"valid_0-l2"}
 
 
-def test_folds_of_a_cross_validation_are_reported_as_mean_and_deviation() -> None:
+def test_cross_validation_is_reported_as_mean_and_deviation() -> None:
     def loop() -> None:
         entry = ("valid", "l2", 0.5, False, 0.1)
         lgb.RayTrainReportCallback()(
@@ -72,12 +72,12 @@ def test_folds_of_a_cross_validation_are_reported_as_mean_and_deviation() -> Non
     assert result.metrics == {"valid-l2-mean": 0.5, "valid-l2-stdv": 0.1}
 
 
-def test_network_parameters_outside_of_training_are_none(caplog: pytest.LogCaptureFixture) -> None:
+def test_network_params_outside_training_are_empty(caplog: pytest.LogCaptureFixture) -> None:
     assert lgb.get_network_params() == {}
     assert "outside a training function" in caplog.text
 
 
-def test_a_checkpoint_gives_its_model_back(tmp_path: Path) -> None:
+def test_checkpoint_returns_its_model(tmp_path: Path) -> None:
     import lightgbm
 
     model = lightgbm.train(PARAMETERS, rows(), 2)
@@ -99,7 +99,7 @@ def test_a_checkpoint_gives_its_model_back(tmp_path: Path) -> None:
         ("bool", "boolean"),
     ],
 )
-def test_arrow_columns_of_numbers_become_nullable_ones(arrow: str, nullable: str) -> None:
+def test_numeric_arrow_columns_become_nullable(arrow: str, nullable: str) -> None:
     values: Any = [1, None]
     frame = pd.DataFrame({"x": pd.Series(values, dtype=pd.ArrowDtype(pa.type_for_alias(arrow)))})
     normal = lgb.normalize_pandas_for_lightgbm(frame)
@@ -107,7 +107,7 @@ def test_arrow_columns_of_numbers_become_nullable_ones(arrow: str, nullable: str
     assert normal["x"].isna().tolist() == [False, True]
 
 
-def test_other_columns_stay_as_they_are() -> None:
+def test_other_columns_are_unchanged() -> None:
     frame = pd.DataFrame(
         {"x": np.arange(2.0), "name": pd.Series(["a", "b"], dtype=pd.ArrowDtype(pa.string()))}
     )
@@ -121,6 +121,6 @@ def test_other_columns_stay_as_they_are() -> None:
         ({"lightgbm_config": {}}, "`lightgbm_config` is a dict"),
     ],
 )
-def test_a_trainer_refuses_what_cannot_be_meant(options: dict[str, Any], message: str) -> None:
+def test_trainer_refuses_invalid_arguments(options: dict[str, Any], message: str) -> None:
     with pytest.raises(TypeError, match=message):
         lgb.LightGBMTrainer(lambda: None, **options)

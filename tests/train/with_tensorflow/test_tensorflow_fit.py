@@ -79,7 +79,7 @@ def fit(storage: Path, epochs: int) -> Any:
     ).fit()
 
 
-def test_two_workers_train_one_keras_model_and_the_same_run_goes_on(tmp_path: Path) -> None:
+def test_two_workers_train_one_keras_model_and_run_resumes(tmp_path: Path) -> None:
     first = fit(tmp_path, epochs=2)
     assert first.return_value["replicas"] == 2
     assert len(first.best_checkpoints) == 2

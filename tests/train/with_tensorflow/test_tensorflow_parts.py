@@ -61,31 +61,31 @@ def test_every_epoch_is_reported_with_a_checkpoint() -> None:
         ({"checkpoint_on": [], "metrics": {"error": "mae"}}, 2),
     ],
 )
-def test_reports_come_at_the_events_that_were_chosen(options: dict[str, Any], reports: int) -> None:
+def test_reports_at_selected_events(options: dict[str, Any], reports: int) -> None:
     result = fit_here(**options)
     assert len(result.reports) == reports
     assert (result.checkpoint is None) == (options.get("checkpoint_on") == [])
 
 
-def test_an_unknown_event_is_refused() -> None:
+def test_unknown_event_is_refused() -> None:
     from syncline.train.tensorflow.keras import ReportCheckpointCallback
 
     with pytest.raises(
         ValueError,
-        match=r"checkpoint_on='validation_end': validation_end is no event of Keras: there are epoch_begin",
+        match=r"checkpoint_on='validation_end': validation_end is not an event.*epoch_begin",
     ):
         ReportCheckpointCallback(checkpoint_on="validation_end")
 
 
 @pytest.mark.parametrize("library", KERAS)
-def test_a_checkpoint_gives_its_model_back_whichever_keras_made_it(library: str) -> None:
+def test_checkpoint_returns_model_of_either_keras(library: str) -> None:
     model = model_of(library)
     loaded = tft.TensorflowCheckpoint.from_model(model).get_model()
     assert type(loaded).__module__.partition(".")[0] == library
     assert np.array_equal(loaded.get_weights()[0], model.get_weights()[0])
 
 
-def test_a_file_of_a_model_becomes_a_checkpoint(tmp_path: Path) -> None:
+def test_h5_file_becomes_checkpoint(tmp_path: Path) -> None:
     model = model_of("keras")
     model.save(tmp_path / "model.h5")
     loaded = tft.TensorflowCheckpoint.from_h5(tmp_path / "model.h5").get_model()
@@ -95,7 +95,7 @@ def test_a_file_of_a_model_becomes_a_checkpoint(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif("tf_keras" not in KERAS, reason="only Keras 2 loads a SavedModel as a model")
-def test_a_saved_model_becomes_a_checkpoint(tmp_path: Path) -> None:
+def test_saved_model_becomes_checkpoint(tmp_path: Path) -> None:
     model = model_of("tf_keras")
     model.save(tmp_path / "saved", save_format="tf")
     loaded = tft.TensorflowCheckpoint.from_saved_model(tmp_path / "saved").get_model()
@@ -104,13 +104,13 @@ def test_a_saved_model_becomes_a_checkpoint(tmp_path: Path) -> None:
         tft.TensorflowCheckpoint.from_saved_model(tmp_path / "nowhere")
 
 
-def test_a_checkpoint_of_something_else_says_so(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="does not say where its model is"):
+def test_checkpoint_of_another_kind_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="in its metadata"):
         tft.TensorflowCheckpoint.from_directory(tmp_path).get_model()
 
 
-def test_a_worker_learns_its_place_among_all(monkeypatch: pytest.MonkeyPatch) -> None:
-    from syncline.train.tensorflow import cluster
+def test_worker_gets_tf_config(monkeypatch: pytest.MonkeyPatch) -> None:
+    from syncline.train.tensorflow import backend
 
     class Session:
         world_rank = 1
@@ -119,15 +119,15 @@ def test_a_worker_learns_its_place_among_all(monkeypatch: pytest.MonkeyPatch) ->
         monkeypatch.setenv(name, "")
         monkeypatch.delenv(name)
     monkeypatch.setenv("TF_USE_LEGACY_KERAS", "0")
-    monkeypatch.setattr(cluster, "get_session", lambda _: Session)
-    cluster.join(["10.0.0.1:1", "10.0.0.2:2"])
+    monkeypatch.setattr(backend, "get_session", lambda _: Session)
+    backend.join(["10.0.0.1:1", "10.0.0.2:2"])
     assert json.loads(settings.environment("TF_CONFIG") or "") == {
         "cluster": {"worker": ["10.0.0.1:1", "10.0.0.2:2"]},
         "task": {"type": "worker", "index": 1},
     }
 
 
-def test_a_shard_is_not_shared_out_again() -> None:
+def test_shard_is_not_sharded_again() -> None:
     import tensorflow as tf
 
     shard = tft.prepare_dataset_shard(tf.data.Dataset.range(3))
@@ -138,6 +138,6 @@ def test_a_shard_is_not_shared_out_again() -> None:
     )
 
 
-def test_a_trainer_refuses_what_is_no_config() -> None:
+def test_trainer_refuses_invalid_config() -> None:
     with pytest.raises(TypeError, match="`tensorflow_config` is a dict"):
         tft.TensorflowTrainer(lambda: None, tensorflow_config={})

@@ -52,7 +52,7 @@ def loop(config: dict[str, Any]) -> dict[str, Any]:
                 and not done
                 and model.num_boosted_rounds() == KILLED_AFTER
             ):
-                train.get_checkpoint()  # registered, so that it is certain where the next attempt begins
+                train.get_checkpoint()  # returns after the commit, so the next attempt resumes here
                 os.kill(os.getpid(), signal.SIGKILL)
             return False
 
@@ -117,17 +117,13 @@ def test_every_round_is_reported_and_every_second_model(undisturbed: Any) -> Non
     assert len(undisturbed.best_checkpoints) == ROUNDS // 2 + 1
 
 
-def test_workers_share_the_cores_and_are_forked_from_a_process_without_xgboost(
-    undisturbed: Any,
-) -> None:
+def test_workers_share_cores_and_are_forked_from_process_without_xgboost(undisturbed: Any) -> None:
     assert int(undisturbed.return_value["threads"]) >= 1
     assert undisturbed.return_value["template_has_xgboost"] is False
 
 
 @pytest.mark.long
-def test_a_killed_worker_changes_nothing_in_the_model(
-    undisturbed: Any, frame: Any, tmp_path: Path
-) -> None:
+def test_killed_worker_does_not_change_model(undisturbed: Any, frame: Any, tmp_path: Path) -> None:
     killed = fit(tmp_path, frame, kill=True)
     assert killed.return_value["started_with"] == KILLED_AFTER - 1
     assert killed.return_value["model"] == undisturbed.return_value["model"]

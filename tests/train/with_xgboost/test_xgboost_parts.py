@@ -47,20 +47,18 @@ def train_here(callback: Any, rounds: int, **options: Any) -> train.Result:
     return xgb.XGBoostTrainer(loop, scaling_config=train.ScalingConfig(num_workers=0)).fit()
 
 
-def test_every_round_is_reported_and_the_model_at_the_end() -> None:
+def test_every_round_is_reported_and_final_model() -> None:
     result = train_here(xgb.RayTrainReportCallback(), rounds=4)
     assert [set(report["metrics"]) for report in result.reports] == [{"train-rmse"}] * 5
     assert result.checkpoint is not None
 
 
 @pytest.mark.parametrize(("rounds", "reports"), [(4, 4), (5, 6)])
-def test_a_model_that_has_just_been_saved_is_not_saved_again_at_the_end(
-    rounds: int, reports: int
-) -> None:
+def test_just_saved_model_is_not_saved_again_at_end(rounds: int, reports: int) -> None:
     assert len(train_here(xgb.RayTrainReportCallback(frequency=2), rounds).reports) == reports
 
 
-def test_a_continued_model_is_saved_at_the_end_whatever_its_number_of_rounds() -> None:
+def test_continued_model_is_saved_at_end() -> None:
     # Two rounds after three: the checkpoint of round 2 must not pass for that of the whole model of
     # 5.
     callback = xgb.RayTrainReportCallback(frequency=2)
@@ -68,7 +66,7 @@ def test_a_continued_model_is_saved_at_the_end_whatever_its_number_of_rounds() -
     assert len(train_here(callback, rounds=1, xgb_model=booster(1)).reports) == 2
 
 
-def test_no_checkpoint_at_the_end_if_none_is_wanted() -> None:
+def test_final_checkpoint_can_be_disabled() -> None:
     result = train_here(
         xgb.RayTrainReportCallback(checkpoint_at_end=False, metrics={"error": "train-rmse"}),
         rounds=2,
@@ -77,17 +75,17 @@ def test_no_checkpoint_at_the_end_if_none_is_wanted() -> None:
     assert set(result.metrics or {}) == {"error"}
 
 
-def test_a_checkpoint_gives_its_model_back(tmp_path: Path) -> None:
+def test_checkpoint_returns_its_model(tmp_path: Path) -> None:
     model = booster()
     for path in (None, tmp_path):
         checkpoint = xgb.XGBoostCheckpoint.from_model(model, path=path)
         assert checkpoint.get_model().save_raw("json") == model.save_raw("json")
     assert [file.name for file in tmp_path.iterdir()] == [xgb.XGBoostCheckpoint.MODEL_FILENAME]
-    with pytest.raises(ValueError, match="no directory"):
+    with pytest.raises(ValueError, match="not a directory"):
         xgb.XGBoostCheckpoint.from_model(model, path=tmp_path / "nowhere")
 
 
-def test_the_callback_reads_its_own_checkpoints(tmp_path: Path) -> None:
+def test_callback_reads_its_own_checkpoints(tmp_path: Path) -> None:
     model = booster()
     model.save_model(str(tmp_path / "model.ubj"))
     checkpoint = train.Checkpoint.from_directory(tmp_path)
@@ -103,13 +101,13 @@ def test_the_callback_reads_its_own_checkpoints(tmp_path: Path) -> None:
         ({"scaling_config": 2}, ValueError, "`scaling_config` is a int"),
     ],
 )
-def test_a_trainer_refuses_what_cannot_be_meant(
+def test_trainer_refuses_invalid_arguments(
     options: dict[str, Any], error: type[Exception], message: str
 ) -> None:
     with pytest.raises(error, match=message):
         xgb.XGBoostTrainer(lambda: None, **options)
 
 
-def test_an_unknown_communicator_is_refused() -> None:
+def test_unknown_communicator_is_refused() -> None:
     with pytest.raises(NotImplementedError, match="'federated'"):
         xgb.XGBoostConfig("federated")

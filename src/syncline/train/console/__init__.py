@@ -1,10 +1,18 @@
-"""What people see of `fit()` while it runs, and at its end.
+"""Output of `fit()` in the terminal or notebook, during the run and at its end.
 
-In flow order: `status` sees what the controller does, `progress` finds out from the metrics how far
-the run is, and both go into a frozen `snapshot`. `rows` puts that into words, with `values` for
-numbers and durations; up to here nothing knows a screen. `panel` draws with rich, `pages` in HTML.
-`display` is the contract of all displays and chooses one: `live` in terminals, `notebook`, else
-plain lines. `unfinished` and `streams` let the program's own output, progress bars included, pass
-above a panel that is being drawn. `narrator` is what the controller talks to. A run on a cluster is
-narrated in its actor, and displayed in the programs that are attached (`controller.story`).
+Files in the order in which data flows through them:
+    console_reporter.py   `ConsoleReporter`: receives the controller's notifications
+    run_progress.py       `ProgressMeter`: derives the progress of a run from its metrics
+    run_status.py         `RunStatus`: collects the state of a run and creates snapshots
+    snapshot.py           `Snapshot`: the state of a run at one moment
+    formatting.py         numbers, durations and paths as text
+    rows.py               title, labelled rows and closing lines of a snapshot
+    display.py            `Display`: contract of the displays, and the choice of one
+    panel.py              a snapshot drawn with rich
+    terminal_panel.py     `TerminalPanel`: panel in a terminal
+    notebook_panel.py     `NotebookPanel`: HTML in a notebook
+
+A run on a cluster has its `ConsoleReporter` in the controller's actor; the attached programs
+display its snapshots (`controller.event_stream`). `syncline.core.live_region` draws below the
+program's own output.
 """

@@ -1,12 +1,11 @@
-"""`Display`: who shows a run to the person that runs it, and the displays that do not draw.
+"""`Display`: contract of the displays of a run, the displays that do not draw, and the choice of
+one.
 
-Panels are in `live` (terminals) and `notebook`; the libraries with which they draw are imported
-when one is made.
+Panels are in `terminal_panel` and `notebook_panel`. Their libraries are imported on first use.
 """
 
 from __future__ import annotations
 
-import importlib
 import logging
 import sys
 import time
@@ -16,40 +15,43 @@ from dataclasses import replace
 from types import TracebackType
 
 from syncline.core.host import is_interactive, is_terminal
-from syncline.train.config import RunConfig
+from syncline.core.live_region import print_line
+from syncline.optional import load
 from syncline.train.console.snapshot import Phase, Snapshot
+from syncline.train.run_config import RunConfig
 from syncline.train.workers.reservation import is_hosted
 
 INTERVAL_S = 0.5
-"""Snapshots are made, and screens are drawn, this often."""
+"""Seconds between snapshots, and between refreshes of a screen."""
 
 
 class Display(ABC):
-    """Used from one thread, but for `close`. Nothing here raises because of what is shown; writing
-    to a stream that is gone may.
+    """Shows one run. Used from one thread, except for `close`.
+
+    No content raises an error. Writing to a closed stream may.
     """
 
     takes_snapshots: bool
-    """Whether `show` does something; if not, nobody need call it."""
+    """False if `show` has no effect and need not be called."""
 
     @abstractmethod
-    def say(self, line: str) -> None:
-        """Something has happened: show it, and leave it there. May have several lines."""
+    def print_event(self, text: str) -> None:
+        """Print a permanent note about an event, of one or more lines."""
 
     @abstractmethod
-    def outline(self, line: str) -> None:
-        """The same, of something that snapshots say as well."""
+    def print_status(self, text: str) -> None:
+        """Print a note whose content snapshots have as well."""
 
     @abstractmethod
     def show(self, snapshot: Snapshot) -> None:
-        """This is how the run is now."""
+        """Show the current state of the run."""
 
     @abstractmethod
     def close(self, *, interrupted: bool = False) -> None:
-        """Nothing more comes; may be called twice. Where the last snapshot was that of an end, it
-        is summed up.
+        """End the display, with a summary if the last snapshot is final. May be called twice.
 
-        interrupted: The program does not wait for the end: what was shown last stands for it.
+        Args:
+            interrupted: The program stops waiting for the run: treat the last snapshot as final.
         """
 
     def __enter__(self) -> Display:
@@ -64,48 +66,40 @@ class Display(ABC):
         self.close(interrupted=isinstance(error, KeyboardInterrupt))
 
 
-class Silence(Display):
-    """Shows nothing: trainings inside trials, and those that are to be quiet."""
+class NullDisplay(Display):
+    """Shows nothing: for training runs inside trials, and quiet ones."""
 
     takes_snapshots = False
 
-    def say(self, line: str) -> None:
-        """Nothing; the run directory has it."""
+    def print_event(self, text: str) -> None:
+        """Do nothing; the run directory has the event."""
 
-    def outline(self, line: str) -> None:
-        """Nothing."""
+    def print_status(self, text: str) -> None:
+        """Do nothing."""
 
     def show(self, snapshot: Snapshot) -> None:
-        """Nothing."""
+        """Do nothing."""
 
     def close(self, *, interrupted: bool = False) -> None:
-        """Nothing."""
+        """Do nothing."""
 
 
-class Lines(Display):
-    """Plain lines on standard error, for pipes, files and continuous integration: a quiet run
-    leaves three.
+class LineDisplay(NullDisplay):
+    """Prints lines on standard error, for pipes, files and continuous integration. A run without
+    events prints three.
     """
 
-    takes_snapshots = False
-
-    def say(self, line: str) -> None:
+    def print_event(self, text: str) -> None:
         """Print it."""
-        print_line(line)
+        print_line(text)
 
-    def outline(self, line: str) -> None:
+    def print_status(self, text: str) -> None:
         """Print it."""
-        print_line(line)
-
-    def show(self, snapshot: Snapshot) -> None:
-        """Nothing: every line is kept where this is written to."""
-
-    def close(self, *, interrupted: bool = False) -> None:
-        """Nothing."""
+        print_line(text)
 
 
-class Drawing(Display):
-    """What displays that draw have in common: the last snapshot, and the time since."""
+class LiveDisplay(Display):
+    """Base class of displays that draw."""
 
     takes_snapshots = True
 
@@ -113,25 +107,23 @@ class Drawing(Display):
         self._clock = clock
         self._last: tuple[float, Snapshot] | None = None
 
-    def outline(self, line: str) -> None:
-        """Nothing: it is on the panel."""
+    def print_status(self, text: str) -> None:
+        """Do nothing: the panel shows it."""
 
     def show(self, snapshot: Snapshot) -> None:
-        """Keep it; the first one starts the drawing."""
+        """Store the snapshot; the first one starts the drawing."""
         is_first = self._last is None
         self._last = (self._clock(), snapshot)
         if is_first:
             self.start()
 
     def current(self) -> Snapshot | None:
-        """The run as it must be now, for all that is known; None before the first snapshot. For any
-        thread.
-        """
+        """Return the latest snapshot with its times advanced to now. For any thread."""
         last = self._last
         return last[1].later(self._clock() - last[0]) if last is not None else None
 
     def final(self, *, interrupted: bool) -> Snapshot | None:
-        """The last one, if it is that of an end, or becomes one by the interruption."""
+        """Return the latest snapshot if the run has ended or was interrupted."""
         last = self.current()
         if last is not None and interrupted and not last.phase.is_end:
             last = replace(last, phase=Phase.INTERRUPTED)
@@ -143,38 +135,37 @@ class Drawing(Display):
 
 
 def display_for(run_config: RunConfig | None = None, *, may_draw: bool = True) -> Display:
-    """The display for where this program runs: a panel in terminals and notebooks, else plain
-    lines.
+    """Return the display for this program: a panel in terminals and notebooks, otherwise lines.
 
     Args:
-        run_config: Its `verbose=0`, or a level above INFO, makes all quiet.
-        may_draw: False where the training function, and perhaps a debugger, has the terminal for
-            itself.
+        run_config: With `verbose=0` or a log level above INFO, nothing is displayed.
+        may_draw: False if the training function runs in this process and uses its terminal.
     """
     if is_hosted() or is_quiet(run_config):
-        return Silence()
+        return NullDisplay()
     if may_draw and is_interactive(None):
-        notebook: Display = importlib.import_module(
-            "syncline.train.console.notebook"
+        notebook: Display = load(
+            "syncline.train.console.notebook_panel",
+            purpose="the display in notebooks",
+            install="ipython",
+            library="IPython",
         ).NotebookPanel()
         return notebook
     if may_draw and is_terminal(sys.stderr):
-        panel: Display | None = importlib.import_module(
-            "syncline.train.console.live"
+        panel: Display | None = load(
+            "syncline.train.console.terminal_panel",
+            purpose="the display in terminals",
+            install="rich",
+            library="rich",
         ).TerminalPanel.if_drawable()
         if panel is not None:
             return panel
-    return Lines()
+    return LineDisplay()
 
 
 def is_quiet(run_config: RunConfig | None) -> bool:
-    """Whether a run shows nothing but warnings and errors."""
+    """Return True if a run shows only warnings and errors."""
     if run_config is None:
         return False
     level = run_config.logging_config.log_level if run_config.logging_config is not None else "INFO"
     return run_config.verbose == 0 or logging.getLevelName(level) > logging.INFO
-
-
-def print_line(text: str) -> None:
-    """Show a line in the terminal, beside what the program prints."""
-    print(text, file=sys.stderr, flush=True)

@@ -1,10 +1,8 @@
-"""A snapshot as a panel of rich: framed where there is room, plain rows on small screens, a single
+"""A snapshot as a panel of rich: with a frame if there is room, plain rows on small screens, one
 line on tiny ones. Pure.
 """
 
 from __future__ import annotations
-
-from collections.abc import Sequence
 
 from rich.console import Group, RenderableType
 from rich.constrain import Constrain
@@ -17,13 +15,9 @@ from syncline.train.console.rows import PROGRESS, Row, fitting, packed, rows, ti
 from syncline.train.console.snapshot import Phase, Snapshot
 
 MAX_WIDTH = 100
-"""A panel is not wider: short lines are read faster, and wide ones break when the window is made
-smaller.
-"""
-_BESIDE = 3
-"""Characters left free at the right: terminals write `^C` where the cursor is, and would begin a
-new line for it.
-"""
+"""Maximal width: short lines are easier to read, and wide ones break when the window shrinks."""
+_RIGHT_MARGIN = 3
+"""Free columns at the right, for the `^C` that terminals write at the cursor."""
 _FRAMED_WIDTH = 56
 _FRAMED_LINES = 8
 _LABEL_WIDTH = 12
@@ -36,12 +30,12 @@ _STYLES = {
     Phase.FAILED: "red",
     Phase.STOPPING: "red",
 }
-"""Colours of phases; yellow for all in which nothing is trained."""
+"""Colours of phases; yellow for the others, in which nothing is trained."""
 
 
 def panel(snapshot: Snapshot, width: int, height: int) -> RenderableType:
-    """What is drawn on a screen of `width` by `height` characters: at most half of it."""
-    width = max(1, min(width - _BESIDE, MAX_WIDTH))
+    """Return the drawing for a screen of `width` by `height` characters, at most half as high."""
+    width = max(1, min(width - _RIGHT_MARGIN, MAX_WIDTH))
     lines = max(1, height // 2)
     headline = _line(title(snapshot), _STYLES.get(snapshot.phase, "yellow"))
     if width >= _FRAMED_WIDTH and lines >= _FRAMED_LINES:
@@ -58,19 +52,8 @@ def panel(snapshot: Snapshot, width: int, height: int) -> RenderableType:
     return Constrain(Group(headline, *_body(snapshot, width, lines - 1)), width)
 
 
-def unfinished(rows: Sequence[str], height: int) -> list[Text]:
-    """Unfinished lines of the program, the last ones that fit above a panel on a screen of that
-    height.
-    """
-    room = height - max(1, height // 2) - 1
-    texts = [Text.from_ansi(row) for row in rows[-room:]] if room > 0 else []
-    for text in texts:
-        text.no_wrap, text.overflow = True, "ellipsis"
-    return texts
-
-
 def _body(snapshot: Snapshot, width: int, lines: int) -> list[RenderableType]:
-    """The rows that fit into so many lines."""
+    """Return the rows that fit into this number of lines."""
     label_width = _LABEL_WIDTH if width >= _LABELLED_WIDTH else 0
     shown = fitting(rows(snapshot), lines)
     spare = lines - len(shown)
@@ -93,7 +76,7 @@ def _labelled(label: str, text: str, label_width: int) -> Text:
 
 
 def _progress(row: Row, share: float, label_width: int, width: int) -> RenderableType:
-    """The bar between label and text, where there is room."""
+    """Return a row with a bar between label and text, if there is room."""
     text = ", ".join(row.parts)
     room = min(_BAR_WIDTH, width - label_width - len(text) - 1)
     if room < _SHORTEST_BAR:

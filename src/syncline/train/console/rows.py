@@ -1,6 +1,4 @@
-"""What displays say about a snapshot, in words: a title, rows with labels, and the lines that are
-left at the end. Pure.
-"""
+"""Text of a snapshot for displays: title, labelled rows, and the lines printed at the end. Pure."""
 
 from __future__ import annotations
 
@@ -8,41 +6,39 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
-from syncline.train.console.progress import Progress
+from syncline.train.console.formatting import counted, duration, shortened
+from syncline.train.console.run_progress import Progress
 from syncline.train.console.snapshot import NodeShare, Phase, Snapshot
-from syncline.train.console.values import counted, duration, shortened
 from syncline.train.controller.goodput import Goodput
 
 PROGRESS = "progress"
-"""The label of the row beside which a bar is drawn."""
+"""Label of the row that has a bar."""
 METRICS_LINES = 3
-"""Metrics take so many lines at most."""
+"""Maximal number of lines for metrics."""
 _MANY_NODES = 3
-"""More of them are only counted."""
+"""More nodes are counted instead of listed."""
 _SUMMARY_METRICS = 6
 
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """One thing to say. Its parts are separated by commas, and those that do not fit are left
-    out.
-    """
+    """One row. Its parts are separated by commas; parts that do not fit are left out."""
 
     label: str
     parts: tuple[str, ...]
     weight: int
-    """Where not all rows fit, those with high weights stay."""
+    """Rows with high weights stay if not all fit."""
     lines: int = 1
-    """It may take so many."""
+    """Maximal number of lines."""
 
 
 def title(snapshot: Snapshot) -> str:
-    """`vit: training, 1 min 05 s`."""
+    """Return a title such as `vit: training, 1 min 05 s`."""
     return f"{snapshot.name}: {snapshot.phase.value}, {duration(snapshot.running_s)}"
 
 
 def rows(snapshot: Snapshot) -> list[Row]:
-    """In the order in which they are shown."""
+    """Return the rows in display order."""
     made = [
         Row(
             label=PROGRESS,
@@ -72,14 +68,14 @@ def rows(snapshot: Snapshot) -> list[Row]:
 
 
 def fitting(rows: Sequence[Row], lines: int) -> list[Row]:
-    """Those rows that stay where there is room for so many lines, each taken for one."""
+    """Return the rows that stay if there is room for this number of lines, one line each."""
     kept = sorted(rows, key=lambda row: -row.weight)[: max(0, lines)]
     return [row for row in rows if row in kept]
 
 
 def packed(parts: Sequence[str], width: int, lines: int) -> list[str]:
-    """The parts in at most so many lines of `width` characters; how many are left out is said at
-    the end.
+    """Return the parts in at most `lines` lines of `width` characters, with the number of omitted
+    parts at the end.
     """
     made = [""]
     for at, part in enumerate(parts):
@@ -101,7 +97,9 @@ def packed(parts: Sequence[str], width: int, lines: int) -> list[str]:
 
 
 def closing_lines(snapshot: Snapshot) -> list[str]:
-    """What is said when a run is over. Empty where it never began: what is raised says why."""
+    """Return the lines printed after a run; none if no attempt started, as the error explains
+    why.
+    """
     if not snapshot.attempt:
         return []
     metrics = ", ".join(f"{name}={text}" for name, text in snapshot.metrics[:_SUMMARY_METRICS])
@@ -109,7 +107,8 @@ def closing_lines(snapshot: Snapshot) -> list[str]:
     attempts = f" in {snapshot.attempt} attempts" if snapshot.attempt > 1 else ""
     if snapshot.phase is Phase.FINISHED:
         lines = [
-            f"syncline: training {snapshot.name} finished {took}{attempts}{f' with {metrics}' if metrics else ''}"
+            f"syncline: training {snapshot.name} finished {took}{attempts}"
+            f"{f' with {metrics}' if metrics else ''}"
         ]
         if snapshot.goodput is not None:
             lines.append(f"  {snapshot.goodput}")
@@ -171,7 +170,7 @@ def _workers(nodes: Sequence[NodeShare]) -> tuple[str, ...]:
 
 
 def _gpus(ids: Sequence[str]) -> tuple[str, ...]:
-    """`GPUs 0-3, 6`; ids that are no numbers as they are."""
+    """Return `GPUs 0-3, 6`; ids that are not numbers are not grouped."""
     if not ids:
         return ()
     if not all(name.isdecimal() for name in ids):
@@ -219,10 +218,10 @@ def _checkpoint(snapshot: Snapshot) -> tuple[str, ...]:
 
 
 def _about(seconds: float) -> str:
-    """In whole seconds."""
+    """Return a duration in whole seconds."""
     return duration(seconds) if seconds >= 10 else f"{round(seconds)} s"
 
 
 def _below(path: str, directory: str) -> str:
-    """A path relative to the run directory, if it is in there."""
+    """Return a path relative to the run directory if it is inside."""
     return shortened(path.removeprefix(directory).lstrip("/"), 60)

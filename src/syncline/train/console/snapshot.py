@@ -1,27 +1,25 @@
-"""`Snapshot`: everything that a display says about a run at one moment. Plain values that can go to
-another process.
-"""
+"""`Snapshot`: the state of a run at one moment, as displays show it. It can be pickled."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from enum import Enum
 
-from syncline.train.console.progress import Progress
+from syncline.train.console.run_progress import Progress
 from syncline.train.controller.goodput import Goodput
 
 
 class Phase(Enum):
-    """What a run is doing, in a word for people."""
+    """Phase of a run, as text for users."""
 
     WAITING = "waiting for resources"
     STARTING = "starting"
     TRAINING = "training"
     STOPPING = "stopping"
-    """Workers have failed: what the others have said is taken in."""
+    """Workers have failed; the remaining messages of the others are read."""
     RESTARTING = "restarting"
     VALIDATING = "validating"
-    """The training functions have returned, and checkpoints are still being validated."""
+    """The training functions have returned; checkpoints are being validated."""
     FINISHING = "finishing"
     FINISHED = "finished"
     FAILED = "failed"
@@ -29,13 +27,13 @@ class Phase(Enum):
 
     @property
     def is_end(self) -> bool:
-        """Nothing follows."""
+        """True if no phase follows."""
         return self in (Phase.FINISHED, Phase.FAILED, Phase.INTERRUPTED)
 
 
 @dataclass(frozen=True, kw_only=True)
 class NodeShare:
-    """The workers of one node."""
+    """Workers of one node."""
 
     hostname: str
     workers: int
@@ -44,47 +42,47 @@ class NodeShare:
 
 @dataclass(frozen=True, kw_only=True)
 class Snapshot:
-    """A run at one moment."""
+    """State of a run at one moment."""
 
     name: str
     path: str
-    """The run directory, for people."""
+    """Run directory, as text for users."""
     page: str | None = None
-    """Where a dashboard shows the run."""
+    """Address of the run in a dashboard."""
     phase: Phase
     running_s: float
-    """Since `fit()` was called."""
+    """Seconds since the call of `fit()`."""
     attempt: int = 0
-    """From 1; 0 before the first."""
+    """Number of the attempt, from 1; 0 before the first."""
     restarts: int = 0
-    """After failures."""
+    """Number of restarts after failures."""
     resizes: int = 0
-    """For another number of workers."""
+    """Number of restarts with another number of workers."""
     start: str = ""
-    """Where the attempt began, in words; "" for from the beginning."""
+    """Checkpoint of the attempt's start, as text; "" without one."""
     nodes: tuple[NodeShare, ...] = ()
-    """Empty where no workers run."""
+    """Nodes with workers; empty if no workers run."""
     metrics: tuple[tuple[str, str], ...] = ()
-    """Rank 0's latest, as texts."""
+    """Rank 0's latest metrics, as text."""
     reports: int = 0
-    """Made by rank 0 in this call of `fit()`."""
+    """Number of reports of rank 0 in this call of `fit()`."""
     reports_per_s: float | None = None
-    """Lately; None where too little has happened."""
+    """Recent rate of reports; None if unknown."""
     progress: Progress | None = None
     goodput: Goodput | None = None
     checkpoint: str = ""
-    """Where the latest one lies that this call of `fit()` has made."""
+    """Path of the latest checkpoint of this call of `fit()`."""
     checkpoint_age_s: float = 0.0
     best_checkpoint: str = ""
-    """Where the best one lies, by the score that the run was given; "" without one."""
+    """Path of the checkpoint with the best score; "" without scores."""
 
     @property
     def workers(self) -> int:
-        """How many run."""
+        """Number of workers that run."""
         return sum(node.workers for node in self.nodes)
 
     def later(self, seconds: float) -> Snapshot:
-        """The same run after a while in which nothing else happened."""
+        """Return the snapshot with its times advanced."""
         if seconds <= 0 or self.phase.is_end:
             return self
         progress = self.progress

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Mapping
 
 from syncline.train.config import DataConfig, ScalingConfig, ValidationConfig
 from syncline.train.jax.backend import JaxConfig
 from syncline.train.run_config import RunConfig
-from syncline.train.trainer import DataParallelTrainer
+from syncline.train.trainer import DataParallelTrainer, LoopConfig, TrainLoop
 
 
 class JaxTrainer(DataParallelTrainer):
@@ -37,9 +36,9 @@ class JaxTrainer(DataParallelTrainer):
 
     def __init__(
         self,
-        train_loop_per_worker: Callable[[], object] | Callable[[dict[str, Any]], object],
+        train_loop_per_worker: TrainLoop,
         *,
-        train_loop_config: dict[str, Any] | None = None,
+        train_loop_config: LoopConfig | None = None,
         jax_config: JaxConfig | None = None,
         scaling_config: ScalingConfig | None = None,
         run_config: RunConfig | None = None,

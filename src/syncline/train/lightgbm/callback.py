@@ -1,11 +1,11 @@
-"""`RayTrainReportCallback`: reports what LightGBM logs, and the model as checkpoints."""
+"""`RayTrainReportCallback`: reports LightGBM's metrics, and the model as checkpoints."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from syncline.train.boosting import BoostingReports
+from syncline.train.boosting import BoostingReports, Postprocess
 from syncline.train.checkpoint import Checkpoint
 from syncline.train.lightgbm.checkpoint import load_booster
 
@@ -15,22 +15,22 @@ if TYPE_CHECKING:
 
 
 class RayTrainReportCallback:
-    """Reports the metrics of every boosting round; give it to `lightgbm.train(callbacks=[…])` on
+    """Reports the metrics of every boosting round. Pass it to `lightgbm.train(callbacks=[…])` on
     every rank.
 
-    LightGBM has no hook for the end of training, so the checkpoint at the end comes with the last
-    round that was asked for; where another callback stops early, there is none.
+    LightGBM has no hook for the end of training, so the final checkpoint is reported with the last
+    configured round. If another callback stops the training early, there is none.
 
     Args:
-        metrics: Which of the logged metrics, by names such as "valid_0-auc": one, several, or {name
-            to report: logged name}; all if None.
-        filename: The model's file in a checkpoint.
-        frequency: So many rounds from one checkpoint to the next; 0: none on the way.
-        checkpoint_at_end: Whether the model of the last round is reported as a checkpoint.
-        results_postprocessing_fn: Called with the chosen metrics; what it returns is reported.
+        metrics: Logged metrics to report, by names such as "valid_0-auc": one, several, or
+            {reported name: logged name}; all if None.
+        filename: File of the model in a checkpoint.
+        frequency: Rounds between two checkpoints; 0 for none before the end.
+        checkpoint_at_end: Report the model of the last round as a checkpoint.
+        results_postprocessing_fn: Applied to the selected metrics before they are reported.
 
     Raises:
-        ValueError: For a frequency or a filename that cannot be meant.
+        ValueError: Invalid `frequency` or `filename`.
     """
 
     CHECKPOINT_NAME = "model.txt"
@@ -41,7 +41,7 @@ class RayTrainReportCallback:
         filename: str = CHECKPOINT_NAME,
         frequency: int = 0,
         checkpoint_at_end: bool = True,
-        results_postprocessing_fn: Callable[[dict[str, Any]], dict[str, Any]] | None = None,
+        results_postprocessing_fn: Postprocess | None = None,
     ) -> None:
         self._reports = BoostingReports(
             metrics=metrics,
@@ -53,23 +53,21 @@ class RayTrainReportCallback:
 
     @classmethod
     def get_model(cls, checkpoint: Checkpoint, filename: str = CHECKPOINT_NAME) -> Booster:
-        """The model in a checkpoint that this callback reported; `filename` as it was given to the
-        callback.
-        """
+        """Return the model of a checkpoint that this callback reported in `filename`."""
         return load_booster(checkpoint, filename)
 
     def __call__(self, env: CallbackEnv) -> None:
-        """One round is over."""
+        """Report one round."""
         at_end = self._reports.checkpoint_at_end and env.iteration == env.end_iteration - 1
         model: Any = env.model if at_end or self._reports.is_due(env.iteration + 1) else None
         self._reports.report(_logged(env.evaluation_result_list or ()), model)
 
 
-def _logged(results: Sequence[Any]) -> dict[str, Any]:
-    """Entries (dataset, metric, value, …) by "dataset-metric"; those of a cross-validation have a
-    mean and a standard deviation.
+def _logged(results: Sequence[Any]) -> dict[str, object]:
+    """Return values by "dataset-metric", from tuples (dataset, metric, value, …). Entries of a
+    cross-validation have a mean and a standard deviation.
     """
-    logged: dict[str, Any] = {}
+    logged: dict[str, object] = {}
     for data, metric, value, *rest in results:
         name = f"{data}-{metric}"
         logged |= (

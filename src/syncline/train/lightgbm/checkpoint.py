@@ -1,4 +1,4 @@
-"""`LightGBMCheckpoint`: a model as a checkpoint directory."""
+"""`LightGBMCheckpoint`: checkpoint of a model."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ SelfT = TypeVar("SelfT", bound="LightGBMCheckpoint")
 
 
 class LightGBMCheckpoint(FrameworkCheckpoint):
-    """A checkpoint with one file, `LightGBMCheckpoint.MODEL_FILENAME`."""
+    """Checkpoint with one file, `LightGBMCheckpoint.MODEL_FILENAME`."""
 
     MODEL_FILENAME = "model.txt"
-    """The file, as `Booster.save_model` wrote it."""
+    """Name of the file, written by `Booster.save_model`."""
 
     @classmethod
     def from_model(
@@ -31,16 +31,16 @@ class LightGBMCheckpoint(FrameworkCheckpoint):
         preprocessor: Preprocessor | None = None,
         path: str | os.PathLike[str] | None = None,
     ) -> SelfT:
-        """A checkpoint of a model.
+        """Create a checkpoint of a model.
 
         Args:
-            booster: The model; of an estimator, `booster_`.
-            preprocessor: What the model's input went through, for predictors.
-            path: An empty directory that becomes the checkpoint; by default a temporary one,
-                deleted with this object.
+            booster: Model; for an estimator, its `booster_`.
+            preprocessor: Preprocessor of the model's input, for predictors.
+            path: Empty directory for the checkpoint; by default a temporary one, deleted with
+                this object.
 
         Raises:
-            ValueError: There is no directory `path`.
+            ValueError: The directory `path` does not exist.
         """
         return cls._written(
             lambda directory: booster.save_model(os.path.join(directory, cls.MODEL_FILENAME)),
@@ -49,12 +49,12 @@ class LightGBMCheckpoint(FrameworkCheckpoint):
         )
 
     def get_model(self) -> Booster:
-        """The saved model. LightGBMError if the checkpoint was not made by this class."""
+        """Return the saved model. LightGBMError if this class did not create the checkpoint."""
         return load_booster(self, self.MODEL_FILENAME)
 
 
 def load_booster(checkpoint: Checkpoint, filename: str) -> Booster:
-    """The model in one file of a checkpoint."""
+    """Return the model in a file of a checkpoint."""
     lightgbm = load(
         "lightgbm", purpose="the model of this checkpoint", install="syncline[lightgbm]"
     )

@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from syncline.train.boosting import refuse_older_form
@@ -13,7 +13,7 @@ from syncline.train.config import DataConfig, ScalingConfig, ValidationConfig
 from syncline.train.lightgbm.backend import LightGBMConfig
 from syncline.train.lightgbm.checkpoint import load_booster
 from syncline.train.run_config import RunConfig
-from syncline.train.trainer import DataParallelTrainer
+from syncline.train.trainer import DataParallelTrainer, LoopConfig, TrainLoop
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -53,9 +53,9 @@ class LightGBMTrainer(DataParallelTrainer):
 
     def __init__(
         self,
-        train_loop_per_worker: Callable[[], object] | Callable[[dict[str, Any]], object],
+        train_loop_per_worker: TrainLoop,
         *,
-        train_loop_config: dict[str, Any] | None = None,
+        train_loop_config: LoopConfig | None = None,
         lightgbm_config: LightGBMConfig | None = None,
         scaling_config: ScalingConfig | None = None,
         run_config: RunConfig | None = None,
@@ -65,7 +65,7 @@ class LightGBMTrainer(DataParallelTrainer):
         metadata: dict[str, Any] | None = None,
         resume_from_checkpoint: Checkpoint | None = None,
         label_column: str | None = None,
-        params: dict[str, Any] | None = None,
+        params: dict[str, object] | None = None,
         num_boost_round: int | None = None,
     ) -> None:
         refuse_older_form(

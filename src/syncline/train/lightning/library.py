@@ -1,8 +1,8 @@
-"""Lightning itself, which comes as two packages with classes of their own: `lightning` and
+"""Import of Lightning, which exists as two packages with separate classes: `lightning` and
 `pytorch_lightning`.
 
-A `Trainer` of the one refuses a strategy of the other, so the package is taken that the program has
-imported; the newer one where that does not tell.
+A `Trainer` of one refuses a strategy of the other, so the package that the program has imported is
+used. If that is ambiguous, it is the newer one, `lightning`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ NEW, OLD = "lightning.pytorch", "pytorch_lightning"
 
 
 def package(imported: Container[str]) -> str:
-    """The package that a program means which has imported these modules."""
+    """Return the package to use for a program that has imported these modules."""
     if OLD in imported and NEW not in imported:
         return OLD
     return OLD if not _is_installed("lightning") and _is_installed(OLD) else NEW
@@ -26,18 +26,17 @@ def package(imported: Container[str]) -> str:
 
 def _is_installed(name: str) -> bool:
     found = find_spec(name)
-    return (
-        found is not None and found.origin is not None
-    )  # a folder that happens to have the name has no origin
+    # A directory that happens to have the name has no origin.
+    return found is not None and found.origin is not None
 
 
 pl: Any = load(
     package(sys.modules), purpose="`syncline.train.lightning`", install="syncline[lightning]"
 )
-"""The package; ImportError at the import of this module if there is none."""
+"""Lightning's package. Importing this module raises ImportError without one."""
 environments: Any = load(
     f"{pl.__name__}.plugins.environments",
     purpose="`syncline.train.lightning`",
     install="syncline[lightning]",
 )
-"""Its module of environments."""
+"""Lightning's module of environments."""

@@ -1,12 +1,11 @@
-"""Loaders as Lightning's loops get them: with the place that a checkpoint keeps, so that a restart
-goes on there.
+"""Loaders for Lightning's loops, with a position that checkpoints store and restarts resume.
 
-`DataLoader`s to train on are prepared, if the program has not done so; Lightning has given each
-rank its share by then, or was told not to. Of these, and of batches of `syncline.data`, a pass ends
-when Lightning has what it wants: it counts batches and does not ask for the end, so that a
-checkpoint of the end of an epoch would look like one of its middle. Not covered: loaders with a
-`state_dict` of their own, which Lightning keeps, and in the middle of an epoch any
-`IterableDataset` of torch, of which Lightning fetches one batch ahead.
+Training `DataLoader`s are prepared unless the program has prepared them. Lightning has then already
+sharded them, or was configured not to. A pass over them, or over batches of `syncline.data`, ends
+with the last batch that Lightning uses: Lightning counts batches and never asks for the end, so a
+checkpoint after an epoch would otherwise look like one in its middle. Not covered: loaders with
+their own `state_dict`, which Lightning stores, and the middle of an epoch of an `IterableDataset`
+of torch, since Lightning fetches one batch ahead.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ import math
 import warnings
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeAlias
 
 from torch.utils.data import DataLoader, IterableDataset
 
@@ -25,66 +24,67 @@ from syncline.data.iterate.cursor import Cursor, CursorTracker, CursorUpdate
 from syncline.train.torch.loader import prepare_data_loader
 from syncline.train.torch.prepared_loader import PreparedDataLoader
 
+Trainer: TypeAlias = Any
+"""Lightning's `Trainer`, of either package."""
 
-def check_prepared(loader: Any) -> None:
-    """RuntimeError if `loader` was prepared by the program, and made anew by Lightning with a
-    sampler of its own.
+
+def check_prepared(loader: object) -> None:
+    """Check that Lightning has not replaced the sampler of a prepared loader.
+
+    Raises:
+        RuntimeError: It has.
     """
-    if isinstance(loader, PreparedDataLoader) and "_reading" not in vars(loader):
+    if isinstance(loader, PreparedDataLoader) and "_reader" not in vars(loader):
         raise RuntimeError(
-            "Lightning has shared out a loader among the ranks once more that `prepare_data_loader` gave out, so it cannot be used: make "
-            "the Trainer with `use_distributed_sampler=False`, or give it the loader as it was before."
+            "Lightning has sharded a loader that `prepare_data_loader` had already sharded: create "
+            "the Trainer with `use_distributed_sampler=False`, or pass it the loader without "
+            "`prepare_data_loader`."
         )
 
 
-def for_training(loader: Any, trainer: Any) -> Any:
-    """What a Lightning `trainer` is to train on in place of `loader`."""
+def training_loader(loader: Any, trainer: Trainer) -> Any:
+    """Return the loader that Lightning trains on in place of `loader`."""
     if isinstance(loader, BatchIterable) and _fetches_ahead(trainer):
-        loader = replace(loader, progress=OneBehind(loader.progress))
+        loader = replace(loader, progress=LaggingTracker(loader.progress))
     elif _can_be_prepared(loader, trainer):
         loader = prepare_data_loader(loader, add_dist_sampler=False, move_to_device=False)
-    return (
-        TrainingPasses(loader, trainer)
-        if isinstance(loader, BatchIterable | PreparedDataLoader)
-        else loader
-    )
+    if isinstance(loader, BatchIterable | PreparedDataLoader):
+        return TrainingLoader(loader, trainer)
+    return loader
 
 
-def for_validation(loader: Any, trainer: Any) -> Any:
-    """What it is to validate with, which it does first for a few batches alone, as a check."""
-    return (
-        ValidationPasses(loader, trainer)
-        if isinstance(loader, BatchIterable | PreparedDataLoader)
-        else loader
-    )
+def validation_loader(loader: Any, trainer: Trainer) -> Any:
+    """Return the loader that Lightning validates with in place of `loader`."""
+    if isinstance(loader, BatchIterable | PreparedDataLoader):
+        return ValidationLoader(loader, trainer)
+    return loader
 
 
-def _fetches_ahead(trainer: Any) -> bool:
-    """Whether Lightning fetches one batch more than it trains on, of what has no length: to know
-    the last one when it sees it.
+def _fetches_ahead(trainer: Trainer) -> bool:
+    """Return True if Lightning fetches a batch ahead to detect the last one of a loader without
+    length.
     """
-    has_limit = isinstance(trainer.limit_train_batches, int)
-    takes_itself = (
+    takes_iterator = (
         "dataloader_iter" in inspect.signature(trainer.lightning_module.training_step).parameters
     )
-    return not has_limit and not takes_itself
+    has_limit = isinstance(trainer.limit_train_batches, int)
+    return not has_limit and not takes_iterator
 
 
-def _can_be_prepared(loader: Any, trainer: Any) -> bool:
+def _can_be_prepared(loader: Any, trainer: Trainer) -> bool:
     return (
         isinstance(loader, DataLoader)
         and not isinstance(loader.dataset, IterableDataset)
         and not hasattr(loader, "state_dict")
-        # Known by their number, loaders that come and go would be taken for one another after a
-        # restart.
+        # Loaders are named by number: recreated ones could be confused after a restart.
         and not trainer.reload_dataloaders_every_n_epochs
     )
 
 
-class OneBehind(CursorTracker):
-    """A `CursorTracker` for a program that has fetched one batch ahead of the one that it works on.
+class LaggingTracker(CursorTracker):
+    """`CursorTracker` for a program that fetches one batch ahead: reports the batch before.
 
-    Without it a restart would leave that batch out.
+    Without it, a restart would skip the fetched batch.
     """
 
     def __init__(self, progress: CursorTracker) -> None:
@@ -103,28 +103,28 @@ class OneBehind(CursorTracker):
         self._fetched = mark
 
     def end(self, mark: CursorUpdate) -> None:
-        # Nothing follows the batch in hand: once the program is done with that, the pass is over.
+        # No batch follows the fetched one: when it is processed, the pass is over.
         self._progress.end(mark)
 
     def leave(self, begun: Cursor) -> None:
         self._progress.leave(begun)
 
 
-class TrainingPasses:
-    """A loader whose passes end with the last batch that Lightning wants of an epoch.
+class TrainingLoader:
+    """Loader whose passes end with the last batch of an epoch that Lightning uses.
 
-    It has no `state_dict` and `load_state_dict`: Lightning would keep rank 0's, and load it on
-    every rank.
+    It has no `state_dict` and `load_state_dict`: Lightning would store those of rank 0 and load
+    them on every rank.
     """
 
     def __init__(
-        self, loader: BatchIterable[Any, Any] | PreparedDataLoader[Any], trainer: Any
+        self, loader: BatchIterable[Any, Any] | PreparedDataLoader[Any], trainer: Trainer
     ) -> None:
         self._loader = loader
         self._trainer = trainer
-        place = loader.state_dict() if isinstance(loader, PreparedDataLoader) else {}
-        if place and not place["ended"]:
-            # Lightning cannot know that this loader goes on in the middle of its epoch.
+        state = loader.state_dict() if isinstance(loader, PreparedDataLoader) else {}
+        if state and not state["ended"]:
+            # Lightning does not know that this loader resumes in the middle of its epoch.
             warnings.filterwarnings(
                 "ignore",
                 message="You're resuming from a checkpoint that ended before the epoch ended",
@@ -132,57 +132,54 @@ class TrainingPasses:
 
     def __iter__(self) -> Iterator[Any]:
         batches: Any = iter(self._loader)
-        number = self._had()
+        number = self._batches_before()
         for batch in batches:
             number += 1
-            if number >= self._wanted():
+            if number >= self._limit():
                 break
             yield batch
         else:
             return
         if number == _length(self._loader):
-            next(batches, None)  # nothing: the end
+            next(batches, None)  # reach the end of the pass
         elif isinstance(self._loader, BatchIterable):
             batches.close()
-        del batches  # left
+        del batches  # abandon the pass
         yield batch
 
     def __len__(self) -> int:
-        return len(self._loader)  # type: ignore[arg-type]  # Lightning expects the TypeError of what has no length
+        # Lightning expects the TypeError of a loader without length.
+        return len(self._loader)  # type: ignore[arg-type]
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_") or name in ("state_dict", "load_state_dict"):
             raise AttributeError(name)
         return getattr(self._loader, name)
 
-    def _had(self) -> int:
-        """How many batches of the epoch Lightning has had when a pass begins: some, when it goes on
-        in the middle.
-        """
+    def _batches_before(self) -> int:
+        """Return the batches of the epoch before this pass, which is 0 unless it is resumed."""
         return int(self._trainer.fit_loop.epoch_loop.batch_idx) + 1
 
-    def _wanted(self) -> float:
-        """How many it wants."""
+    def _limit(self) -> float:
+        """Return the number of batches that Lightning uses per epoch."""
         return _limited(self._loader, self._trainer.limit_train_batches)
 
 
-class ValidationPasses(TrainingPasses):
-    """The same for validation."""
+class ValidationLoader(TrainingLoader):
+    """`TrainingLoader` for validation. Lightning first validates a few batches as a check."""
 
-    def _had(self) -> int:
+    def _batches_before(self) -> int:
         return 0
 
-    def _wanted(self) -> float:
-        wanted = _limited(self._loader, self._trainer.limit_val_batches)
-        return (
-            min(wanted, self._trainer.num_sanity_val_steps)
-            if self._trainer.sanity_checking
-            else wanted
-        )
+    def _limit(self) -> float:
+        limit = _limited(self._loader, self._trainer.limit_val_batches)
+        if self._trainer.sanity_checking:
+            return min(limit, float(self._trainer.num_sanity_val_steps))
+        return limit
 
 
 def _limited(loader: Any, limit: int | float) -> float:
-    """How many batches Lightning takes of a loader under a limit: a number, or a part of all."""
+    """Return the number of batches under a limit, which is a number or a fraction."""
     length = _length(loader)
     if isinstance(limit, int):
         return min(length, limit)

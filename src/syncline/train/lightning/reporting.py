@@ -1,8 +1,9 @@
-"""`RayTrainReportCallback`: Lightning's own checkpoints and metrics as reports of the run.
+"""`RayTrainReportCallback`: reports metrics and checkpoints of Lightning.
 
-A checkpoint has one entry, `CHECKPOINT_NAME`: what `Trainer.save_checkpoint` writes, a file or
-(sharded strategies) a directory. Every rank of a node saves into one directory, which the node's
-first rank reports; the others report an empty one, so that their places in the data are kept too.
+A checkpoint has one entry, `CHECKPOINT_NAME`: a file or, with sharded strategies, a directory, as
+`Trainer.save_checkpoint` writes it. All ranks of a node save into one directory, which the first
+rank of the node reports. The others report an empty directory, so that their resume states are
+stored too.
 """
 
 from __future__ import annotations
@@ -13,26 +14,29 @@ import os
 import shutil
 import tempfile
 from functools import cache
-from typing import Any
 
 from syncline.train.checkpoint import Checkpoint, CheckpointUploadMode
 from syncline.train.config import ValidationTaskConfig
 from syncline.train.lightning.library import pl
+from syncline.train.lightning.loaders import Trainer
 from syncline.train.session import TrainSession, get_session, report
 
 
 class RayTrainReportCallback(pl.Callback):
-    """Reports `trainer.callback_metrics`, with `epoch` and `step`, and a checkpoint: at the end of
+    """Reports `trainer.callback_metrics` with `epoch` and `step`, and a checkpoint, at the end of
     every epoch, after its validation.
 
-    `trainer.fit(..., ckpt_path=os.path.join(directory, RayTrainReportCallback.CHECKPOINT_NAME))`
-    continues from `directory`, the files of a checkpoint.
+    To resume from `directory`, the files of a checkpoint, call
+    `trainer.fit(..., ckpt_path=os.path.join(directory, RayTrainReportCallback.CHECKPOINT_NAME))`.
 
     Args:
-        checkpoint_upload_mode: as for `report`; SYNC if None.
-        validation: as for `report`.
-        every_n_train_steps: report after every so many optimizer steps too; an epoch that takes
-            hours then need not be repeated.
+        checkpoint_upload_mode: As for `report`; SYNC if None.
+        validation: As for `report`.
+        every_n_train_steps: Number of optimizer steps after which to report as well, for long
+            epochs.
+
+    Raises:
+        ValueError: `every_n_train_steps` is less than 1.
     """
 
     CHECKPOINT_NAME = "checkpoint.ckpt"
@@ -47,28 +51,29 @@ class RayTrainReportCallback(pl.Callback):
         super().__init__()
         if every_n_train_steps is not None and every_n_train_steps < 1:
             raise ValueError(
-                f"`every_n_train_steps={every_n_train_steps}` is no number of steps: give at least 1, or None."
+                f"`every_n_train_steps={every_n_train_steps}` is not a number of steps: pass at "
+                "least 1, or None."
             )
         self.checkpoint_upload_mode = checkpoint_upload_mode or CheckpointUploadMode.SYNC
         self.validation = validation
         self.every_n_train_steps = every_n_train_steps
         self._last_step = 0
 
-    def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:
-        """Called by Lightning before anything is saved."""
+    def setup(self, trainer: Trainer, pl_module: object, stage: str) -> None:
+        """Delete directories of earlier attempts. Called by Lightning before anything is saved."""
         session = get_session("lightning.RayTrainReportCallback")
         if session.local_rank == 0 and not session.local_mode:
             _delete_leftovers(_prefix(session))
 
-    def on_train_start(self, trainer: Any, pl_module: Any) -> None:
-        """Count from the checkpoint that training continues from."""
+    def on_train_start(self, trainer: Trainer, pl_module: object) -> None:
+        """Start counting at the step from which training resumes."""
         self._last_step = trainer.global_step
 
     def on_train_batch_end(
-        self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int
+        self, trainer: Trainer, pl_module: object, outputs: object, batch: object, batch_idx: int
     ) -> None:
-        """Report if it is time, and no end of an epoch, which is reported anyway."""
-        # Between two optimizer steps there are gradients, which no checkpoint holds.
+        """Report every `every_n_train_steps`. The end of an epoch is reported separately."""
+        # Between two optimizer steps there are accumulated gradients, which checkpoints lack.
         stepped = trainer.global_step != self._last_step
         self._last_step = trainer.global_step
         if (
@@ -79,18 +84,17 @@ class RayTrainReportCallback(pl.Callback):
         ):
             self._report(trainer)
 
-    def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:
+    def on_train_epoch_end(self, trainer: Trainer, pl_module: object) -> None:
         """Report."""
         self._report(trainer)
 
-    def _report(self, trainer: Any) -> None:
+    def _report(self, trainer: Trainer) -> None:
         session = get_session("lightning.RayTrainReportCallback")
         mine = tempfile.mkdtemp(prefix=_prefix(session))
         directory = trainer.strategy.broadcast(mine)
         os.makedirs(directory, exist_ok=True)  # on another node
-        trainer.save_checkpoint(
-            os.path.join(directory, self.CHECKPOINT_NAME), weights_only=False
-        )  # returns when all ranks have saved
+        # Returns when all ranks have saved.
+        trainer.save_checkpoint(os.path.join(directory, self.CHECKPOINT_NAME), weights_only=False)
         if session.local_rank == 0 and directory != mine:
             os.rmdir(mine)
             mine = directory
@@ -104,16 +108,14 @@ class RayTrainReportCallback(pl.Callback):
         )
 
 
-@cache  # once per process: later, what begins so may be in use
+@cache  # once per process, since later directories with this prefix may be in use
 def _delete_leftovers(prefix: str) -> None:
-    """Delete the temporary directories that workers of earlier attempts have left, killed while
-    they saved.
-    """
+    """Delete temporary directories of workers that were killed while they saved."""
     for left in glob.glob(os.path.join(tempfile.gettempdir(), f"{prefix}*")):
         shutil.rmtree(left, ignore_errors=True)
 
 
 def _prefix(session: TrainSession) -> str:
-    """How the names of this run's temporary directories begin."""
+    """Return the prefix of this run's temporary directories."""
     place = "local" if session.local_mode else session.storage.experiment_fs_path
     return f"syncline-lightning-{hashlib.sha256(place.encode()).hexdigest()[:16]}-"

@@ -1,9 +1,9 @@
-"""What Lightning asks about a rank, answered by the training session: which ranks there are, and
-which device is this one's.
+"""Lightning's environment and strategies on training workers, and `prepare_trainer`, which checks
+that a `Trainer` uses them.
 
-The workers are processes of one group already: Lightning starts none and joins none. How the group
-is made, `TorchConfig` says; the strategies' own `process_group_backend`, `timeout` and
-`start_method` have no effect.
+The workers are already processes of one group, so Lightning neither starts nor joins processes.
+`TorchConfig` configures the group; `process_group_backend`, `timeout` and `start_method` of the
+strategies have no effect.
 """
 
 from __future__ import annotations
@@ -11,53 +11,83 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from syncline.train.lightning.library import environments, pl
-from syncline.train.lightning.loaders import check_prepared, for_training, for_validation
+from syncline.train.lightning.loaders import (
+    Trainer,
+    check_prepared,
+    training_loader,
+    validation_loader,
+)
 from syncline.train.session import get_session
 from syncline.train.torch.device import get_device
 
 if TYPE_CHECKING:
     import torch
 
+_REMEDY = (
+    "create it with `Trainer(strategy=RayDDPStrategy(), plugins=[RayLightningEnvironment()], ...)` "
+    "or another of these strategies."
+)
+
+
+def prepare_trainer(trainer: Trainer) -> Trainer:
+    """Check that a Lightning `Trainer` is configured for training workers, and return it.
+
+    Raises:
+        RuntimeError: Its strategy is not one of `RayDDPStrategy`, `RayFSDPStrategy` and
+            `RayDeepSpeedStrategy`, or its environment is not `RayLightningEnvironment`.
+    """
+    strategy = trainer.strategy
+    if not isinstance(strategy, WorkerStrategy):
+        raise RuntimeError(
+            f"The Trainer has the strategy {type(strategy).__name__}, which starts processes and "
+            f"selects devices, but training workers are already running: {_REMEDY}"
+        )
+    environment = getattr(strategy, "cluster_environment", None)
+    if environment is not None and not isinstance(environment, RayLightningEnvironment):
+        raise RuntimeError(
+            f"The Trainer has the environment {type(environment).__name__}, which does not know "
+            f"the workers' ranks: {_REMEDY}"
+        )
+    return trainer
+
 
 class RayLightningEnvironment(environments.LightningEnvironment):
-    """The ranks of the training session; for `Trainer(plugins=[RayLightningEnvironment()])`.
-    RuntimeError outside a training function.
+    """Ranks of the training session, for `Trainer(plugins=[RayLightningEnvironment()])`. Its
+    methods raise RuntimeError outside a training function.
     """
 
     @property
     def creates_processes_externally(self) -> bool:
-        """True: the workers run."""
+        """True: the workers are already running."""
         return True
 
     def world_size(self) -> int:
-        """How many workers train together."""
+        """Return the number of workers."""
         return get_session("lightning.RayLightningEnvironment").world_size
 
     def global_rank(self) -> int:
-        """This worker's number, from 0."""
+        """Return this worker's rank."""
         return get_session("lightning.RayLightningEnvironment").world_rank
 
     def local_rank(self) -> int:
-        """This worker's number on its node, from 0."""
+        """Return this worker's rank on its node."""
         return get_session("lightning.RayLightningEnvironment").local_rank
 
     def node_rank(self) -> int:
-        """The number of this node, from 0."""
+        """Return the rank of this node."""
         return get_session("lightning.RayLightningEnvironment").node_rank
 
     def set_world_size(self, size: int) -> None:
-        """Nothing: the session knows better."""
+        """Do nothing: the session determines it."""
 
     def set_global_rank(self, rank: int) -> None:
-        """Nothing: the session knows better."""
+        """Do nothing: the session determines it."""
 
     def teardown(self) -> None:
-        """Nothing: the variables of the environment are syncline's, and other libraries read
-        them.
-        """
+        """Do nothing: other libraries read the environment variables."""
 
 
-class OnWorker:
+class WorkerStrategy:
     """Mixin for strategies whose processes are training workers."""
 
     @property
@@ -67,49 +97,42 @@ class OnWorker:
 
     @property
     def distributed_sampler_kwargs(self) -> dict[str, Any]:
-        """The share of the samples that Lightning gives this rank, where Lightning shares them
-        out.
-        """
+        """Share of the samples of this rank, if Lightning shards them."""
         session = get_session("lightning")
         return {"num_replicas": session.world_size, "rank": session.world_rank}
 
-    def setup(self, trainer: Any) -> None:
-        """Called by Lightning when the processes and the model are there."""
+    def setup(self, trainer: Trainer) -> None:
+        """Called by Lightning when the processes and the model exist."""
         if trainer.ckpt_path is not None:
-            # The check comes first, apart from the random states that everybody else sees: those of
-            # the checkpoint would come back in it.
+            # Lightning would restore the checkpoint's random states before the sanity check.
             trainer.num_sanity_val_steps = 0
         super().setup(trainer)  # type: ignore[misc]
 
     def process_dataloader(self, dataloader: Any) -> Any:
-        """What Lightning iterates over in place of `dataloader`."""
+        """Return the loader that Lightning uses in place of `dataloader`."""
         check_prepared(dataloader)
         processed = super().process_dataloader(dataloader)  # type: ignore[misc]
         trainer = self.lightning_module.trainer  # type: ignore[attr-defined]
         if trainer.training:
-            return for_training(processed, trainer)
-        return (
-            for_validation(processed, trainer)
-            if trainer.validating or trainer.sanity_checking
-            else processed
-        )
+            return training_loader(processed, trainer)
+        if trainer.validating or trainer.sanity_checking:
+            return validation_loader(processed, trainer)
+        return processed
 
 
-class RayDDPStrategy(OnWorker, pl.strategies.DDPStrategy):
-    """`DDPStrategy` on the workers of a `TorchTrainer`: a replica of the model on each. Takes what
-    `DDPStrategy` takes.
+class RayDDPStrategy(WorkerStrategy, pl.strategies.DDPStrategy):
+    """`DDPStrategy` on the workers of a `TorchTrainer`, with the same arguments: a replica of the
+    model on each worker.
     """
 
 
-class RayFSDPStrategy(OnWorker, pl.strategies.FSDPStrategy):
-    """`FSDPStrategy` on the workers of a `TorchTrainer`: the parameters sharded over them, which
-    must have GPUs.
-
-    Takes what `FSDPStrategy` takes.
+class RayFSDPStrategy(WorkerStrategy, pl.strategies.FSDPStrategy):
+    """`FSDPStrategy` on the workers of a `TorchTrainer`, with the same arguments: the parameters
+    are sharded over the workers, which must have GPUs.
     """
 
 
-class RayDeepSpeedStrategy(OnWorker, pl.strategies.DeepSpeedStrategy):
-    """`DeepSpeedStrategy` on the workers of a `TorchTrainer`; needs the package `deepspeed`. Takes
-    what `DeepSpeedStrategy` takes.
+class RayDeepSpeedStrategy(WorkerStrategy, pl.strategies.DeepSpeedStrategy):
+    """`DeepSpeedStrategy` on the workers of a `TorchTrainer`, with the same arguments. Needs the
+    package `deepspeed`.
     """

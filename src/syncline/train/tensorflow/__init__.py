@@ -1,22 +1,19 @@
-"""TensorFlow on a group of workers: `tf.distribute.MultiWorkerMirroredStrategy` finds its cluster
-in every training function.
+"""TensorFlow on a group of workers: every training function can create a
+`tf.distribute.MultiWorkerMirroredStrategy` for the cluster of the workers.
 
-Files in the order in which a run meets them:
-    trainer.py       `TensorflowTrainer`: what the program makes and fits
-    config.py        `TensorflowConfig`, and the backend that tells the workers of each other
-    cluster.py       the worker's side of that: TF_CONFIG, and which Keras `tf.keras` is
-    shards.py        `prepare_dataset_shard`: a rank's share of a dataset, for Keras
-    keras.py         `ReportCheckpointCallback`: reports what Keras logs, and the model as checkpoints
-    checkpoint.py    `TensorflowCheckpoint`: a model as a checkpoint
+Files in the order in which data flows through them:
+    trainer.py       `TensorflowTrainer`
+    backend.py       `TensorflowConfig`, its backend, the worker's side, `prepare_dataset_shard`
+    keras.py         `ReportCheckpointCallback`: reports Keras's metrics and checkpoints
+    checkpoint.py    `TensorflowCheckpoint`: checkpoints of models
 
-ImportError where tensorflow is not installed. Where it is, it is imported by the workers and by
-what needs it.
+Importing this package raises ImportError if tensorflow is not installed. It is imported by the
+workers and on first use.
 """
 
 from syncline.optional import require
+from syncline.train.tensorflow.backend import TensorflowConfig, prepare_dataset_shard
 from syncline.train.tensorflow.checkpoint import TensorflowCheckpoint
-from syncline.train.tensorflow.config import TensorflowConfig
-from syncline.train.tensorflow.shards import prepare_dataset_shard
 from syncline.train.tensorflow.trainer import TensorflowTrainer
 
 __all__ = ["TensorflowCheckpoint", "TensorflowConfig", "TensorflowTrainer", "prepare_dataset_shard"]

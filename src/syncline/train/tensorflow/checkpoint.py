@@ -1,7 +1,7 @@
-"""`TensorflowCheckpoint`: a Keras model as a checkpoint directory.
+"""`TensorflowCheckpoint`: checkpoint of a Keras model.
 
-Keras 2 (tf_keras) and Keras 3 cannot read each other's files, and a program may have one where its
-workers have the other. The checkpoint's metadata says which one wrote the model.
+Keras 2 (tf_keras) and Keras 3 cannot read each other's files, and a program may use one while its
+workers use the other. The checkpoint's metadata name the one that wrote the model.
 """
 
 from __future__ import annotations
@@ -23,21 +23,23 @@ _KERAS_2 = "tf_keras"
 
 
 class TensorflowCheckpoint(FrameworkCheckpoint):
-    """A checkpoint with one Keras model, in any of Keras's formats."""
+    """Checkpoint with one Keras model, in any of Keras's formats."""
 
     MODEL_FILENAME_KEY = "_model_filename"
-    """Where the metadata has the model's file or directory."""
+    """Key of the model's file or directory in the metadata."""
 
     @classmethod
     def from_model(
         cls: type[SelfT], model: Any, *, preprocessor: Preprocessor | None = None
     ) -> SelfT:
-        """A checkpoint of a Keras model with its optimizer, in a temporary directory.
+        """Create a checkpoint of a Keras model with its optimizer, in a temporary directory.
 
-        `preprocessor` is what the model's input went through, for predictors.
+        Args:
+            model: Keras model.
+            preprocessor: Preprocessor of the model's input, for predictors.
         """
         library, filename = _library_of(model), "model.keras"
-        # In any thread but the main one, Keras 2 would write HDF5 by default.
+        # Outside the main thread, Keras 2 writes HDF5 by default.
         options = {"save_format": "keras_v3"} if library == _KERAS_2 else {}
         checkpoint = cls._written(
             lambda directory: model.save(os.path.join(directory, filename), **options),
@@ -53,13 +55,20 @@ class TensorflowCheckpoint(FrameworkCheckpoint):
         *,
         preprocessor: Preprocessor | None = None,
     ) -> SelfT:
-        """A checkpoint with a copy of the HDF5 file of a model. ValueError if `file_path` is none
-        that ends with .h5.
+        """Create a checkpoint with a copy of a model's HDF5 file.
+
+        Args:
+            file_path: The file, which ends with .h5.
+            preprocessor: Preprocessor of the model's input, for predictors.
+
+        Raises:
+            ValueError: There is no such file.
         """
         path = os.fspath(file_path)
         if not path.endswith(".h5") or not os.path.isfile(path):
             raise ValueError(
-                f"TensorflowCheckpoint.from_h5({path!r}): there is no such file, or it does not end with .h5."
+                f"TensorflowCheckpoint.from_h5({path!r}): there is no such file, or it does not "
+                "end with .h5."
             )
         checkpoint = cls._written(
             lambda directory: shutil.copy(path, directory), preprocessor=preprocessor
@@ -74,8 +83,14 @@ class TensorflowCheckpoint(FrameworkCheckpoint):
         *,
         preprocessor: Preprocessor | None = None,
     ) -> SelfT:
-        """A checkpoint with a copy of a SavedModel, which only Keras 2 can load as a model.
-        ValueError if `dir_path` is no directory.
+        """Create a checkpoint with a copy of a SavedModel, which only Keras 2 can load as a model.
+
+        Args:
+            dir_path: Directory of the SavedModel.
+            preprocessor: Preprocessor of the model's input, for predictors.
+
+        Raises:
+            ValueError: `dir_path` is not a directory.
         """
         path = os.fspath(dir_path)
         if not os.path.isdir(path):
@@ -90,19 +105,20 @@ class TensorflowCheckpoint(FrameworkCheckpoint):
         return checkpoint
 
     def get_model(self) -> Any:
-        """The saved model: of tf_keras if that wrote it, else of `tf.keras`.
+        """Return the saved model, of tf_keras if that wrote it, otherwise of `tf.keras`.
 
         Raises:
-            ValueError: the metadata does not say where the model is, so this class did not make the
+            ValueError: The metadata lack the model's file name, so this class did not create the
                 checkpoint.
-            ImportError: the library that wrote it is not installed.
+            ImportError: The library that wrote the model is not installed.
         """
         metadata = self.get_metadata()
         filename = metadata.get(self.MODEL_FILENAME_KEY)
         if filename is None:
             raise ValueError(
-                f"{self!r} does not say where its model is: `TensorflowCheckpoint` did not make it, or `set_metadata` has replaced what it "
-                "said. Add to metadata with `update_metadata`."
+                f"{self!r} has no {self.MODEL_FILENAME_KEY!r} in its metadata: "
+                "`TensorflowCheckpoint` did not create it, or `set_metadata` has replaced the "
+                "metadata. Use `update_metadata` to add to them."
             )
         library = metadata.get(_LIBRARY_KEY, "tensorflow.keras")
         if library == _KERAS_2:
@@ -117,7 +133,7 @@ class TensorflowCheckpoint(FrameworkCheckpoint):
             return keras.models.load_model(os.path.normpath(os.path.join(directory, filename)))
 
 
-def _library_of(model: Any) -> str:
-    """The Keras that a model's class comes from, whatever the program has put on top."""
+def _library_of(model: object) -> str:
+    """Return the Keras package of a model's base classes."""
     modules = {class_.__module__.partition(".")[0] for class_ in type(model).__mro__}
     return _KERAS_2 if _KERAS_2 in modules else "tensorflow.keras"

@@ -1,4 +1,4 @@
-"""`ReportCheckpointCallback`: reports what Keras logs, and the model as checkpoints. Imports
+"""`ReportCheckpointCallback`: reports Keras's metrics, and the model as checkpoints. Imports
 TensorFlow.
 """
 
@@ -6,11 +6,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any
 
 from tensorflow.keras.callbacks import Callback
 
 from syncline.train import metric_values
+from syncline.train.metric_values import Metrics
 from syncline.train.session import get_session, report
 from syncline.train.tensorflow.checkpoint import TensorflowCheckpoint
 
@@ -22,25 +22,25 @@ EVENTS = (
         for when in ("begin", "end")
     ),
 )
-"""Keras's hooks, without their `on_`."""
+"""Names of Keras's hooks, without the prefix `on_`."""
 
 
 class ReportCheckpointCallback(Callback):
-    """Reports metrics and checkpoints at events of Keras's `fit`, `evaluate` and `predict`; give it
+    """Reports metrics and checkpoints at events of Keras's `fit`, `evaluate` and `predict`. Pass it
     to them on every rank.
 
-    Every rank saves the model, for which the strategy may need all of them; rank 0's is reported.
-    It is read with `TensorflowCheckpoint.of(checkpoint).get_model()`.
+    Every rank saves the model, since the strategy may need all of them. Rank 0's model is reported.
+    Load it with `TensorflowCheckpoint.of(checkpoint).get_model()`.
 
     Args:
-        checkpoint_on: At which events a checkpoint is reported, with the
-        metrics: Keras's hooks without their `on_`, such as "epoch_end".
-        report_metrics_on: At which events metrics are reported.
-        metrics: Which of the logged
-        metrics: one name, several, or {name to report: logged name}; all if None.
+        checkpoint_on: Events at which a checkpoint is reported with the metrics: Keras's hooks
+            without the prefix `on_`, such as "epoch_end".
+        report_metrics_on: Events at which metrics are reported.
+        metrics: Logged metrics to report: one name, several, or {reported name: logged name}; all
+            if None.
 
     Raises:
-        ValueError: For an event that does not exist.
+        ValueError: Unknown event.
     """
 
     def __init__(
@@ -52,14 +52,12 @@ class ReportCheckpointCallback(Callback):
         super().__init__()
         self._checkpoint_on = _events("checkpoint_on", checkpoint_on)
         self._metrics = metrics
-        # Only these: for a hook that exists, Keras waits for the values of every batch.
+        # Add no other hooks: for an existing batch hook, Keras waits for the values of every batch.
         for event in self._checkpoint_on | _events("report_metrics_on", report_metrics_on):
             setattr(self, f"on_{event}", partial(self._handle, event))
 
-    def _handle(self, event: str, *arguments: Any, logs: Mapping[str, Any] | None = None) -> None:
-        """One of the hooks; Keras passes the number of the epoch or batch, if the event has one,
-        and the logs.
-        """
+    def _handle(self, event: str, *arguments: object, logs: Metrics | None = None) -> None:
+        """Handle an event. Keras passes the number of the epoch or batch, if any, and the logs."""
         logged = (
             logs
             if logs is not None
@@ -77,6 +75,7 @@ def _events(argument: str, given: str | Sequence[str]) -> frozenset[str]:
     unknown = sorted(events.difference(EVENTS))
     if unknown:
         raise ValueError(
-            f"{argument}={given!r}: {', '.join(unknown)} is no event of Keras: there are {', '.join(EVENTS)}."
+            f"{argument}={given!r}: {', '.join(unknown)} is not an event of Keras. Events are "
+            f"{', '.join(EVENTS)}."
         )
     return events

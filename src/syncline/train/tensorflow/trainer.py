@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from syncline.train.checkpoint import Checkpoint
 from syncline.train.config import DataConfig, ScalingConfig, ValidationConfig
 from syncline.train.run_config import RunConfig
 from syncline.train.tensorflow.backend import TensorflowConfig
-from syncline.train.trainer import DataParallelTrainer
+from syncline.train.trainer import DataParallelTrainer, LoopConfig, TrainLoop
 
 
 class TensorflowTrainer(DataParallelTrainer):
@@ -38,9 +38,9 @@ class TensorflowTrainer(DataParallelTrainer):
 
     def __init__(
         self,
-        train_loop_per_worker: Callable[[], object] | Callable[[dict[str, Any]], object],
+        train_loop_per_worker: TrainLoop,
         *,
-        train_loop_config: dict[str, Any] | None = None,
+        train_loop_config: LoopConfig | None = None,
         tensorflow_config: TensorflowConfig | None = None,
         scaling_config: ScalingConfig | None = None,
         run_config: RunConfig | None = None,

@@ -1,8 +1,8 @@
 """Automatic mixed precision for training functions: `accelerate`, `prepare_optimizer`, `backward`.
 
-Kept per session: `accelerate(amp=True)` comes first, then `prepare_model` makes the model compute
-in lower precision, and gradients are scaled where that precision is float16 (on GPUs). Without
-`accelerate` these functions change nothing.
+The setting belongs to the training session. `accelerate(amp=True)` comes first; then
+`prepare_model` runs the model under autocast. Gradients are scaled if the precision is float16
+(on GPUs). Without `accelerate` these functions change nothing.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from syncline.train.session import TrainSession, get_session
 from syncline.train.torch.device import get_device
 
 _scalers: WeakKeyDictionary[TrainSession, torch.amp.GradScaler] = WeakKeyDictionary()
-"""The sessions with mixed precision, and what scales their gradients."""
+"""Gradient scalers of the sessions with mixed precision."""
 
 
 def accelerate(amp: bool = False) -> None:
-    """Choose mixed precision (`amp=True`) or not for the rest of this training function; before any
+    """Enable or disable mixed precision for this training function. Call it before
     `prepare_model`.
     """
     session = get_session("torch.accelerate")
@@ -31,52 +31,49 @@ def accelerate(amp: bool = False) -> None:
         _scalers.pop(session, None)
         return
     device = get_device()
-    # On CPUs autocast computes in bfloat16, which has float32's range and needs no scaling.
+    # Autocast on CPUs uses bfloat16, which has the range of float32 and needs no scaling.
     scaler = _scalers[session] = torch.amp.GradScaler(device.type, enabled=device.type == "cuda")
-    # The scale exists from the first use on; loading an optimizer's state may make it step before
-    # there is a loss.
+    # Create the scale now: loading an optimizer's state may call `step` before there is a loss.
     scaler.scale(torch.zeros((), device=device))
 
 
 def prepare_optimizer(optimizer: Optimizer) -> Optimizer:
-    """`optimizer`, with steps that unscale gradients first where mixed precision scales them."""
+    """Return `optimizer`; with mixed precision, wrapped so that `step` unscales the gradients."""
     scaler = _scalers.get(get_session("torch.prepare_optimizer"))
     return optimizer if scaler is None else ScaledOptimizer(optimizer, scaler)
 
 
 def backward(tensor: torch.Tensor) -> None:
-    """`tensor.backward()`, scaled where mixed precision asks for it."""
+    """Call `tensor.backward()`; with mixed precision, on the scaled tensor."""
     scaler = _scalers.get(get_session("torch.backward"))
     torch.autograd.backward(tensor if scaler is None else scaler.scale(tensor))
 
 
 def cast_forward(model: nn.Module, device: torch.device) -> None:
-    """Let `model.forward` compute in mixed precision, if this session does."""
+    """Run `model.forward` under autocast if this session uses mixed precision."""
     if _scalers.get(get_session("torch.prepare_model")) is not None:
         model.forward = AutocastForward(model, device.type)
 
 
 class AutocastForward:
-    """A module's `forward` under autocast; an object and not a closure, so that the module can
-    still be pickled and copied.
+    """`forward` of a module under autocast.
+
+    A class rather than a closure, so that the module can be pickled and copied.
     """
 
     def __init__(self, module: nn.Module, device_type: str) -> None:
         self.module = module
         self.device_type = device_type
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: object, **kwargs: object) -> object:
         with torch.autocast(self.device_type):
             return type(self.module).forward(self.module, *args, **kwargs)
 
 
 class ScaledOptimizer(Optimizer):
-    """An optimizer whose steps go through a gradient scaler, which skips steps with infinite
-    gradients.
-    """
+    """Optimizer whose steps use a gradient scaler, which skips steps with infinite gradients."""
 
-    # Not `super().__init__`: parameters and state are the wrapped optimizer's, and are read from
-    # it.
+    # `super().__init__` is not called: parameters and state are read from the wrapped optimizer.
     def __init__(self, optimizer: Optimizer, scaler: torch.amp.GradScaler) -> None:
         self.optimizer = optimizer
         self.scaler = scaler
@@ -86,8 +83,8 @@ class ScaledOptimizer(Optimizer):
             raise AttributeError(name)
         return getattr(self.optimizer, name)
 
-    def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """One step on unscaled gradients. RuntimeError with a closure, which cannot be scaled."""
+    def step(self, closure: Callable[[], object] | None = None) -> Any:
+        """Make one step on unscaled gradients. RuntimeError with a closure."""
         result = (
             self.scaler.step(self.optimizer)
             if closure is None
@@ -97,17 +94,13 @@ class ScaledOptimizer(Optimizer):
         return result
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """Reset the gradients."""
         self.optimizer.zero_grad(set_to_none)
 
     def state_dict(self) -> dict[str, Any]:
-        """The wrapped optimizer's."""
         return self.optimizer.state_dict()
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Into the wrapped optimizer."""
         self.optimizer.load_state_dict(state_dict)
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """To the wrapped optimizer."""
         self.optimizer.add_param_group(param_group)

@@ -1,4 +1,4 @@
-"""`TorchCheckpoint`: a model, or the state dict of one, as a checkpoint directory."""
+"""`TorchCheckpoint`: checkpoint of a model or its state dict."""
 
 from __future__ import annotations
 
@@ -20,18 +20,20 @@ SelfT = TypeVar("SelfT", bound="TorchCheckpoint")
 
 
 class TorchCheckpoint(FrameworkCheckpoint):
-    """A checkpoint with one file, `TorchCheckpoint.MODEL_FILENAME`."""
+    """Checkpoint with one file, `TorchCheckpoint.MODEL_FILENAME`."""
 
     MODEL_FILENAME = "model.pt"
-    """The file, as `torch.save` wrote it."""
+    """Name of the file, written by `torch.save`."""
 
     @classmethod
     def from_state_dict(
         cls: type[SelfT], state_dict: Mapping[str, Any], *, preprocessor: Preprocessor | None = None
     ) -> SelfT:
-        """A checkpoint of a state dict; the `module.` that DDP puts before the names is taken off.
+        """Create a checkpoint of a state dict, without DDP's prefix `module.`.
 
-        `preprocessor` is what the model's input went through, for predictors.
+        Args:
+            state_dict: State dict of a module.
+            preprocessor: Preprocessor of the model's input, for predictors.
         """
         plain = dict(state_dict)
         consume_prefix_in_state_dict_if_present(plain, "module.")
@@ -41,11 +43,14 @@ class TorchCheckpoint(FrameworkCheckpoint):
     def from_model(
         cls: type[SelfT], model: nn.Module, *, preprocessor: Preprocessor | None = None
     ) -> SelfT:
-        """A checkpoint of the whole module, without DDP's wrapper.
+        """Create a checkpoint of a module, without DDP's wrapper.
 
-        The module's class is stored with it where it is the program's own; otherwise it has to be
-        importable where it is loaded. `preprocessor` is what the model's input went through, for
-        predictors.
+        The classes of the program's main module are stored by value. Other classes must be
+        importable where the checkpoint is loaded.
+
+        Args:
+            model: The module.
+            preprocessor: Preprocessor of the model's input, for predictors.
         """
         return cls._save(
             model.module if isinstance(model, nn.parallel.DistributedDataParallel) else model,
@@ -53,27 +58,29 @@ class TorchCheckpoint(FrameworkCheckpoint):
         )
 
     def get_model(self, model: nn.Module | None = None) -> nn.Module:
-        """The saved module, on the CPU; with a saved state dict `model`, which gets it.
+        """Return the saved module on the CPU, or `model` with the saved state dict loaded.
 
         Unpickles the file: load only checkpoints that you trust.
 
         Raises:
-            ValueError: a state dict was saved and no `model` given.
-            FileNotFoundError: the checkpoint was not made by this class.
+            ValueError: The checkpoint holds a state dict and `model` is None.
+            FileNotFoundError: The checkpoint was not created by this class.
         """
         with self.as_directory() as directory:
             path = os.path.join(directory, self.MODEL_FILENAME)
             if not os.path.exists(path):
                 raise FileNotFoundError(
-                    f"{self!r} has no file {self.MODEL_FILENAME!r}, so it was not made by `TorchCheckpoint.from_model` or "
-                    "`from_state_dict`: read its files with `as_directory()`."
+                    f"{self!r} has no file {self.MODEL_FILENAME!r}, so it was not created by "
+                    "`TorchCheckpoint.from_model` or `from_state_dict`: read its files with "
+                    "`as_directory()`."
                 )
             saved = torch.load(path, map_location="cpu", weights_only=False)
         if isinstance(saved, nn.Module):
             return saved
         if model is None:
             raise ValueError(
-                f"{self!r} holds a state dict, which has no architecture: give the module, `get_model(model)`."
+                f"{self!r} holds a state dict, without the architecture of the model: pass the "
+                "module, `get_model(model)`."
             )
         model.load_state_dict(saved)
         return model
@@ -81,8 +88,7 @@ class TorchCheckpoint(FrameworkCheckpoint):
     @classmethod
     def _save(cls: type[SelfT], content: object, preprocessor: Preprocessor | None) -> SelfT:
         def write(directory: str) -> None:
-            # A worker knows the classes of the program's main file only by value, as cloudpickle
-            # brought them.
+            # Workers receive the classes of the program's main module by value, from cloudpickle.
             torch.save(
                 content, os.path.join(directory, cls.MODEL_FILENAME), pickle_module=cloudpickle
             )

@@ -1,34 +1,36 @@
-"""Which devices a worker has, and moving batches to them."""
+"""Devices of a worker, and moving batches to them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Iterator, Mapping, MutableMapping
 from copy import copy
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
 from syncline import settings
 from syncline.train.session import get_session
 
+T = TypeVar("T")
+
 
 def get_device() -> torch.device:
-    """The first of `get_devices()`: where this worker's model belongs."""
+    """Return the first of `get_devices()`, the device for this worker's model."""
     return get_devices()[0]
 
 
 def get_devices() -> list[torch.device]:
-    """This worker's devices: one `cuda:i` for each GPU assigned to it, or `[cpu]`.
+    """Return this worker's devices: one `cuda:i` for each GPU assigned to it, or `[cpu]`.
 
     Raises:
-        RuntimeError: outside a training function; if CUDA_VISIBLE_DEVICES hides an assigned GPU.
+        RuntimeError: Called outside a training function, or CUDA_VISIBLE_DEVICES hides an
+            assigned GPU.
     """
     session = get_session("torch.get_devices")
-    # Nobody assigns GPUs in local mode: a single process uses the first, the processes of torchrun
+    # Local mode assigns no GPUs: a single process uses the first one, the processes of torchrun
     # use one each.
     unassigned = session.local_mode and session.use_gpu
-    # CUDA is asked last: the question alone costs a process without GPUs some 100 ms on a machine
-    # that has them.
+    # Query CUDA last: on a machine with GPUs, the query costs a process without any about 100 ms.
     if not (session.gpu_ids or unassigned) or not torch.cuda.is_available():
         return [torch.device("cpu")]
     if session.gpu_ids:
@@ -42,10 +44,10 @@ def get_devices() -> list[torch.device]:
 
 
 def visible_indices(gpu_ids: tuple[str, ...] | list[str], visible: str | None) -> list[int]:
-    """The number that CUDA gives to each of `gpu_ids`, where CUDA_VISIBLE_DEVICES is `visible`
-    (None: not set).
+    """Return CUDA's index of each of `gpu_ids` if CUDA_VISIBLE_DEVICES is `visible` (None: unset).
 
-    RuntimeError for an id that is not visible.
+    Raises:
+        RuntimeError: One of them is not visible.
     """
     if visible is None:
         return [int(gpu_id) for gpu_id in gpu_ids]
@@ -53,17 +55,18 @@ def visible_indices(gpu_ids: tuple[str, ...] | list[str], visible: str | None) -
     missing = [gpu_id for gpu_id in gpu_ids if gpu_id not in order]
     if missing:
         raise RuntimeError(
-            f"This worker was assigned GPU {', '.join(missing)}, but CUDA_VISIBLE_DEVICES={visible!r} hides it, so CUDA cannot use it: "
-            "do not change CUDA_VISIBLE_DEVICES inside the worker or in `runtime_env`."
+            f"This worker was assigned GPU {', '.join(missing)}, but "
+            f"CUDA_VISIBLE_DEVICES={visible!r} hides it: do not change CUDA_VISIBLE_DEVICES in the "
+            "worker or in `runtime_env`."
         )
     return [order.index(gpu_id) for gpu_id in gpu_ids]
 
 
 def move_to(batch: Any, device: torch.device, *, non_blocking: bool = False) -> Any:
-    """`batch` with its tensors on `device`.
+    """Return `batch` with its tensors on `device`.
 
-    Goes into mappings, tuples (named ones too) and lists, keeping their types; any other object
-    with a `to` method is asked to move itself; everything else stays as it is.
+    Mappings, tuples (including named ones) and lists are traversed and keep their types. Other
+    objects with a method `to` are moved by it. Everything else is returned unchanged.
     """
     if isinstance(batch, torch.Tensor):
         return batch.to(device, non_blocking=non_blocking)
@@ -86,7 +89,7 @@ def _move_mapping(
     if type(batch) is dict:
         return items
     if isinstance(batch, MutableMapping):
-        # A copy keeps what the type holds beside its items, such as a defaultdict's factory.
+        # A copy keeps other state of the type, such as the factory of a defaultdict.
         moved = copy(batch)
         moved.update(items)
         return moved
@@ -94,8 +97,8 @@ def _move_mapping(
 
 
 def record_stream(batch: Any, stream: torch.Stream) -> None:
-    """Tell CUDA's allocator that `stream` uses the tensors of `batch`, so that their memory is not
-    reused too early.
+    """Tell CUDA's allocator that `stream` uses the tensors of `batch`, so that it does not reuse
+    their memory too early.
     """
     if callable(getattr(batch, "record_stream", None)):
         if not isinstance(batch, torch.Tensor) or batch.is_cuda:
@@ -109,3 +112,34 @@ def record_stream(batch: Any, stream: torch.Stream) -> None:
     elif callable(getattr(batch, "to", None)) and hasattr(batch, "__dict__"):
         for value in vars(batch).values():
             record_stream(value, stream)
+
+
+def transfer(batches: Iterator[T], device: torch.device) -> Iterator[T]:
+    """Yield the batches on `device`, each copied on demand."""
+    return (move_to(batch, device) for batch in batches)
+
+
+def prefetch(batches: Iterator[T], device: torch.device) -> Iterator[T]:
+    """Yield the batches on a CUDA `device`.
+
+    The next batch is copied on a separate stream during computations on the current one.
+    """
+    copies = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+    pending = _start_copy(batches, device, copies)
+    while pending:
+        computation = torch.cuda.current_stream(device)
+        computation.wait_stream(copies)
+        (batch,) = pending
+        record_stream(batch, computation)
+        pending = _start_copy(batches, device, copies)
+        yield batch
+
+
+def _start_copy(
+    batches: Iterator[T], device: torch.device, stream: torch.cuda.Stream
+) -> tuple[T, ...]:
+    """Start to copy the next batch on `stream` and return it; () if there is none."""
+    for batch in batches:
+        with torch.cuda.stream(stream):
+            return (move_to(batch, device, non_blocking=True),)
+    return ()

@@ -1,9 +1,9 @@
-"""Sharding a model over the ranks with FSDP2, `torch.distributed.fsdp.fully_shard`; on GPUs, and
-with Gloo on CPUs.
+"""Sharding of a model over the ranks with FSDP2 (`torch.distributed.fsdp.fully_shard`), on GPUs or,
+with Gloo, on CPUs.
 
-A model is sharded unit by unit: a unit's tensors come to the device, all ranks get the first one's
-values, each keeps its part. So a device never holds more than one whole unit beside the parts, also
-with models made on the meta device.
+A model is sharded one unit after the other: the unit's tensors are moved to the device, rank 0's
+values are broadcast, and each rank keeps its shard. A device therefore holds at most one whole unit
+beside the shards, also for models created on the meta device.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from torch.distributed.fsdp import fully_shard
 from syncline.train.torch.amp import cast_forward
 from syncline.train.torch.fsdp_options import FsdpOptions, parse
 from syncline.train.torch.materialize import Materializer, place
-from syncline.train.torch.mesh import data_dimensions, make_equal, parallelize_tensors
+from syncline.train.torch.mesh import broadcast_values, data_dimensions, parallelize_tensors
 from syncline.train.torch.units import find_units, find_units_of_fsdp1, recompute
 
 
@@ -32,21 +32,21 @@ def shard(
     world_size: int,
     move: bool,
 ) -> nn.Module:
-    """`model`, sharded in place over the data dimensions of its mesh.
+    """Shard `model` in place over the data dimensions of its mesh, and return it.
 
-    A single rank shards nothing, unless the program asks for something that only a sharded model
-    has (see `FsdpOptions.useful_alone`).
+    A single rank shards nothing unless the options have an effect there (see
+    `FsdpOptions.affects_single_rank`).
 
     Args:
-        model: the model; its parameters become `DTensor`s.
-        device: this rank's; on a GPU, the current one.
-        kwargs: the program's `parallel_strategy_kwargs`.
-        world_size: the number of ranks.
-        move: whether tensors of the meta device get memory and values; others always come to the
-            device.
+        model: Model; its parameters become `DTensor`s.
+        device: Device of this rank; a GPU must be the current device.
+        kwargs: The program's `parallel_strategy_kwargs`.
+        world_size: Number of ranks.
+        move: Allocate and initialize tensors of the meta device. Other tensors are always moved
+            to the device.
 
     Raises:
-        ValueError, TypeError: for `kwargs` that cannot be meant.
+        ValueError, TypeError: Invalid `kwargs`.
     """
     options = parse(kwargs, device.type)
     if "mp_policy" not in options.passed_on:
@@ -57,7 +57,7 @@ def shard(
         else find_units(model, options.wrap)
     )
     mesh = options.mesh
-    if mesh is None and (world_size > 1 or options.useful_alone):
+    if mesh is None and (world_size > 1 or options.affects_single_rank):
         mesh = init_device_mesh(device.type, (world_size,))
     parallelize_tensors(model, mesh, options.parallelize_plan)
     units = recompute(model, units, options.activation_checkpointing)
@@ -65,12 +65,13 @@ def shard(
     if mesh is None or data is None:
         model = place(model, device, options.param_init_fn) if move else model
         if mesh is not None and options.sync_module_states:
-            make_equal(_tensors(model), mesh, device)
+            broadcast_values(_tensors(model), mesh, device)
         return model
     if data.ndim > 2:
         raise ValueError(
-            f"`mesh` has {data.ndim} dimensions for data ({', '.join(data.mesh_dim_names or ())}), but FSDP shards over one, or over the "
-            "second of two and replicates over the first: make the mesh with one or two of them, beside 'tp'."
+            f"`mesh` has {data.ndim} dimensions for data ({', '.join(data.mesh_dim_names or ())}), "
+            "but FSDP shards over one dimension, or replicates over the first and shards over the "
+            "second of two: create the mesh with one or two of them, beside 'tp'."
         )
     _shard_units(model, [*units, model], device, mesh, data, options, move=move)
     return model
@@ -87,24 +88,25 @@ def _shard_units(
     move: bool,
 ) -> None:
     materialize = Materializer(model, device, options.param_init_fn)
-    settled: set[torch.Tensor] = set()
+    initialized: set[torch.Tensor] = set()
     passed_on = dict(options.passed_on)
-    given = passed_on.pop("ignored_params", None) or set()
+    ignored_params = passed_on.pop("ignored_params", None) or set()
     for unit in units:
         if move:
             materialize(unit)
-        ignored = {materialize.now(parameter) for parameter in given}
-        fresh = [
-            tensor for tensor in _tensors(unit) if tensor not in settled and not tensor.is_meta
+        ignored = {materialize.materialized(parameter) for parameter in ignored_params}
+        new = [
+            tensor for tensor in _tensors(unit) if tensor not in initialized and not tensor.is_meta
         ]
-        for tensor in fresh:
-            _move(tensor, device)
+        for tensor in new:
+            if tensor.device != device:
+                tensor.data = tensor.data.to(device)
         if options.sync_module_states:
-            make_equal([tensor for tensor in fresh if tensor not in ignored], mesh, device)
+            broadcast_values([tensor for tensor in new if tensor not in ignored], mesh, device)
         fully_shard(unit, mesh=data, ignored_params=ignored, **passed_on)
-        settled.update(_tensors(unit))
+        initialized.update(_tensors(unit))
     if move and materialize.finish() and options.sync_module_states:
-        make_equal(_tensors(model), mesh, device)
+        broadcast_values(_tensors(model), mesh, device)
     if options.buffer_dtype is not None:
         for buffer in model.buffers():
             if buffer.is_floating_point():
@@ -113,8 +115,3 @@ def _shard_units(
 
 def _tensors(module: nn.Module) -> list[torch.Tensor]:
     return list(chain(module.parameters(), module.buffers()))
-
-
-def _move(tensor: torch.Tensor, device: torch.device) -> None:
-    if tensor.device != device:
-        tensor.data = tensor.data.to(device)

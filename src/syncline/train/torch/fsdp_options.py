@@ -1,15 +1,13 @@
-"""`parallel_strategy_kwargs` for "fsdp": FSDP2's own, ours, and those of FSDP1 that mean something
-here.
-
-Pure apart from process groups of FSDP1, which become meshes.
+"""`parallel_strategy_kwargs` for "fsdp": options of FSDP2, additional ones, and those of FSDP1 that
+have a counterpart in FSDP2.
 """
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
@@ -21,6 +19,13 @@ from syncline.train.torch.materialize import Initializer
 from syncline.train.torch.mesh import check_mesh
 from syncline.train.torch.units import ModulePolicy
 
+if TYPE_CHECKING:
+    from torch.distributed.tensor.parallel import ParallelStyle
+
+_HYBRID_MESH = (
+    "`mesh=init_device_mesh(device_type, (replicas, shards), "
+    "mesh_dim_names=('replicate', 'shard'))`"
+)
 OWN = (
     "mesh",
     "parallelize_plan",
@@ -37,73 +42,75 @@ PASSED_ON = tuple(
 )
 
 ALWAYS = ("use_orig_params", "limit_all_gathers", "backward_prefetch")
-"""What FSDP1 could be told, and FSDP2 always does."""
+"""Options of FSDP1 for behaviour that FSDP2 always has."""
 
-INSTEAD = {
-    "device_id": "give the device to `prepare_model(move_to_device=...)`",
+REPLACEMENTS = {
+    "device_id": "pass the device to `prepare_model(move_to_device=...)`",
     "forward_prefetch": "call `set_modules_to_forward_prefetch` on the units of the prepared model",
-    "dp_mesh_dims": "name the dimension for tensor parallelism 'tp'; all others of `mesh` are for data",
+    "dp_mesh_dims": "name the dimension for tensor parallelism 'tp'; all other dimensions of "
+    "`mesh` are for data",
 }
+"""Remedies for options that FSDP2 does not have."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class FsdpOptions:
-    """How a model is sharded.
+    """Sharding of a model.
 
     Raises:
-        ValueError: options that contradict each other.
-        TypeError: a mesh that is none.
+        ValueError: Contradictory options.
+        TypeError: `mesh` is not a mesh.
     """
 
     mesh: DeviceMesh | None = None
-    """The ranks; None: all in one dimension."""
-    parallelize_plan: Any = None
-    """How tensors are split over the mesh's dimension "tp", for `parallelize_module`."""
+    """Mesh of the ranks; None for all ranks in one dimension."""
+    parallelize_plan: ParallelStyle | dict[str, ParallelStyle] | None = None
+    """Plan for `parallelize_module` over the mesh dimension "tp"."""
     wrap: ModulePolicy | bool | None = None
-    """Which submodules are units; None: the repeated blocks."""
+    """Policy that selects the units; None for the repeated blocks."""
     auto_wrap_policy: Callable[..., bool] | None = None
-    """The same as FSDP1's policies say it."""
+    """Wrapping policy of FSDP1, instead of `wrap`."""
     activation_checkpointing: ModulePolicy | bool = False
-    """Which submodules are recomputed in the backward pass; True: the units."""
+    """Submodules to recompute in the backward pass; True for the units."""
     sync_module_states: bool = True
-    """Whether all ranks begin with the first one's values."""
+    """Start all ranks with rank 0's values."""
     param_init_fn: Initializer | None = None
-    """Gives a module of the meta device its first values."""
+    """Initializes modules that were created on the meta device."""
     buffer_dtype: torch.dtype | None = None
-    """What buffers of floating point numbers are cast to."""
+    """Data type of floating-point buffers; None to keep it."""
     passed_on: Mapping[str, Any] = field(default_factory=dict)
-    """What `fully_shard` gets for every unit."""
+    """Arguments of `fully_shard` for every unit."""
 
     def __post_init__(self) -> None:
         if self.wrap is not None and self.auto_wrap_policy is not None:
             raise ValueError(
-                "`wrap` and `auto_wrap_policy` both choose the units: give one of them."
+                "`wrap` and `auto_wrap_policy` both select the units: pass one of them."
             )
         if self.mesh is not None:
             check_mesh(self.mesh)
 
     @property
-    def useful_alone(self) -> bool:
-        """Whether sharding does what was asked for on a single rank too."""
+    def affects_single_rank(self) -> bool:
+        """True if the options have an effect even without other ranks."""
         return self.mesh is not None or any(
             name in self.passed_on for name in ("mp_policy", "offload_policy")
         )
 
 
 def parse(kwargs: Mapping[str, Any], device_type: str) -> FsdpOptions:
-    """Check and translate what the program gave.
+    """Check the program's options and translate those of FSDP1.
 
     Raises:
-        ValueError: an unknown name; one of FSDP1's that FSDP2 has no counterpart for (the message
-        says what to do); a name twice, once
-            in FSDP1's form and once in FSDP2's.
-        TypeError: a value of the wrong kind.
+        ValueError: An unknown option, an option of FSDP1 without a counterpart, or the same option
+            in the forms of both.
+        TypeError: A value of the wrong type.
     """
     given = {name: value for name, value in kwargs.items() if name not in ALWAYS}
-    for name, instead in INSTEAD.items():
+    for name, remedy in REPLACEMENTS.items():
         if name in given:
             raise ValueError(
-                f"`parallel_strategy_kwargs` has `{name}`, which FSDP2 (`fully_shard`) does not take: {instead}."
+                f"`parallel_strategy_kwargs` has `{name}`, which FSDP2 (`fully_shard`) does not "
+                f"have: {remedy}."
             )
     for name, translate in TRANSLATIONS.items():
         if name not in given:
@@ -114,14 +121,15 @@ def parse(kwargs: Mapping[str, Any], device_type: str) -> FsdpOptions:
         ).items():
             if counterpart in given:
                 raise ValueError(
-                    f"`parallel_strategy_kwargs` has `{name}` and `{counterpart}`, which mean the same: give `{counterpart}`."
+                    f"`parallel_strategy_kwargs` has `{name}` and `{counterpart}`, which mean the "
+                    f"same: pass only `{counterpart}`."
                 )
             given[counterpart] = translated
     unknown = set(given) - {*OWN, *PASSED_ON, "buffer_dtype"}
     if unknown:
         raise ValueError(
-            f"`parallel_strategy_kwargs` has {', '.join(f'`{name}`' for name in sorted(unknown))}, but 'fsdp' takes only "
-            f"{', '.join((*OWN, *PASSED_ON))}."
+            f"`parallel_strategy_kwargs` has {', '.join(f'`{name}`' for name in sorted(unknown))}, "
+            f"but 'fsdp' takes only {', '.join((*OWN, *PASSED_ON))}."
         )
     if "mp_policy" in given:
         given["mp_policy"] = precision(given["mp_policy"])
@@ -130,21 +138,24 @@ def parse(kwargs: Mapping[str, Any], device_type: str) -> FsdpOptions:
 
 
 def precision(policy: MixedPrecisionPolicy | torch.dtype | str) -> MixedPrecisionPolicy:
-    """A policy; a data type stands for computing in it and adding gradients in float32.
+    """Return a policy; a data type means computation in it and reduction in float32.
 
-    ValueError or TypeError: neither.
+    Raises:
+        ValueError: An unknown name of a data type.
+        TypeError: Neither a policy nor a data type.
     """
     if isinstance(policy, MixedPrecisionPolicy):
         return policy
     dtype = getattr(torch, policy, None) if isinstance(policy, str) else policy
     if not isinstance(dtype, torch.dtype):
         raise (ValueError if isinstance(policy, str) else TypeError)(
-            f"`mp_policy={policy!r}` is no precision: give 'bfloat16', another data type of torch's, or a `MixedPrecisionPolicy`."
+            f"`mp_policy={policy!r}` is not a precision: pass 'bfloat16', another data type of "
+            "torch, or a `MixedPrecisionPolicy`."
         )
     return MixedPrecisionPolicy(param_dtype=dtype, reduce_dtype=torch.float32)
 
 
-def _sharding_strategy(strategy: Any, _: str) -> dict[str, Any]:
+def _sharding_strategy(strategy: object, _: str) -> dict[str, object]:
     name = strategy if isinstance(strategy, str) else getattr(strategy, "name", repr(strategy))
     if name == "FULL_SHARD":
         return {}
@@ -152,19 +163,20 @@ def _sharding_strategy(strategy: Any, _: str) -> dict[str, Any]:
         return {"reshard_after_forward": False}
     if name == "NO_SHARD":
         raise ValueError(
-            "`sharding_strategy=NO_SHARD` shards nothing: give `prepare_model(parallel_strategy='ddp')`."
+            "`sharding_strategy=NO_SHARD` shards nothing: use "
+            "`prepare_model(parallel_strategy='ddp')`."
         )
     raise ValueError(
-        f"`sharding_strategy={name}` is not one of FULL_SHARD, SHARD_GRAD_OP and NO_SHARD: for hybrid sharding give a mesh of two "
-        "dimensions, `mesh=init_device_mesh(device_type, (replicas, shards), mesh_dim_names=('replicate', 'shard'))`."
+        f"`sharding_strategy={name}` is not one of FULL_SHARD, SHARD_GRAD_OP and NO_SHARD: for "
+        f"hybrid sharding pass a mesh of two dimensions, {_HYBRID_MESH}."
     )
 
 
-def _mixed_precision(policy: Any, _: str) -> dict[str, Any]:
+def _mixed_precision(policy: Any, _: str) -> dict[str, object]:
     if getattr(policy, "keep_low_precision_grads", False):
         raise ValueError(
-            "`mixed_precision` asks for `keep_low_precision_grads`, but FSDP2 keeps gradients in the parameters' own type: give the model "
-            "that type, `model.to(torch.bfloat16)`."
+            "`mixed_precision` sets `keep_low_precision_grads`, but FSDP2 keeps gradients in the "
+            "data type of the parameters: convert the model, `model.to(torch.bfloat16)`."
         )
     if not hasattr(policy, "cast_root_forward_inputs"):
         return {"mp_policy": policy}
@@ -175,7 +187,7 @@ def _mixed_precision(policy: Any, _: str) -> dict[str, Any]:
     return {"mp_policy": translated, "buffer_dtype": policy.buffer_dtype}
 
 
-def _cpu_offload(offload: Any, _: str) -> dict[str, Any]:
+def _cpu_offload(offload: object, _: str) -> dict[str, object]:
     return (
         {"offload_policy": CPUOffloadPolicy()}
         if getattr(offload, "offload_params", offload)
@@ -183,23 +195,23 @@ def _cpu_offload(offload: Any, _: str) -> dict[str, Any]:
     )
 
 
-def _ignored(states: Any, _: str) -> dict[str, Any]:
+def _ignored(states: Iterable[nn.Module | nn.Parameter], _: str) -> dict[str, object]:
     parameters = [
         [state] if isinstance(state, nn.Parameter) else state.parameters() for state in states
     ]
     return {"ignored_params": {parameter for group in parameters for parameter in group}}
 
 
-def _process_group(group: Any, device_type: str) -> dict[str, Any]:
+def _process_group(group: object, device_type: str) -> dict[str, object]:
     if not isinstance(group, dist.ProcessGroup):
         raise ValueError(
-            "`process_group` with several groups asks for hybrid sharding: give a mesh of two dimensions, "
-            "`mesh=init_device_mesh(device_type, (replicas, shards), mesh_dim_names=('replicate', 'shard'))`."
+            "`process_group` with several groups means hybrid sharding: pass a mesh of two "
+            f"dimensions, {_HYBRID_MESH}."
         )
     return {"mesh": DeviceMesh.from_group(group, device_type)}
 
 
-TRANSLATIONS: Mapping[str, Callable[[Any, str], dict[str, Any]]] = {
+TRANSLATIONS: Mapping[str, Callable[[Any, str], dict[str, object]]] = {
     "sharding_strategy": _sharding_strategy,
     "mixed_precision": _mixed_precision,
     "cpu_offload": _cpu_offload,
@@ -208,4 +220,4 @@ TRANSLATIONS: Mapping[str, Callable[[Any, str], dict[str, Any]]] = {
     "device_mesh": lambda mesh, _: {"mesh": mesh},
     "process_group": _process_group,
 }
-"""FSDP1's options, and what they are in FSDP2's words."""
+"""Functions that translate options of FSDP1 to those of FSDP2, by name."""

@@ -1,9 +1,8 @@
-"""`prepare_data_loader`: a rank's share of a DataLoader, its batches on the rank's device, each
-epoch in its own order; after a restart the pass goes on where it was.
+"""`prepare_data_loader`: a rank's share of a DataLoader, with batches on the rank's device, an
+order for each epoch, and a position that is resumed after a restart.
 
-Everything else about the loader stays as the user made it, because the prepared loader is a copy of
-it in which only the samplers are others. Datasets of `syncline.data` have their own way to the
-workers and do not pass here.
+The prepared loader is a copy of the program's loader in which only the samplers differ. Datasets of
+`syncline.data` do not use it.
 """
 
 from __future__ import annotations
@@ -16,9 +15,9 @@ from torch.utils.data import BatchSampler, DataLoader, IterableDataset
 
 from syncline.train.session import TrainSession, get_session
 from syncline.train.torch.device import get_device
-from syncline.train.torch.orders import Indices, order_of
-from syncline.train.torch.prepared_loader import PreparedDataLoader, Reading
-from syncline.train.torch.samplers import Epochs, ShardedSampler, is_distributed, shard_sampler
+from syncline.train.torch.index_order import IndexSampler, order_of
+from syncline.train.torch.prepared_loader import LoaderReader, PreparedDataLoader
+from syncline.train.torch.samplers import LoaderEpoch, ShardedSampler, is_distributed, shard_sampler
 
 T = TypeVar("T")
 
@@ -29,68 +28,67 @@ def prepare_data_loader(
     move_to_device: bool = True,
     auto_transfer: bool = True,
 ) -> DataLoader[T]:
-    """This rank's share of `data_loader`, with batches on this worker's device, that goes on where
-    it was after a restart.
+    """Return this rank's share of `data_loader`, with batches on this worker's device, resumable
+    after a restart.
 
-    With more than one worker each rank iterates over an equal share of the samples in batches of
-    the loader's own size; the end is filled up from the beginning, so that all ranks take equally
-    many steps. Plain orders get a `DistributedSampler`, shuffling if the loader did. A sampler or
-    batch sampler of the user's is kept and shared out. Left alone: samplers that are distributed
-    already, and `IterableDataset`s, which must share out their samples themselves.
+    With more than one worker, each rank iterates over an equal share of the samples, in batches of
+    the loader's batch size. Samples from the beginning are added at the end, so that all ranks take
+    the same number of steps. Plain orders use a `DistributedSampler`, which shuffles if the loader
+    did. A sampler or batch sampler of the program is kept and its items are sharded. Distributed
+    samplers and `IterableDataset`s, which must shard their samples themselves, are left unchanged.
 
-    **Epochs.** Every pass is the next epoch, with an order of its own.
-    `loader.sampler.set_epoch(epoch)` sets another one. A loop that is left early has ended its
-    epoch; unless a preemption is announced, when it is taken to go on after the restart.
+    **Epochs.** Every pass is the next epoch, with a different order.
+    `loader.sampler.set_epoch(epoch)` sets another one. Leaving a loop early ends its epoch, except
+    after a preemption notice: then the epoch is resumed after the restart.
 
-    **Resume.** With every checkpoint the loader's place is saved, in batches that the program got.
-    After a restart the first pass goes on there, on the same or on another number of ranks, and
-    loads none of what it skips. Exceptions: with an `IterableDataset` the batches are loaded again
-    and dropped, unless it has `state_dict` and `load_state_dict` and `num_workers` is 0; a
-    distributed sampler of the user's own begins its epoch anew on another number of ranks; with
-    `in_order=False` some batches may come twice or not at all.
+    **Resume.** Every checkpoint stores the loader's position, counted in batches that the program
+    has received. After a restart the first pass resumes there, on the same or another number of
+    ranks, without loading the skipped samples. Exceptions: with an `IterableDataset` the batches
+    are loaded again and dropped, unless it has `state_dict` and `load_state_dict` and `num_workers`
+    is 0; a distributed sampler of the program restarts its epoch on another number of ranks; with
+    `in_order=False` some batches may be repeated or left out.
 
     **Random numbers.** Worker processes seed the generators of torch, random and numpy for every
-    batch: from the state of the main process as the pass begins, the rank, and the number of the
-    batch. So a batch is the same whichever process makes it, also after a restart. A generator that
-    a dataset holds itself is its own matter. Samplers of users draw from generators of their own.
+    batch, from the state of the main process at the start of the pass, the rank, and the number of
+    the batch. A batch is therefore the same in any process, also after a restart. Not covered are
+    generators inside a dataset. Samplers of the program draw from separate random states.
 
     Args:
-        data_loader: any `DataLoader`; it is not changed. One that is prepared already is returned
-            as it is.
-        add_dist_sampler: False: every rank iterates over all samples.
-        move_to_device: False: batches stay where they are. On a CPU this makes no difference.
-        auto_transfer: copy one batch ahead on a CUDA stream of its own, beside the computation;
-            `pin_memory=True` makes the copies asynchronous. False, or without worker processes:
-            copy each batch when it is asked for.
+        data_loader: Any `DataLoader`; not changed. A prepared one is returned unchanged.
+        add_dist_sampler: False to iterate over all samples on every rank.
+        move_to_device: False to leave batches on the CPU. No effect without GPUs.
+        auto_transfer: Copy one batch ahead on a separate CUDA stream, during the computation;
+            `pin_memory=True` makes the copies asynchronous. If False, or without worker processes,
+            each batch is copied on demand.
 
     Raises:
-        TypeError: `data_loader` is no DataLoader.
-        RuntimeError: outside a training function.
+        TypeError: `data_loader` is not a DataLoader.
+        RuntimeError: Called outside a training function.
     """
     session = get_session("torch.prepare_data_loader")
     if not isinstance(data_loader, DataLoader):
         raise TypeError(
-            f"`prepare_data_loader` takes a `torch.utils.data.DataLoader`, but `data_loader` is a {type(data_loader).__name__}: "
-            "wrap it in `DataLoader(...)` first."
+            "`prepare_data_loader` takes a `torch.utils.data.DataLoader`, but `data_loader` is a "
+            f"{type(data_loader).__name__}: wrap it in `DataLoader(...)` first."
         )
     if isinstance(data_loader, PreparedDataLoader):
         return data_loader
     device = get_device() if move_to_device else torch.device("cpu")
-    shared_among = (
+    world_size = (
         session.world_size
         if add_dist_sampler and not isinstance(data_loader.dataset, IterableDataset)
         else 1
     )
     prepared = _prepared(
-        data_loader, session, shared_among=shared_among, device=device, ahead=auto_transfer
+        data_loader, session, world_size=world_size, device=device, prefetches=auto_transfer
     )
-    session.readers.add(prepared._reading.name, prepared._reading)
+    session.readers.add(prepared._reader.name, prepared._reader)
     return prepared
 
 
 def shard_loader(loader: DataLoader[T], *, rank: int, world_size: int) -> DataLoader[T]:
-    """A copy of a map-style `loader` that yields one rank's share; all of it if that is what
-    `loader` does already.
+    """Return a copy of a map-style `loader` that yields one rank's share. A loader with a
+    distributed sampler keeps it.
     """
     if loader.batch_sampler is not None and loader.batch_size is None:
         sampler, batch_sampler = _shard_batches(loader.batch_sampler, rank, world_size)
@@ -104,14 +102,14 @@ def shard_loader(loader: DataLoader[T], *, rank: int, world_size: int) -> DataLo
             else BatchSampler(sampler, loader.batch_size, loader.drop_last)
         )
     sharded = copy(loader)
-    # Past `__setattr__`, which forbids this once a loader is in use; nobody uses the copy yet.
+    # `__setattr__` forbids this for a loader in use; the copy is not in use yet.
     vars(sharded).update(sampler=sampler, batch_sampler=batch_sampler)
     return sharded
 
 
 def _shard_batches(batches: Any, rank: int, world_size: int) -> tuple[Any, Any]:
-    """`sampler` and `batch_sampler` for a loader with a batch sampler of the user's; the first is
-    only there for `set_epoch`.
+    """Return `sampler` and `batch_sampler` for a loader with a batch sampler of the program. The
+    first is only used for `set_epoch`.
     """
     if is_distributed(batches):
         return batches, batches
@@ -126,28 +124,26 @@ def _prepared(
     loader: DataLoader[T],
     session: TrainSession,
     *,
-    shared_among: int,
+    world_size: int,
     device: torch.device,
-    ahead: bool,
+    prefetches: bool,
 ) -> PreparedDataLoader[T]:
     rank = session.world_rank
     prepared: Any = (
-        shard_loader(loader, rank=rank, world_size=shared_among)
-        if shared_among > 1
-        else copy(loader)
+        shard_loader(loader, rank=rank, world_size=world_size) if world_size > 1 else copy(loader)
     )
-    reading = Reading(
+    reader = LoaderReader(
         name=f"data loader {session.readers.number('data loader')}",
         session=session,
-        order=order_of(loader, rank=rank, world_size=shared_among),
-        indices=Indices(
+        order=order_of(loader, rank=rank, world_size=world_size),
+        indices=IndexSampler(
             prepared.sampler if prepared.batch_sampler is None else prepared.batch_sampler
         ),
-        epochs=Epochs(prepared),
+        epoch=LoaderEpoch(prepared),
         device=device,
-        ahead=ahead and device.type == "cuda" and loader.num_workers > 0,
+        prefetches=prefetches and device.type == "cuda" and loader.num_workers > 0,
         in_order=loader.in_order or not loader.num_workers,
-        dataset=loader.dataset if _is_stateful(loader) else None,
+        dataset=loader.dataset if _has_stateful_dataset(loader) else None,
         generators=_generators(loader),
     )
     kind = type(loader)
@@ -156,23 +152,25 @@ def _prepared(
         if kind is DataLoader
         else type(f"Prepared{kind.__name__}", (PreparedDataLoader, kind), {})
     )
-    vars(prepared).update(_reading=reading, _iterator=None)  # it starts worker processes of its own
+    # Without `_iterator`, it starts its own worker processes.
+    vars(prepared).update(_reader=reader, _iterator=None)
     return prepared  # type: ignore[no-any-return]
 
 
-def _is_stateful(loader: DataLoader[Any]) -> bool:
-    """Whether the dataset itself can say where the program is, and go on there."""
-    dataset: Any = loader.dataset
-    methods = [getattr(dataset, name, None) for name in ("state_dict", "load_state_dict")]
+def _has_stateful_dataset(loader: DataLoader[object]) -> bool:
+    """Return True if the loader's dataset can save and restore its position."""
+    dataset: object = loader.dataset
     return (
         isinstance(dataset, IterableDataset)
         and not loader.num_workers
-        and all(callable(method) for method in methods)
+        and all(
+            callable(getattr(dataset, name, None)) for name in ("state_dict", "load_state_dict")
+        )
     )
 
 
-def _generators(loader: DataLoader[Any]) -> list[torch.Generator]:
-    """Those that the user gave to the loader and its samplers, each once."""
+def _generators(loader: DataLoader[object]) -> list[torch.Generator]:
+    """Return the generators that the program passed to the loader and its samplers."""
     holders = [
         loader,
         loader.sampler,

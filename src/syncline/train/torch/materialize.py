@@ -1,5 +1,5 @@
-"""Models that were made on torch's meta device, where tensors have a shape and no values: giving
-them memory and first values.
+"""Memory and initial values for models created on torch's meta device, where tensors have a shape
+but no values.
 """
 
 from __future__ import annotations
@@ -12,27 +12,18 @@ from torch import nn
 
 Initializer = Callable[[nn.Module], object]
 RESETS = ("reset_parameters", "_reset_parameters")
-"""Methods that give a module's own parameters their first values; some of torch's own modules have
-the second.
-"""
+"""Methods that initialize a module's own parameters; some modules of torch have the second."""
 
 
-def on_meta(model: nn.Module) -> bool:
-    """Whether any tensor of the model has no values yet."""
+def _has_meta_tensors(model: nn.Module) -> bool:
     return any(tensor.is_meta for tensor in chain(model.parameters(), model.buffers()))
-
-
-def init_hook(model: nn.Module) -> Callable[[], object] | None:
-    """The method with which a model initializes itself as a whole, if it has one."""
-    hook = getattr(model, "init_weights", None)
-    return hook if callable(hook) else None
 
 
 def place(
     model: nn.Module, device: torch.device, param_init_fn: Initializer | None = None
 ) -> nn.Module:
-    """`model` on `device`, with first values where it was made on the meta device."""
-    if device.type != "meta" and on_meta(model):
+    """Move `model` to `device`, and initialize it if it was created on the meta device."""
+    if device.type != "meta" and _has_meta_tensors(model):
         materialize = Materializer(model, device, param_init_fn)
         materialize(model)
         materialize.finish()
@@ -40,31 +31,37 @@ def place(
 
 
 class Materializer:
-    """Gives modules memory on a device, one part of a model after the other; parameters that
-    modules share stay shared.
+    """Allocates and initializes the modules of a model, one part after the other. Shared parameters
+    stay shared.
 
     Args:
-        model: the whole model.
-        device: where its tensors will be.
-        param_init_fn: called with every module that has tensors of its own on the meta device, once
-            they have memory. Without it the model's `init_weights()` counts, called by `finish`, or
-            else each module's `reset_parameters()`.
+        model: The whole model.
+        device: Device of the allocated tensors.
+        param_init_fn: Called with every module that has own tensors on the meta device, after they
+            are allocated. By default `finish` calls the model's `init_weights()`; if it has none,
+            each module's `reset_parameters()` is called.
     """
 
     def __init__(
         self, model: nn.Module, device: torch.device, param_init_fn: Initializer | None = None
     ) -> None:
-        self._hook = init_hook(model) if param_init_fn is None and on_meta(model) else None
+        init_weights = getattr(model, "init_weights", None)
+        self._init_weights: Callable[[], object] | None = (
+            init_weights
+            if callable(init_weights) and param_init_fn is None and _has_meta_tensors(model)
+            else None
+        )
         self._device = device
         self._param_init_fn = param_init_fn
         self._made: dict[torch.Tensor, torch.Tensor] = {}
 
     def __call__(self, part: nn.Module) -> None:
-        """Give the tensors of `part` memory, and values unless `finish` does.
+        """Allocate the tensors of `part`, and initialize them unless `finish` does.
 
-        ValueError: a module cannot initialize itself.
+        Raises:
+            ValueError: A module has no method that initializes it.
         """
-        # Children first: a module may set what its children have set before it.
+        # Children first: a module may override the values that its children have set.
         for module in reversed(list(part.modules())):
             if any(
                 tensor.is_meta
@@ -76,23 +73,24 @@ class Materializer:
                     initialize()
 
     def finish(self) -> bool:
-        """Call the model's `init_weights()` where it counts, once everything has memory; returns
-        whether it did.
+        """Call the model's `init_weights()` if that initializes it; return True if it was called.
+
+        Call this after all parts are allocated.
         """
-        if self._hook is None:
+        if self._init_weights is None:
             return False
         with torch.no_grad():
-            self._hook()
+            self._init_weights()
         return True
 
-    def now(self, parameter: nn.Parameter) -> nn.Parameter:
-        """What became of a parameter."""
+    def materialized(self, parameter: nn.Parameter) -> nn.Parameter:
+        """Return the allocated counterpart of a parameter, or the parameter itself."""
         made = self._made.get(parameter, parameter)
         assert isinstance(made, nn.Parameter)
         return made
 
     def _initializer(self, module: nn.Module) -> Callable[[], object]:
-        if self._hook is not None:
+        if self._init_weights is not None:
             return lambda: None
         if self._param_init_fn is not None:
             initialize = self._param_init_fn
@@ -102,8 +100,9 @@ class Materializer:
                 reset: Callable[[], object] = getattr(module, name)
                 return reset
         raise ValueError(
-            f"{type(module).__name__} was made on the meta device and has no `reset_parameters()`, so nothing says what its own tensors "
-            "are to hold: give it that method, or the model a method `init_weights()`, or pass "
+            f"{type(module).__name__} was created on the meta device and has no "
+            "`reset_parameters()`, so its tensors cannot be initialized: add that method, add "
+            "`init_weights()` to the model, or pass "
             "`parallel_strategy_kwargs={'param_init_fn': fn}` for `fn(module)`."
         )
 
@@ -111,9 +110,9 @@ class Materializer:
         for tensors in (module._parameters, module._buffers):
             for name, tensor in tensors.items():
                 if tensor is not None and tensor.is_meta:
-                    setattr(module, name, self._real(tensor))
+                    setattr(module, name, self._allocated(tensor))
 
-    def _real(self, tensor: torch.Tensor) -> torch.Tensor:
+    def _allocated(self, tensor: torch.Tensor) -> torch.Tensor:
         made = self._made.get(tensor)
         if made is None:
             made = torch.empty_like(tensor, device=self._device)

@@ -1,4 +1,4 @@
-"""`TorchPredictor`: a torch model applied to batches."""
+"""`TorchPredictor`: predictor for torch models."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ class TorchPredictor(Predictor):
     """Predicts with a model in evaluation mode, without gradients.
 
     Args:
-        model: The model.
-        preprocessor: What batches go through first.
-        use_gpu: Whether the model and its input go to the GPU.
+        model: Model.
+        preprocessor: Applied to batches first.
+        use_gpu: Move the model and its input to the GPU.
     """
 
     def __init__(
@@ -36,9 +36,8 @@ class TorchPredictor(Predictor):
         self.use_gpu = use_gpu
         self.device = torch.device("cuda" if use_gpu else "cpu")
         self.model = model.to(self.device).eval()
-        self._takes_columns: bool | None = (
-            None  # None until a batch of several columns has shown it
-        )
+        # None until a batch with several columns has shown it.
+        self._takes_columns: bool | None = None
 
     @classmethod
     def from_checkpoint(
@@ -46,16 +45,15 @@ class TorchPredictor(Predictor):
         checkpoint: Checkpoint,
         model: nn.Module | None = None,
         use_gpu: bool = False,
-        **kwargs: Any,
+        **kwargs: object,
     ) -> TorchPredictor:
-        """The predictor of the model in a checkpoint that `TorchCheckpoint` made, with the
-        preprocessor that it carries.
+        """Create a predictor from a checkpoint of `TorchCheckpoint`, with its preprocessor.
 
         Args:
-            checkpoint: The checkpoint.
-            model: The architecture, if the checkpoint has a state dict only.
-            use_gpu: Whether the model and its input go to the GPU.
-            **kwargs: For the constructor of a subclass.
+            checkpoint: Checkpoint.
+            model: Architecture, if the checkpoint holds a state dict only.
+            use_gpu: Move the model and its input to the GPU.
+            **kwargs: Arguments of the constructor of a subclass.
         """
         stored = TorchCheckpoint.of(checkpoint)
         return cls(
@@ -66,33 +64,32 @@ class TorchPredictor(Predictor):
         )
 
     def call_model(self, inputs: Tensors) -> Any:
-        """What the model makes of its input, on its device. To be overridden where that is no
-        tensor and no dict of tensors.
+        """Return the model's output, on its device. Override it if that is neither a tensor nor a
+        dict of tensors.
         """
         with torch.no_grad():
             return self.model(inputs)
 
     def predict(self, data: DataBatchType, dtype: DTypes = None, **kwargs: Any) -> Any:
-        """The predictions for a batch, as `predictions`, or under the names that the model gives
-        them.
+        """Return the predictions for a batch, named `predictions` or as the model names them.
 
-        A bare ndarray or a single column is given to the model as a tensor. Several columns are a
-        dict of tensors; for a model that takes none (it raises TypeError or AttributeError) they
-        are put together as one tensor `(rows, columns)`.
+        An ndarray or a single column is passed to the model as a tensor, several columns as a dict
+        of tensors. If the model raises TypeError or AttributeError for the dict, the columns are
+        stacked to one tensor `(rows, columns)`.
 
         Args:
-            data: An ndarray, a dict of them, a DataFrame or a table.
-            dtype: Of the tensors, or by column; by default floats are given in the model's own
-                dtype, and others as they are.
-            **kwargs: For a subclass.
+            data: ndarray, dict of ndarrays, DataFrame or table.
+            dtype: Data type of the tensors, or one by column. By default floats are converted to
+                the model's data type, and others are kept.
+            **kwargs: Arguments for a subclass.
 
         Raises:
-            TypeError: A column holds no numbers, or the model returned something else than tensors.
+            TypeError: A column holds no numbers, or the model did not return tensors.
         """
         return super().predict(data, dtype=dtype, **kwargs)
 
     def _predict_numpy(
-        self, data: np.ndarray | dict[str, np.ndarray], dtype: DTypes = None, **kwargs: Any
+        self, data: np.ndarray | dict[str, np.ndarray], dtype: DTypes = None, **kwargs: object
     ) -> dict[str, np.ndarray]:
         output = self._call_with(data, dtype)
         if isinstance(output, Mapping):
@@ -134,7 +131,6 @@ class TorchPredictor(Predictor):
 
     @property
     def _dtype(self) -> torch.dtype | None:
-        """The dtype of the model's parameters."""
         return next(
             (
                 parameter.dtype
@@ -145,18 +141,16 @@ class TorchPredictor(Predictor):
         )
 
     def _on_device(self, tensor: torch.Tensor, *, given: bool) -> torch.Tensor:
-        """The tensor where the model is; floats in the model's own dtype, unless the program gave
-        one.
-        """
+        """Move a tensor to the model's device; convert floats unless the program chose a dtype."""
         own = self._dtype if tensor.is_floating_point() and not given else None
         return tensor.to(self.device, own)
 
 
-def _to_array(name: str, value: Any) -> np.ndarray:
+def _to_array(name: str, value: object) -> np.ndarray:
     if not isinstance(value, torch.Tensor):
         raise TypeError(
-            f"the model returned {type(value).__name__} for {name!r}, not a tensor: override TorchPredictor.call_model so that it returns "
-            "a tensor or a dict of tensors"
+            f"The model returned {type(value).__name__} for {name!r}, not a tensor: override "
+            "`TorchPredictor.call_model` to return a tensor or a dict of tensors."
         )
     array: np.ndarray = value.detach().cpu().numpy()
     return array

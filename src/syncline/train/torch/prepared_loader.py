@@ -1,9 +1,8 @@
-"""`PreparedDataLoader`: a user's DataLoader that knows how far its passes are, and goes on there
-after a restart.
+"""`PreparedDataLoader`: the program's DataLoader with a position that is saved and resumed.
 
-A pass begins with a seed and an order, both drawn from the random states in force, which are kept.
-To go on in the middle of a pass these states are put back, the same is drawn, and the indices of
-what the program had are passed over; so nothing is loaded but what it gets.
+A pass begins with a seed and an order, both drawn from the current random states, which are
+recorded. To resume in the middle of a pass, these states are restored, seed and order are drawn
+again, and the indices of consumed batches are skipped, so that no consumed sample is loaded again.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ import base64
 import logging
 import pickle
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -21,13 +20,13 @@ import torch
 from torch.utils.data import DataLoader
 
 from syncline.train import random_states
+from syncline.train.resume_state import ReaderState
 from syncline.train.session import TrainSession
-from syncline.train.torch.orders import Indices, Order, primed
-from syncline.train.torch.places import Place, find
-from syncline.train.torch.samplers import Epochs
-from syncline.train.torch.streams import RandomStates
-from syncline.train.torch.transfer import moved, moved_ahead
-from syncline.train.torch.worker_seeds import with_seeds
+from syncline.train.torch.device import prefetch, transfer
+from syncline.train.torch.index_order import IndexSampler, Order, drawn_first
+from syncline.train.torch.loader_state import Position, resume_position
+from syncline.train.torch.random_generators import RandomStates, with_seeds
+from syncline.train.torch.samplers import LoaderEpoch
 
 T = TypeVar("T")
 
@@ -35,255 +34,263 @@ logger = logging.getLogger("syncline")
 
 
 @dataclass(eq=False, kw_only=True)
-class Reading:
-    """What a prepared loader has beside what it is a copy of; the session's `Reader`.
+class LoaderReader:
+    """The session's `Reader` for a prepared loader.
 
-    It does not know the loader, which therefore goes, with its worker processes, when the program
+    It has no reference to the loader, so the loader and its worker processes end when the program
     drops it.
     """
 
     name: str
-    """For messages, and in checkpoints."""
+    """Name in messages and checkpoints."""
     session: TrainSession
     order: Order
-    indices: Indices
-    epochs: Epochs
+    indices: IndexSampler
+    epoch: LoaderEpoch
     device: torch.device
-    ahead: bool
-    """Whether one batch is copied ahead. Not where the program's own process loads: it would draw
-    that batch's random numbers too early.
+    prefetches: bool
+    """True if one batch is copied ahead. False if this process loads the batches, since it would
+    draw the random numbers of that batch too early.
     """
     in_order: bool
-    """Whether batches come in the order of their indices."""
+    """True if batches arrive in the order of their indices."""
     dataset: Any
-    """An `IterableDataset` that can say itself where it is, and go on there; else None."""
+    """`IterableDataset` with `state_dict` and `load_state_dict`; otherwise None."""
     generators: Sequence[torch.Generator]
-    """Those that the user gave to the loader and its samplers."""
+    """Generators that the program passed to the loader and its samplers."""
     worker_seeds: torch.Generator = field(default_factory=torch.Generator)
-    """From which torch draws the seed of worker processes: seeded for each pass, so that starting
-    them moves no other generator.
+    """Generator from which torch draws the seed of worker processes. It is seeded for each pass, so
+    that starting them does not change another generator.
     """
-    place: Place | None = None
-    """Of the pass that began last, or where the first one goes on."""
-    is_found: bool = False
-    """`place` is where the first one goes on."""
+    position: Position | None = None
+    """Position of the latest pass, or position where the first one resumes."""
+    is_restored: bool = False
+    """True if the next pass resumes at `position`."""
     waited_s: float = 0.0
 
     def state_dict(self) -> dict[str, Any]:
-        """As the loader's."""
-        place = self.place
-        if place is None:
+        """Return the loader's state."""
+        position = self.position
+        if position is None:
             return {}
-        ended = place.ended or (place.left and self.session.get_preemption_info() is None)
-        if self.dataset is not None and not ended and not self.is_found:
-            place.dataset = base64.b64encode(pickle.dumps(self.dataset.state_dict())).decode()
-        if ended and not self.is_found:
-            place.random = {
-                "generators": self.generator_states()
-            }  # the next epoch draws from there
-        return place.to_dict(
+        ended = position.ended or (
+            position.abandoned and self.session.get_preemption_info() is None
+        )
+        if self.dataset is not None and not ended and not self.is_restored:
+            state = pickle.dumps(self.dataset.state_dict())
+            position.dataset = base64.b64encode(state).decode()
+        if ended and not self.is_restored:
+            # The next epoch draws from these.
+            position.random = {"generators": self.generator_states()}
+        return position.to_dict(
             self.order,
             rank=self.session.world_rank,
             world_size=self.session.world_size,
             ended=ended,
         )
 
-    def load_state_dict(self, states: Sequence[Mapping[str, Any]], /) -> None:
-        """As the loader's."""
+    def load_state_dict(self, states: Sequence[ReaderState], /) -> None:
+        """Load the loader's state."""
         if not any(states):
             return
-        self.place, warning = find(
+        self.position, warning = resume_position(
             states, self.order, rank=self.session.world_rank, world_size=self.session.world_size
         )
-        self.is_found = True
-        if not warning and not self.place.ended and not self.in_order:
-            warning = "with `in_order=False` it is not known which batches the program had, so some may come twice or not at all"
+        self.is_restored = True
+        if not warning and not self.position.ended and not self.in_order:
+            warning = (
+                "with `in_order=False` it is unknown which batches the program received, so some "
+                "may be repeated or left out"
+            )
         if warning:
             logger.warning("%s: %s.", self.name, warning)
 
     def generator_states(self) -> list[str]:
-        """Those of `generators`, in base64."""
+        """Return the states of `generators` in base64."""
         return [
             base64.b64encode(each.get_state().numpy().tobytes()).decode()
             for each in self.generators
         ]
 
-    def restore_generators(self, place: Place) -> None:
-        """Let `generators` go on where `place` found them."""
-        for generator, text in zip(
-            self.generators, place.random.get("generators", ()), strict=False
-        ):
+    def next_position(self) -> tuple[Position, bool]:
+        """Return the position where the next pass begins, and True if an earlier attempt has begun
+        that pass. Sets the epoch of the samplers.
+        """
+        position, restored = self.position, self.is_restored
+        self.is_restored = False
+        epoch = self.epoch.requested()
+        resumes = False
+        if restored and position is not None:
+            self._restore_generators(position)
+            resumes = not position.ended and epoch in (None, position.epoch)
+            if not position.ended and not resumes:
+                logger.warning(
+                    "%s: the checkpoint was taken in the middle of epoch %d (batches: %d), but the "
+                    "program has set epoch %d, which starts at its beginning. To resume in the "
+                    "middle, set the epoch of the checkpoint.",
+                    self.name,
+                    position.epoch,
+                    position.batches,
+                    epoch,
+                )
+        if not resumes or position is None:
+            if epoch is None:
+                epoch = 0 if position is None else position.epoch + 1
+            position = Position(epoch=epoch, kind=self.order.kind)
+        self.epoch.set(position.epoch)
+        return position, resumes
+
+    def _restore_generators(self, position: Position) -> None:
+        saved = position.random.get("generators", ())
+        for generator, text in zip(self.generators, saved, strict=False):
             generator.set_state(
                 torch.frombuffer(bytearray(base64.b64decode(text)), dtype=torch.uint8)
             )
 
-    def next_place(self) -> tuple[Place, bool]:
-        """Where the pass that begins now starts, and whether that is where an earlier attempt was;
-        the samplers are in its epoch.
-        """
-        place, found = self.place, self.is_found
-        self.is_found = False
-        epoch = self.epochs.told()
-        if found and place is not None:
-            self.restore_generators(place)
-        goes_on = found and place is not None and not place.ended
-        if goes_on and place is not None and epoch not in (None, place.epoch):
-            goes_on = False
-            logger.warning(
-                "%s: the checkpoint was taken in the middle of epoch %d (batches: %d), but the program has set epoch %d, which begins at "
-                "its start: to go on in the middle, set the epoch that is under way.",
-                self.name,
-                place.epoch,
-                place.batches,
-                epoch,
-            )
-        if not goes_on or place is None:
-            if epoch is None:
-                epoch = 0 if place is None else place.epoch + 1
-            place = Place(epoch=epoch, kind=self.order.kind)
-        self.epochs.tell(place.epoch)
-        return place, goes_on
-
 
 class PreparedDataLoader(DataLoader[T]):
-    """The user's loader, whose passes go on where they were; made by `prepare_data_loader`. Used by
-    one thread at a time.
+    """The program's loader with resumable passes. Created by `prepare_data_loader`. Used by one
+    thread at a time.
 
-    Loops over it at the same time are passes of their own; the one that began last is what
-    `state_dict` speaks of.
+    Simultaneous loops over it are separate passes; `state_dict` describes the latest one.
     """
 
-    _reading: Reading
+    _reader: LoaderReader
 
     def __iter__(self) -> Iterator[T]:  # type: ignore[override]
         began = time.perf_counter()
-        reading = self._reading
-        is_first = reading.place is None or reading.is_found
-        place, goes_on = reading.next_place()
-        if goes_on:
-            with self._back_at_the_beginning(place):
-                batches = self._begin(place, goes_on=True)
-            reading.session.readers.restore_random(reading)
+        reader = self._reader
+        is_first = reader.position is None or reader.is_restored
+        position, resumes = reader.next_position()
+        if resumes:
+            with self._initial_states(position):
+                batches = self._begin(position, resumes=True)
+            reader.session.readers.restore_random(reader)
         else:
             if is_first:
-                reading.session.readers.restore_random(reading)
-            place.random = {**random_states.capture(), "generators": reading.generator_states()}
-            batches = self._begin(place, goes_on=False)
-        reading.place = place
-        reading.waited_s += time.perf_counter() - began
-        return Pass(batches, place, reading)
+                reader.session.readers.restore_random(reader)
+            position.random = {**random_states.capture(), "generators": reader.generator_states()}
+            batches = self._begin(position, resumes=False)
+        reader.position = position
+        reader.waited_s += time.perf_counter() - began
+        return LoaderIterator(batches, position, reader)
 
     @property
     def waited_s(self) -> float:
-        """How long the program has waited for batches so far, in seconds."""
-        return self._reading.waited_s
+        """Seconds that the program has waited for batches so far."""
+        return self._reader.waited_s
 
     def state_dict(self) -> dict[str, Any]:
-        """How far the program is: the batches that it got count. Empty before the first pass."""
-        return self._reading.state_dict()
-
-    def load_state_dict(self, states: Sequence[Mapping[str, Any]], /) -> None:
-        """Let the next pass go on where states were taken: those of all ranks, by rank, or this
-        rank's alone where there are as many.
+        """Return the position after the batches that the program has received; {} before the first
+        pass.
         """
-        self._reading.load_state_dict(states)
+        return self._reader.state_dict()
 
-    # -- what torch asks for
+    def load_state_dict(self, states: Sequence[ReaderState], /) -> None:
+        """Resume the next pass from the states of all ranks, in rank order, or from this rank's
+        state alone if the number of ranks is the same.
+        """
+        self._reader.load_state_dict(states)
+
+    # -- overrides that torch calls
 
     @property
-    def _index_sampler(self) -> Indices:
-        return self._reading.indices
+    def _index_sampler(self) -> IndexSampler:
+        return self._reader.indices
 
     def _get_iterator(self) -> Any:
-        generator, self.generator = self.generator, self._reading.worker_seeds
+        generator, self.generator = self.generator, self._reader.worker_seeds
         try:
             return super()._get_iterator()
         finally:
             self.generator = generator
 
-    # -- the begin of a pass
+    # -- start of a pass
 
-    def _begin(self, place: Place, *, goes_on: bool) -> Iterator[T]:
-        """Batches from `place` on. All that is drawn from the global generators for the order of
-        the pass is drawn here.
+    def _begin(self, position: Position, *, resumes: bool) -> Iterator[T]:
+        """Return the batches from `position` on. All draws from the global generators for the order
+        of the pass happen here.
         """
-        reading, order = self._reading, self._reading.order
+        reader, order = self._reader, self._reader.order
         seed = int(torch.empty((), dtype=torch.int64).random_(generator=self.generator).item())
-        reading.worker_seeds.manual_seed(seed)
-        if goes_on:
+        reader.worker_seeds.manual_seed(seed)
+        if resumes:
             indices = order.remaining(
-                reading.indices.plain,
-                kind=place.kind,
-                epoch=place.epoch,
+                reader.indices.plain,
+                kind=position.kind,
+                epoch=position.epoch,
                 seed=seed,
-                items=place.start,
-                batches=place.first,
+                items=position.start_items,
+                batches=position.start_batches,
             )
         else:
-            indices = order.indices(reading.indices.plain, seed=seed)
-        indices = primed(indices)
-        first = 0 if order.kind == "stream" else place.first
+            indices = order.indices(reader.indices.plain, seed=seed)
+        indices = drawn_first(indices)
+        first = 0 if order.kind == "stream" else position.start_batches
         if self.num_workers:
-            indices = with_seeds(indices, seed=seed, rank=reading.session.world_rank, first=first)
-        reading.indices.current = indices
-        if place.dataset is not None and reading.dataset is not None:
-            reading.dataset.load_state_dict(pickle.loads(base64.b64decode(place.dataset)))
+            indices = with_seeds(indices, seed=seed, rank=reader.session.world_rank, first=first)
+        reader.indices.current = indices
+        if position.dataset is not None and reader.dataset is not None:
+            reader.dataset.load_state_dict(pickle.loads(base64.b64decode(position.dataset)))
             return super().__iter__()
         batches: Iterator[T] = super().__iter__()
-        if order.kind == "stream" and place.first:
-            self._skip(batches, place)
+        if order.kind == "stream" and position.start_batches:
+            self._skip(batches, position)
         return batches
 
-    def _skip(self, batches: Iterator[T], place: Place) -> None:
+    def _skip(self, batches: Iterator[T], position: Position) -> None:
         logger.warning(
-            "%s: what was read of epoch %d before the restart (batches: %d) is loaded again and dropped, because an IterableDataset "
-            "begins at its start: give it `state_dict()` and `load_state_dict(state)` and set `num_workers=0`, or use a map-style dataset.",
-            self._reading.name,
-            place.epoch,
-            place.first,
+            "%s: the batches of epoch %d before the restart (%d) are loaded again and dropped, "
+            "because an IterableDataset starts at its beginning. Add `state_dict()` and "
+            "`load_state_dict(state)` to it and set `num_workers=0`, or use a map-style dataset.",
+            self._reader.name,
+            position.epoch,
+            position.start_batches,
         )
-        for _ in range(place.first):
+        for _ in range(position.start_batches):
             next(batches, None)
 
     @contextmanager
-    def _back_at_the_beginning(self, place: Place) -> Iterator[None]:
-        """Run a block on the random states in which the pass of `place` began; then the program's
-        own are in force again.
+    def _initial_states(self, position: Position) -> Iterator[None]:
+        """Run a block with the random states at the start of the pass; then restore the current
+        states.
         """
         before = RandomStates()
         try:
-            if place.random:
-                random_states.restore(place.random)
+            if position.random:
+                random_states.restore(position.random)
             yield
         finally:
             before.apply()
 
 
-class Pass(Iterator[T]):
-    """One loop over a prepared loader."""
+class LoaderIterator(Iterator[T]):
+    """Iterator of one pass over a prepared loader."""
 
-    def __init__(self, batches: Iterator[T], place: Place, reading: Reading) -> None:
-        self._place = place
-        self._reading = reading
-        if reading.device.type == "cpu":
+    def __init__(self, batches: Iterator[T], position: Position, reader: LoaderReader) -> None:
+        self._position = position
+        self._reader = reader
+        if reader.device.type == "cpu":
             self._batches = iter(batches)
         else:
-            self._batches = (moved_ahead if reading.ahead else moved)(iter(batches), reading.device)
+            self._batches = (prefetch if reader.prefetches else transfer)(
+                iter(batches), reader.device
+            )
 
     def __next__(self) -> T:
         began = time.perf_counter()
         try:
             batch = next(self._batches)
         except StopIteration:
-            self._place.ended = True
+            self._position.ended = True
             raise
         except Exception:
-            self._place.batches += 1  # its samples failed, and the next call goes on behind them
+            self._position.batches += 1  # loading failed; the next call returns the next batch
             raise
         finally:
-            self._reading.waited_s += time.perf_counter() - began
-        self._place.batches += 1
+            self._reader.waited_s += time.perf_counter() - began
+        self._position.batches += 1
         return batch
 
     def __del__(self) -> None:
-        self._place.left = True
+        self._position.abandoned = True

@@ -58,7 +58,7 @@ def make_store(
     """Return the store at an address: its server if a listening socket is passed, otherwise a
     client.
     """
-    store: Store = dist.TCPStore(  # type: ignore[attr-defined]
+    store: Store = dist.TCPStore(
         host,
         port,
         world_size=world_size,

@@ -1,10 +1,19 @@
-"""Samplers that give a rank its share: torch's own for the plain orders, a wrapper for everything
-that a user wrote; and their epochs.
+"""Samplers that yield a rank's share: torch's own for plain orders, a wrapper for samplers of the
+program; and their epochs.
+
+Items are assigned round robin: item `i` belongs to rank `i % world_size`, so that the ranks
+together traverse the sequence in its order. Every rank gets the same number of items, since ranks
+that take fewer steps would block the others: items from the beginning are added at the end. This is
+the rule of torch's `DistributedSampler`, for any sequence, also endless ones.
+
+The position of all ranks is therefore one number, the items that they have taken together. The
+remaining items can be assigned to the same ranks or to another number of ranks.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sized
+from itertools import chain, cycle, islice
 from typing import Any, Generic, TypeVar, cast
 
 from torch.utils.data import (
@@ -18,37 +27,61 @@ from torch.utils.data import (
 )
 from torch.utils.data.distributed import DistributedSampler
 
-from syncline.train.torch.sharding import rank_share, share_length
-from syncline.train.torch.streams import drawn_apart
+from syncline.train.torch.random_generators import isolated_draws
 
 T = TypeVar("T")
 
-READ_AHEAD = 64
-"""How many items per rank are drawn at once: keeping the random states apart costs some 50
-microseconds a time.
-"""
+DRAW_SIZE = 64
+"""Items per rank in one isolated draw: exchanging the random states costs about 50 microseconds."""
+
+
+def rank_share(
+    items: Iterable[T], rank: int, world_size: int, *, start: int = 0, drop_last: bool = False
+) -> Iterator[T]:
+    """Yield the items of `rank`, without the first `start` of the sequence.
+
+    Every rank gets `share_length(total - start, world_size)` items, or none if none remain. With
+    `drop_last`, items at the end that do not suffice for all ranks are left out.
+    """
+    iterator = iter(items)
+    first = list(islice(iterator, world_size))
+    remaining = islice(chain(first, iterator), start, None)
+    if world_size == 1:
+        yield from remaining
+        return
+    group = list(islice(remaining, world_size))
+    while len(group) == world_size:
+        yield group[rank]
+        group = list(islice(remaining, world_size))
+    if group and not drop_last:
+        yield [*group, *islice(cycle(first), world_size - len(group))][rank]
+
+
+def share_length(total: int, world_size: int) -> int:
+    """Return the number of items of each rank."""
+    return -(-total // world_size)
 
 
 class EpochSampler(DistributedSampler[T]):
-    """torch's `DistributedSampler`, which also notices that the program has set an epoch."""
+    """torch's `DistributedSampler` that records calls of `set_epoch`."""
 
-    told = False
-    """Whether `set_epoch` was called since this was last set to False."""
+    epoch_was_set = False
+    """True after a call of `set_epoch`; reset by `LoaderEpoch`."""
 
     def set_epoch(self, epoch: int) -> None:
-        """Draw the order of this epoch from the next pass on."""
+        """Use the order of this epoch from the next pass on."""
         super().set_epoch(epoch)
-        self.told = True
+        self.epoch_was_set = True
 
 
 class ShardedSampler(Sampler[T], Generic[T]):
-    """A rank's share of what another sampler yields: positions, or whole batches of them.
+    """A rank's share of the items of another sampler: indices, or batches of indices.
 
-    Every rank draws the full order and keeps its share, so all must draw the same. What the sampler
-    takes from the global random generators (torch, random, numpy) is therefore drawn from a stream
-    of its own: seeded with `seed` and the epoch, equal on all ranks and, as with torch's
-    `DistributedSampler`, the same until another epoch is set. A sampler with a generator of its own
-    must seed that equally on every rank.
+    Every rank draws the full order and keeps its share, so all must draw the same. Draws from the
+    global generators (torch, random, numpy) therefore come from a separate stream, seeded with
+    `seed` and the epoch, which is equal on all ranks. As with torch's `DistributedSampler`, the
+    order stays the same until another epoch is set. A sampler with its own generator must seed it
+    equally on every rank.
     """
 
     def __init__(self, sampler: Iterable[T], *, rank: int, world_size: int, seed: int = 0) -> None:
@@ -57,22 +90,22 @@ class ShardedSampler(Sampler[T], Generic[T]):
         self.num_replicas = world_size
         self.seed = seed
         self.epoch = 0
-        self.told = False
-        """Whether `set_epoch` was called since this was last set to False."""
+        self.epoch_was_set = False
+        """True after a call of `set_epoch`; reset by `LoaderEpoch`."""
 
     def set_epoch(self, epoch: int) -> None:
-        """Draw the order of this epoch from the next pass on; told to the wrapped sampler too, if
-        it wants to know.
+        """Use the order of this epoch from the next pass on. Also calls `set_epoch` of the wrapped
+        samplers.
         """
         self.epoch = epoch
-        self.told = True
-        for listener in _inside(self):
-            if callable(getattr(listener, "set_epoch", None)):
-                listener.set_epoch(epoch)
+        self.epoch_was_set = True
+        for inner in _inner_samplers(self):
+            if callable(getattr(inner, "set_epoch", None)):
+                inner.set_epoch(epoch)
 
     def __iter__(self) -> Iterator[T]:
-        order = drawn_apart(
-            self.sampler, [self.seed, self.epoch], ahead=READ_AHEAD * self.num_replicas
+        order = isolated_draws(
+            self.sampler, [self.seed, self.epoch], size=DRAW_SIZE * self.num_replicas
         )
         return rank_share(order, self.rank, self.num_replicas)
 
@@ -80,28 +113,25 @@ class ShardedSampler(Sampler[T], Generic[T]):
         return share_length(len(cast("Sized", self.sampler)), self.num_replicas)
 
     def __getattr__(self, name: str) -> Any:
-        if (
-            name.startswith("__") or name == "sampler"
-        ):  # a copy being made asks before there is a `sampler`
+        # While the object is being copied, there is no `sampler` yet.
+        if name.startswith("__") or name == "sampler":
             raise AttributeError(name)
         return getattr(self.sampler, name)
 
 
 def is_distributed(sampler: object) -> bool:
-    """Whether a sampler already yields one rank's share: torch's own, or one that follows its
-    convention.
-    """
+    """Return True if a sampler yields one rank's share: torch's own, or one with its attributes."""
     return isinstance(sampler, DistributedSampler) or (
         hasattr(sampler, "num_replicas") and hasattr(sampler, "rank")
     )
 
 
-def draws_at_once(sampler: object) -> bool:
-    """Whether a sampler takes all that it needs from the global generators before its first item:
-    known of plain lists and torch's own.
+def draws_eagerly(sampler: object) -> bool:
+    """Return True if a sampler is known to draw from the global generators only before its first
+    item: plain sequences and torch's samplers.
     """
     if type(sampler) is BatchSampler:
-        return draws_at_once(sampler.sampler)
+        return draws_eagerly(sampler.sampler)
     return type(sampler) in {
         list,
         tuple,
@@ -114,8 +144,8 @@ def draws_at_once(sampler: object) -> bool:
 
 
 def shard_sampler(sampler: Iterable[Any], *, rank: int, world_size: int) -> Sampler[Any]:
-    """A rank's share of `sampler`: a `DistributedSampler` for a plain sequential or shuffled order,
-    else a `ShardedSampler`.
+    """Return a sampler of a rank's share: a `DistributedSampler` for a plain sequential or shuffled
+    order, otherwise a `ShardedSampler`.
     """
     if type(sampler) is SequentialSampler:
         return _distributed(sampler.data_source, rank, world_size, shuffle=False)
@@ -139,61 +169,64 @@ def shard_sampler(sampler: Iterable[Any], *, rank: int, world_size: int) -> Samp
 def _distributed(
     source: Sized, rank: int, world_size: int, *, shuffle: bool, seed: int = 0
 ) -> EpochSampler[Any]:
-    # The sampler's own source, which may be shorter than the loader's dataset; of either, only the
-    # length matters here.
+    # `source` is that of the sampler, which may be shorter than the loader's dataset. Only the
+    # length is used.
     return EpochSampler(
         cast("Any", source), num_replicas=world_size, rank=rank, shuffle=shuffle, seed=seed
     )
 
 
-class Epochs:
-    """Which epoch the samplers of a loader are in: set by the program, or by whoever owns this."""
+class LoaderEpoch:
+    """Epoch of the samplers of a loader."""
 
-    def __init__(self, loader: DataLoader[Any]) -> None:
+    def __init__(self, loader: DataLoader[object]) -> None:
         outer = _unique([loader.sampler, loader.batch_sampler])
-        samplers = _unique([each for sampler in outer for each in (sampler, *_inside(sampler))])
+        samplers = _unique(
+            [each for sampler in outer for each in (sampler, *_inner_samplers(sampler))]
+        )
         self._samplers = [each for each in samplers if callable(getattr(each, "set_epoch", None))]
-        passed_on = [
+        wrapped = [
             id(inner)
             for each in self._samplers
             if isinstance(each, ShardedSampler)
-            for inner in _inside(each)
+            for inner in _inner_samplers(each)
         ]
-        self._listeners = [each for each in self._samplers if id(each) not in passed_on]
-        self._known = 0
+        # A `ShardedSampler` sets the epoch of the samplers that it wraps.
+        self._outermost = [each for each in self._samplers if id(each) not in wrapped]
+        self._current = 0
 
-    def told(self) -> int | None:
-        """The epoch that the program has set since the last `tell`; None if it has not. A sampler
-        that nobody told is in epoch 0.
+    def requested(self) -> int | None:
+        """Return the epoch that the program has set since the last call of `set`; None if it has
+        not. Samplers start in epoch 0.
 
-        Of samplers of others only a change is noticed, of those that have an attribute `epoch`.
+        For samplers of other libraries, only a changed attribute `epoch` is noticed.
         """
         epochs = [
-            sampler.epoch for sampler in self._samplers if getattr(sampler, "told", False) is True
+            sampler.epoch
+            for sampler in self._samplers
+            if getattr(sampler, "epoch_was_set", False) is True
         ]
         epochs += [
             epoch
             for sampler in self._samplers
-            if (epoch := _epoch(sampler)) not in (None, self._known)
+            if (epoch := _epoch(sampler)) not in (None, self._current)
         ]
         return epochs[0] if epochs else None
 
-    def tell(self, epoch: int) -> None:
-        """Let all draw the order of `epoch`; those that the program has told so are not told
-        again.
-        """
-        for listener in self._listeners:
-            if _epoch(listener) != epoch:
-                listener.set_epoch(epoch)
+    def set(self, epoch: int) -> None:
+        """Call `set_epoch` of the samplers that are in another epoch."""
+        for sampler in self._outermost:
+            if _epoch(sampler) != epoch:
+                sampler.set_epoch(epoch)
         for sampler in self._samplers:
             if isinstance(sampler, (EpochSampler, ShardedSampler)):
-                sampler.told = False
-        self._known = epoch
+                sampler.epoch_was_set = False
+        self._current = epoch
 
 
-def _inside(sampler: Any) -> list[Any]:
-    """The samplers that a sampler draws from, two levels deep: a batch sampler has one, and may
-    itself be wrapped.
+def _inner_samplers(sampler: object) -> list[Any]:
+    """Return the samplers that a sampler draws from, two levels deep: a batch sampler has one, and
+    may itself be wrapped.
     """
     inner = getattr(sampler, "sampler", None)
     return [each for each in (inner, getattr(inner, "sampler", None)) if each is not None]
@@ -203,6 +236,6 @@ def _unique(samplers: list[Any]) -> list[Any]:
     return list({id(each): each for each in samplers if each is not None}.values())
 
 
-def _epoch(sampler: Any) -> int | None:
+def _epoch(sampler: object) -> int | None:
     epoch = getattr(sampler, "epoch", None)
     return epoch if isinstance(epoch, int) else None

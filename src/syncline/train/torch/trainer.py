@@ -1,50 +1,51 @@
-"""`TorchTrainer`: data-parallel training whose workers form one torch process group."""
+"""`TorchTrainer`: data-parallel training in one torch process group."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from syncline.train.checkpoint import Checkpoint
-from syncline.train.config import DataConfig, RunConfig, ScalingConfig, ValidationConfig
+from syncline.train.config import DataConfig, ScalingConfig, ValidationConfig
+from syncline.train.run_config import RunConfig
 from syncline.train.torch_backend import TorchConfig
-from syncline.train.trainer import DataParallelTrainer
+from syncline.train.trainer import DataParallelTrainer, LoopConfig, TrainLoop
 
 
 class TorchTrainer(DataParallelTrainer):
     """Runs a training function on every worker, inside one `torch.distributed` process group.
 
-    A process group exists with a single worker too. Inside the function `prepare_model` and
-    `prepare_data_loader` do what is needed to train on this worker's share and device.
+    A single worker has a process group as well. In the function, call `prepare_model` and
+    `prepare_data_loader` to train on this worker's device and share of the data.
 
     Args:
-        train_loop_per_worker: the training function; called with `train_loop_config` if it has a
+        train_loop_per_worker: Training function; called with `train_loop_config` if it has a
             parameter.
-        train_loop_config: what it gets.
-        torch_config: backend and limits of the process group.
-        scaling_config: how many workers, with what.
-        run_config: the run's name, storage, failure policy and callbacks.
-        datasets: name -> dataset, or a function that makes it; read with `get_dataset_shard(name)`.
-        dataset_config: which of them are split over the workers.
-        resume_from_checkpoint: what the first `get_checkpoint()` returns if the run has none of its
-            own.
-        metadata: stored with every checkpoint.
-        validation_config: how `report(validation=True)` validates.
+        train_loop_config: Argument of the training function.
+        torch_config: Backend and time limits of the process group.
+        scaling_config: Number of workers and their resources.
+        run_config: Name, storage, failure policy, callbacks.
+        datasets: Dataset, or a function that creates one, by name; read with
+            `get_dataset_shard(name)`.
+        dataset_config: Distribution of the datasets over the workers.
+        resume_from_checkpoint: First result of `get_checkpoint()` in a run without checkpoints.
+        metadata: Stored with every checkpoint.
+        validation_config: Validation for `report(validation=True)`.
 
     Raises:
-        TypeError: `torch_config` is none.
-        ValueError: as `DataParallelTrainer`.
+        TypeError: `torch_config` is not a `TorchConfig`.
+        ValueError: Invalid arguments.
     """
 
     def __init__(
         self,
-        train_loop_per_worker: Callable[[], Any] | Callable[[dict[str, Any]], Any],
+        train_loop_per_worker: TrainLoop,
         *,
-        train_loop_config: dict[str, Any] | None = None,
+        train_loop_config: LoopConfig | None = None,
         torch_config: TorchConfig | None = None,
         scaling_config: ScalingConfig | None = None,
         run_config: RunConfig | None = None,
-        datasets: Mapping[str, Any] | None = None,
+        datasets: Mapping[str, object] | None = None,
         dataset_config: DataConfig | None = None,
         resume_from_checkpoint: Checkpoint | None = None,
         metadata: dict[str, Any] | None = None,
@@ -52,7 +53,8 @@ class TorchTrainer(DataParallelTrainer):
     ) -> None:
         if torch_config is not None and not isinstance(torch_config, TorchConfig):
             raise TypeError(
-                f"`torch_config` is a {type(torch_config).__name__}: give a `TorchConfig`, or nothing for the defaults."
+                f"`torch_config` is a {type(torch_config).__name__}: pass a `TorchConfig`, or "
+                "None for the defaults."
             )
         super().__init__(
             train_loop_per_worker,

@@ -1,40 +1,37 @@
-"""Which submodules of a model are sharded, or recomputed, as one *unit* each; and recomputing them.
+"""Units of a model, the submodules that are sharded or recomputed together; and activation
+checkpointing.
 
-Covered: finding the repeated blocks of a model, the policies that a program may give instead,
-FSDP1's wrapping policies, activation checkpointing. Sharding itself is in `fsdp`.
+Covered: repeated blocks of a model, policies of the program, and wrapping policies of FSDP1.
+Sharding is in `fsdp`.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from torch import nn
 
 ModulePolicy: TypeAlias = (
     "type[nn.Module] | Collection[type[nn.Module] | str] | Callable[[nn.Module], bool]"
 )
-"""Which modules: those of a class, of several classes (or names of classes), or those for which a
-function says True.
-"""
+"""Selects modules: one class, several classes (or names of classes), or a predicate."""
 
 CONTAINERS = (nn.ModuleList, nn.ModuleDict, nn.Sequential)
 WITHOUT_FORWARD = (nn.ModuleList, nn.ModuleDict)
 
 
 def find_units(model: nn.Module, policy: ModulePolicy | bool | None = None) -> list[nn.Module]:
-    """The units of `model`, inner ones before those around them; never the model itself, which
-    holds what is in no unit.
+    """Return the units of `model`, inner before outer ones, without the model itself.
 
     Args:
-        model: any model.
-        policy: None or True: the repeated blocks, see `repeated_blocks`; False: none; else as the
-            policy says.
+        model: Model.
+        policy: None or True for the repeated blocks, False for none, or a policy.
 
     Raises:
-        TypeError: the policy is none.
-        ValueError: classes of which the model has no module.
+        TypeError: Invalid policy.
+        ValueError: The model has no module of the classes.
     """
     if policy is False:
         return []
@@ -46,11 +43,11 @@ def find_units(model: nn.Module, policy: ModulePolicy | bool | None = None) -> l
 
 
 def repeated_blocks(model: nn.Module) -> Iterator[nn.Module]:
-    """The blocks that make up a model's depth, the outermost ones.
+    """Yield the outermost repeated blocks of a model.
 
-    Those of the classes in the model's `_no_split_modules`, as Transformers has it; else the
-    members of ModuleLists, ModuleDicts and Sequentials that have parameters, submodules, and a
-    sibling of their class.
+    They are the modules of the classes in the model's `_no_split_modules` (a convention of
+    Transformers). Without it, they are members of ModuleLists, ModuleDicts and Sequentials that
+    have parameters, submodules, and a sibling of the same class.
     """
     names = getattr(model, "_no_split_modules", None)
     if names:
@@ -60,8 +57,8 @@ def repeated_blocks(model: nn.Module) -> Iterator[nn.Module]:
 
 
 def chosen_by(model: nn.Module, policy: ModulePolicy, option: str) -> set[nn.Module]:
-    """The submodules that a policy means, the model itself excepted; `option` is its name in
-    messages.
+    """Return the submodules that a policy selects, without the model itself. `option` is its name
+    in errors.
     """
     classes = {policy} if isinstance(policy, type) else policy
     if callable(classes):
@@ -79,49 +76,56 @@ def chosen_by(model: nn.Module, policy: ModulePolicy, option: str) -> set[nn.Mod
             if isinstance(module, types) or type(module).__name__ in names
         }
         if classes and not chosen - {model}:
+            names_of_others = {type(module).__name__ for module in model.modules()}
             raise ValueError(
-                f"`{option}={policy!r}` names classes, but {type(model).__name__} has no submodule of them: it is made of "
-                f"{', '.join(sorted({type(module).__name__ for module in model.modules()} - {type(model).__name__}))}."
+                f"`{option}={policy!r}` names classes, but {type(model).__name__} has no submodule "
+                "of them. Its submodules are of the classes "
+                f"{', '.join(sorted(names_of_others - {type(model).__name__}))}."
             )
     else:
         raise TypeError(
-            f"`{option}={policy!r}` says nothing about modules: give a set of their classes, or a function from module to bool."
+            f"`{option}={policy!r}` is not a policy: pass a set of module classes, or a function "
+            "from module to bool."
         )
     return chosen - {model}
 
 
 def find_units_of_fsdp1(model: nn.Module, policy: Callable[..., bool]) -> list[nn.Module]:
-    """The units that a wrapping policy of FSDP1 chooses: `policy(module=, recurse=,
-    nonwrapped_numel=)`, asked as FSDP1 asks.
+    """Return the units that a wrapping policy of FSDP1 selects.
 
-    TypeError: it is not callable.
+    Args:
+        model: Model.
+        policy: Called as FSDP1 does, `policy(module=, recurse=, nonwrapped_numel=)`.
+
+    Raises:
+        TypeError: The policy is not callable.
     """
     if not callable(policy):
         raise TypeError(
-            f"`auto_wrap_policy={policy!r}` is not callable: give `wrap` instead, a set of classes or a function from module to bool."
+            f"`auto_wrap_policy={policy!r}` is not callable: pass `wrap` instead, a set of classes "
+            "or a function from module to bool."
         )
     chosen: set[nn.Module] = set()
     for child in model.children():
-        _ask_fsdp1(child, policy, chosen)
+        _apply_fsdp1_policy(child, policy, chosen)
     return _inner_first(model, chosen)
 
 
 def recompute(
     model: nn.Module, units: Sequence[nn.Module], policy: ModulePolicy | bool
 ) -> list[nn.Module]:
-    """Let submodules compute their activations again in the backward pass instead of keeping them,
-    and return the units.
+    """Recompute the activations of submodules in the backward pass, and return the units.
 
-    A unit that is recomputed is replaced by torch's wrapper around it; names in state dicts stay as
-    they are.
+    A recomputed unit is replaced by torch's wrapper around it. Names in state dicts do not change.
 
     Args:
-        model: changed in place.
-        units: as `find_units` gives them.
-        policy: which submodules; True: the units.
+        model: Model; changed in place.
+        units: Units, as returned by `find_units`.
+        policy: Submodules to recompute; True for the units.
 
     Raises:
-        ValueError: True where there are no units; classes of which there is no module.
+        ValueError: `policy` is True but there are no units, or the model has no module of the
+            classes.
     """
     from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import (
         CheckpointWrapper,
@@ -132,11 +136,12 @@ def recompute(
         return list(units)
     if policy is True and not units:
         raise ValueError(
-            f"`activation_checkpointing=True` recomputes the repeated blocks of a model, but {type(model).__name__} has none: name the "
-            "classes of the modules to recompute, `activation_checkpointing={Block}`."
+            "`activation_checkpointing=True` recomputes the repeated blocks of a model, but "
+            f"{type(model).__name__} has none: name the classes to recompute, "
+            "`activation_checkpointing={Block}`."
         )
     chosen = set(units) if policy is True else chosen_by(model, policy, "activation_checkpointing")
-    # Torch's default is the variant without reentrant autograd, the only one that works with FSDP2.
+    # torch's default is the variant without reentrant autograd, the only one that FSDP2 supports.
     apply_activation_checkpointing(model, check_fn=lambda module: module in chosen)
     wrapped: dict[nn.Module, nn.Module] = {
         module._checkpoint_wrapped_module: module
@@ -155,8 +160,8 @@ def _outermost_repeated(module: nn.Module) -> Iterator[nn.Module]:
 
 
 def _repeated_members(container: nn.Module) -> list[nn.Module]:
-    """The blocks among a container's members: not single layers, which are too small to be worth an
-    exchange of their own.
+    """Return the blocks among a container's members. Single layers are too small for a separate
+    exchange.
     """
     members = [
         child
@@ -176,14 +181,16 @@ def _inner_first(model: nn.Module, chosen: set[nn.Module]) -> list[nn.Module]:
     return ordered[::-1]
 
 
-def _ask_fsdp1(module: nn.Module, policy: Callable[..., Any], chosen: set[nn.Module]) -> int:
-    """Add what the policy chooses at and below `module`; returns how many of its parameters'
-    elements are in units.
+def _apply_fsdp1_policy(
+    module: nn.Module, policy: Callable[..., bool], chosen: set[nn.Module]
+) -> int:
+    """Add the selected modules in `module` to `chosen`; return their number of parameter
+    elements.
     """
     numel = sum(parameter.numel() for parameter in module.parameters())
     in_units = 0
     if policy(module=module, recurse=True, nonwrapped_numel=numel):
-        in_units = sum(_ask_fsdp1(child, policy, chosen) for child in module.children())
+        in_units = sum(_apply_fsdp1_policy(child, policy, chosen) for child in module.children())
         if policy(module=module, recurse=False, nonwrapped_numel=numel - in_units):
             chosen.add(module)
             return numel

@@ -1,22 +1,21 @@
-"""XGBoost on a group of workers, each with its part of the rows.
+"""XGBoost on a group of workers, each with a shard of the rows.
 
-Files in the order in which a run meets them:
-    trainer.py       `XGBoostTrainer`: what the program makes and fits
-    config.py        `XGBoostConfig`, and the backend that connects the workers
-    collective.py    the worker's side of that: tracker, communicator
-    callback.py      `RayTrainReportCallback`: reports every round, and the model as checkpoints
-    checkpoint.py    `XGBoostCheckpoint`: a model as a checkpoint
+Files in the order in which data flows through them:
+    trainer.py       `XGBoostTrainer`
+    backend.py       `XGBoostConfig`, its backend, and the worker's side: tracker, communicator
+    callback.py      `RayTrainReportCallback`: reports metrics and checkpoints
+    checkpoint.py    `XGBoostCheckpoint`: checkpoints of models
 
-ImportError where xgboost is not installed. Where it is, it is imported by the workers and by what
-needs it: that takes seconds, and a process that has its threads cannot be forked.
+Importing this package raises ImportError if xgboost is not installed. It is imported by the workers
+and on first use: that takes seconds, and a process with its threads cannot be forked.
 """
 
 import importlib
 from typing import TYPE_CHECKING, Any
 
 from syncline.optional import require
+from syncline.train.xgboost.backend import XGBoostConfig
 from syncline.train.xgboost.checkpoint import XGBoostCheckpoint
-from syncline.train.xgboost.config import XGBoostConfig
 from syncline.train.xgboost.trainer import XGBoostTrainer
 
 if TYPE_CHECKING:

@@ -1,35 +1,36 @@
-"""`RayTrainReportCallback`: reports what XGBoost logs, and the model as checkpoints. Imports
-XGBoost, whose callbacks have a base class.
+"""`RayTrainReportCallback`: reports XGBoost's metrics, and the model as checkpoints. Imports
+XGBoost, for the base class of its callbacks.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeVar
 
 from xgboost import Booster
 from xgboost.callback import TrainingCallback
 
-from syncline.train.boosting import BoostingReports
+from syncline.train.boosting import BoostingReports, Postprocess
 from syncline.train.checkpoint import Checkpoint
 from syncline.train.xgboost.checkpoint import load_booster
 
+ModelT = TypeVar("ModelT")
+
 
 class RayTrainReportCallback(TrainingCallback):
-    """Reports the metrics of every boosting round; give it to `xgboost.train(callbacks=[…])` on
+    """Reports the metrics of every boosting round. Pass it to `xgboost.train(callbacks=[…])` on
     every rank.
 
     Args:
-        metrics: Which of the logged metrics, by names such as "train-rmse": one, several, or {name
-            to report: logged name}; all if None.
-        filename: The model's file in a checkpoint; its ending (.ubj, .json) chooses XGBoost's
-            format.
-        frequency: So many rounds from one checkpoint to the next; 0: none on the way.
-        checkpoint_at_end: Whether the finished model is reported as a checkpoint.
-        results_postprocessing_fn: Called with the chosen metrics; what it returns is reported.
+        metrics: Logged metrics to report, by names such as "train-rmse": one, several, or
+            {reported name: logged name}; all if None.
+        filename: File of the model in a checkpoint. Its suffix (.ubj, .json) selects the format.
+        frequency: Rounds between two checkpoints; 0 for none before the end.
+        checkpoint_at_end: Report the final model as a checkpoint.
+        results_postprocessing_fn: Applied to the selected metrics before they are reported.
 
     Raises:
-        ValueError: For a frequency or a filename that cannot be meant.
+        ValueError: Invalid `frequency` or `filename`.
     """
 
     CHECKPOINT_NAME = "model.ubj"
@@ -40,7 +41,7 @@ class RayTrainReportCallback(TrainingCallback):
         filename: str = CHECKPOINT_NAME,
         frequency: int = 0,
         checkpoint_at_end: bool = True,
-        results_postprocessing_fn: Callable[[dict[str, Any]], dict[str, Any]] | None = None,
+        results_postprocessing_fn: Postprocess | None = None,
     ) -> None:
         super().__init__()
         self._reports = BoostingReports(
@@ -50,25 +51,23 @@ class RayTrainReportCallback(TrainingCallback):
             checkpoint_at_end=checkpoint_at_end,
             postprocess=results_postprocessing_fn,
         )
-        self._logged: dict[str, Any] | None = None
+        self._logged: dict[str, object] | None = None
         self._rounds_saved = 0
 
     @classmethod
     def get_model(cls, checkpoint: Checkpoint, filename: str = CHECKPOINT_NAME) -> Booster:
-        """The model in a checkpoint that this callback reported; `filename` as it was given to the
-        callback.
-        """
+        """Return the model of a checkpoint that this callback reported in `filename`."""
         return load_booster(checkpoint, filename)
 
-    def before_training(self, model: Any) -> Any:
-        """XGBoost is about to begin."""
+    def before_training(self, model: ModelT) -> ModelT:
+        """Reset the state before training."""
         self._logged, self._rounds_saved = None, 0
         return model
 
     def after_iteration(
         self, model: Any, epoch: int, evals_log: Mapping[str, Mapping[str, Any]]
     ) -> bool:
-        """One round is over. Returns False: it is not this callback that ends training."""
+        """Report one round. Return False, since this callback does not stop the training."""
         self._logged = {
             f"{data}-{metric}": values[-1]
             for data, metrics in evals_log.items()
@@ -81,11 +80,11 @@ class RayTrainReportCallback(TrainingCallback):
         return False
 
     def after_training(self, model: Any) -> Any:
-        """The last round is over; its model is reported unless that has just been done."""
-        is_one = hasattr(model, "save_model")  # cross-validation has many
+        """Report the final model, unless the last round has reported it."""
+        is_single = hasattr(model, "save_model")  # cross-validation has several models
         if (
             self._reports.checkpoint_at_end
-            and is_one
+            and is_single
             and model.num_boosted_rounds() != self._rounds_saved
         ):
             self._reports.report(self._logged or {}, model)

@@ -1,4 +1,4 @@
-"""`XGBoostCheckpoint`: a model as a checkpoint directory."""
+"""`XGBoostCheckpoint`: checkpoint of a model."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ SelfT = TypeVar("SelfT", bound="XGBoostCheckpoint")
 
 
 class XGBoostCheckpoint(FrameworkCheckpoint):
-    """A checkpoint with one file, `XGBoostCheckpoint.MODEL_FILENAME`."""
+    """Checkpoint with one file, `XGBoostCheckpoint.MODEL_FILENAME`."""
 
     MODEL_FILENAME = "model.json"
-    """The file, as `Booster.save_model` wrote it."""
+    """Name of the file, written by `Booster.save_model`."""
 
     @classmethod
     def from_model(
@@ -31,16 +31,16 @@ class XGBoostCheckpoint(FrameworkCheckpoint):
         preprocessor: Preprocessor | None = None,
         path: str | os.PathLike[str] | None = None,
     ) -> SelfT:
-        """A checkpoint of a model.
+        """Create a checkpoint of a model.
 
         Args:
-            booster: The model; of an estimator, `get_booster()`.
-            preprocessor: What the model's input went through, for predictors.
-            path: An empty directory that becomes the checkpoint; by default a temporary one,
-                deleted with this object.
+            booster: Model; for an estimator, its `get_booster()`.
+            preprocessor: Preprocessor of the model's input, for predictors.
+            path: Empty directory for the checkpoint; by default a temporary one, deleted with
+                this object.
 
         Raises:
-            ValueError: There is no directory `path`.
+            ValueError: The directory `path` does not exist.
         """
         return cls._written(
             lambda directory: booster.save_model(os.path.join(directory, cls.MODEL_FILENAME)),
@@ -49,12 +49,12 @@ class XGBoostCheckpoint(FrameworkCheckpoint):
         )
 
     def get_model(self) -> Booster:
-        """The saved model. XGBoostError if the checkpoint was not made by this class."""
+        """Return the saved model. XGBoostError if this class did not create the checkpoint."""
         return load_booster(self, self.MODEL_FILENAME)
 
 
 def load_booster(checkpoint: Checkpoint, filename: str) -> Booster:
-    """The model in one file of a checkpoint."""
+    """Return the model in a file of a checkpoint."""
     with checkpoint.as_directory() as directory:
         booster: Booster = load(
             "xgboost", purpose="the model of this checkpoint", install="syncline[xgboost]"

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from syncline.train.boosting import refuse_older_form
 from syncline.train.checkpoint import Checkpoint
 from syncline.train.config import DataConfig, ScalingConfig, ValidationConfig
 from syncline.train.run_config import RunConfig
-from syncline.train.trainer import DataParallelTrainer
+from syncline.train.trainer import DataParallelTrainer, LoopConfig, TrainLoop
 from syncline.train.xgboost.backend import XGBoostConfig
 from syncline.train.xgboost.checkpoint import load_booster
 
@@ -47,9 +47,9 @@ class XGBoostTrainer(DataParallelTrainer):
 
     def __init__(
         self,
-        train_loop_per_worker: Callable[[], object] | Callable[[dict[str, Any]], object],
+        train_loop_per_worker: TrainLoop,
         *,
-        train_loop_config: dict[str, Any] | None = None,
+        train_loop_config: LoopConfig | None = None,
         xgboost_config: XGBoostConfig | None = None,
         scaling_config: ScalingConfig | None = None,
         run_config: RunConfig | None = None,
@@ -59,7 +59,7 @@ class XGBoostTrainer(DataParallelTrainer):
         metadata: dict[str, Any] | None = None,
         resume_from_checkpoint: Checkpoint | None = None,
         label_column: str | None = None,
-        params: dict[str, Any] | None = None,
+        params: dict[str, object] | None = None,
         num_boost_round: int | None = None,
     ) -> None:
         refuse_older_form(

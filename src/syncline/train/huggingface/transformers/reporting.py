@@ -1,9 +1,8 @@
-"""`RayTrainReportCallback`: the checkpoints and metrics of a `transformers.Trainer` as reports of
-the run.
+"""`RayTrainReportCallback`: reports metrics and checkpoints of a `transformers.Trainer`.
 
 A checkpoint has one directory, `CHECKPOINT_NAME`: what the `Trainer` saved as `checkpoint-<step>`
 in its `output_dir`. Ranks may share an `output_dir` (one machine, a network filesystem) or have
-their own; where several see the same one, the lowest of them reports it.
+separate ones. Of the ranks that see the same directory, the lowest one reports it.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ import os
 import shutil
 import tempfile
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch.distributed as dist
 
@@ -30,35 +29,41 @@ transformers: Any = load(
 TEMPORARY_PREFIX = ".syncline-"
 
 
-class RayTrainReportCallback(transformers.TrainerCallback):
-    """Reports each checkpoint that the `Trainer` saves, with all that it has logged so far: the
-    latest value of every name.
+if TYPE_CHECKING:
+    from transformers import TrainerState
 
-    When it saves, `TrainingArguments(save_strategy=..., save_steps=...)` say. Let it evaluate no
-    more rarely (`eval_strategy`), or the reported evaluation is an older one.
+
+class RayTrainReportCallback(transformers.TrainerCallback):
+    """Reports each checkpoint that the `Trainer` saves, with the latest value of every logged
+    metric.
+
+    `TrainingArguments(save_strategy=..., save_steps=...)` determine when it saves. Evaluate at
+    least as often (`eval_strategy`), otherwise the reported evaluation is older than the
+    checkpoint. To resume from `directory`, the files of a checkpoint, call
     `trainer.train(resume_from_checkpoint=os.path.join(directory,
-    RayTrainReportCallback.CHECKPOINT_NAME))` continues from `directory`, the files of a checkpoint.
+    RayTrainReportCallback.CHECKPOINT_NAME))`.
     """
 
     CHECKPOINT_NAME = "checkpoint"
 
-    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Called by the `Trainer` before anything is saved: delete what an earlier attempt has
-        left, killed while it reported.
+    def on_train_begin(
+        self, args: Any, state: TrainerState, control: object, **kwargs: object
+    ) -> None:
+        """Delete directories of attempts that were killed while they reported. Called by the
+        `Trainer` before anything is saved.
         """
         if get_session("huggingface.transformers.RayTrainReportCallback").local_rank == 0:
             for left in Path(args.output_dir).glob(f"{TEMPORARY_PREFIX}*"):
                 shutil.rmtree(left, ignore_errors=True)
 
-    def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Called by the `Trainer` on every rank when it has saved."""
-        metrics: dict[str, Any] = {}
+    def on_save(self, args: Any, state: TrainerState, control: object, **kwargs: object) -> None:
+        """Report the checkpoint. Called by the `Trainer` on every rank after it has saved."""
+        metrics: dict[str, float] = {}
         for logged in state.log_history:
             metrics.update(logged)
-        # Not the newest one that lies there: an earlier attempt may have come further than the
-        # checkpoint that this one started from.
+        # The newest directory may be that of an earlier attempt that came further.
         saved = Path(args.output_dir, f"checkpoint-{state.global_step}")
-        whole = reports_directory(saved)
+        whole = is_reporter(saved)
         with tempfile.TemporaryDirectory(
             prefix=TEMPORARY_PREFIX, dir=args.output_dir if whole else None
         ) as directory:
@@ -69,23 +74,22 @@ class RayTrainReportCallback(transformers.TrainerCallback):
             report(metrics, Checkpoint.from_directory(directory))
 
 
-def reports_directory(directory: Path) -> bool:
-    """Whether this rank reports what lies in `directory`. Called on all ranks; when it returns, all
-    of them have written.
+def is_reporter(directory: Path) -> bool:
+    """Return True if this rank reports `directory`: it exists, and no lower rank sees the same one.
 
-    It does if the directory exists and no lower rank sees the same one.
+    Must be called on all ranks. When it returns, all of them have saved.
     """
     session = get_session("huggingface.transformers.RayTrainReportCallback")
-    place = (session.node_rank, str(directory.resolve())) if directory.is_dir() else None
-    places = [place]
+    own = (session.node_rank, str(directory.resolve())) if directory.is_dir() else None
+    seen = [own]
     if dist.is_initialized():
-        places = [None] * dist.get_world_size()
-        dist.all_gather_object(places, place)
-    return place is not None and place not in places[: session.world_rank]
+        seen = [None] * dist.get_world_size()
+        dist.all_gather_object(seen, own)
+    return own is not None and own not in seen[: session.world_rank]
 
 
 def link_or_copy(source: str, target: str) -> None:
-    """Let `target` be the same file as `source`, or a copy where the filesystem has no links."""
+    """Create a hard link to `source`, or a copy if the filesystem has no links."""
     try:
         os.link(source, target)
     except OSError:

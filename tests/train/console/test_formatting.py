@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from syncline.train.console import values
+from syncline.train.console import formatting
 
 
 @pytest.mark.parametrize(
@@ -22,11 +22,11 @@ from syncline.train.console import values
     ],
 )
 def test_values_are_short_texts(value: object, text: str) -> None:
-    assert values.text_of(value) == text
+    assert formatting.text_of(value) == text
 
 
 def test_long_texts_keep_their_end() -> None:
-    assert values.text_of("a_very_long_name_of_an_optimizer_00017", 12) == "...zer_00017"
+    assert formatting.text_of("a_very_long_name_of_an_optimizer_00017", 12) == "...zer_00017"
 
 
 @pytest.mark.parametrize(
@@ -41,4 +41,4 @@ def test_long_texts_keep_their_end() -> None:
     ],
 )
 def test_durations(seconds: float, text: str) -> None:
-    assert values.duration(seconds) == text
+    assert formatting.duration(seconds) == text

@@ -1,18 +1,17 @@
-"""Texts of what runs and searches hold: numbers shortened, names cut, durations, places. Pure."""
+"""Texts of numbers, names, durations and paths for displays. Pure."""
 
 from __future__ import annotations
 
 import numbers
 from datetime import datetime, timezone
-from typing import Any
 
 DIGITS = 6
-"""Significant digits of a number with a fraction."""
+"""Significant digits of a non-integer number."""
 
 
-def text_of(value: Any, length: int = 20) -> str:
-    """A value in a table: "" for None, numbers with few digits, everything else in at most `length`
-    characters, of which the last count.
+def text_of(value: object, length: int = 20) -> str:
+    """Return a value as text: "" for None, numbers with few digits, other texts shortened to
+    `length`.
     """
     if value is None:
         return ""
@@ -26,24 +25,24 @@ def text_of(value: Any, length: int = 20) -> str:
 
 
 def shortened(text: str, length: int) -> str:
-    """The last characters of a text that is longer than `length`; what tells names and paths apart
-    usually stands at their end.
+    """Return at most the last `length` characters of a text; names and paths usually differ at the
+    end.
     """
     return text if len(text) <= length else f"...{text[len(text) - max(1, length - 3) :]}"
 
 
-def is_number(value: Any) -> bool:
-    """Whether a column of such values is aligned at its right end."""
+def is_number(value: object) -> bool:
+    """Return True for numbers, whose columns are right-aligned."""
     return isinstance(value, numbers.Number) and not isinstance(value, bool)
 
 
 def counted(count: int, noun: str) -> str:
-    """`1 trial`, `3 trials`."""
+    """Return `1 trial`, `3 trials`."""
     return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
 def duration(seconds: float) -> str:
-    """Two units at most: "4.2 s", "1 min 05 s", "2 h 10 min", "3 d 4 h"."""
+    """Return at most two units: "4.2 s", "1 min 05 s", "2 h 10 min", "3 d 4 h"."""
     if seconds < 10:
         return f"{max(0.0, seconds):.1f} s"
     whole = int(seconds)
@@ -57,10 +56,10 @@ def duration(seconds: float) -> str:
 
 
 def moment(seconds: float) -> str:
-    """Seconds since the epoch as this machine's date and time."""
+    """Return seconds since the epoch as local date and time."""
     return f"{datetime.fromtimestamp(seconds, tz=timezone.utc).astimezone():%Y-%m-%d %H:%M:%S}"
 
 
 def located(path: str, *, local: bool, scheme: str) -> str:
-    """A path as people can use it."""
+    """Return a path as users can use it."""
     return path if local else f"{scheme}://{path}"

@@ -1,4 +1,4 @@
-"""`fit()` in a pseudo-terminal: the panel comes and goes, and leaves the terminal as it was."""
+"""`fit()` in a pseudo-terminal: the panel is removed and the terminal restored."""
 
 from __future__ import annotations
 
@@ -33,7 +33,8 @@ def loop(config):
 
 if __name__ == "__main__":
     run_config = train.RunConfig(name="vit", storage_path=sys.argv[1])
-    train.DataParallelTrainer(loop, train_loop_config={"epochs": int(sys.argv[2])}, run_config=run_config).fit()
+    config = {"epochs": int(sys.argv[2])}
+    train.DataParallelTrainer(loop, train_loop_config=config, run_config=run_config).fit()
     print("the program goes on")
 """
 HIDE, SHOW = "\x1b[?25l", "\x1b[?25h"
@@ -103,7 +104,7 @@ def plain(text: str) -> str:
     return re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", text).replace("\r", "")
 
 
-def test_panel_comes_and_goes_and_the_summary_stays(tmp_path: Path, screens: list[Screen]) -> None:
+def test_panel_is_replaced_by_summary(tmp_path: Path, screens: list[Screen]) -> None:
     screen = Screen(tmp_path, epochs=6)
     screens.append(screen)
     assert screen.wait() == 0
@@ -124,7 +125,7 @@ def test_panel_comes_and_goes_and_the_summary_stays(tmp_path: Path, screens: lis
     assert screen.modes_now == screen.modes
 
 
-def test_interrupt_takes_the_panel_away(tmp_path: Path, screens: list[Screen]) -> None:
+def test_interrupt_removes_panel(tmp_path: Path, screens: list[Screen]) -> None:
     screen = Screen(tmp_path, epochs=1000)
     screens.append(screen)
     eventually(lambda: re.search(r"epoch \d+ of 1000", plain(screen.text)))

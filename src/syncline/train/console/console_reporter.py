@@ -1,50 +1,50 @@
-"""`Narrator`: what a controller tells people of its run, in lines about what happens and in
-snapshots for displays that draw.
+"""`ConsoleReporter`: presents a run to the user, as lines about events and as snapshots for
+displays that draw.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 from syncline.runs import discovery
 from syncline.train import metric_values
 from syncline.train.backend import Worker
 from syncline.train.checkpoint import Checkpoint
 from syncline.train.config import CheckpointConfig
-from syncline.train.console.display import INTERVAL_S, Display, Silence, display_for, is_quiet
-from syncline.train.console.status import RunStatus
-from syncline.train.console.values import counted, located
+from syncline.train.console.display import INTERVAL_S, Display, NullDisplay, display_for, is_quiet
+from syncline.train.console.formatting import counted, located
+from syncline.train.console.run_status import RunStatus
 from syncline.train.controller import events
 from syncline.train.controller.checkpoint_manager import CheckpointManager
 from syncline.train.controller.events import Instruction
 from syncline.train.controller.goodput import Goodput, GoodputMeter
 from syncline.train.controller.outliers import ranks_text
 from syncline.train.controller.transitions import State
+from syncline.train.metric_values import Metrics
 from syncline.train.storage.context import StorageContext
 from syncline.train.workers.spec import RunSpec, SerializedValue
 
-_TURNS = (
+_PHASE_CHANGES = (
     events.Reserve,
     events.StartGroup,
     events.LaunchTraining,
     events.StopGroup,
     events.DrainValidations,
 )
-"""Instructions that change what the run is doing, and may take long."""
+"""Instructions that change the phase of the run and may take long."""
 
 
-class Narrator:
+class ConsoleReporter:
     """Used from the controller's thread.
 
     Args:
-        spec: The run.
-        storage: Where it lies.
-        goodput: The controller's own.
-        clock: Seconds, never backwards.
-        display: Who shows what is told; if not given, what fits where this program runs.
-        may_draw: False where the training function has this process, and its terminal, for itself.
+        spec: Specification of the run.
+        storage: Storage of the run.
+        goodput: Meter of the controller.
+        clock: Monotonic time in seconds.
+        display: Display to use; by default one is chosen by `display_for`.
+        may_draw: False if the training function runs in this process and uses its terminal.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class Narrator:
         self._clock = clock
         if display is None:
             display = display_for(spec.run_config, may_draw=may_draw)
-        self._display = Silence() if is_quiet(spec.run_config) else display
+        self._display = NullDisplay() if is_quiet(spec.run_config) else display
         self._status = RunStatus(
             name=self._name, path=self._path, config=_config(spec), goodput=goodput, clock=clock
         )
@@ -77,94 +77,97 @@ class Narrator:
 
     @property
     def draws(self) -> bool:
-        """Whether `tick` is to be called every `INTERVAL_S`."""
+        """True if `tick` should be called every `INTERVAL_S`."""
         return self._display.takes_snapshots
 
-    def see(self, instruction: Instruction, state: State) -> None:
-        """The controller is about to do this."""
-        self._status.see(instruction)
-        if self._display.takes_snapshots and isinstance(instruction, _TURNS):
+    def instruction_started(self, instruction: Instruction, state: State) -> None:
+        """Note an instruction that the controller is about to execute."""
+        self._status.instruction_started(instruction)
+        if self._display.takes_snapshots and isinstance(instruction, _PHASE_CHANGES):
             self._display.show(self._status.snapshot(state))
 
     def tick(self, state: State) -> None:
-        """Show how the run is now, if that was not shown lately; called often."""
+        """Show a snapshot if the last one is older than `INTERVAL_S`. May be called often."""
         if self._display.takes_snapshots and self._clock() >= self._next_s:
             self._next_s = self._clock() + INTERVAL_S
             self._display.show(self._status.snapshot(state))
 
     def close(self, state: State) -> None:
-        """The run is over, or given up."""
+        """Show the final state."""
         if self._display.takes_snapshots:
             self._display.show(self._status.snapshot(state))
         self._display.close()
 
-    # -- what happens
+    # -- notifications
 
-    def opened(self, attempt: int, workers: Sequence[Worker], start: str) -> None:
-        """The workers of an attempt run. `start` says where they begin; "" for from the
-        beginning.
-        """
+    def attempt_started(self, attempt: int, workers: Sequence[Worker], start: str) -> None:
+        """Note the start of an attempt. `start` describes its checkpoint; "" without one."""
         page = _page_of(self._path)
-        self._status.opened(workers, start, page)
+        self._status.attempt_started(workers, start, page)
         if attempt > 1:
             return
         opening = f"training {self._name} with {counted(len(workers), 'worker')}"
-        self._outline(f"{opening}, {start}" if start else opening)
+        self._print_status(f"{opening}, {start}" if start else opening)
         if page is not None:
-            self._outline(f"this run is shown at {page}")
+            self._print_status(f"this run is shown at {page}")
 
-    def committed(self, checkpoint: Checkpoint, manager: CheckpointManager) -> None:
+    def checkpoint_committed(self, checkpoint: Checkpoint, manager: CheckpointManager) -> None:
+        """Note a new checkpoint in the run directory."""
         """A checkpoint is in the run directory."""
         if self._display.takes_snapshots:
             best = manager.best_checkpoints if self._has_scores else []
-            self._status.committed(checkpoint, best[-1][0] if best else None)
+            self._status.checkpoint_committed(checkpoint, best[-1][0] if best else None)
 
     def restarting(self, instruction: events.NotifyRestart, start: str) -> None:
-        """An attempt has failed, and another one begins."""
+        """Note a failed attempt that is followed by another."""
         allowed = "no limit" if instruction.limit < 0 else f"{instruction.limit} allowed"
         begins = start or "from the beginning, as there is no checkpoint yet"
-        self._say(
-            f"attempt {instruction.failed_attempt} failed ({instruction.count}, {allowed}); starting again {begins}\n{instruction.cause}"
+        self._print_event(
+            f"attempt {instruction.failed_attempt} failed ({instruction.count}, {allowed}); "
+            f"starting again {begins}\n{instruction.cause}"
         )
 
     def resizing(self, instruction: events.NotifyResize) -> None:
-        """The run goes on with another number of workers."""
-        self._say(
-            f"there is room for {instruction.workers} workers instead of {instruction.world_size}: going on with as many"
+        """Note a change of the number of workers."""
+        self._print_event(
+            f"continuing with {instruction.workers} workers instead of {instruction.world_size}, "
+            "as the available resources have changed"
         )
 
     def preempted(self, instruction: events.NotifyPreemption) -> None:
-        """Workers will be taken away."""
+        """Note the announced loss of workers."""
         ranks = sorted(
             rank for ranks in instruction.info.preempted_node_to_ranks.values() for rank in ranks
         )
-        self._say(
-            f"{ranks_text(ranks)} will be taken away in {instruction.seconds_left:.0f} s; the ranks are told so, to save their work"
+        self._print_event(
+            f"{ranks_text(ranks)} will be preempted in {instruction.seconds_left:.0f} s; workers "
+            "are notified so that they can save a checkpoint"
         )
 
-    def finished(self, goodput: Goodput | None, metrics: Mapping[str, Any] | None) -> None:
-        """Every rank has returned, and the record says so."""
+    def finished(self, goodput: Goodput | None, metrics: Metrics | None) -> None:
+        """Note the successful end of the run."""
         if goodput is not None:
-            self._outline(str(goodput))
+            self._print_status(str(goodput))
         numbers = {
             name: value
             for name, value in metric_values.flatten(metrics or {}).items()
             if isinstance(value, (int, float))
         }
         shown = ", ".join(f"{name}={value:.4g}" for name, value in numbers.items())
-        self._outline(
-            f"training finished in {self._status.running_s:.1f} s{f' with {shown}' if shown else ''}; {self._path}"
+        self._print_status(
+            f"training finished in {self._status.running_s:.1f} s"
+            f"{f' with {shown}' if shown else ''}; {self._path}"
         )
 
-    def _say(self, text: str) -> None:
-        self._display.say(f"syncline: {text}")
+    def _print_event(self, text: str) -> None:
+        self._display.print_event(f"syncline: {text}")
 
-    def _outline(self, text: str) -> None:
-        self._display.outline(f"syncline: {text}")
+    def _print_status(self, text: str) -> None:
+        self._display.print_status(f"syncline: {text}")
 
 
-def _config(spec: RunSpec) -> Mapping[str, Any]:
-    """`train_loop_config`, as far as it can be read here."""
+def _config(spec: RunSpec) -> Mapping[str, object]:
+    """Return `train_loop_config`; {} if it cannot be deserialized here."""
     config: object = spec.train_config
     if isinstance(config, SerializedValue):
         config = (spec.described or {}).get("train_config") or {}
@@ -174,5 +177,5 @@ def _config(spec: RunSpec) -> Mapping[str, Any]:
 def _page_of(path: str) -> str | None:
     try:
         return discovery.page_of(path)
-    except OSError:  # of no importance to the run
+    except OSError:  # not important for the run
         return None

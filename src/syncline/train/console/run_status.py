@@ -1,31 +1,30 @@
-"""`RunStatus`: sees what the controller does, and makes snapshots of it. No I/O; the clock is
-given.
+"""`RunStatus`: collects the state of a run from the controller's instructions and creates
+snapshots. No I/O; the clock is injected.
 
-Not thread-safe: the controller's thread alone tells and asks, so that nothing is locked between a
-report and its record.
+Not thread-safe: only the controller's thread uses it, so reports need no lock.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 from syncline.train import metric_values
 from syncline.train.backend import Worker
 from syncline.train.checkpoint import Checkpoint
-from syncline.train.console.progress import ProgressMeter
+from syncline.train.console.formatting import text_of
+from syncline.train.console.run_progress import ProgressMeter
 from syncline.train.console.snapshot import NodeShare, Phase, Snapshot
-from syncline.train.console.values import text_of
 from syncline.train.controller import events
 from syncline.train.controller.events import Instruction
 from syncline.train.controller.goodput import GoodputMeter
 from syncline.train.controller.transitions import State
+from syncline.train.metric_values import Metrics
 
 MAX_METRICS = 100
-"""A snapshot has no more of them."""
+"""Maximal number of metrics in a snapshot."""
 RATE_WINDOW_S = 10.0
-"""Reports per second are counted over so long."""
+"""Seconds over which the rate of reports is measured."""
 
 _PHASES: Mapping[State, Phase] = {
     State.INITIALIZING: Phase.STARTING,
@@ -42,14 +41,14 @@ _PHASES: Mapping[State, Phase] = {
 
 
 class RunStatus:
-    """One run, as far as people see it.
+    """State of one run for the user.
 
     Args:
-        name: The run's.
-        path: The run directory, for people.
-        config: `train_loop_config`, which may say where the counters among the metrics end.
-        goodput: The controller's own.
-        clock: Seconds, never backwards.
+        name: Name of the run.
+        path: Run directory, as text for users.
+        config: `train_loop_config`, which may have the ends of counters among the metrics.
+        goodput: Meter of the controller.
+        clock: Monotonic time in seconds.
     """
 
     def __init__(
@@ -57,7 +56,7 @@ class RunStatus:
         *,
         name: str,
         path: str,
-        config: Mapping[str, Any],
+        config: Mapping[str, object],
         goodput: GoodputMeter,
         clock: Callable[[], float],
     ) -> None:
@@ -73,56 +72,67 @@ class RunStatus:
         self._resizes = 0
         self._start = ""
         self._nodes: tuple[NodeShare, ...] = ()
-        self._metrics: Mapping[str, Any] = {}
+        self._metrics: Metrics = {}
         self._reports = 0
-        self._counts: deque[tuple[float, int]] = (
-            deque()
-        )  # reports so far, at snapshots of the last seconds
+        # (time, number of reports) at the snapshots of the last seconds.
+        self._counts: deque[tuple[float, int]] = deque()
         self._checkpoint: Checkpoint | None = None
-        self._checkpoint_moment = 0.0
+        self._checkpoint_time = 0.0
         self._best: Checkpoint | None = None
         self._is_validating = False
-        self._seers: Mapping[type, Callable[[Any], None]] = {
-            events.StartGroup: self._group_starts,
-            events.LaunchTraining: self._training_starts,
-            events.RecordReport: self._reported,
-            events.NotifyRestart: self._restarts_again,
-            events.NotifyResize: self._resizes_again,
-            events.StopGroup: self._group_stops,
-            events.DrainValidations: self._validations_drain,
-        }
 
-    def see(self, instruction: Instruction) -> None:
-        """The controller does this."""
-        seer = self._seers.get(type(instruction))
-        if seer is not None:
-            seer(instruction)
+    def instruction_started(self, instruction: Instruction) -> None:
+        """Note an instruction that the controller executes."""
+        match instruction:
+            case events.StartGroup():
+                self._attempt = instruction.attempt
+            case events.LaunchTraining():
+                self._counts.clear()
+                self._progress.attempt_began(self._clock(), is_fresh=not self._start)
+            case events.RecordReport(rank=0):
+                self._reports += 1
+                self._metrics = instruction.report.metrics
+                self._progress.reported(self._metrics, instruction.report.index, self._clock())
+            case events.NotifyRestart():
+                self._restarts += 1
+            case events.NotifyResize():
+                self._resizes += 1
+            case events.StopGroup():
+                self._nodes = ()
+                self._counts.clear()
+                self._progress.attempt_ended()
+            case events.DrainValidations():
+                self._is_validating = True
+            case _:
+                pass
 
-    def opened(self, workers: Sequence[Worker], start: str, page: str | None) -> None:
-        """The workers of an attempt run; `start` is where they begin, in words. `page` shows the
-        run.
+    def attempt_started(self, workers: Sequence[Worker], start: str, page: str | None) -> None:
+        """Note the workers of an attempt.
+
+        Args:
+            workers: The workers.
+            start: Checkpoint from which they start, as text; "" without one.
+            page: Address of the run in a dashboard.
         """
         self._start = start
         self._page = page
         by_node: dict[str, list[Worker]] = {}
         for worker in workers:
             by_node.setdefault(worker.node_id, []).append(worker)
-        self._nodes = tuple(map(_share, by_node.values()))
+        self._nodes = tuple(map(_node_share, by_node.values()))
 
-    def committed(self, latest: Checkpoint, best: Checkpoint | None) -> None:
-        """A checkpoint is in the run directory; `best` has the best score so far, if there are
-        scores.
-        """
-        self._checkpoint, self._checkpoint_moment = latest, self._clock()
+    def checkpoint_committed(self, latest: Checkpoint, best: Checkpoint | None) -> None:
+        """Note a new checkpoint and, with scores, the best one so far."""
+        self._checkpoint, self._checkpoint_time = latest, self._clock()
         self._best = best
 
     @property
     def running_s(self) -> float:
-        """Since the run began."""
+        """Seconds since the start of the run."""
         return self._clock() - self._began
 
     def snapshot(self, state: State) -> Snapshot:
-        """The run as it is now."""
+        """Return the current state."""
         now = self._clock()
         phase = _PHASES[state]
         return Snapshot(
@@ -142,7 +152,7 @@ class RunStatus:
             progress=self._progress.progress(now),
             goodput=self._goodput.goodput() if phase.is_end else self._goodput.goodput_so_far(now),
             checkpoint=self._checkpoint.path if self._checkpoint is not None else "",
-            checkpoint_age_s=now - self._checkpoint_moment,
+            checkpoint_age_s=now - self._checkpoint_time,
             best_checkpoint=self._best.path if self._best is not None else "",
         )
 
@@ -157,44 +167,14 @@ class RunStatus:
             else None
         )
 
-    # -- what is seen
 
-    def _group_starts(self, instruction: events.StartGroup) -> None:
-        self._attempt = instruction.attempt
-
-    def _training_starts(self, instruction: events.LaunchTraining) -> None:
-        self._counts.clear()
-        self._progress.attempt_began(self._clock(), is_fresh=not self._start)
-
-    def _reported(self, instruction: events.RecordReport) -> None:
-        if instruction.rank != 0:
-            return
-        self._reports += 1
-        self._metrics = instruction.report.metrics
-        self._progress.reported(self._metrics, instruction.report.index, self._clock())
-
-    def _restarts_again(self, instruction: events.NotifyRestart) -> None:
-        self._restarts += 1
-
-    def _resizes_again(self, instruction: events.NotifyResize) -> None:
-        self._resizes += 1
-
-    def _group_stops(self, instruction: events.StopGroup) -> None:
-        self._nodes = ()
-        self._counts.clear()
-        self._progress.attempt_ended()
-
-    def _validations_drain(self, instruction: events.DrainValidations) -> None:
-        self._is_validating = True
-
-
-def _share(workers: Sequence[Worker]) -> NodeShare:
-    """Of the workers of one node."""
+def _node_share(workers: Sequence[Worker]) -> NodeShare:
+    """Describe the workers of one node."""
     gpu_ids = tuple(gpu for worker in workers for gpu in worker.gpu_ids)
     return NodeShare(hostname=workers[0].hostname, workers=len(workers), gpu_ids=gpu_ids)
 
 
-def _texts(metrics: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
+def _texts(metrics: Metrics) -> tuple[tuple[str, str], ...]:
     flat = metric_values.flatten(metrics)
     shown = [
         (name, value)

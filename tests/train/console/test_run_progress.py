@@ -1,4 +1,4 @@
-"""How far a run is, by its metrics and its configuration."""
+"""Progress of a run from its metrics and configuration."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from syncline.train.console.progress import Progress, ProgressMeter
+from syncline.train.console.run_progress import Progress, ProgressMeter
 
 
 def after(
@@ -47,7 +47,7 @@ def counter(name: str, values: Sequence[float]) -> list[dict[str, float]]:
         ({"epochs": 3}, [{"progress": 25, "epoch": 0}], 1, 3, "epoch"),
     ],
 )
-def test_counters_are_set_against_their_ends(
+def test_counters_are_compared_with_their_ends(
     config: dict[str, Any], reports: list[dict[str, float]], done: float, total: float, unit: str
 ) -> None:
     progress = after(config, reports)
@@ -68,13 +68,13 @@ def test_counters_are_set_against_their_ends(
         ({"trainer": {"epochs": 3}}, counter("epoch", [0])),
     ],
 )
-def test_without_both_nothing_is_known(
+def test_progress_is_unknown_without_counter_or_end(
     config: dict[str, Any], reports: list[dict[str, Any]]
 ) -> None:
     assert after(config, reports) is None
 
 
-def test_counter_that_comes_to_its_end_counted_what_is_done() -> None:
+def test_counter_that_reaches_its_end_counted_completed_units() -> None:
     progress = after(
         {"epochs": 3}, counter("epoch", [0, 1, 2, 3])
     )  # the first report was made before the training
@@ -83,7 +83,7 @@ def test_counter_that_comes_to_its_end_counted_what_is_done() -> None:
     assert progress.left_s == 0
 
 
-def test_continued_run_is_told_from_one_that_counts_from_1_by_the_number_of_its_report() -> None:
+def test_report_number_tells_resumed_run_from_counter_from_1() -> None:
     from_0 = after({"epochs": 10}, counter("epoch", [5]), first_index=5, fresh=False)
     from_1 = after({"epochs": 10}, counter("epoch", [6]), first_index=5, fresh=False)
     assert from_0 is not None
@@ -91,20 +91,20 @@ def test_continued_run_is_told_from_one_that_counts_from_1_by_the_number_of_its_
     assert from_0.done == from_1.done == 6
 
 
-def test_counter_that_goes_down_gives_way_to_the_next() -> None:
+def test_decreasing_counter_is_replaced_by_next() -> None:
     reports = [{"step": step, "epoch": epoch} for epoch in range(2) for step in (10, 20, 30)]
     progress = after({"steps": 30, "epochs": 4}, reports)
     assert progress is not None
     assert (progress.unit, progress.done) == ("epoch", 2)
 
 
-def test_counter_that_some_reports_leave_out_stays() -> None:
+def test_counter_missing_in_some_reports_is_kept() -> None:
     progress = after({"max_steps": 100, "epochs": 4}, [{"step": 10}, {"epoch": 0}])
     assert progress is not None
     assert (progress.unit, progress.done) == ("step", 10)
 
 
-def test_time_left_counts_from_the_beginning_of_a_fresh_run() -> None:
+def test_time_left_counts_from_start_of_fresh_run() -> None:
     meter = ProgressMeter({"epochs": 10})
     meter.attempt_began(100.0, is_fresh=True)
     meter.reported({"epoch": 0}, 0, 105.0)
@@ -115,7 +115,7 @@ def test_time_left_counts_from_the_beginning_of_a_fresh_run() -> None:
     assert (at_once.left_s, later.left_s, overdue.left_s) == (45.0, 43.0, 0.0)
 
 
-def test_attempt_that_goes_on_needs_two_reports_and_keeps_what_was_done_until_then() -> None:
+def test_resumed_attempt_needs_two_reports_and_keeps_progress() -> None:
     meter = ProgressMeter({"epochs": 10})
     meter.attempt_began(0.0, is_fresh=True)
     for epoch in range(4):

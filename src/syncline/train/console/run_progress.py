@@ -1,46 +1,43 @@
-"""How far a run is, found out from what rank 0 reports. Pure: moments come with every call.
+"""Progress of a run, derived from the reports of rank 0. Pure: times are passed with every call.
 
-The rule. A metric `progress` between 0 and 1 is the share that is done. Otherwise a counter among
-the metrics is set against its end in `train_loop_config`, steps before iterations before epochs:
+A metric `progress` between 0 and 1 is the fraction that is done. Otherwise a counter among the
+metrics is compared with its end in `train_loop_config`. The names of both are in `_COUNTERS` and
+are searched at the top level, in this order: steps before iterations before epochs.
 
-    steps       global_step, step, steps              max_steps, total_steps, num_steps, num_train_steps, n_steps, steps
-    iterations  iteration, iter, training_iteration   max_iterations, total_iterations, num_iterations, n_iterations, iterations
-    epochs      epoch, current_epoch, epochs          max_epochs, total_epochs, num_epochs, num_train_epochs, n_epochs, epochs
+A counter whose first value is an integer not above the number of earlier reports counts from 0:
+with `epoch=0`, one epoch is done. If it later reaches its end, it was a count of completed units.
+Non-integer numbers are completed units. A counter that decreases within an attempt is ignored, and
+the next one is used.
 
-Both are looked for at the top level, under these names, in this order. A whole number that is, when
-it is first reported, not above the number of reports before it counts from 0: with `epoch=0` one
-epoch is done. If it comes to its end later, it was a count of what is done. A number with a
-fraction is what is done. A counter that goes down within an attempt does not count the run, and the
-next one is taken.
-
-The time that is left: as fast as on average since the first report of this attempt, or since its
-beginning where nothing was done before.
+The remaining time assumes the average speed since the first report of this attempt, or since its
+start if nothing was done before.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
-SHARE = "progress"
-"""The metric that says it all."""
+from syncline.train.metric_values import Metrics
+
+FRACTION = "progress"
+"""Metric with the fraction of the run that is done."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Progress:
-    """How far a run is."""
+    """Progress of a run."""
 
     done: float
     total: float
     unit: str
-    """`epoch`, `step` or `iteration`; "" for a share."""
+    """`epoch`, `step` or `iteration`; "" for a fraction."""
     left_s: float | None
-    """Seconds until the end, as far as can be told."""
+    """Estimated seconds until the end; None if unknown."""
 
     @property
     def share(self) -> float:
-        """Between 0 and 1."""
+        """Fraction between 0 and 1."""
         return self.done / self.total
 
 
@@ -72,18 +69,18 @@ _COUNTERS = (
 
 @dataclass(kw_only=True)
 class _Candidate:
-    """A counter whose end is known."""
+    """Counter with a known end."""
 
     unit: str
     metrics: tuple[str, ...]
     total: float
     counts_from_0: bool | None = None
-    """None until it has been reported."""
+    """None until the counter was reported."""
     value: float | None = None
-    """In this attempt."""
+    """Latest value in this attempt."""
 
     def done(self, value: float, index: int) -> float:
-        """How much of `total` is done when the report `index` says `value`."""
+        """Return the completed part of `total` if report number `index` has this value."""
         self.value = value
         is_whole = isinstance(value, int)
         if self.counts_from_0 is None:
@@ -94,39 +91,29 @@ class _Candidate:
 
 
 class ProgressMeter:
-    """Follows the reports of rank 0.
+    """Derives the progress from the reports of rank 0.
 
     Args:
         config: `train_loop_config`.
     """
 
-    def __init__(self, config: Mapping[str, Any]) -> None:
+    def __init__(self, config: Mapping[str, object]) -> None:
         self._known = [
             _Candidate(unit=counter.unit, metrics=counter.metrics, total=total)
             for counter in _COUNTERS
-            if (
-                total := next(
-                    (
-                        end
-                        for name in counter.totals
-                        if (end := _number(config.get(name))) and end > 0
-                    ),
-                    None,
-                )
-            )
-            is not None
+            if (total := _first_number(config, counter.totals, positive=True)) is not None
         ]
         self._candidates = list(self._known)
         self._current: _Candidate | None = None
         self._unit = ""
         self._total = 1.0
-        self._first: tuple[float, float] | None = None  # (moment, done) in this attempt
-        self._last: tuple[float, float] | None = None  # stays over the next attempt's start
+        self._first: tuple[float, float] | None = None  # (time, done) in this attempt
+        self._last: tuple[float, float] | None = None  # kept until the next attempt reports
         self._is_fresh = True
         self._began = 0.0
 
     def attempt_began(self, now: float, *, is_fresh: bool) -> None:
-        """Training functions run; with `is_fresh`, nothing has been done before."""
+        """Note the start of the training functions; `is_fresh` if nothing was done before."""
         self._candidates = list(self._known)
         for candidate in self._known:
             candidate.value = None
@@ -134,28 +121,21 @@ class ProgressMeter:
         self._is_fresh, self._began = is_fresh, now
 
     def attempt_ended(self) -> None:
-        """No training function runs: what is done stays, and how long the rest takes is not
-        known.
+        """Note the end of the training functions. The progress stays; the remaining time is
+        unknown.
         """
         self._first = None
 
-    def reported(self, metrics: Mapping[str, Any], index: int, now: float) -> None:
-        """Rank 0 has made its report number `index`."""
-        share = _number(metrics.get(SHARE))
-        if share is not None and 0 <= share <= 1:
-            self._note("", 1.0, float(share), now)
+    def reported(self, metrics: Metrics, index: int, now: float) -> None:
+        """Note report number `index` of rank 0."""
+        fraction = _number(metrics.get(FRACTION))
+        if fraction is not None and 0 <= fraction <= 1:
+            self._note("", 1.0, float(fraction), now)
             return
         for candidate in list(self._candidates):
-            value = next(
-                (
-                    number
-                    for name in candidate.metrics
-                    if (number := _number(metrics.get(name))) is not None
-                ),
-                None,
-            )
+            value = _first_number(metrics, candidate.metrics)
             if value is None:
-                if candidate is self._current:  # it comes again with a later report
+                if candidate is self._current:  # a later report may have it again
                     return
             elif value < max(0, candidate.value or 0):
                 self._candidates.remove(candidate)
@@ -165,7 +145,7 @@ class ProgressMeter:
                 return
 
     def progress(self, now: float) -> Progress | None:
-        """How far the run is; None if that is not known."""
+        """Return the progress; None if it is unknown."""
         if self._last is None:
             return None
         last, done = self._last
@@ -181,15 +161,21 @@ class ProgressMeter:
         if self._first is None or (unit, total) != (self._unit, self._total):
             self._first = (self._began, 0.0) if self._is_fresh else (now, done)
             self._unit, self._total = unit, total
-        elif self._last is not None and done < self._last[1]:  # a share that begins again
+        elif self._last is not None and done < self._last[1]:  # the fraction restarted
             self._first = (now, done)
         self._last = (now, done)
 
 
-def _number(value: Any) -> int | float | None:
-    """`value` if it is a number."""
-    return (
-        value
-        if isinstance(value, (int, float)) and not isinstance(value, bool) and value == value
-        else None
-    )
+def _first_number(
+    values: Mapping[str, object], names: Iterable[str], *, positive: bool = False
+) -> int | float | None:
+    """Return the first number under one of the names."""
+    found = (_number(values.get(name)) for name in names)
+    return next((each for each in found if each is not None and (each > 0 or not positive)), None)
+
+
+def _number(value: object) -> int | float | None:
+    """Return `value` if it is a number, except NaN."""
+    if isinstance(value, (int, float)) and not isinstance(value, bool) and value == value:
+        return value
+    return None

@@ -1,4 +1,4 @@
-"""Indices that seed the process where they arrive."""
+"""Indices that seed the generators of the process that unpickles them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def drawn() -> tuple[float, float, float]:
     return torch.rand(()).item(), random.random(), np.random.rand()
 
 
-def test_an_index_arrives_as_it_was_and_seeds_all_generators() -> None:
+def test_unpickled_index_is_unchanged_and_seeds_all_generators() -> None:
     before = RandomStates()
     try:
         sent = [pickle.dumps(each) for each in with_seeds([[1, 2], "key"], seed=7, rank=1, first=3)]
@@ -29,7 +29,7 @@ def test_an_index_arrives_as_it_was_and_seeds_all_generators() -> None:
     assert len({number for _, numbers in received for number in numbers}) == 6
 
 
-def test_passes_ranks_and_batches_have_numbers_of_their_own() -> None:
+def test_passes_ranks_and_batches_have_different_random_numbers() -> None:
     before = RandomStates()
     try:
         numbers = []
