@@ -109,14 +109,14 @@ def test_last_picture_comes_before_the_end() -> None:
 def test_what_is_said_is_told_and_lines_that_pictures_say_too_are_marked() -> None:
     stream = EventStream()
     display = EventStreamDisplay(stream)
-    display.say("a restart")
-    display.outline("the beginning")
+    display.print_event("a restart")
+    display.print_status("the beginning")
     display.show(at(1))
     stream.end(Ended())
     assert list(stream.read("a", 0, snapshots=True)) == [
         (
             Line(number=1, text="a restart"),
-            Line(number=2, text="the beginning", is_outline=True),
+            Line(number=2, text="the beginning", is_status=True),
             SnapshotTaken(snapshot=at(1)),
             Ended(),
         )

@@ -22,8 +22,8 @@ from syncline.core.lifecycle import ensure_engine
 from syncline.core.state_machine import Dispatcher, Timers, on
 from syncline.exceptions import RayError
 from syncline.train.config import FailureConfig, ScalingConfig
+from syncline.train.console.console_reporter import ConsoleReporter
 from syncline.train.console.display import INTERVAL_S, Display
-from syncline.train.console.narrator import Narrator
 from syncline.train.controller import events
 from syncline.train.controller.attempt import FailureBudgets, WorkerFailure
 from syncline.train.controller.callback_runner import CallbackRunner
@@ -131,7 +131,7 @@ class TrainController(Dispatcher[Instruction, None], handles=Instruction):
         self._draining_validations = False
         self._checkpoint_requests: list[events.SendCheckpoints] = []
         self._goodput = GoodputMeter()
-        self._narrator = Narrator(
+        self._console = ConsoleReporter(
             spec,
             self._recorder.storage,
             self._goodput,
@@ -163,7 +163,7 @@ class TrainController(Dispatcher[Instruction, None], handles=Instruction):
         try:
             return self._run()
         finally:
-            self._narrator.close(self._machine.state)
+            self._console.close(self._machine.state)
 
     def _run(self) -> tuple[Result, bytes | None]:
         path = self._recorder.storage.experiment_fs_path
@@ -214,11 +214,11 @@ class TrainController(Dispatcher[Instruction, None], handles=Instruction):
     # -- loop
 
     def _loop(self) -> None:
-        if self._narrator.draws:
+        if self._console.draws:
             self._timers.start(DISPLAY_TIMER, 0.0)
         while self._end is None:
             item = self._next()
-            self._narrator.tick(self._machine.state)
+            self._console.tick(self._machine.state)
             if isinstance(item, _Batch):
                 self._handle_batch(item)
             elif isinstance(item, ValidationEnded):
@@ -245,7 +245,7 @@ class TrainController(Dispatcher[Instruction, None], handles=Instruction):
                     self._check_nodes()
                 elif name == DISPLAY_TIMER:
                     self._timers.start(DISPLAY_TIMER, INTERVAL_S)
-                    self._narrator.tick(self._machine.state)
+                    self._console.tick(self._machine.state)
                 else:
                     return events.TimerFired(name=name)
 
@@ -280,7 +280,7 @@ class TrainController(Dispatcher[Instruction, None], handles=Instruction):
     def _execute(self, instruction: Instruction) -> bool:
         """Execute an instruction; on failure, queue `ControllerFailed` and return False."""
         try:
-            self._narrator.see(instruction, self._machine.state)
+            self._console.instruction_started(instruction, self._machine.state)
             self.dispatch(instruction)
         except Exception as error:
             if isinstance(instruction, events.End):
@@ -347,7 +347,7 @@ class TrainController(Dispatcher[Instruction, None], handles=Instruction):
                 )
             )
             return
-        self._narrator.opened(instruction.attempt, group.workers, self._start)
+        self._console.attempt_started(instruction.attempt, group.workers, self._start)
         if instruction.attempt > 1:
             self._recorder.discard_unfinished()
         workers = [vars(worker) for worker in group.workers]
@@ -464,7 +464,7 @@ class TrainController(Dispatcher[Instruction, None], handles=Instruction):
                 report, validate=arguments is not None, validation_kwargs=arguments
             ).checkpoint
             self._goodput.committed(self._clock())
-            self._narrator.committed(checkpoint, self._recorder.manager)
+            self._console.checkpoint_committed(checkpoint, self._recorder.manager)
             committed = Committed(index=report.index, checkpoint=checkpoint)
             self._send(events.Send(rank=None, message=committed))
             if arguments is not None:
@@ -519,20 +519,20 @@ class TrainController(Dispatcher[Instruction, None], handles=Instruction):
     @on(events.NotifyRestart)
     def _notify_restart(self, instruction: events.NotifyRestart) -> None:
         self._recorder.check_free_space()
-        self._narrator.restarting(instruction, self._start)
+        self._console.restarting(instruction, self._start)
 
     @on(events.NotifyResize)
     def _notify_resize(self, instruction: events.NotifyResize) -> None:
         self._recorder.event(
             "resize", world_size=instruction.world_size, workers=instruction.workers
         )
-        self._narrator.resizing(instruction)
+        self._console.resizing(instruction)
 
     @on(events.NotifyPreemption)
     def _notify_preemption(self, instruction: events.NotifyPreemption) -> None:
         nodes = instruction.info.preempted_node_to_ranks
         self._recorder.event("preemption", nodes=nodes, seconds_left=instruction.seconds_left)
-        self._narrator.preempted(instruction)
+        self._console.preempted(instruction)
 
     @property
     def _start(self) -> str:
@@ -561,7 +561,7 @@ class TrainController(Dispatcher[Instruction, None], handles=Instruction):
             raise error
         self._recorder.close("finished")
         storage = self._recorder.storage
-        self._narrator.finished(goodput, self._recorder.last_metrics)
+        self._console.finished(goodput, self._recorder.last_metrics)
         result = Result.from_path(storage.experiment_fs_path, storage.storage_filesystem)
         self._callbacks.end(result, None)
         return result, self._end.return_value

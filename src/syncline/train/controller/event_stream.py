@@ -40,7 +40,7 @@ class Line:
     number: int
     """Number of the line, from 1."""
     text: str
-    is_outline: bool = False
+    is_status: bool = False
     """True if snapshots show the same."""
 
 
@@ -97,11 +97,11 @@ class EventStream:
         """True if a reader has confirmed the outcome."""
         return self._fetched
 
-    def put_line(self, text: str, *, is_outline: bool = False) -> None:
+    def put_line(self, text: str, *, is_status: bool = False) -> None:
         """Add a line."""
         with self._changed:
             self._count += 1
-            self._lines.append(Line(number=self._count, text=text, is_outline=is_outline))
+            self._lines.append(Line(number=self._count, text=text, is_status=is_status))
             self._changed.notify_all()
 
     def put_snapshot(self, snapshot: Snapshot) -> None:
@@ -190,13 +190,13 @@ class EventStreamDisplay(Display):
     def __init__(self, stream: EventStream) -> None:
         self._stream = stream
 
-    def say(self, line: str) -> None:
+    def print_event(self, text: str) -> None:
         """Put a line."""
-        self._stream.put_line(line)
+        self._stream.put_line(text)
 
-    def outline(self, line: str) -> None:
+    def print_status(self, text: str) -> None:
         """Put a line for readers that do not draw."""
-        self._stream.put_line(line, is_outline=True)
+        self._stream.put_line(text, is_status=True)
 
     def show(self, snapshot: Snapshot) -> None:
         """Put a snapshot for readers that draw."""

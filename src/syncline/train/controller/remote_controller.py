@@ -202,7 +202,7 @@ def _run_remotely(spec: RunSpec, display: Display) -> Result:
             failures += 1
             if failures > limit:
                 raise ControllerError(error) from None
-            display.say(
+            display.print_event(
                 f"syncline: the controller of {storage.experiment_dir_name} was lost, another one "
                 f"continues ({error})"
             )
@@ -327,10 +327,10 @@ def _displayed(events: Iterator[StreamEvent], program: str, display: Display) ->
             if event.fetched:
                 raise _RunEnded
             if is_first and event.starter != program:
-                display.say(f"syncline: attached to the run in progress in {event.path}")
+                display.print_event(f"syncline: attached to the run in progress in {event.path}")
             is_first = False
         elif isinstance(event, Line):
-            (display.outline if event.is_outline else display.say)(event.text)
+            (display.print_status if event.is_status else display.print_event)(event.text)
         elif isinstance(event, SnapshotTaken):
             display.show(event.snapshot)
         elif isinstance(event, Ended):

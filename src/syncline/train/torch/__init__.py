@@ -8,8 +8,8 @@ Files in the order in which data flows through them:
     amp.py                mixed precision: `accelerate`, `prepare_optimizer`, `backward`
     model.py              `prepare_model`: device, DDP or FSDP
     mesh.py               device meshes: dimensions for data and for tensor parallelism
-    units.py              repeated blocks of a model, and activation checkpointing
-    materialize.py        memory and initial values for models on the meta device
+    fsdp_units.py         repeated blocks of a model, and activation checkpointing
+    meta_init.py          memory and initial values for models on the meta device
     fsdp_options.py       options of "fsdp", and translation of those of FSDP1
     fsdp.py               sharding with FSDP2, one unit after the other
     samplers.py           sharding rule, samplers that yield a rank's share, and their epochs

@@ -19,9 +19,9 @@ from torch.distributed.fsdp import fully_shard
 
 from syncline.train.torch.amp import cast_forward
 from syncline.train.torch.fsdp_options import FsdpOptions, parse
-from syncline.train.torch.materialize import Materializer, place
+from syncline.train.torch.fsdp_units import find_units, find_units_of_fsdp1, recompute
 from syncline.train.torch.mesh import broadcast_values, data_dimensions, parallelize_tensors
-from syncline.train.torch.units import find_units, find_units_of_fsdp1, recompute
+from syncline.train.torch.meta_init import MetaInitializer, place
 
 
 def shard(
@@ -87,14 +87,14 @@ def _shard_units(
     *,
     move: bool,
 ) -> None:
-    materialize = Materializer(model, device, options.param_init_fn)
+    initializer = MetaInitializer(model, device, options.param_init_fn)
     initialized: set[torch.Tensor] = set()
     passed_on = dict(options.passed_on)
     ignored_params = passed_on.pop("ignored_params", None) or set()
     for unit in units:
         if move:
-            materialize(unit)
-        ignored = {materialize.materialized(parameter) for parameter in ignored_params}
+            initializer(unit)
+        ignored = {initializer.counterpart(parameter) for parameter in ignored_params}
         new = [
             tensor for tensor in _tensors(unit) if tensor not in initialized and not tensor.is_meta
         ]
@@ -105,7 +105,7 @@ def _shard_units(
             broadcast_values([tensor for tensor in new if tensor not in ignored], mesh, device)
         fully_shard(unit, mesh=data, ignored_params=ignored, **passed_on)
         initialized.update(_tensors(unit))
-    if move and materialize.finish() and options.sync_module_states:
+    if move and initializer.finish() and options.sync_module_states:
         broadcast_values(_tensors(model), mesh, device)
     if options.buffer_dtype is not None:
         for buffer in model.buffers():

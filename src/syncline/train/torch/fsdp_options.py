@@ -15,9 +15,9 @@ from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy, fully_shard
 
-from syncline.train.torch.materialize import Initializer
+from syncline.train.torch.fsdp_units import ModulePolicy
 from syncline.train.torch.mesh import check_mesh
-from syncline.train.torch.units import ModulePolicy
+from syncline.train.torch.meta_init import Initializer
 
 if TYPE_CHECKING:
     from torch.distributed.tensor.parallel import ParallelStyle

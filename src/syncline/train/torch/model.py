@@ -19,7 +19,7 @@ from torch.nn.parallel import DistributedDataParallel
 from syncline.train.session import get_session
 from syncline.train.torch.amp import cast_forward
 from syncline.train.torch.device import get_device
-from syncline.train.torch.materialize import place
+from syncline.train.torch.fsdp_units import find_units, recompute
 from syncline.train.torch.mesh import (
     broadcast_values,
     check_mesh,
@@ -27,7 +27,7 @@ from syncline.train.torch.mesh import (
     has_split_tensors,
     parallelize_tensors,
 )
-from syncline.train.torch.units import find_units, recompute
+from syncline.train.torch.meta_init import place
 
 ParallelStrategy = Literal["ddp", "fsdp"]
 

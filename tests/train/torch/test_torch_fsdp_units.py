@@ -15,7 +15,7 @@ from torch.distributed.fsdp.wrap import (
     transformer_auto_wrap_policy,
 )
 
-from syncline.train.torch.units import find_units, find_units_of_fsdp1, recompute
+from syncline.train.torch.fsdp_units import find_units, find_units_of_fsdp1, recompute
 
 
 class Block(nn.Module):

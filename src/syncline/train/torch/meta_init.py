@@ -24,13 +24,13 @@ def place(
 ) -> nn.Module:
     """Move `model` to `device`, and initialize it if it was created on the meta device."""
     if device.type != "meta" and _has_meta_tensors(model):
-        materialize = Materializer(model, device, param_init_fn)
-        materialize(model)
-        materialize.finish()
+        initializer = MetaInitializer(model, device, param_init_fn)
+        initializer(model)
+        initializer.finish()
     return model.to(device)
 
 
-class Materializer:
+class MetaInitializer:
     """Allocates and initializes the modules of a model, one part after the other. Shared parameters
     stay shared.
 
@@ -83,7 +83,7 @@ class Materializer:
             self._init_weights()
         return True
 
-    def materialized(self, parameter: nn.Parameter) -> nn.Parameter:
+    def counterpart(self, parameter: nn.Parameter) -> nn.Parameter:
         """Return the allocated counterpart of a parameter, or the parameter itself."""
         made = self._made.get(parameter, parameter)
         assert isinstance(made, nn.Parameter)
