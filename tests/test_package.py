@@ -101,12 +101,7 @@ def test_sample_images_are_small_and_laid_out_like_the_full_set() -> None:
         assert set(table["label"].to_pylist()) == set(range(10))
 
 
-@pytest.mark.processes
-def test_tests_with_processes_get_two_more_chances(request: pytest.FixtureRequest) -> None:
-    flaky = request.node.get_closest_marker("flaky")
-    assert flaky is not None
-    assert flaky.kwargs == {"reruns": 2}
-
-
-def test_other_tests_get_one_chance(request: pytest.FixtureRequest) -> None:
+@pytest.mark.parametrize("kind", ["", pytest.param("processes", marks=pytest.mark.processes)])
+def test_failed_tests_are_not_rerun(kind: str, request: pytest.FixtureRequest) -> None:
     assert request.node.get_closest_marker("flaky") is None
+    assert not request.config.getini("reruns")
