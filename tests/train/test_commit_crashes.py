@@ -33,7 +33,9 @@ POINTS = sys.argv[3].split()
 
 
 def spec(root):
-    here = fs.LocalFileSystem() if KIND == "local" else fs.SubTreeFileSystem(str(root), fs.LocalFileSystem())
+    here = fs.LocalFileSystem()
+    if KIND != "local":
+        here = fs.SubTreeFileSystem(str(root), here)
     config = RunConfig(
         name="run",
         storage_path=str(root / "storage") if KIND == "local" else "storage",
@@ -41,7 +43,8 @@ def spec(root):
         checkpoint_config=CheckpointConfig(num_to_keep=1),
     )
     return RunSpec(
-        train_function=print, takes_config=False, train_config={}, backend_config=BackendConfig(), scaling_config=ScalingConfig(),
+        train_function=print, takes_config=False, train_config={},
+        backend_config=BackendConfig(), scaling_config=ScalingConfig(),
         run_config=config, resume_from_checkpoint=None, metadata=None, validation_config=None,
     )
 
@@ -54,7 +57,8 @@ def report(recorder, root, index):
         for number in range(FILES):
             (source / f"file-{rank}-{number}").write_text(f"report {index}")
         name = NAME or f"checkpoint_{index:06d}"
-        staged = recorder.storage.stage(Checkpoint(str(source)), name, rank=rank, token=f"{os.getpid()}-{index}")
+        token = f"{os.getpid()}-{index}"
+        staged = recorder.storage.stage(Checkpoint(str(source)), name, rank=rank, token=token)
         parts.append(CheckpointPart(dir_name=name, staged=staged))
     recorder.record(0, Reported(index=index, metrics={"index": index}, time=1.0))
     complete = CompleteReport(index=index, metrics=({"index": index},) * RANKS, parts=tuple(parts))
@@ -72,7 +76,8 @@ def train(root, point, time):
 def whole(checkpoint):
     with checkpoint.as_directory() as directory:
         contents = {path.name: path.read_text() for path in Path(directory).iterdir()}
-    assert sorted(contents) == [f"file-{rank}-{number}" for rank in range(RANKS) for number in range(FILES)], contents
+    expected = [f"file-{rank}-{number}" for rank in range(RANKS) for number in range(FILES)]
+    assert sorted(contents) == expected, contents
     assert len(set(contents.values())) == 1, contents
 
 
@@ -88,7 +93,8 @@ def look(root, point, time):
     recorder = RunRecorder(spec(root))
     assert recorder.latest == before.checkpoint, (recorder.latest, before.checkpoint)
     listed = {Path(entry.checkpoint.path).name for entry in recorder.manager.registered}
-    assert {path.name for path in run.iterdir() if path.is_dir()} == listed, (list(run.iterdir()), listed)
+    found = {path.name for path in run.iterdir() if path.is_dir()}
+    assert found == listed, (found, listed)
     assert not unfinished & set(run.glob(".tmp-*")), list(run.iterdir())
     report(recorder, root, recorder.next_index)
     whole(recorder.latest)
@@ -124,11 +130,14 @@ print("done")
 """
 
 LOCAL = (
-    "train.stage.file train.before_commit train.commit.merged train.commit.marked train.after_commit train.listed train.confirmed "
-    "train.delete.hidden train.surplus_deleted"
+    "train.stage.file train.before_commit train.commit.merged train.commit.marked "
+    "train.after_commit train.listed train.confirmed train.delete.hidden train.surplus_deleted"
 )
 REPLACING = "train.commit.marked train.commit.exchanged train.after_commit train.listed"
-REMOTE = "train.stage.file train.before_commit train.after_commit train.listed train.confirmed train.surplus_deleted"
+REMOTE = (
+    "train.stage.file train.before_commit train.after_commit train.listed train.confirmed "
+    "train.surplus_deleted"
+)
 
 
 @pytest.mark.promise

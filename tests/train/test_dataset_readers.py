@@ -309,7 +309,8 @@ def test_another_dataset_in_the_middle_of_a_pass_is_an_error_with_a_remedy(tmp_p
     again = Attempt(data.range(5), 1, saved=first.save(tmp_path))
     with pytest.raises(
         CursorError,
-        match=r"dataset 'train' cannot resume.*epoch 0.*another dataset.*DataConfig\(resume=False\)",
+        match=r"dataset 'train' cannot resume.*epoch 0.*another dataset.*"
+        r"DataConfig\(resume=False\)",
     ):
         again.share(0)
     del keep

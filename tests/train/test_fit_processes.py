@@ -147,7 +147,7 @@ def test_training_goes_on_from_the_latest_checkpoint_after_a_kill(tmp_path: Path
         )
         for step in range(start, 5):
             report({"step": step})
-            train.get_checkpoint()  # registered, so that the step at which the next attempt begins is certain
+            train.get_checkpoint()  # waits until it is registered
             train.collective.barrier()
             if step == 2 and context.get_world_rank() == 1 and start == 0:
                 os.kill(os.getpid(), signal.SIGKILL)
@@ -208,7 +208,8 @@ def test_a_rank_that_returns_without_its_report_is_named_at_once(tmp_path: Path)
 def test_more_than_there_is_is_refused_at_once(tmp_path: Path) -> None:
     with pytest.raises(
         ValueError,
-        match=r"`num_workers=8` needs 8 CPUs \(1 per worker\) but there are 4.*lower `num_workers` to 4",
+        match=r"`num_workers=8` needs 8 CPUs \(1 per worker\) but there are 4.*"
+        r"lower `num_workers` to 4",
     ):
         fit(lambda: None, tmp_path, workers=8)
     with pytest.raises(ValueError, match=r"needs 5 GPUs"):
@@ -279,7 +280,8 @@ PROGRAM = textwrap.dedent(
     from syncline import train
 
     def loop():
-        open(os.path.join(sys.argv[1] if len(sys.argv) > 1 else DIRECTORY, f"pid-{os.getpid()}"), "w").close()
+        directory = sys.argv[1] if len(sys.argv) > 1 else DIRECTORY
+        open(os.path.join(directory, f"pid-{os.getpid()}"), "w").close()
         time.sleep(1000)
 
     DIRECTORY = sys.argv[1]

@@ -18,7 +18,8 @@ import os, pathlib, shutil, sys, tempfile
 if "inside" not in sys.argv:
     os.mkdir("small")
     mount = 'mount -t tmpfs -o size=48m tmpfs small && exec "$0" "$@"'
-    os.execvp("unshare", ["unshare", "-m", "sh", "-c", mount, sys.executable, *sys.orig_argv[1:], "inside"])
+    command = [sys.executable, *sys.orig_argv[1:], "inside"]
+    os.execvp("unshare", ["unshare", "-m", "sh", "-c", mount, *command])
 """
 
 CHECKPOINTS = """
@@ -41,7 +42,8 @@ def loop(config):
             pathlib.Path(directory, "step").write_text(str(step))
             pathlib.Path(directory, "weights").write_bytes(bytes([step]) * CHECKPOINT_BYTES)
             mode = train.CheckpointUploadMode(config["mode"])
-            train.report({"step": step}, train.Checkpoint.from_directory(directory), checkpoint_upload_mode=mode)
+            checkpoint = train.Checkpoint.from_directory(directory)
+            train.report({"step": step}, checkpoint, checkpoint_upload_mode=mode)
             train.get_checkpoint()
 
 
@@ -70,8 +72,8 @@ for mode in ("SYNC", "ASYNC"):
     except train.WorkerGroupError as error:
         (cause,) = error.worker_failures.values()
         assert cause.errno == errno.ENOSPC and cause.needed_bytes > CHECKPOINT_BYTES, cause
-        for part in ("checkpoint_000007", "do not fit", str(run), "bytes are free", "Free some space", "under the same name",
-                     "was not started again"):
+        for part in ("checkpoint_000007", "do not fit", str(run), "bytes are free",
+                     "Free some space", "under the same name", "was not started again"):
             assert part in str(error), (part, str(error))
     else:
         raise AssertionError("six checkpoints do not fit")
@@ -80,7 +82,8 @@ for mode in ("SYNC", "ASYNC"):
     assert isinstance(result.error, train.TrainingFailedError)
     assert len(result.best_checkpoints) == 3
     assert not list(run.glob(".tmp-*"))
-    assert (run / "events.jsonl").read_text().count('"event":"failure"') == 1, "another attempt would fail, too"
+    failures = (run / "events.jsonl").read_text().count('"event":"failure"')
+    assert failures == 1, "another attempt would fail, too"
     assert result.metrics == {"step": 3}
     for old in sorted(run.glob("checkpoint_*"))[:2]:
         shutil.rmtree(old)  # somebody makes room
@@ -126,7 +129,8 @@ def loop():
 
 
 def fit(name):
-    return train.DataParallelTrainer(loop, run_config=train.RunConfig(name=name, storage_path=str(small))).fit()
+    run_config = train.RunConfig(name=name, storage_path=str(small))
+    return train.DataParallelTrainer(loop, run_config=run_config).fit()
 
 
 syncline.init(num_cpus=1)
@@ -134,7 +138,8 @@ assert fit("shown").error is None, "logs, samples and events end no run"
 try:
     fit("metrics")
 except train.ControllerError as error:
-    for part in ("does not fit on the disk of", str(small / "metrics"), "Free some space", "under the same name"):
+    for part in ("does not fit on the disk of", str(small / "metrics"), "Free some space",
+                 "under the same name"):
         assert part in str(error), (part, str(error))
 else:
     raise AssertionError("they do not fit")

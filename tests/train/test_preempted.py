@@ -105,7 +105,8 @@ def loop():
         train.report({"step": 1}, Checkpoint.from_directory(directory))
 
 if __name__ == "__main__":
-    TorchTrainer(loop, scaling_config=ScalingConfig(num_workers=2), run_config=RunConfig(name="run", storage_path=sys.argv[1])).fit()
+    run_config = RunConfig(name="run", storage_path=sys.argv[1])
+    TorchTrainer(loop, scaling_config=ScalingConfig(num_workers=2), run_config=run_config).fit()
 """
 
 

@@ -79,7 +79,8 @@ def test_the_filesystem_is_local_if_not_told():
 def test_it_prints_its_fields_readably():
     text = repr(Result(metrics={"loss": 1.0}, checkpoint=Checkpoint("/run/c"), path="/run"))
     assert text.startswith(
-        "Result(\n  metrics={'loss': 1.0},\n  checkpoint=Checkpoint(filesystem=local, path=/run/c),\n"
+        "Result(\n  metrics={'loss': 1.0},\n"
+        "  checkpoint=Checkpoint(filesystem=local, path=/run/c),\n"
     )
     assert "path='/run'" in text
 

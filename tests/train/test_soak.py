@@ -135,7 +135,8 @@ def test_many_reports_and_restarts_leave_nothing_behind(tmp_path: Path) -> None:
     assert len(measure.loads) == RESTARTS
     early, late = (Load.typical(measure.loads[part]) for part in (EARLY, LATE))
     print(
-        f"{RESTARTS} restarts, {REPORTS_PER_RESTART * RESTARTS} reports\n  early: {early}\n  late:  {late}"
+        f"{RESTARTS} restarts, {REPORTS_PER_RESTART * RESTARTS} reports\n"
+        f"  early: {early}\n  late:  {late}"
     )
     assert late.memory_bytes - early.memory_bytes < GROWTH_BYTES
     assert late.descriptors <= early.descriptors + 2

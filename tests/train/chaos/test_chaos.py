@@ -24,10 +24,7 @@ import pytest
 from syncline.testing.waiting import eventually
 
 # What fails here by chance is what this suite is for: `make chaos` does not try again.
-pytestmark = [
-    pytest.mark.long,
-    pytest.mark.processes,
-]
+pytestmark = [pytest.mark.long, pytest.mark.processes]
 
 SAMPLE = (
     Path(__file__).resolve().parents[3]

@@ -30,14 +30,12 @@ def test_the_ranks_mean_counts_and_the_shares_add_up() -> None:
         == pytest.approx(1.0)
     )
     assert (
-        str(goodput)
-        == "goodput 97.0 %: data 2.0 %, report 1.0 %, restarts 0.0 % (computing 85.0 %, communicating 12.0 %)"
+        str(goodput) == "goodput 97.0 %: data 2.0 %, report 1.0 %, restarts 0.0 % "
+        "(computing 85.0 %, communicating 12.0 %)"
     )
 
 
-def test_a_failure_costs_the_work_since_the_last_checkpoint_and_the_time_until_training_goes_on() -> (
-    None
-):
+def test_a_failure_costs_the_work_since_the_last_checkpoint_and_the_restart() -> None:
     meter = GoodputMeter()
     meter.attempt_began(0.0)
     meter.committed(80.0)

@@ -1,4 +1,4 @@
-"""What the controller writes down, and what is left of it after a kill at any step."""
+"""Record of a run: its contents, its state after a kill at any step, and the steps of reports."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from syncline.train.checkpoint import Checkpoint
 from syncline.train.config import CheckpointConfig, ScalingConfig
 from syncline.train.controller.attempt import CompleteReport, WorkerFailure
 from syncline.train.controller.fencing import FencingToken
-from syncline.train.controller.run_recorder import RunRecorder
+from syncline.train.controller.run_recorder import RunRecorder, StepCount
 from syncline.train.errors import WorkerGroupError
 from syncline.train.result import Result
 from syncline.train.run_config import RunConfig
@@ -455,3 +455,66 @@ def test_a_record_elsewhere_grows_while_the_run_goes_on(monkeypatch: pytest.Monk
     result = Result.from_path("bucket/run", remote)
     assert [report["metrics"] for report in result.reports] == [{"loss": 1.0}, {"loss": 3.0}]
     assert result.error is None
+
+
+# -- steps of reports
+
+
+def test_the_first_attempt_starts_at_step_0() -> None:
+    steps = StepCount([], 0)
+    assert steps.next_step == 0
+    assert steps.begin(0, None) == 0
+    assert [steps.of(report) for report in range(3)] == [0, 1, 2]
+
+
+def test_an_attempt_continues_the_steps_after_the_report_of_its_checkpoint() -> None:
+    steps = StepCount([], 0)
+    steps.begin(0, None)
+    assert steps.begin(7, 4) == 5
+    assert [steps.of(report) for report in (3, 4, 6, 7, 8)] == [3, 4, 6, 5, 6]
+    assert steps.begin(12, 8) == 7  # report 8 is step 6
+
+
+def test_without_a_checkpoint_an_attempt_starts_at_step_0() -> None:
+    steps = StepCount([], 0)
+    steps.begin(0, None)
+    assert steps.begin(5, None) == 0
+    assert steps.of(6) == 1
+
+
+def test_another_program_continues_the_steps_of_the_earlier_ones() -> None:
+    written = [{"first_report": 0, "first_step": 0}, {"first_report": 7, "first_step": 5}]
+    steps = StepCount(written, 9)
+    assert steps.next_step == 7
+    assert steps.begin(9, 8) == 7
+
+
+def test_the_next_step_is_beyond_the_highest_step_of_all_attempts() -> None:
+    assert (
+        StepCount(
+            [{"first_report": 0, "first_step": 0}, {"first_report": 7, "first_step": 5}], 8
+        ).next_step
+        == 7
+    )
+    assert (
+        StepCount(
+            [{"first_report": 0, "first_step": 0}, {"first_report": 7, "first_step": 0}], 9
+        ).next_step
+        == 7
+    )
+
+
+def test_attempts_without_reports_change_nothing() -> None:
+    written = [
+        {"first_report": 0, "first_step": 0},
+        {"first_report": 0, "first_step": 0},
+        {"first_report": 4, "first_step": 2},
+    ]
+    assert StepCount(written, 4).next_step == 4
+    assert StepCount(written[:2], 0).next_step == 0
+
+
+def test_a_record_without_steps_counts_reports() -> None:
+    steps = StepCount([{"number": 1}], 6)
+    assert (steps.next_step, steps.of(5)) == (6, 5)
+    assert steps.begin(6, 5) == 6

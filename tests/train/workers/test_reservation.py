@@ -27,7 +27,8 @@ from syncline.train.workers.reservation import (
 def test_too_many_workers_are_told_how_many_fit() -> None:
     with pytest.raises(
         ValueError,
-        match=r"needs 8 CPUs \(1 per worker\) but there are 2.*lower `num_workers` to 2.*'CPU': 0\.25",
+        match=r"needs 8 CPUs \(1 per worker\) but there are 2.*lower `num_workers` to 2.*"
+        r"'CPU': 0\.25",
     ):
         check_feasible(ScalingConfig(num_workers=8), {"CPU": 2.0})
 

@@ -32,7 +32,8 @@ def test_a_module_that_is_missing_is_named_with_node_and_remedy(
     monkeypatch.delitem(sys.modules, "only_in_this_test")
     with pytest.raises(
         ModuleNotFoundError,
-        match=r"the training function `loop` needs .*'only_in_this_test'.* node .*working_dir.*py_modules",
+        match=r"the training function `loop` needs .*'only_in_this_test'.* node .*working_dir.*"
+        r"py_modules",
     ):
         shipped.load()
 

@@ -234,7 +234,7 @@ def test_bad_reports_say_what_is_wrong(bench: Bench, source: Checkpoint) -> None
         bench.report(checkpoint=source, validation=True)
 
 
-def test_get_checkpoint_is_the_starting_point_until_the_first_report_and_then_waits_for_its_registration(
+def test_get_checkpoint_is_the_starting_point_until_a_report_and_then_waits_for_its_commit(
     tmp_path: Path, source: Checkpoint
 ) -> None:
     bench = Bench(tmp_path, latest=Checkpoint("/before"))
@@ -329,9 +329,8 @@ def test_files_that_are_gone_before_their_upload_make_no_checkpoint_of_what_is_l
     bench.session.storage.stage = later  # type: ignore[method-assign]
     bench.report(checkpoint=source, upload_mode=CheckpointUploadMode.ASYNC, delete_local=False)
     assert held.wait(60)
-    Path(
-        source.path, "weights"
-    ).unlink()  # as the end of a `with TemporaryDirectory()` does, a moment before the directory itself goes
+    # `with TemporaryDirectory()` also deletes the files before the directory.
+    Path(source.path, "weights").unlink()
     go.set()
     assert bench.failed.wait(60)
     assert "Do not change them after `report`" in str(bench.failures[0])
