@@ -2,19 +2,18 @@
 
 import pytest
 
-from syncline import air
+from syncline import air, train
 from syncline.air import config, session
-from syncline.train import config as train_config
 from syncline.train import session as train_session
 from syncline.train.checkpoint import Checkpoint
 from syncline.tune import config as tune_config
 
 
 def test_the_configuration_classes_serve_trainers_and_searches():
-    assert air.ScalingConfig is config.ScalingConfig is train_config.ScalingConfig
+    assert air.ScalingConfig is config.ScalingConfig is train.ScalingConfig
     for name in ("CheckpointConfig", "FailureConfig", "RunConfig"):
         assert getattr(air, name) is getattr(config, name) is getattr(tune_config, name)
-        assert issubclass(getattr(air, name), getattr(train_config, name))
+        assert issubclass(getattr(air, name), getattr(train, name))
     assert air.Checkpoint is Checkpoint
     assert air.session is session
 
