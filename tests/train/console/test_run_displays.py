@@ -15,7 +15,8 @@ from rich.console import Console
 
 from syncline.testing.waiting import eventually
 from syncline.train.config import LoggingConfig
-from syncline.train.console.display import Display, LineDisplay, NullDisplay, display_for
+from syncline.train.console.console_reporter import display_for
+from syncline.train.console.display import Display, LineDisplay, NullDisplay
 from syncline.train.console.notebook_panel import NotebookPanel
 from syncline.train.console.snapshot import Phase, Snapshot
 from syncline.train.console.terminal_panel import TerminalPanel

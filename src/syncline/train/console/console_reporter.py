@@ -1,19 +1,24 @@
 """`ConsoleReporter`: presents a run to the user, as lines about events and as snapshots for
-displays that draw.
+displays that draw; and the choice of the display.
 """
 
 from __future__ import annotations
 
+import logging
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 
+from syncline.core.host import is_interactive, is_terminal
+from syncline.optional import load
 from syncline.runs import discovery
 from syncline.train import metric_values
 from syncline.train.backend import Worker
 from syncline.train.checkpoint import Checkpoint
 from syncline.train.config import CheckpointConfig
-from syncline.train.console.display import INTERVAL_S, Display, NullDisplay, display_for, is_quiet
+from syncline.train.console.display import INTERVAL_S, Display, LineDisplay, NullDisplay
 from syncline.train.console.formatting import counted, located
+from syncline.train.console.notebook_panel import NotebookPanel
 from syncline.train.console.run_status import RunStatus
 from syncline.train.controller import events
 from syncline.train.controller.checkpoint_manager import CheckpointManager
@@ -22,7 +27,9 @@ from syncline.train.controller.goodput import Goodput, GoodputMeter
 from syncline.train.controller.outliers import ranks_text
 from syncline.train.controller.transitions import State
 from syncline.train.metric_values import Metrics
+from syncline.train.run_config import RunConfig
 from syncline.train.storage.context import StorageContext
+from syncline.train.workers.reservation import is_hosted
 from syncline.train.workers.spec import RunSpec, SerializedValue
 
 _PHASE_CHANGES = (
@@ -179,3 +186,34 @@ def _page_of(path: str) -> str | None:
         return discovery.page_of(path)
     except OSError:  # not important for the run
         return None
+
+
+def display_for(run_config: RunConfig | None = None, *, may_draw: bool = True) -> Display:
+    """Return the display for this program: a panel in terminals and notebooks, otherwise lines.
+
+    Args:
+        run_config: With `verbose=0` or a log level above INFO, nothing is displayed.
+        may_draw: False if the training function runs in this process and uses its terminal.
+    """
+    if is_hosted() or is_quiet(run_config):
+        return NullDisplay()
+    if may_draw and is_interactive(None):
+        return NotebookPanel()
+    if may_draw and is_terminal(sys.stderr):
+        panel: Display | None = load(
+            "syncline.train.console.terminal_panel",
+            purpose="the display in terminals",
+            install="rich",
+            library="rich",
+        ).TerminalPanel.if_drawable()
+        if panel is not None:
+            return panel
+    return LineDisplay()
+
+
+def is_quiet(run_config: RunConfig | None) -> bool:
+    """Return True if a run shows only warnings and errors."""
+    if run_config is None:
+        return False
+    level = run_config.logging_config.log_level if run_config.logging_config is not None else "INFO"
+    return run_config.verbose == 0 or logging.getLevelName(level) > logging.INFO

@@ -1,25 +1,17 @@
-"""`Display`: contract of the displays of a run, the displays that do not draw, and the choice of
-one.
-
-Panels are in `terminal_panel` and `notebook_panel`. Their libraries are imported on first use.
+"""`Display`: contract of the displays of a run, the displays that do not draw, and the base class
+of those that do. Panels are in `terminal_panel` and `notebook_panel`.
 """
 
 from __future__ import annotations
 
-import logging
-import sys
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import replace
 from types import TracebackType
 
-from syncline.core.host import is_interactive, is_terminal
 from syncline.core.live_region import print_line
-from syncline.optional import load
 from syncline.train.console.snapshot import Phase, Snapshot
-from syncline.train.run_config import RunConfig
-from syncline.train.workers.reservation import is_hosted
 
 INTERVAL_S = 0.5
 """Seconds between snapshots, and between refreshes of a screen."""
@@ -132,40 +124,3 @@ class LiveDisplay(Display):
     @abstractmethod
     def start(self) -> None:
         """Start to draw."""
-
-
-def display_for(run_config: RunConfig | None = None, *, may_draw: bool = True) -> Display:
-    """Return the display for this program: a panel in terminals and notebooks, otherwise lines.
-
-    Args:
-        run_config: With `verbose=0` or a log level above INFO, nothing is displayed.
-        may_draw: False if the training function runs in this process and uses its terminal.
-    """
-    if is_hosted() or is_quiet(run_config):
-        return NullDisplay()
-    if may_draw and is_interactive(None):
-        notebook: Display = load(
-            "syncline.train.console.notebook_panel",
-            purpose="the display in notebooks",
-            install="ipython",
-            library="IPython",
-        ).NotebookPanel()
-        return notebook
-    if may_draw and is_terminal(sys.stderr):
-        panel: Display | None = load(
-            "syncline.train.console.terminal_panel",
-            purpose="the display in terminals",
-            install="rich",
-            library="rich",
-        ).TerminalPanel.if_drawable()
-        if panel is not None:
-            return panel
-    return LineDisplay()
-
-
-def is_quiet(run_config: RunConfig | None) -> bool:
-    """Return True if a run shows only warnings and errors."""
-    if run_config is None:
-        return False
-    level = run_config.logging_config.log_level if run_config.logging_config is not None else "INFO"
-    return run_config.verbose == 0 or logging.getLevelName(level) > logging.INFO

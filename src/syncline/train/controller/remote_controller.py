@@ -37,7 +37,8 @@ from syncline.runs.discovery import RUN_ACTOR_NAMESPACE
 from syncline.runs.json_values import plain
 from syncline.storage import filesystem as directories
 from syncline.train.config import FailureConfig
-from syncline.train.console.display import Display, display_for
+from syncline.train.console.console_reporter import display_for
+from syncline.train.console.display import Display
 from syncline.train.controller.attempt import FUTILE_CONTROLLER_FAILURES
 from syncline.train.controller.driver import TrainController
 from syncline.train.controller.event_stream import (
