@@ -127,7 +127,6 @@ LOADS_OWN_MODULES_BY_NAME = frozenset(
         "train/__init__.py",
         "train/xgboost/__init__.py",
         "tune/__init__.py",
-        "tune/search/__init__.py",
         "util/sgd/__init__.py",
         "util/sgd/torch/__init__.py",
     }

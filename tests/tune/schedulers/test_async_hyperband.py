@@ -10,7 +10,7 @@ import pytest
 
 from syncline.tune.schedulers import ASHAScheduler, AsyncHyperBandScheduler, TrialScheduler
 from syncline.tune.schedulers.async_hyperband import AsyncBracket, Rung
-from tests.tune.schedulers.scheduler_world import World, started
+from tests.tune.schedulers.search_simulation import World, started
 
 OBJECTIVE = {"metric": "score", "mode": "max"}
 GOES_ON, STOPS = TrialScheduler.CONTINUE, TrialScheduler.STOP
@@ -185,7 +185,7 @@ def test_a_metric_may_lie_in_nested_results_but_must_be_a_number():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"max_t": None}, "max_t=None must be a number"),
+        ({"max_t": None}, "max_t=None must be a finite number"),
         ({"max_t": 0}, "max_t=0 must be"),
         ({"grace_period": 200}, "grace_period=200 must be more than 0 and at most max_t=100"),
         ({"grace_period": 0}, "grace_period=0"),

@@ -93,7 +93,10 @@ def test_functions_that_draw_from_the_global_generators_are_repeatable_and_leave
 
 
 def test_custom_explore_fn_must_return_a_configuration():
-    assert apply_custom_explore(lambda config: {**config, "b": 2}, {"a": 1}, random.Random(0)) == {"a": 1, "b": 2}
+    assert apply_custom_explore(lambda config: {**config, "b": 2}, {"a": 1}, random.Random(0)) == {
+        "a": 1,
+        "b": 2,
+    }
     with pytest.raises(ValueError, match="custom_explore_fn returned None"):
         apply_custom_explore(lambda config: None, {"a": 1}, random.Random(0))
 

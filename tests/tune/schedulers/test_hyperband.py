@@ -6,7 +6,7 @@ import pytest
 
 from syncline.tune.schedulers import HyperBandForBOHB, HyperBandScheduler, TrialScheduler
 from syncline.tune.schedulers.hyperband import bracket_plan, largest_bracket
-from tests.tune.schedulers.scheduler_world import World, started
+from tests.tune.schedulers.search_simulation import World, started
 
 OBJECTIVE = {"metric": "score", "mode": "max"}
 GOES_ON, STOPS, WAITS = TrialScheduler.CONTINUE, TrialScheduler.STOP, TrialScheduler.PAUSE

@@ -9,7 +9,7 @@ import pytest
 
 from syncline.tune.schedulers import MedianStoppingRule, TrialScheduler
 from syncline.tune.schedulers.median_stopping_rule import RunningAverages, rounded_age
-from tests.tune.schedulers.scheduler_world import World, started
+from tests.tune.schedulers.search_simulation import World, started
 
 GOES_ON, STOPS, WAITS = TrialScheduler.CONTINUE, TrialScheduler.STOP, TrialScheduler.PAUSE
 
@@ -86,7 +86,7 @@ def test_a_soft_stop_pauses_and_the_trial_runs_when_no_other_waits():
     bad, yielding = trials[2:]
     assert world.report(bad, 2, 1) == WAITS
     world.pause_trial(yielding)
-    world.scheduler._gave_way[yielding.trial_id] = None
+    world.scheduler._preempted[yielding.trial_id] = None
     assert world.choose() is yielding
     world.start(yielding)
     assert world.choose() is bad
@@ -161,7 +161,7 @@ def test_a_result_costs_the_same_with_many_trials_that_have_ended():
         for time in (1, 2, 3):
             averages.add(f"t{trial}", time, trial)
     averages._averages = {age: Counted("d", kept) for age, kept in averages._averages.items()}
-    averages._series = _Unwalkable(averages._series)
+    averages._trials = _Unwalkable(averages._trials)
     assert averages.of_others("new", 3).median == 1499.5
     averages.add("new", 3, 5.0)
     assert 0 < touched < 40

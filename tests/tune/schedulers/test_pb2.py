@@ -9,7 +9,7 @@ import pytest
 
 from syncline.tune.schedulers import PB2, TrialScheduler
 from syncline.tune.schedulers.bandit import Kernel, fit, suggest, upper_bound
-from tests.tune.schedulers.scheduler_world import Lessons, World, make_trial, started
+from tests.tune.schedulers.search_simulation import Lessons, World, make_trial, started
 
 OBJECTIVE = {"metric": "score", "mode": "max", "time_attr": "training_iteration"}
 BOUNDS = np.array([[0.0, 10.0]])
@@ -153,10 +153,10 @@ def test_a_population_comes_to_the_learning_rate_that_gains_most():
     ("bounds", "message"),
     [
         (None, "PB2 needs `hyperparam_bounds`"),
-        ({"lr": [1]}, r"hyperparam_bounds\['lr'\]=\[1\] must be \[least, most\]"),
+        ({"lr": [1]}, r"hyperparam_bounds\['lr'\]=\[1\] must be \[min, max\]"),
         (
             {"opt": {"lr": [2, 1]}},
-            r"hyperparam_bounds\['opt/lr'\]=\[2, 1\]: the first must not be more",
+            r"hyperparam_bounds\['opt/lr'\]=\[2, 1\]: min must not exceed max",
         ),
     ],
 )

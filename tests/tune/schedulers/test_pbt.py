@@ -10,8 +10,8 @@ import pytest
 
 from syncline.tune.schedulers import PopulationBasedTraining, TrialScheduler
 from syncline.tune.schedulers.population import Population
-from syncline.tune.search.search_generator import SearchGenerator
-from tests.tune.schedulers.scheduler_world import Lessons, World, make_trial, started
+from syncline.tune.search.search_algorithm import SearchGenerator
+from tests.tune.schedulers.search_simulation import Lessons, World, make_trial, started
 
 GOES_ON, WAITS, NOOP = TrialScheduler.CONTINUE, TrialScheduler.PAUSE, TrialScheduler.NOOP
 
@@ -255,7 +255,7 @@ def test_a_searcher_beside_it_is_refused():
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     [
-        ({"hyperparam_mutations": None}, ValueError, "nothing to change"),
+        ({"hyperparam_mutations": None}, ValueError, "nothing to mutate"),
         (
             {"hyperparam_mutations": {"lr": 3}},
             TypeError,

@@ -6,7 +6,7 @@ import pytest
 
 from syncline.tune.schedulers import PopulationBasedTraining, PopulationBasedTrainingReplay
 from syncline.tune.schedulers.pbt_replay import GLOBAL_FILE, PolicyLog, policy_file, read_policy
-from tests.tune.schedulers.scheduler_world import World, make_trial
+from tests.tune.schedulers.search_simulation import World, make_trial
 
 
 def log_of(*steps):

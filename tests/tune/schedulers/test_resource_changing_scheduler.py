@@ -13,7 +13,7 @@ from syncline.tune.schedulers.resource_changing_scheduler import (
     evenly_distribute_cpus_gpus,
     evenly_distribute_cpus_gpus_distributed,
 )
-from tests.tune.schedulers.scheduler_world import World, make_trial, started
+from tests.tune.schedulers.search_simulation import World, make_trial, started
 
 GOES_ON, STOPS, NOOP = TrialScheduler.CONTINUE, TrialScheduler.STOP, TrialScheduler.NOOP
 
@@ -107,8 +107,7 @@ def test_bundles_are_added_for_further_processes():
     assert trial.placement_group_factory.bundles == [{"CPU": 1}, {"CPU": 2}, {"CPU": 2}, {"CPU": 2}]
     world, [trial] = running(DistributeResources(), 1, 8, base)
     with pytest.raises(
-        ValueError,
-        match="adds to the one bundle of a trial, but trials have 2: set add_bundles=True",
+        ValueError, match="only bundle of a trial, but trials have 2 bundles. Set add_bundles=True"
     ):
         step(world, trial)
 

@@ -18,7 +18,7 @@ from syncline.tune.schedulers import (
     PopulationBasedTraining,
     ResourceChangingScheduler,
 )
-from tests.tune.schedulers.scheduler_world import World, grid
+from tests.tune.schedulers.search_simulation import World, grid
 
 OBJECTIVE = {"metric": "score", "mode": "max", "time_attr": "training_iteration"}
 MUTATIONS = {"lr": [0.1, 0.2, 0.3]}

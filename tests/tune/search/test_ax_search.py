@@ -1,5 +1,6 @@
-"""AxSearch: constraints, a client of the program's own, the limit of Ax's parallelism."""
+"""AxSearch: constraints, a given client, the limit of Ax's parallelism. Without Ax, a fake."""
 
+import importlib
 import math
 from typing import Any
 
@@ -7,12 +8,17 @@ import pytest
 
 from syncline.tune.search.ax import AxSearch
 from syncline.tune.search.sample import choice, uniform
+from tests.tune.search.fake_search_libraries import install_if_missing
 
-ax_client = pytest.importorskip("ax.service.ax_client")
 PARAMETERS = [
     {"name": "x", "type": "range", "bounds": [0.0, 1.0]},
     {"name": "y", "type": "range", "bounds": [0.0, 1.0]},
 ]
+
+
+@pytest.fixture(autouse=True)
+def _library(monkeypatch: pytest.MonkeyPatch) -> None:
+    install_if_missing(monkeypatch, "ax")
 
 
 def test_constraints_are_kept() -> None:
@@ -35,6 +41,7 @@ def test_constraints_are_kept() -> None:
 def test_parameters_and_clients_of_ax_are_taken() -> None:
     config: Any = AxSearch(PARAMETERS, metric="loss", mode="max").suggest("one")
     assert config.keys() == {"x", "y"}
+    ax_client = importlib.import_module("ax.service.ax_client")
     client = ax_client.AxClient(verbose_logging=False)
     client.create_experiment(
         parameters=PARAMETERS, objectives={"score": ax_client.ObjectiveProperties(minimize=False)}
@@ -44,7 +51,7 @@ def test_parameters_and_clients_of_ax_are_taken() -> None:
     assert isinstance(searcher.suggest("one"), dict)
     searcher.on_trial_complete("one", {"score": 1.0})
     assert client.experiment.trials[0].status.name == "COMPLETED"
-    with pytest.raises(ValueError, match="experiment already"):
+    with pytest.raises(ValueError, match="has an experiment"):
         AxSearch(ax_client=client, metric="score", mode="max")
 
 

@@ -153,12 +153,12 @@ def test_a_point_outside_of_the_space_is_run_with_a_warning(caplog):
     [only] = suggestions(made({"a": uniform(0, 1), "k": 1}, points_to_evaluate=[{"a": 7}]))
     assert only.config == {"a": 7, "k": 1}
     assert re.search(
-        r"gives `a` the value 7, which is not in the search space: \(0, 1\)", caplog.text
+        r"has the value 7 for `a`, which is not in the search space: \(0, 1\)", caplog.text
     )
 
 
 def test_a_point_with_an_unknown_key_is_refused_with_the_nearest():
-    with pytest.raises(ValueError, match="`opt/learning_rat`.*did you mean `opt/learning_rate`"):
+    with pytest.raises(ValueError, match="`opt/learning_rat`.*Did you mean `opt/learning_rate`"):
         made(
             {"opt": {"learning_rate": uniform(0, 1)}},
             points_to_evaluate=[{"opt": {"learning_rat": 1}}],

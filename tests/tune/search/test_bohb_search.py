@@ -1,13 +1,18 @@
-"""TuneBOHB: what counts as running, what it learns from, ConfigSpace's own spaces."""
+"""TuneBOHB: running trials, budgets, spaces of ConfigSpace. Without HpBandSter, a fake."""
 
+import importlib
 from typing import Any
 
 import pytest
 
 from syncline.tune.search.bohb import TuneBOHB
 from syncline.tune.search.sample import uniform
+from tests.tune.search.fake_search_libraries import install_if_missing
 
-pytest.importorskip("hpbandster")
+
+@pytest.fixture(autouse=True)
+def _library(monkeypatch: pytest.MonkeyPatch) -> None:
+    install_if_missing(monkeypatch, "hpbandster")
 
 
 def ready(**options: Any) -> TuneBOHB:
@@ -44,7 +49,7 @@ def test_it_learns_from_results_with_a_budget(caplog: pytest.LogCaptureFixture) 
 
 
 def test_spaces_of_configspace_are_taken() -> None:
-    config_space = pytest.importorskip("ConfigSpace")
+    config_space = importlib.import_module("ConfigSpace")
     space = config_space.ConfigurationSpace()
     space.add(config_space.UniformFloatHyperparameter("x", lower=0, upper=1))
     config: Any = TuneBOHB(space, metric="loss", mode="min").suggest("one")

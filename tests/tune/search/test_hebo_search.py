@@ -1,11 +1,15 @@
-"""HEBOSearch: batches, points with known rewards."""
+"""HEBOSearch: batches, points with known rewards. Without HEBO, a fake."""
 
 import pytest
 
 from syncline.tune.search.hebo import HEBOSearch
 from syncline.tune.search.sample import uniform
+from tests.tune.search.fake_search_libraries import install_if_missing
 
-pytest.importorskip("hebo.optimizers.hebo")
+
+@pytest.fixture(autouse=True)
+def _library(monkeypatch: pytest.MonkeyPatch) -> None:
+    install_if_missing(monkeypatch, "hebo")
 
 
 def test_a_batch_ends_before_the_next_begins() -> None:

@@ -42,7 +42,7 @@ def test_domains_become_bounds_that_are_included(domain: Any, expected: Any) -> 
     parameter = one(domain)
     assert (
         parameter.kind,
-        parameter.law,
+        parameter.distribution,
         parameter.low,
         parameter.high,
         parameter.step,
@@ -93,7 +93,7 @@ def test_parameters_inside_choices() -> None:
 
 @pytest.mark.parametrize("value", [1.5, -1, "high", True, None])
 def test_values_out_of_bounds_are_refused(value: Any) -> None:
-    with pytest.raises(ValueError, match="is no value of 'p', which goes from 0 to 1"):
+    with pytest.raises(ValueError, match="is not a value of 'p', which ranges from 0 to 1"):
         SearchSpace({"p": uniform(0, 1)}, "Searcher").drawn({"p": value})
 
 
@@ -109,10 +109,10 @@ def test_points_need_all_parameters_and_no_others() -> None:
 
 def test_grids_are_named_wherever_they_are() -> None:
     for grid in (grid_search([1, 2]), Categorical([1, 2]).grid()):
-        with pytest.raises(ValueError, match=r"'a/0/b', a grid: write tune.choice"):
+        with pytest.raises(ValueError, match=r"'a/0/b', a grid. Use tune.choice"):
             SearchSpace({"a": [{"b": grid}]}, "Searcher")
 
 
 def test_keys_that_collide_are_refused() -> None:
-    with pytest.raises(ValueError, match="Two parameters are called 'a/b'"):
+    with pytest.raises(ValueError, match="Two parameters have the key 'a/b'"):
         SearchSpace({"a/b": uniform(0, 1), "a": {"b": uniform(0, 1)}}, "Searcher")

@@ -154,9 +154,9 @@ def test_casts_return_copies_and_refuse_a_second_sampler():
     assert isinstance(plain.loguniform().sampler, LogUniform)
     assert plain.sampler is None
     assert isinstance(Integer(1, 10).loguniform().quantized(3).sampler.sampler, LogUniform)
-    with pytest.raises(ValueError, match="draws with Uniform already: LogUniform"):
+    with pytest.raises(ValueError, match="already has the sampler Uniform, so LogUniform"):
         plain.uniform().loguniform()
-    with pytest.raises(RuntimeError, match="nothing is drawn"):
+    with pytest.raises(RuntimeError, match="cannot be sampled"):
         Categorical([1]).grid().sample()
 
 
@@ -174,14 +174,14 @@ def test_domains_can_be_pickled():
 @pytest.mark.parametrize(
     ("build", "message"),
     [
-        (lambda: uniform(3, 1), "lower=3 and upper=1"),
-        (lambda: randint(9, 2), "lower=9 and upper=2"),
-        (lambda: randint(3, 3), "up to upper=3, which is excluded"),
-        (lambda: lograndint(3, 3), "up to upper=3, which is excluded"),
-        (lambda: randint(1, 2.5), "upper must be a whole number, not 2.5"),
-        (lambda: loguniform(0, 1), "above 0.*lower=0 and upper=1"),
+        (lambda: uniform(3, 1), "lower=3 is above the upper bound upper=1"),
+        (lambda: randint(9, 2), "lower=9 is above the upper bound upper=2"),
+        (lambda: randint(3, 3), "to upper=3, which is exclusive"),
+        (lambda: lograndint(3, 3), "to upper=3, which is exclusive"),
+        (lambda: randint(1, 2.5), "upper must be an integer, not 2.5"),
+        (lambda: loguniform(0, 1), "positive.*lower=0 and upper=1"),
         (lambda: loguniform(-4, -1), "not their logarithms"),
-        (lambda: lograndint(0, 5), "above 0.*lower=0"),
+        (lambda: lograndint(0, 5), "positive.*lower=0"),
         (lambda: uniform(0, float("inf")), "finite"),
         (lambda: uniform(float("nan"), 1), "lower must be a number, not NaN"),
         (lambda: Float(None, 1).uniform(), "two finite bounds"),
@@ -190,10 +190,10 @@ def test_domains_can_be_pickled():
         (lambda: qrandint(0, 10, -2), "above 0, not q=-2"),
         (lambda: quniform(0.1, 1, 0.25), r"lower=0.1 is not divisible .* q=0.25"),
         (lambda: quniform(0, 1.1, 0.25), r"upper=1.1 is not divisible .* q=0.25"),
-        (lambda: qrandint(1, 2, 5), "No multiple of q=5 lies between lower=1 and upper=2"),
+        (lambda: qrandint(1, 2, 5), "no multiple of q=5 between lower=1 and upper=2"),
         (lambda: randn(0, 0), "above 0, not sd=0"),
         (lambda: choice([]), "no values to choose from"),
-        (lambda: sample_from(lambda a, b: 1), "takes nothing, or the configuration"),
+        (lambda: sample_from(lambda a, b: 1), "takes no arguments, or the configuration"),
     ],
 )
 def test_what_has_no_value_is_refused_when_it_is_built(build, message):
@@ -205,7 +205,7 @@ def test_what_has_no_value_is_refused_when_it_is_built(build, message):
     ("build", "message"),
     [
         (lambda: uniform("0.1", 1), "lower must be a number, not '0.1'"),
-        (lambda: choice(5), "must be a list or the like, not 5"),
+        (lambda: choice(5), "must be a list of values to choose from, not 5"),
         (lambda: sample_from(3), "needs a function, not 3"),
         (lambda: Quantized(2, 2), "needs a sampler"),
     ],

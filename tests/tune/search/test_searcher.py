@@ -112,7 +112,7 @@ def test_directories_keep_the_state(tmp_path):
 
 
 def test_a_directory_without_a_state_is_an_error(tmp_path):
-    with pytest.raises(RuntimeError, match="holds no state of a searcher"):
+    with pytest.raises(RuntimeError, match="has no state of a searcher"):
         Remembering().restore_from_dir(str(tmp_path))
 
 

@@ -153,9 +153,11 @@ def test_a_circle_is_an_error_that_names_the_parameters():
         "n": {"a": sample_from(lambda spec: spec.config.b)},
         "b": sample_from(lambda spec: spec.config.n.a),
     }
-    with pytest.raises(RecursiveDependencyError, match="`n/a` reads `b`, `b` reads `n/a`"):
+    with pytest.raises(
+        RecursiveDependencyError, match="`n/a` depends on `b`, `b` depends on `n/a`"
+    ):
         configs(space)
-    with pytest.raises(RecursiveDependencyError, match="`a` reads `a`"):
+    with pytest.raises(RecursiveDependencyError, match="`a` depends on `a`"):
         configs({"a": sample_from(lambda config: config["a"])})
 
 
@@ -189,7 +191,7 @@ def test_large_constants_are_shared_not_copied():
     ("build", "error", "message"),
     [
         (lambda: grid_search([]), ValueError, "at least one value"),
-        (lambda: grid_search(3), TypeError, "a list of values to try, not 3"),
+        (lambda: grid_search(3), TypeError, "a list of values, not 3"),
         (
             lambda: configs({"a": {"b": {"grid_search": []}}}),
             ValueError,

@@ -1,5 +1,8 @@
-"""ZOOptSearch: its own dimensions, searches side by side, failures in the first trials."""
+"""ZOOptSearch: ZOOpt's dimensions, two searches, failures of the first trials. Without ZOOpt, a
+fake.
+"""
 
+import importlib
 from typing import Any
 
 import numpy as np
@@ -7,8 +10,12 @@ import pytest
 
 from syncline.tune.search.sample import loguniform, quniform, uniform
 from syncline.tune.search.zoopt import ZOOptSearch
+from tests.tune.search.fake_search_libraries import install_if_missing
 
-zoopt = pytest.importorskip("zoopt")
+
+@pytest.fixture(autouse=True)
+def _library(monkeypatch: pytest.MonkeyPatch) -> None:
+    install_if_missing(monkeypatch, "zoopt")
 
 
 def test_it_comes_nearer_though_all_of_the_first_trials_fail() -> None:
@@ -37,6 +44,7 @@ def test_two_searches_keep_their_own_decimals() -> None:
 
 
 def test_dimensions_of_zoopt_are_taken() -> None:
+    zoopt = importlib.import_module("zoopt")
     dimensions = {
         "x": (zoopt.ValueType.CONTINUOUS, [0, 1], 1e-2),
         "deep/n": (zoopt.ValueType.GRID, [2, 4]),

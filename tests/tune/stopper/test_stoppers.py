@@ -89,7 +89,7 @@ def test_is_valid_function_tells_functions_from_stoppers_and_impostors():
     assert FunctionStopper.is_valid_function(lambda trial_id, result: True)
     assert not FunctionStopper.is_valid_function(NoopStopper())
     assert not FunctionStopper.is_valid_function({"a": 1})
-    with pytest.raises(ValueError, match="derive"):
+    with pytest.raises(ValueError, match="Derive"):
         FunctionStopper.is_valid_function(Impostor())
 
 

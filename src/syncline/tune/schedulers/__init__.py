@@ -1,18 +1,20 @@
-"""Who runs, who waits and who stops.
+"""Schedulers, which decide whether trials continue, pause or stop.
 
-    trial_scheduler.py      the contract, and first come, first served
-    scored.py               what all share that compare trials
-    async_hyperband.py      ASHA: stop what is behind, without barriers
-    hyperband.py            HyperBand: barriers, one bracket after the other; `bracket.py` keeps the books
-    hb_bohb.py              the same for the searcher BOHB
-    median_stopping_rule.py stop what is below the median; `running_averages.py` keeps it
-    pbt.py                  population based training; `population.py` ranks, `explore.py` mutates, `policy_log.py` records
-    pbt_replay.py           train one trial with a schedule found that way
-    pb2.py                  mutations chosen by the model in `bandit.py`
-    resource_changing_scheduler.py   any of them, with resources that change; `allocation.py` deals them out
+    trial_scheduler.py             interfaces of schedulers and controller; FIFO; base for metrics
+    async_hyperband.py             ASHA: successive halving without barriers
+    hyperband.py                   HyperBand: brackets with barriers
+    hb_bohb.py                     HyperBand for the searcher `TuneBOHB`
+    median_stopping_rule.py        stop trials below the median of the others
+    population.py                  trials of population based training, by score and progress
+    explore.py                     mutation of configurations
+    pbt.py                         population based training
+    pbt_replay.py                  policy files, and a trial that repeats one
+    bandit.py                      Gaussian process model of past gains
+    pb2.py                         population based training with this model
+    resource_changing_scheduler.py changes of trials' resources, around another scheduler
 
-Not covered: what decisions do to processes (`syncline.tune.controller`), and which configurations
-are tried (`syncline.tune.search`).
+Not covered: execution of the decisions (`syncline.tune.controller`) and the choice of
+configurations (`syncline.tune.search`).
 """
 
 from __future__ import annotations
@@ -63,29 +65,34 @@ _BY_NAME: dict[str, type[TrialScheduler]] = {
 
 
 def create_scheduler(scheduler: str, **kwargs: Any) -> TrialScheduler:
-    """The scheduler of that name, such as `"pbt"` or `"async_hyperband"`.
+    """Create the scheduler with a name, such as `"pbt"` or `"async_hyperband"`.
 
-    Keywords that it does not take but another scheduler does are left out, so that the name alone
-    can be exchanged.
+    Options that only other schedulers have are ignored, so that the name can be changed alone.
+
+    Args:
+        scheduler: Name of the scheduler.
+        **kwargs: Options of the scheduler.
 
     Raises:
-        ValueError: There is no scheduler of that name.
-        TypeError: No scheduler takes one of the keywords.
+        ValueError: The name is unknown.
+        TypeError: No scheduler has one of the options.
     """
-    kind = _BY_NAME.get(scheduler.lower())
-    if kind is None:
+    cls = _BY_NAME.get(scheduler.lower())
+    if cls is None:
         raise ValueError(
-            f"There is no scheduler {scheduler!r}.{did_you_mean(scheduler.lower(), _BY_NAME)} There are {', '.join(_BY_NAME)}."
+            f"There is no scheduler {scheduler!r}.{did_you_mean(scheduler.lower(), _BY_NAME)} "
+            f"There are {', '.join(_BY_NAME)}."
         )
-    everywhere = {name for known in _BY_NAME.values() for name in _keywords(known)}
+    known = {name for other in _BY_NAME.values() for name in _options(other)}
     for name in kwargs:
-        if name not in everywhere:
+        if name not in known:
             raise TypeError(
-                f"create_scheduler({scheduler!r}, {name}=…): no scheduler has such an option.{did_you_mean(name, everywhere)}"
+                f"create_scheduler({scheduler!r}, {name}=…): no scheduler has such an option."
+                f"{did_you_mean(name, known)}"
             )
-    own = _keywords(kind)
-    return kind(**{name: value for name, value in kwargs.items() if name in own})
+    own = _options(cls)
+    return cls(**{name: value for name, value in kwargs.items() if name in own})
 
 
-def _keywords(kind: type[TrialScheduler]) -> set[str]:
-    return set(inspect.signature(kind).parameters)
+def _options(cls: type[TrialScheduler]) -> set[str]:
+    return set(inspect.signature(cls).parameters)

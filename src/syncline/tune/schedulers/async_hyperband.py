@@ -2,8 +2,8 @@
 
 Li, Jamieson, Rostamizadeh, Gonina, Hardt, Recht, Talwalkar: A System for Massively Parallel
 Hyperparameter Tuning, MLSys 2020, https://arxiv.org/abs/1810.05934. This is the variant that stops
-trials instead of promoting them: a trial that comes to a rung goes on if it is in the best 1/eta of
-those that came there before it, so nobody waits for anybody.
+trials instead of promoting them: a trial that reaches a rung continues if it is among the best
+1/eta of the trials that reached the rung before it, so no trial waits for others.
 """
 
 from __future__ import annotations
@@ -12,35 +12,32 @@ import bisect
 import math
 import random
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
 
-from syncline.tune.schedulers.trial_scheduler import WORST, MetricScheduler
-
-if TYPE_CHECKING:
-    from syncline.tune.experiment.trial import Trial
-    from syncline.tune.schedulers.trial_scheduler import ControllerView
+from syncline.tune.experiment.trial import Trial
+from syncline.tune.result import Metrics
+from syncline.tune.schedulers.trial_scheduler import WORST, ControllerView, MetricScheduler
 
 _ROUNDING = 1 + 1e-9
-"""Powers of eta that are equal to `max_t` up to rounding count as equal."""
+"""Tolerance with which powers of eta are compared to `max_t`."""
 
 
 class AsyncHyperBandScheduler(MetricScheduler):
-    """Stops trials that are behind others of the same age, without waiting for any.
+    """Stop trials that are worse than earlier trials at the same time, without barriers.
 
     Args:
-        time_attr: What `max_t` and `grace_period` count: a key of results that does not decrease.
-        metric: What trials are compared by; may be given to the search instead.
-        mode: `"min"` or `"max"`; may be given to the search instead.
-        max_t: Trials are stopped when they have come so far.
-        grace_period: No trial is stopped before.
-        reduction_factor: eta: the best 1/eta go on at each rung, and rungs lie at `grace_period *
-            eta**k`.
-        brackets: So many kinds of trials; bracket s has its first rung s rungs later. Trials are
-            dealt out at random, more to the brackets with more rungs.
-        stop_last_trials: Whether trials that have come to `max_t` are stopped.
+        time_attr: Unit of `max_t` and `grace_period`: a key of results that does not decrease.
+        metric: Metric that trials are compared by; may be given to `TuneConfig` instead.
+        mode: `"min"` or `"max"`; may be given to `TuneConfig` instead.
+        max_t: Time at which trials are stopped.
+        grace_period: Time before which no trial is stopped.
+        reduction_factor: eta: the best 1/eta continue at each rung, and the rungs are at
+            `grace_period * eta**k`.
+        brackets: Number of brackets. Bracket s omits the first s rungs. Trials are assigned at
+            random, with a preference for brackets with more rungs.
+        stop_last_trials: If True, stop trials that reach `max_t`.
 
     Raises:
-        ValueError: A number is out of its range.
+        ValueError: A number is out of range.
     """
 
     def __init__(
@@ -57,62 +54,65 @@ class AsyncHyperBandScheduler(MetricScheduler):
         check_limits(type(self).__name__, max_t, reduction_factor)
         if not 0 < grace_period <= max_t:
             raise ValueError(
-                f"grace_period={grace_period!r} must be more than 0 and at most max_t={max_t!r}: a trial may be stopped in between only."
+                f"grace_period={grace_period!r} must be more than 0 and at most max_t={max_t!r}: "
+                f"trials are stopped only between the two."
             )
         if brackets < 1:
-            raise ValueError(f"brackets={brackets!r} must be 1 or more: every trial is in one.")
+            raise ValueError(
+                f"brackets={brackets!r} must be 1 or more, because each trial is in a bracket."
+            )
         super().__init__(time_attr=time_attr, metric=metric, mode=mode)
         self._max_t = max_t
         self._stop_last_trials = stop_last_trials
         self._brackets = [
-            RungLadder.build(grace_period, max_t, reduction_factor, skipped=s)
+            AsyncBracket.build(grace_period, max_t, reduction_factor, skipped=s)
             for s in range(brackets)
         ]
         most = max(len(bracket.rungs) for bracket in self._brackets)
         self._weights = [math.exp(len(bracket.rungs) - most) for bracket in self._brackets]
-        self._climbers: dict[str, _Climber] = {}
+        self._progress: dict[str, _TrialProgress] = {}
         self._num_stopped = 0
         self._random = random.Random(random.getrandbits(64))
 
     def on_trial_add(self, tune_controller: ControllerView, trial: Trial) -> None:
-        """Give the trial a bracket; one that comes again keeps the one that it has."""
+        """Assign a bracket; a retried trial keeps its bracket."""
         self._check_properties()
-        if trial.trial_id not in self._climbers:
+        if trial.trial_id not in self._progress:
             [bracket] = self._random.choices(self._brackets, self._weights)
-            self._climbers[trial.trial_id] = _Climber(bracket=bracket)
+            self._progress[trial.trial_id] = _TrialProgress(bracket=bracket)
 
     def on_trial_result(
-        self, tune_controller: ControllerView, trial: Trial, result: dict[str, Any]
+        self, tune_controller: ControllerView, trial: Trial, result: Metrics
     ) -> str:
-        """Stop it at `max_t`, or if it is not among the best at a rung that it has come to."""
+        """Stop the trial at `max_t`, or at a rung where it is not among the best."""
         time, score = self._time_and_score(trial, result)
         if time is None or score is None:
             return self.CONTINUE
         at_end = self._stop_last_trials and time >= self._max_t
-        if not at_end and self._climbers[trial.trial_id].climb(time, score):
+        if not at_end and self._progress[trial.trial_id].advance(time, score):
             return self.CONTINUE
         self._num_stopped += 1
-        del self._climbers[trial.trial_id]
+        del self._progress[trial.trial_id]
         return self.STOP
 
     def on_trial_complete(
-        self, tune_controller: ControllerView, trial: Trial, result: dict[str, Any]
+        self, tune_controller: ControllerView, trial: Trial, result: Metrics
     ) -> None:
-        """Its last result counts for those that come later."""
-        climber = self._climbers.pop(trial.trial_id, None)
+        """Record the last result at its rung, for comparison with later trials."""
+        progress = self._progress.pop(trial.trial_id, None)
         if (
-            climber is not None
+            progress is not None
             and self._has(result, str(self._metric))
             and self._has(result, self._time_attr)
         ):
-            climber.climb(self._required_time(trial, result), self._score(trial, result))
+            progress.advance(self._required_time(trial, result), self._score(trial, result))
 
     def on_trial_remove(self, tune_controller: ControllerView, trial: Trial) -> None:
-        """Forget it."""
-        self._climbers.pop(trial.trial_id, None)
+        """Forget the trial."""
+        self._progress.pop(trial.trial_id, None)
 
     def debug_string(self) -> str:
-        """How many were stopped, and what a trial has to reach at each rung, the last one first."""
+        """Return the number of stopped trials and the cutoff at each rung, the last rung first."""
         lines = [f"Using AsyncHyperBand: num_stopped={self._num_stopped}"]
         for bracket in self._brackets:
             rungs = [
@@ -128,17 +128,15 @@ ASHAScheduler = AsyncHyperBandScheduler
 
 @dataclass
 class Rung:
-    """The trials that have come to `milestone`."""
+    """Scores of the trials that have reached `milestone`."""
 
     milestone: float
     scores: list[float] = field(default_factory=list)
-    """Ascending; those that were not a number are left out."""
+    """Ascending scores without NaN."""
 
     def cutoff(self, quantile: float) -> float | None:
-        """The score below which the share `quantile` of the trials lies, between two of them if
-        need be; None without any.
-
-        The same number as numpy's `percentile`, without sorting.
+        """Return the `quantile` of the scores, interpolated like numpy's `percentile`; None
+        without scores.
         """
         if not self.scores:
             return None
@@ -153,29 +151,27 @@ class Rung:
             return high
         return high - (high - low) * (1 - share) if share >= 0.5 else low + (high - low) * share
 
-    def take(self, score: float, quantile: float) -> bool:
-        """Take a trial in; whether it is good enough to go on."""
+    def add(self, score: float, quantile: float) -> bool:
+        """Add a trial; return True if it may continue."""
         cutoff = self.cutoff(quantile)
-        goes_on = cutoff is None or score >= cutoff
+        may_continue = cutoff is None or score >= cutoff
         if score > WORST:
             bisect.insort(self.scores, score)
-        return goes_on
+        return may_continue
 
 
 @dataclass
-class RungLadder:
-    """The rungs of one bracket, the earliest first."""
+class AsyncBracket:
+    """Rungs of one bracket in ascending order."""
 
     rungs: list[Rung]
     quantile: float
-    """The share that does not go on, 1 - 1/eta."""
+    """Fraction of trials that are stopped, 1 - 1/eta."""
     milestones: list[float]
 
     @classmethod
-    def build(cls, grace_period: float, max_t: float, eta: float, *, skipped: int) -> RungLadder:
-        """Rungs at `grace_period * eta**k` for k from `skipped`, as long as they are not beyond
-        `max_t`.
-        """
+    def build(cls, grace_period: float, max_t: float, eta: float, *, skipped: int) -> AsyncBracket:
+        """Create rungs at `grace_period * eta**k` up to `max_t`, for k from `skipped`."""
         milestones: list[float] = []
         while grace_period * eta ** (skipped + len(milestones)) <= max_t * _ROUNDING:
             milestones.append(grace_period * eta ** (skipped + len(milestones)))
@@ -187,32 +183,36 @@ class RungLadder:
 
 
 @dataclass
-class _Climber:
-    """A trial on its way up."""
+class _TrialProgress:
+    """Bracket and next rung of a trial."""
 
-    bracket: RungLadder
+    bracket: AsyncBracket
     next_rung: int = 0
 
-    def climb(self, time: float, score: float) -> bool:
-        """Take it to the highest rung that it has come to by `time`; whether it may go on."""
-        come_to = bisect.bisect_right(self.bracket.milestones, time)
-        if come_to <= self.next_rung:
+    def advance(self, time: float, score: float) -> bool:
+        """Record `score` at the highest new rung reached by `time`; return True if the trial may
+        continue.
+        """
+        reached = bisect.bisect_right(self.bracket.milestones, time)
+        if reached <= self.next_rung:
             return True
-        self.next_rung = come_to
-        return self.bracket.rungs[come_to - 1].take(score, self.bracket.quantile)
+        self.next_rung = reached
+        return self.bracket.rungs[reached - 1].add(score, self.bracket.quantile)
 
 
 def check_limits(name: str, max_t: float, reduction_factor: float) -> None:
-    """Whether both numbers of a halving scheduler make sense.
+    """Check two arguments of a successive halving scheduler.
 
     Raises:
-        ValueError: They do not.
+        ValueError: A value is out of range.
     """
     if not isinstance(max_t, (int, float)) or not 0 < max_t < math.inf:
         raise ValueError(
-            f"max_t={max_t!r} must be a number above 0: {name} places its rungs between the start and `max_t`."
+            f"max_t={max_t!r} must be a finite number above 0: {name} places its rungs up to "
+            f"`max_t`."
         )
     if not reduction_factor > 1:
         raise ValueError(
-            f"reduction_factor={reduction_factor!r} must be more than 1: the best 1/reduction_factor go on."
+            f"reduction_factor={reduction_factor!r} must be more than 1: the best "
+            f"1/reduction_factor of the trials continue at each rung."
         )

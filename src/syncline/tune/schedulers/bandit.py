@@ -1,14 +1,13 @@
-"""A Gaussian process bandit whose reward drifts with time, in numpy: `suggest` says what to try
-next.
+"""A Gaussian process bandit with a time-varying reward, in numpy.
 
 Bogunovic, Scarlett, Cevher: Time-Varying Gaussian Process Bandit Optimization, AISTATS 2016,
 https://arxiv.org/abs/1601.06650, for the kernel; Desautels, Krause, Burdick: Parallelizing
 Exploration-Exploitation Tradeoffs in Gaussian Process Bandit Optimization, JMLR 15, 2014, for
-points whose reward is not known yet: they lower the uncertainty around them and leave the mean as
-it is.
+pending points with an unknown reward: they reduce the uncertainty around them without changing the
+mean.
 
-Arrays: n observations, d hyperparameters, inputs of 1 time + 1 reward before + d hyperparameters,
-all scaled to 0..1.
+Arrays: n observations, d hyperparameters, inputs of 1 time + 1 reward at the start of the interval
++ d hyperparameters, all scaled to 0..1.
 """
 
 from __future__ import annotations
@@ -21,8 +20,8 @@ import numpy.typing as npt
 
 Array = npt.NDArray[np.float64]
 
-MOST_OBSERVATIONS = 100
-"""Older ones are left out: the reward drifts, and the cost grows with the third power."""
+MAX_OBSERVATIONS = 100
+"""Number of latest observations to use: the reward drifts, and the cost is cubic in the number."""
 _CANDIDATES = 500
 _LENGTH_SCALES = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0)
 _DRIFTS = (0.0, 0.1, 0.3)
@@ -32,19 +31,21 @@ _LIMIT = 2.0
 
 @dataclass(frozen=True)
 class Kernel:
-    """k(x, x') = (1 - drift)^(|t - t'| / 2) * exp(-|z - z'|^2 / length_scale), z being all inputs but the time."""
+    """k(x, x') = (1 - drift)^(|t - t'| / 2) * exp(-|z - z'|^2 / length_scale); z are all inputs
+    but the time.
+    """
 
     length_scale: float
     drift: float
     noise: float
 
     def __call__(self, left: Array, right: Array) -> Array:
-        """Shape (len(left), len(right))."""
-        return self.between(*_distances(left, right))
+        """Return the covariances, shape (len(left), len(right))."""
+        return self.covariance(*_distances(left, right))
 
-    def between(self, ages: Array, squares: Array) -> Array:
-        """As `ages`, the distances in time, and `squares`, the squared distances in everything
-        else.
+    def covariance(self, ages: Array, squares: Array) -> Array:
+        """Return the covariances for `ages`, the distances in time, and `squares`, the squared
+        distances in all other inputs.
         """
         covariance: Array = np.exp(
             ages * (0.5 * np.log1p(-self.drift)) - squares / self.length_scale
@@ -55,39 +56,39 @@ class Kernel:
 def suggest(
     observed: Array, context: Array, bounds: Array, pending: Array, generator: np.random.Generator
 ) -> Array:
-    """The hyperparameters with the highest upper confidence bound.
+    """Return the hyperparameters with the highest upper confidence bound.
 
     Args:
         observed: Shape (n, 3 + d): time and reward at the start of an interval, d hyperparameters,
             gain per unit of time; oldest first.
-        context: Shape (2,): time and reward that the next interval starts from.
-        bounds: Shape (d, 2): least and most.
-        pending: Shape (m, d): what others try in the same interval.
-        generator: Where candidates come from.
+        context: Shape (2,): time and reward at the start of the next interval.
+        bounds: Shape (d, 2): minimum and maximum.
+        pending: Shape (m, d): hyperparameters of other trials in the same interval.
+        generator: Random generator for candidates.
 
     Returns:
-        Shape (d,), within the bounds; drawn at random if there is nothing to learn from yet.
+        Shape (d,), within the bounds; random if there are too few observations.
     """
     low, high = bounds[:, 0], bounds[:, 1]
-    observed = observed[-MOST_OBSERVATIONS:]
+    observed = observed[-MAX_OBSERVATIONS:]
     gains = observed[:, -1]
     if len(observed) < 2 or np.ptp(gains) == 0:
         drawn: Array = generator.uniform(low, high)
         return drawn
     starts = np.vstack([observed[:, :2], context])
-    inputs = np.hstack([_scaled(observed[:, :2], starts), _within(observed[:, 2:-1], bounds)])
+    inputs = np.hstack([_scaled(observed[:, :2], starts), _in_unit_cube(observed[:, 2:-1], bounds)])
     start = _scaled(context[None, :], starts)
     targets = np.clip((gains - gains.mean()) / gains.std(), -_LIMIT, _LIMIT)
     kernel = fit(inputs, targets)
-    known = (
-        np.hstack([np.repeat(start, len(pending), axis=0), _within(pending, bounds)])
+    pending_inputs = (
+        np.hstack([np.repeat(start, len(pending), axis=0), _in_unit_cube(pending, bounds)])
         if len(pending)
         else inputs[:0]
     )
 
     def bound(points: Array) -> Array:
         full = np.hstack([np.repeat(start, len(points), axis=0), points])
-        return upper_bound(kernel, inputs, targets, known, full)
+        return upper_bound(kernel, inputs, targets, pending_inputs, full)
 
     candidates = generator.uniform(size=(_CANDIDATES, len(bounds)))
     best = candidates[np.argmax(bound(candidates))]
@@ -102,13 +103,13 @@ def suggest(
 
 
 def fit(inputs: Array, targets: Array) -> Kernel:
-    """The kernel under which `targets`, shape (n,), are likeliest, among a grid; the amplitude is
-    taken out in closed form.
+    """Return the kernel of a grid with the highest likelihood of `targets`, shape (n,). The
+    amplitude is computed in closed form.
     """
     ages, squares = _distances(inputs, inputs)
     best, likeliest = -np.inf, Kernel(1.0, 0.0, _NOISES[-1])
     for scale, drift in itertools.product(_LENGTH_SCALES, _DRIFTS):
-        covariance = Kernel(scale, drift, 0.0).between(ages, squares)
+        covariance = Kernel(scale, drift, 0.0).covariance(ages, squares)
         for noise in _NOISES:
             likelihood = _log_likelihood(covariance + noise * np.eye(len(targets)), targets)
             if likelihood > best:
@@ -119,8 +120,8 @@ def fit(inputs: Array, targets: Array) -> Kernel:
 def upper_bound(
     kernel: Kernel, inputs: Array, targets: Array, pending: Array, points: Array
 ) -> Array:
-    """Mean + sqrt(beta) * standard deviation at `points`; shape (len(points),). `pending` counts
-    for the deviation only.
+    """Return mean + sqrt(beta) * standard deviation at `points`, shape (len(points),). `pending`
+    affects only the deviation.
     """
     beta = 0.2 + max(0.0, float(np.log(0.4 * len(inputs))))
     mean = kernel(points, inputs) @ np.linalg.solve(_noisy(kernel, inputs), targets)
@@ -145,7 +146,9 @@ def _noisy(kernel: Kernel, inputs: Array) -> Array:
 
 
 def _distances(left: Array, right: Array) -> tuple[Array, Array]:
-    """In time, and squared in everything else; each of shape (len(left), len(right))."""
+    """Return the distances in time and the squared distances in all other inputs, each of shape
+    (len(left), len(right)).
+    """
     return np.abs(left[:, None, 0] - right[None, :, 0]), (
         (left[:, None, 1:] - right[None, :, 1:]) ** 2
     ).sum(axis=2)
@@ -157,7 +160,7 @@ def _scaled(values: Array, among: Array) -> Array:
     return scaled
 
 
-def _within(values: Array, bounds: Array) -> Array:
+def _in_unit_cube(values: Array, bounds: Array) -> Array:
     low, high = bounds[:, 0], bounds[:, 1]
     scaled: Array = np.clip((values - low) / np.where(high > low, high - low, 1.0), 0, 1)
     return scaled

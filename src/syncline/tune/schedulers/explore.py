@@ -1,7 +1,6 @@
-"""How population based training changes a configuration: `explore`, `fill_missing`, and what may be
-mutated, `check_mutations`.
+"""Mutation of configurations for population based training.
 
-Pure functions, apart from the generator that they draw from. Not covered: who is changed, and when
+Pure functions apart from the random generator. Not covered: the selection of the trials to mutate
 (`pbt.py`).
 """
 
@@ -16,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from syncline.tune.result import Config
 from syncline.tune.search.sample import Categorical, Domain, Function
 
 Mutations = Mapping[str, Any]
@@ -25,11 +25,12 @@ these for nested hyperparameters.
 
 
 def check_mutations(mutations: Mutations, path: str = "") -> None:
-    """Whether all values are such that a value can be drawn from them.
+    """Check that a value can be drawn for each hyperparameter.
 
     Raises:
-        TypeError: One is of another kind.
-        ValueError: One is a `sample_from`, which needs the whole configuration, or an empty list.
+        TypeError: A mutation has an unsupported type.
+        ValueError: A mutation is an empty list, or a `sample_from`, which needs the whole
+            configuration.
     """
     for key, mutation in mutations.items():
         name = f"{path}{key}"
@@ -37,8 +38,9 @@ def check_mutations(mutations: Mutations, path: str = "") -> None:
             check_mutations(mutation, f"{name}/")
         elif isinstance(mutation, Function):
             raise ValueError(
-                f"hyperparam_mutations[{name!r}] is a sample_from(), which cannot be drawn again alone: use tune.uniform() and its kin, a "
-                f"list, or a function without arguments."
+                f"hyperparam_mutations[{name!r}] is a sample_from(), which needs the whole "
+                f"configuration and cannot be resampled alone. Use a search space such as "
+                f"tune.uniform(), a list, or a function without arguments."
             )
         elif isinstance(mutation, (list, tuple)):
             if not mutation:
@@ -47,8 +49,9 @@ def check_mutations(mutations: Mutations, path: str = "") -> None:
                 )
         elif not isinstance(mutation, Domain) and not callable(mutation):
             raise TypeError(
-                f"hyperparam_mutations[{name!r}]={mutation!r} must be a list, a tuple, a dict, a search space such as tune.uniform(), or a "
-                f"function without arguments, not {type(mutation).__name__}."
+                f"hyperparam_mutations[{name!r}]={mutation!r} must be a list, a tuple, a dict, a "
+                f"search space such as tune.uniform(), or a function without arguments, not "
+                f"{type(mutation).__name__}."
             )
 
 
@@ -59,10 +62,9 @@ def explore(
     resample_probability: float,
     factors: Sequence[float],
     source: random.Random,
-) -> dict[str, Any]:
-    """A copy of `config` in which every hyperparameter of `mutations` is drawn anew, with
-    `resample_probability`, or else moved a little: in a list to a neighbour, otherwise by one of
-    `factors`.
+) -> Config:
+    """Return a copy of `config` with all hyperparameters of `mutations` changed: resampled with
+    `resample_probability`, otherwise perturbed to the neighbor in a list or by one of `factors`.
     """
     changed = dict(copy.deepcopy(config))
     for key, mutation in mutations.items():
@@ -81,17 +83,15 @@ def explore(
                 drawn if isinstance(mutation, (list, tuple, Categorical)) else _like(value, drawn)
             )
         else:
-            changed[key] = _moved(value, mutation, factors, source)
+            changed[key] = _perturbed(value, mutation, factors, source)
     return changed
 
 
-def fill_missing(
-    config: dict[str, Any], mutations: Mutations, source: random.Random
-) -> dict[str, Any]:
-    """Draw in place what `config` lacks of `mutations`; returns what was drawn, by flat key
-    (`a/b`).
+def fill_missing(config: Config, mutations: Mutations, source: random.Random) -> Config:
+    """Draw the hyperparameters of `mutations` that `config` lacks, in place; return them by flat
+    key (`a/b`).
     """
-    drawn: dict[str, Any] = {}
+    drawn: Config = {}
     for key, mutation in mutations.items():
         if isinstance(mutation, Mapping):
             inner = fill_missing(config.setdefault(key, {}), mutation, source)
@@ -102,7 +102,7 @@ def fill_missing(
 
 
 def draw(mutation: Any, source: random.Random) -> Any:
-    """A value of a list, a `Domain` or a function."""
+    """Draw a value from a list, a `Domain` or a function."""
     if isinstance(mutation, (list, tuple)):
         return source.choice(mutation)
     if isinstance(mutation, Domain):
@@ -111,9 +111,9 @@ def draw(mutation: Any, source: random.Random) -> Any:
         return mutation()
 
 
-def only_mutated(config: Mapping[str, Any], mutations: Mutations, path: str = "") -> dict[str, Any]:
-    """The values of `config` that `mutations` names, by flat key (`a/b`)."""
-    values: dict[str, Any] = {}
+def only_mutated(config: Mapping[str, Any], mutations: Mutations, path: str = "") -> Config:
+    """Return the values of `config` for the hyperparameters of `mutations`, by flat key (`a/b`)."""
+    values: Config = {}
     for key, mutation in mutations.items():
         if isinstance(mutation, Mapping) and isinstance(config.get(key), Mapping):
             values.update(only_mutated(config[key], mutation, f"{path}{key}/"))
@@ -122,10 +122,12 @@ def only_mutated(config: Mapping[str, Any], mutations: Mutations, path: str = ""
     return values
 
 
-def _moved(value: Any, mutation: Any, factors: Sequence[float], source: random.Random) -> Any:
+def _perturbed(
+    value: Any, mutation: object, factors: Sequence[float], source: random.Random
+) -> Any:
     is_number = isinstance(value, Number) and not isinstance(value, bool)
     if isinstance(mutation, Categorical) and not is_number:
-        mutation = list(mutation.categories)  # words and switches have neighbours, but no factor
+        mutation = list(mutation.categories)  # Strings and booleans cannot be multiplied.
     if isinstance(mutation, (list, tuple)):
         if value not in mutation:
             return source.choice(mutation)
@@ -136,8 +138,8 @@ def _moved(value: Any, mutation: Any, factors: Sequence[float], source: random.R
     return _like(value, value * source.choice(factors))
 
 
-def _like(value: Any, changed: Any) -> Any:
-    """`changed` as a whole number or a switch where `value` is one."""
+def _like(value: object, changed: Any) -> Any:
+    """Convert `changed` to an integer or a boolean if `value` is one."""
     if isinstance(value, bool):
         return bool(changed)
     if isinstance(value, int) and isinstance(changed, float):
@@ -147,9 +149,7 @@ def _like(value: Any, changed: Any) -> Any:
 
 @contextmanager
 def _global_generators_from(source: random.Random) -> Iterator[None]:
-    """Functions of the user draw from the global generators; inside, these give what `source`
-    decides, so that the same search comes out the same again.
-    """
+    """Seed the global generators from `source`, so that user functions draw reproducible values."""
     python_state, numpy_state = random.getstate(), np.random.get_state()
     random.seed(source.getrandbits(64))
     np.random.seed(source.getrandbits(32))
@@ -160,20 +160,19 @@ def _global_generators_from(source: random.Random) -> Iterator[None]:
         np.random.set_state(numpy_state)
 
 
-def apply(
-    function: Callable[[dict[str, Any]], dict[str, Any]],
-    config: dict[str, Any],
-    source: random.Random,
-) -> dict[str, Any]:
-    """What the user's `custom_explore_fn` makes of a configuration.
+def apply_custom_explore(
+    function: Callable[[Config], Config], config: Config, source: random.Random
+) -> Config:
+    """Return the configuration that the user's `custom_explore_fn` returns.
 
     Raises:
-        ValueError: It returned none.
+        ValueError: The function did not return a dict.
     """
     with _global_generators_from(source):
         changed = function(config)
     if not isinstance(changed, dict):
         raise ValueError(
-            f"custom_explore_fn returned {changed!r}: it must return the configuration that the trial is to go on with, a dict."
+            f"custom_explore_fn returned {changed!r}: it must return the new configuration of the "
+            f"trial, a dict."
         )
     return changed

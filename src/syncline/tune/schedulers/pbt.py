@@ -1,15 +1,15 @@
-"""`PopulationBasedTraining`: bad trials go on from the weights of good ones, with a configuration
-that is a little different.
+"""`PopulationBasedTraining`: bad trials continue from the weights of good trials, with a mutated
+configuration.
 
 Jaderberg, Dalibard, Osindero, Czarnecki, Donahue, Razavi, Vinyals, Green, Dunning, Simonyan,
 Fernando, Kavukcuoglu: Population Based Training of Neural Networks, 2017,
 https://arxiv.org/abs/1711.09846. Exploit is truncation selection, explore is perturb or resample
 (section 4.1.1 and appendix A.1 of the paper).
 
-Where fewer trials run at once than the population has, they take turns: at each perturbation a
-trial gives way to the one that is furthest behind. Not covered: the changes themselves
-(`explore.py`), ranks (`population.py`), the policy files (`policy_log.py`), and how weights come to
-a trial (the controller). `PopulationBasedTrainingReplay` is in `pbt_replay.py`.
+If fewer trials run concurrently than the population has, a trial is paused at each perturbation in
+favor of the one with the least progress. Not covered: the mutations (`explore.py`), the order of
+trials (`population.py`), the policy files (`pbt_replay.py`), and the transfer of weights (the
+controller).
 """
 
 from __future__ import annotations
@@ -17,63 +17,62 @@ from __future__ import annotations
 import logging
 import random
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
 
 from syncline.tune.experiment.trial import Trial
-from syncline.tune.result import TRAINING_ITERATION
+from syncline.tune.result import TRAINING_ITERATION, Config, Metrics
 from syncline.tune.schedulers.explore import (
     Mutations,
-    apply,
+    apply_custom_explore,
     check_mutations,
     explore,
     fill_missing,
     only_mutated,
 )
-from syncline.tune.schedulers.pbt_replay import PopulationBasedTrainingReplay, perturbed_tag
-from syncline.tune.schedulers.policy_log import PolicyLog
+from syncline.tune.schedulers.pbt_replay import (
+    PolicyLog,
+    PopulationBasedTrainingReplay,
+    perturbed_tag,
+)
 from syncline.tune.schedulers.population import Member, Population
-from syncline.tune.schedulers.trial_scheduler import MetricScheduler
-from syncline.tune.search.search_generator import SearchGenerator
-
-if TYPE_CHECKING:
-    from syncline.tune.schedulers.trial_scheduler import ControllerView
+from syncline.tune.schedulers.trial_scheduler import ControllerView, MetricScheduler
+from syncline.tune.search.search_algorithm import SearchGenerator
 
 __all__ = ["PopulationBasedTraining", "PopulationBasedTrainingReplay"]
 
 logger = logging.getLogger(__name__)
 
 _DRAWS = 20
-"""So often a donor is drawn before all are looked at."""
+"""Number of random donors to try before all are examined."""
 
 
 class PopulationBasedTraining(MetricScheduler):
-    """Every `perturbation_interval`, a trial in the lower quantile goes on from a checkpoint of one
-    in the upper quantile, with that one's configuration, mutated. Trials must save and load
+    """Every `perturbation_interval`, continue trials of the lower quantile from a checkpoint of a
+    trial of the upper quantile, with a mutation of its configuration. Trials must save and load
     checkpoints.
 
     Args:
-        time_attr: What the intervals count: a key of results that does not decrease.
-        metric: What trials are compared by; may be given to the search instead.
-        mode: `"min"` or `"max"`; may be given to the search instead.
-        perturbation_interval: How long a trial trains between two comparisons.
-        burn_in_period: No trial is compared before.
+        time_attr: Unit of the intervals: a key of results that does not decrease.
+        metric: Metric that trials are compared by; may be given to `TuneConfig` instead.
+        mode: `"min"` or `"max"`; may be given to `TuneConfig` instead.
+        perturbation_interval: Time between two comparisons of a trial.
+        burn_in_period: Time before the first comparison of a trial.
         hyperparam_mutations: By hyperparameter: a list of values, a search space, a function
-            without arguments, or a dictionary of these. Trials whose configuration lacks one start
-            with a value drawn from it.
-        quantile_fraction: The share of the population that is cloned, and that clones; 0 to 0.5.
-        resample_probability: How often a hyperparameter is drawn anew rather than moved.
-        perturbation_factors: What numbers are multiplied by when they are moved; values of lists go
-            to a neighbour.
-        custom_explore_fn: Gets the mutated configuration and returns the one that is used.
-        log_config: Whether the policy files are written, which `PopulationBasedTrainingReplay`
-            reads.
-        require_attrs: Whether every result must have `time_attr` and `metric`; else those without
-            are passed over.
-        synch: Whether all trials are compared at the same time, each waiting for the others.
+            without arguments, or a dictionary of these. Trials whose configuration lacks a
+            hyperparameter start with a random value.
+        quantile_fraction: Size of the upper and of the lower quantile as a fraction of the
+            population, 0 to 0.5.
+        resample_probability: Probability that a hyperparameter is resampled instead of perturbed.
+        perturbation_factors: Factors for the perturbation of numbers. Values of lists change to a
+            neighbor.
+        custom_explore_fn: Function from the mutated configuration to the one that is used.
+        log_config: If True, write the policy files for `PopulationBasedTrainingReplay`.
+        require_attrs: If True, each result must have `time_attr` and `metric`; otherwise results
+            without them are ignored.
+        synch: If True, compare all trials at the same time with a barrier.
 
     Raises:
-        ValueError: A number is out of its range, or nothing is to be mutated.
-        TypeError: A mutation is of the wrong kind.
+        ValueError: A number is out of range, or there is nothing to mutate.
+        TypeError: A mutation has an unsupported type.
     """
 
     _supports_buffered_results = False
@@ -89,7 +88,7 @@ class PopulationBasedTraining(MetricScheduler):
         quantile_fraction: float = 0.25,
         resample_probability: float = 0.25,
         perturbation_factors: Sequence[float] = (1.2, 0.8),
-        custom_explore_fn: Callable[[dict[str, Any]], dict[str, Any]] | None = None,
+        custom_explore_fn: Callable[[Config], Config] | None = None,
         log_config: bool = True,
         require_attrs: bool = True,
         synch: bool = False,
@@ -98,16 +97,18 @@ class PopulationBasedTraining(MetricScheduler):
         check_mutations(mutations)
         if not mutations and custom_explore_fn is None:
             raise ValueError(
-                f"{type(self).__name__} has nothing to change: give `hyperparam_mutations`, such as {{'lr': tune.loguniform(1e-4, 1e-1)}}, "
-                f"or `custom_explore_fn`."
+                f"{type(self).__name__} has nothing to mutate. Give `hyperparam_mutations`, such "
+                f"as {{'lr': tune.loguniform(1e-4, 1e-1)}}, or `custom_explore_fn`."
             )
         if not 0 <= quantile_fraction <= 0.5:
             raise ValueError(
-                f"quantile_fraction={quantile_fraction!r} must be between 0 and 0.5: so many clone, and as many are cloned."
+                f"quantile_fraction={quantile_fraction!r} must be between 0 and 0.5, so that the "
+                f"upper and the lower quantile do not overlap."
             )
         if not perturbation_interval > 0:
             raise ValueError(
-                f"perturbation_interval={perturbation_interval!r} must be more than 0: trials have to train between changes."
+                f"perturbation_interval={perturbation_interval!r} must be more than 0, because "
+                f"trials train between two perturbations."
             )
         super().__init__(time_attr=time_attr, metric=metric, mode=mode)
         self._perturbation_interval = perturbation_interval
@@ -127,20 +128,21 @@ class PopulationBasedTraining(MetricScheduler):
         self._random = random.Random(random.getrandbits(64))
 
     def on_trial_add(self, tune_controller: ControllerView, trial: Trial) -> None:
-        """The trial joins the population; its configuration gets what it lacks."""
+        """Add the trial to the population and draw missing hyperparameters."""
         if isinstance(tune_controller.search_alg, SearchGenerator):
             raise ValueError(
-                f"{type(self).__name__} changes configurations itself, so a searcher ({tune_controller.search_alg}) would learn from "
-                f"configurations that no trial had: leave `search_alg` out."
+                f"{type(self).__name__} changes configurations, so the searcher "
+                f"{tune_controller.search_alg} would learn from configurations that trials did "
+                f"not have: leave `search_alg` out."
             )
         self._check_properties()
-        self._population.join(trial.trial_id, trial.experiment_tag)
+        self._population.add(trial.trial_id, trial.experiment_tag)
         trial.evaluated_params.update(self._fill_missing(trial.config))
 
     def on_trial_result(
-        self, tune_controller: ControllerView, trial: Trial, result: dict[str, Any]
+        self, tune_controller: ControllerView, trial: Trial, result: Metrics
     ) -> str:
-        """Compare the trial, if it is time, and have it saved or replaced."""
+        """Compare the trial if a comparison is due, and save or replace it."""
         if not self._require_attrs and not (
             self._has(result, self._time_attr) and self._has(result, str(self._metric))
         ):
@@ -150,16 +152,16 @@ class PopulationBasedTraining(MetricScheduler):
         if time < self._due_at(member):
             return self.CONTINUE
         member.awaits_weights = False
-        self._take_score(trial, time, score)
+        self._record_score(trial, time, score)
         if self._synch:
             return self.PAUSE
         member.perturbed_at = time
         return self._perturb_alone(tune_controller, trial, int(result.get(TRAINING_ITERATION, 0)))
 
     def on_trial_complete(
-        self, tune_controller: ControllerView, trial: Trial, result: dict[str, Any]
+        self, tune_controller: ControllerView, trial: Trial, result: Metrics
     ) -> None:
-        """Its last score counts, and others may clone it."""
+        """Record the last score. Other trials may still clone the trial."""
         if trial.trial_id not in self._population:
             return
         if self._has(result, str(self._metric)):
@@ -167,46 +169,47 @@ class PopulationBasedTraining(MetricScheduler):
         self._population.end(trial.trial_id, may_be_cloned=True)
 
     def on_trial_error(self, tune_controller: ControllerView, trial: Trial) -> None:
-        """It is out of the comparison, unless it comes again."""
+        """Exclude the trial from comparisons unless it is retried."""
         self._population.end(trial.trial_id, may_be_cloned=False)
 
     def on_trial_remove(self, tune_controller: ControllerView, trial: Trial) -> None:
-        """It is out of the comparison."""
+        """Exclude the trial from comparisons."""
         self._population.end(trial.trial_id, may_be_cloned=False)
 
     def choose_trial_to_run(self, tune_controller: ControllerView) -> Trial | None:
-        """The trial that is furthest behind; with `synch`, the next one when all have been
-        compared.
+        """Return the trial with the least progress. With `synch`, compare all trials first if all
+        wait.
         """
-        chosen = self._furthest_behind(tune_controller)
+        chosen = self._least_progress(tune_controller)
         if chosen is not None or not self._synch or not self._all_wait(tune_controller):
             return chosen
         self._perturb_all(tune_controller)
-        return self._furthest_behind(tune_controller)
+        return self._least_progress(tune_controller)
 
     def drain_policy_log(self) -> list[tuple[str, str]]:
-        """(file name, line) for each line that the experiment directory's policy files get, in
-        order; each is given once.
-        """
+        """Return and remove the (file name, line) pairs to append to the policy files, in order."""
         return self._policy_log.drain()
 
     def debug_string(self) -> str:
-        """How often trials were saved and changed."""
-        return f"PopulationBasedTraining: {self._num_checkpoints} checkpoints, {self._num_perturbations} perturbs"
+        """Return the number of checkpoints and of perturbations."""
+        return (
+            f"PopulationBasedTraining: {self._num_checkpoints} checkpoints, "
+            f"{self._num_perturbations} perturbs"
+        )
 
     # -- hooks of PB2
 
-    def _fill_missing(self, config: dict[str, Any]) -> dict[str, Any]:
-        """Give `config` what it lacks; returns that, by flat key."""
+    def _fill_missing(self, config: Config) -> Config:
+        """Draw what `config` lacks; return it by flat key."""
         return fill_missing(config, self._hyperparam_mutations, self._random)
 
-    def _take_score(self, trial: Trial, time: float, score: float) -> None:
-        """A trial has come to a perturbation."""
+    def _record_score(self, trial: Trial, time: float, score: float) -> None:
+        """Record time and score of a trial at a comparison."""
         self._population.set_score(trial.trial_id, score)
         self._population.set_progress(trial.trial_id, time)
 
-    def _new_config(self, trial: Trial, donor: Trial) -> dict[str, Any]:
-        """What `trial` goes on with from the checkpoint of `donor`."""
+    def _new_config(self, trial: Trial, donor: Trial) -> Config:
+        """Return the configuration of `trial` after the checkpoint of `donor`."""
         changed = explore(
             donor.config,
             self._hyperparam_mutations,
@@ -214,11 +217,9 @@ class PopulationBasedTraining(MetricScheduler):
             factors=self._perturbation_factors,
             source=self._random,
         )
-        return (
-            changed
-            if self._custom_explore_fn is None
-            else apply(self._custom_explore_fn, changed, self._random)
-        )
+        if self._custom_explore_fn is None:
+            return changed
+        return apply_custom_explore(self._custom_explore_fn, changed, self._random)
 
     # -- perturbations
 
@@ -228,23 +229,22 @@ class PopulationBasedTraining(MetricScheduler):
         return max(self._burn_in_period, member.perturbed_at + self._perturbation_interval)
 
     def _perturb_alone(self, controller: ControllerView, trial: Trial, iteration: int) -> str:
-        place = self._population.place(trial.trial_id)
-        donor = self._donor(controller, trial.trial_id) if place == "lower" else None
+        quantile = self._population.quantile_of(trial.trial_id)
+        donor = self._donor(controller, trial.trial_id) if quantile == "lower" else None
         if donor is not None:
             self._exploit(controller, trial, donor, iteration)
             return self.NOOP
-        # A trial that is paused is saved anyway.
-        gives_way = any(True for _ in controller.pending_trials()) or any(
+        others_wait = any(True for _ in controller.pending_trials()) or any(
             True for _ in controller.paused_trials()
         )
-        if place == "upper":
+        if quantile == "upper":
             self._num_checkpoints += 1
-            if not gives_way:
+            if not others_wait:  # A pause would save the trial.
                 controller.save_trial(trial)
-        return self.PAUSE if gives_way else self.CONTINUE
+        return self.PAUSE if others_wait else self.CONTINUE
 
     def _all_wait(self, controller: ControllerView) -> bool:
-        """Whether every trial that has not ended has come to the next comparison, and is saved."""
+        """Return True if all unfinished trials are saved and wait for the next comparison."""
         if self._population.least_progress() < self._next_perturbation_sync:
             return False
         trials = [
@@ -258,25 +258,25 @@ class PopulationBasedTraining(MetricScheduler):
         """Compare all trials, which are paused."""
         now = self._population.most_progress()
         waiting = [member.trial_id for member in self._population.by_progress()]
-        places = {trial_id: self._population.place(trial_id) for trial_id in waiting}
+        quantiles = {trial_id: self._population.quantile_of(trial_id) for trial_id in waiting}
         for trial_id in waiting:
             self._population[trial_id].perturbed_at = now
             trial = controller.get_trial(trial_id)
-            donor = self._donor(controller, trial_id) if places[trial_id] == "lower" else None
+            donor = self._donor(controller, trial_id) if quantiles[trial_id] == "lower" else None
             if trial is not None and donor is not None:
                 self._exploit(
                     controller, trial, donor, trial.last_result.get(TRAINING_ITERATION, 0)
                 )
-        self._num_checkpoints += sum(place == "upper" for place in places.values())
+        self._num_checkpoints += sum(quantile == "upper" for quantile in quantiles.values())
         while self._next_perturbation_sync <= self._population.most_progress():
             self._next_perturbation_sync += self._perturbation_interval
 
     def _donor(self, controller: ControllerView, trial_id: str) -> Trial | None:
-        """Someone of the upper quantile who is really better and has a checkpoint; one that still
-        runs if there is one.
+        """Return a random trial of the upper quantile that has a better score and a checkpoint,
+        preferably a live one.
         """
         size = self._population.quantile_size()
-        # Mostly any of them will do, so a large population need not be walked through.
+        # Random draws mostly succeed and avoid a loop over a large population.
         for _ in range(_DRAWS):
             donor = self._donor_at(controller, self._random.randrange(size), trial_id)
             if donor is not None and self._population.is_live(donor.trial_id):
@@ -290,14 +290,12 @@ class PopulationBasedTraining(MetricScheduler):
         return self._random.choice(live or donors) if donors else None
 
     def _donor_at(self, controller: ControllerView, position: int, trial_id: str) -> Trial | None:
-        """The trial of that place from the top, if `trial_id` can gain by it."""
+        """Return the trial at a position from the top if `trial_id` can gain from it."""
         member, own = self._population.from_top(position), self._population[trial_id]
         donor = controller.get_trial(member.trial_id)
-        return (
-            donor
-            if donor is not None and donor.checkpoint is not None and member.rank[0] > own.rank[0]
-            else None
-        )
+        if donor is None or donor.checkpoint is None:
+            return None
+        return donor if member.score_key[0] > own.score_key[0] else None
 
     def _exploit(
         self, controller: ControllerView, trial: Trial, donor: Trial, iteration: int
@@ -305,7 +303,7 @@ class PopulationBasedTraining(MetricScheduler):
         member, source = self._population[trial.trial_id], self._population[donor.trial_id]
         config = self._new_config(trial, donor)
         logger.info(
-            "Trial %s (score %s) goes on from trial %s (score %s) with %s.",
+            "Trial %s (score %s) continues from trial %s (score %s) with %s.",
             trial,
             member.score,
             donor,
@@ -330,24 +328,24 @@ class PopulationBasedTraining(MetricScheduler):
         )
         controller.exploit(trial, donor, config=config, tag=tag)
         member.awaits_weights = True
-        member.perturbed_at = self._goes_on_at(member, source, donor)
+        member.perturbed_at = self._continues_at(member, source, donor)
         self._population.set_progress(trial.trial_id, member.perturbed_at)
         self._num_perturbations += 1
 
-    def _goes_on_at(self, member: Member, source: Member, donor: Trial) -> float:
-        """When a trial begins to train with the configuration that it got. Its iterations never go
-        back, other times are the donor's.
+    def _continues_at(self, member: Member, source: Member, donor: Trial) -> float:
+        """Return the time from which a trial trains with its new configuration. Its iterations
+        never decrease; other times are the donor's.
         """
         if self._time_attr == TRAINING_ITERATION:
             return max(member.trained_to, donor.checkpoint_iteration)
         return source.trained_to
 
-    def _furthest_behind(self, controller: ControllerView) -> Trial | None:
+    def _least_progress(self, controller: ControllerView) -> Trial | None:
         for member in self._population.by_progress():
             if self._synch and member.trained_to >= self._next_perturbation_sync:
                 return None
             trial = controller.get_trial(member.trial_id)
-            # A trial that waits for another's weights is pending when it has them.
+            # A trial that waits for a donor's weights becomes pending when it has them.
             if trial is not None and (
                 trial.status == Trial.PENDING
                 or (trial.status == Trial.PAUSED and not member.awaits_weights)

@@ -1,5 +1,5 @@
-"""`Population`: who is how good and how far, for population based training. Every change costs a
-binary search, not a sort.
+"""`Population`: the trials of population based training, sorted by score and by progress. Each
+update costs a binary search instead of a sort.
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-Place = Literal["upper", "middle", "lower"]
+Quantile = Literal["upper", "middle", "lower"]
+_SortKey = tuple[float, int, str]
 
 
 @dataclass
@@ -19,43 +20,41 @@ class Member:
 
     trial_id: str
     tag: str
-    """The trial's experiment tag before anything was changed."""
+    """Experiment tag of the trial before the first perturbation."""
     index: int
-    """Its number in the population; decides between equals."""
+    """Number in the population; breaks ties."""
     score: float | None = None
-    """At its latest perturbation; more is better."""
+    """Score at the latest comparison; higher is better."""
     trained_to: float = 0
-    """The time of `score`, or where it goes on if it has got another's weights since."""
+    """Time of `score`, or the time from which the trial continues with a donor's weights."""
     perturbed_at: float = 0
-    """When it was looked at last; with another's weights, when it began to train with them."""
-    awaits_weights: bool = False
-    """Another's weights are on their way to it, or it has trained with them and not been looked at
-    since.
+    """Time of the latest comparison, or the time from which the trial trains with a donor's
+    weights.
     """
+    awaits_weights: bool = False
+    """True from the copy of a donor's weights until the next comparison."""
 
     @property
-    def rank(self) -> tuple[float, int, str]:
-        """Ascending, the worst first."""
+    def score_key(self) -> _SortKey:
+        """Sort key by score, the worst first."""
         return (-math.inf if self.score is None else self.score, self.index, self.trial_id)
 
     @property
-    def progress(self) -> tuple[float, int, str]:
-        """Ascending, the one that is furthest behind first."""
+    def progress_key(self) -> _SortKey:
+        """Sort key by progress, the least first."""
         return (self.trained_to, self.index, self.trial_id)
 
 
 class Population:
-    """All trials of a search, those that have ended included; what they have may still be
-    cloned.
-    """
+    """All trials of a search, including ended ones, whose checkpoints can still be cloned."""
 
     def __init__(self, quantile_fraction: float) -> None:
         self._quantile_fraction = quantile_fraction
         self._members: dict[str, Member] = {}
-        self._ranking: list[tuple[float, int, str]] = []
-        """Of members that have a score."""
-        self._behind: list[tuple[float, int, str]] = []
-        """Of members that have not ended."""
+        self._by_score: list[_SortKey] = []
+        """Members with a score, the worst first."""
+        self._by_progress: list[_SortKey] = []
+        """Members that have not ended, the least progress first."""
 
     def __getitem__(self, trial_id: str) -> Member:
         return self._members[trial_id]
@@ -63,89 +62,89 @@ class Population:
     def __contains__(self, trial_id: str) -> bool:
         return trial_id in self._members
 
-    def join(self, trial_id: str, tag: str) -> None:
-        """A trial is new, or comes again: then it is who it was."""
+    def add(self, trial_id: str, tag: str) -> None:
+        """Add a new trial, or a retried one, which keeps its state."""
         member = self._members.setdefault(trial_id, Member(trial_id, tag, len(self._members)))
-        self._put(self._behind, member.progress)
+        _insert(self._by_progress, member.progress_key)
 
     def set_score(self, trial_id: str, score: float) -> None:
-        """How good a trial is now."""
+        """Set the score of a trial."""
         member = self._members[trial_id]
-        self._drop(self._ranking, member.rank)
+        _remove(self._by_score, member.score_key)
         member.score = score
-        self._put(self._ranking, member.rank)
+        _insert(self._by_score, member.score_key)
 
     def set_progress(self, trial_id: str, trained_to: float) -> None:
-        """How far a trial is now."""
+        """Set the progress of a trial."""
         member = self._members[trial_id]
-        is_live = self._drop(self._behind, member.progress)
+        is_live = _remove(self._by_progress, member.progress_key)
         member.trained_to = trained_to
         if is_live:
-            self._put(self._behind, member.progress)
+            _insert(self._by_progress, member.progress_key)
 
     def end(self, trial_id: str, *, may_be_cloned: bool) -> None:
-        """A trial has ended."""
+        """Mark a trial as ended."""
         member = self._members.get(trial_id)
         if member is None:
             return
-        self._drop(self._behind, member.progress)
+        _remove(self._by_progress, member.progress_key)
         if not may_be_cloned:
-            self._drop(self._ranking, member.rank)
+            _remove(self._by_score, member.score_key)
             member.score = None
 
     def is_live(self, trial_id: str) -> bool:
-        """Whether it has not ended."""
-        return self._holds(self._behind, self._members[trial_id].progress)
+        """Return True if the trial has not ended."""
+        return _contains(self._by_progress, self._members[trial_id].progress_key)
 
     def by_progress(self) -> Iterator[Member]:
-        """Those that have not ended, the one furthest behind first."""
-        for _, _, trial_id in self._behind:
+        """Iterate over the trials that have not ended, the least progress first."""
+        for _, _, trial_id in self._by_progress:
             yield self._members[trial_id]
 
     def least_progress(self) -> float:
-        """Of those that have not ended; infinite without any."""
-        return self._behind[0][0] if self._behind else math.inf
+        """Return the least progress of the trials that have not ended; inf without any."""
+        return self._by_progress[0][0] if self._by_progress else math.inf
 
     def most_progress(self) -> float:
-        """Of those that have not ended; 0 without any."""
-        return self._behind[-1][0] if self._behind else 0
+        """Return the most progress of the trials that have not ended; 0 without any."""
+        return self._by_progress[-1][0] if self._by_progress else 0
 
     def quantile_size(self) -> int:
-        """How many are in the upper quantile, and in the lower: the fraction, rounded up, and never
-        more than half.
+        """Return the number of trials in the upper and in the lower quantile: the fraction, rounded
+        up, at most half of all.
         """
-        ranked = len(self._ranking)
-        if ranked < 2:
+        scored = len(self._by_score)
+        if scored < 2:
             return 0
-        return min(math.ceil(ranked * self._quantile_fraction), ranked // 2)
+        return min(math.ceil(scored * self._quantile_fraction), scored // 2)
 
-    def place(self, trial_id: str) -> Place:
-        """Where a trial stands among all that have a score."""
+    def quantile_of(self, trial_id: str) -> Quantile:
+        """Return the quantile of a trial among all trials with a score."""
         member, size = self._members[trial_id], self.quantile_size()
         if member.score is None or not size:
             return "middle"
-        position = bisect.bisect_left(self._ranking, member.rank)
+        position = bisect.bisect_left(self._by_score, member.score_key)
         if position < size:
             return "lower"
-        return "upper" if position >= len(self._ranking) - size else "middle"
+        return "upper" if position >= len(self._by_score) - size else "middle"
 
     def from_top(self, position: int) -> Member:
-        """The best at 0, the next best at 1; the upper quantile is below `quantile_size()`."""
-        return self._members[self._ranking[-1 - position][2]]
+        """Return the trial at a position in descending order of scores; 0 is the best."""
+        return self._members[self._by_score[-1 - position][2]]
 
-    @staticmethod
-    def _holds(ordered: list[tuple[float, int, str]], entry: tuple[float, int, str]) -> bool:
-        position = bisect.bisect_left(ordered, entry)
-        return position < len(ordered) and ordered[position] == entry
 
-    @classmethod
-    def _put(cls, ordered: list[tuple[float, int, str]], entry: tuple[float, int, str]) -> None:
-        if not cls._holds(ordered, entry):
-            bisect.insort(ordered, entry)
+def _contains(ordered: list[_SortKey], key: _SortKey) -> bool:
+    position = bisect.bisect_left(ordered, key)
+    return position < len(ordered) and ordered[position] == key
 
-    @classmethod
-    def _drop(cls, ordered: list[tuple[float, int, str]], entry: tuple[float, int, str]) -> bool:
-        if not cls._holds(ordered, entry):
-            return False
-        del ordered[bisect.bisect_left(ordered, entry)]
-        return True
+
+def _insert(ordered: list[_SortKey], key: _SortKey) -> None:
+    if not _contains(ordered, key):
+        bisect.insort(ordered, key)
+
+
+def _remove(ordered: list[_SortKey], key: _SortKey) -> bool:
+    if not _contains(ordered, key):
+        return False
+    del ordered[bisect.bisect_left(ordered, key)]
+    return True

@@ -341,9 +341,7 @@ class ResourceChangingScheduler(TrialScheduler):
 
     def _set_objective_of_allocation(self) -> None:
         own = (self._base_scheduler.metric, getattr(self._base_scheduler, "_mode", None))
-        for name, base, given in zip(
-            ("metric", "mode"), own, self._search_properties, strict=True
-        ):
+        for name, base, given in zip(("metric", "mode"), own, self._search_properties, strict=True):
             if getattr(self._allocate, name, "") is None:
                 setattr(self._allocate, name, base or given)
 

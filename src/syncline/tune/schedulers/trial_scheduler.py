@@ -272,9 +272,7 @@ class MetricScheduler(FIFOScheduler):
             return WORST
         return number if self._mode == "max" else -number
 
-    def _time_and_score(
-        self, trial: Trial, result: Metrics
-    ) -> tuple[float | None, float | None]:
+    def _time_and_score(self, trial: Trial, result: Metrics) -> tuple[float | None, float | None]:
         """Return time and score; None for one that the result lacks, for example because the trial
         validates only every few steps. Log the first missing time.
 

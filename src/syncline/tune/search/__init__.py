@@ -1,24 +1,34 @@
-"""What a search tries: spaces, and searchers that learn where in them to look.
+"""Search spaces, and the algorithms that choose configurations from them.
 
-Files, in the order in which a search uses them: `sample` (domains and how they are drawn;
-`spec_view`, what functions among them see), `variant_generator` (from a space to configurations),
-`search_algorithm` (what the controller asks for trials), `basic_variant` (grids and random draws),
-`searcher` (what learns from results), `search_generator` (makes a source of trials of one;
-`searcher_state` keeps it), `concurrency_limiter` and `repeater` (wrappers of searchers), a folder
-for each library that is adapted, with `library_searcher` and `parameters`, which these share;
-`util` (nested dictionaries). A library is imported when its searcher is first used.
+    spec_view.py          views of a configuration for functions in the space
+    sample.py             domains and samplers: `uniform` to `sample_from`
+    variant_generator.py  configurations from a space
+    util.py               nested dictionaries, check of initial points
+    searcher.py           base class of searchers, capture of their state
+    searcher_wrappers.py  `ConcurrencyLimiter` and `Repeater`
+    search_algorithm.py   source of trials for the controller, and its implementation for searchers
+    basic_variant.py      grid search and random search
+    parameters.py         a space as a flat list of parameters, for libraries
+    library_searcher.py   base class of searchers that use a library
+    ax, bayesopt, bohb, hebo, hyperopt, nevergrad, optuna, zoopt
+                          one searcher each for the library of this name
+
+A library is imported when its searcher is created.
 """
 
 import difflib
-import importlib
 import inspect
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
+from syncline.tune.search.ax import AxSearch
 from syncline.tune.search.basic_variant import BasicVariantGenerator
-from syncline.tune.search.concurrency_limiter import ConcurrencyLimiter
-from syncline.tune.search.repeater import Repeater
+from syncline.tune.search.bayesopt import BayesOptSearch
+from syncline.tune.search.bohb import TuneBOHB
+from syncline.tune.search.hebo import HEBOSearch
+from syncline.tune.search.hyperopt import HyperOptSearch
+from syncline.tune.search.nevergrad import NevergradSearch
+from syncline.tune.search.optuna import OptunaSearch
 from syncline.tune.search.sample import (
     choice,
     lograndint,
@@ -33,36 +43,39 @@ from syncline.tune.search.sample import (
     sample_from,
     uniform,
 )
-from syncline.tune.search.search_algorithm import SearchAlgorithm, Suggestion
-from syncline.tune.search.search_generator import SearchGenerator
+from syncline.tune.search.search_algorithm import SearchAlgorithm, SearchGenerator, Suggestion
 from syncline.tune.search.searcher import Searcher
+from syncline.tune.search.searcher_wrappers import ConcurrencyLimiter, Repeater
 from syncline.tune.search.variant_generator import grid_search
+from syncline.tune.search.zoopt import ZOOptSearch
 
-
-def _searcher_class(module: str, name: str) -> Any:
-    return getattr(importlib.import_module(f"syncline.tune.search.{module}"), name)
-
-
-SEARCH_ALG_IMPORT: dict[str, Callable[[], Any]] = {
-    "variant_generator": partial(_searcher_class, "basic_variant", "BasicVariantGenerator"),
-    "random": partial(_searcher_class, "basic_variant", "BasicVariantGenerator"),
-    "ax": partial(_searcher_class, "ax", "AxSearch"),
-    "hyperopt": partial(_searcher_class, "hyperopt", "HyperOptSearch"),
-    "bayesopt": partial(_searcher_class, "bayesopt", "BayesOptSearch"),
-    "bohb": partial(_searcher_class, "bohb", "TuneBOHB"),
-    "nevergrad": partial(_searcher_class, "nevergrad", "NevergradSearch"),
-    "optuna": partial(_searcher_class, "optuna", "OptunaSearch"),
-    "zoopt": partial(_searcher_class, "zoopt", "ZOOptSearch"),
-    "hebo": partial(_searcher_class, "hebo", "HEBOSearch"),
+SEARCH_ALG_IMPORT: dict[str, Callable[[], Callable[..., Any]]] = {
+    "variant_generator": lambda: BasicVariantGenerator,
+    "random": lambda: BasicVariantGenerator,
+    "ax": lambda: AxSearch,
+    "hyperopt": lambda: HyperOptSearch,
+    "bayesopt": lambda: BayesOptSearch,
+    "bohb": lambda: TuneBOHB,
+    "nevergrad": lambda: NevergradSearch,
+    "optuna": lambda: OptunaSearch,
+    "zoopt": lambda: ZOOptSearch,
+    "hebo": lambda: HEBOSearch,
 }
-"""What loads the class of each searcher, by the names of `create_searcher`."""
+"""Functions that return the class of a searcher, by the names for `create_searcher`."""
 
 
 def create_searcher(search_alg: str, **kwargs: Any) -> Any:
-    """A searcher by name, in any case: "optuna", "hyperopt", "random", ...; see SEARCH_ALG_IMPORT.
+    """Create a searcher by its case-insensitive name, such as "optuna" or "random".
 
-    Keywords that the searcher does not take are left out, so that one program can try several by
-    name. ValueError for an unknown name; ImportError if the searcher's library is not installed.
+    Options that the searcher lacks are ignored, so that the name can be changed alone.
+
+    Args:
+        search_alg: A key of `SEARCH_ALG_IMPORT`.
+        **kwargs: Options of the searcher.
+
+    Raises:
+        ValueError: The name is unknown.
+        ImportError: The library of the searcher is not installed.
     """
     name = search_alg.lower()
     if name not in SEARCH_ALG_IMPORT:

@@ -1,9 +1,7 @@
-"""`BasicVariantGenerator`: grids and random draws, without learning from results. What a search
-uses when no other searcher is given.
+"""`BasicVariantGenerator`: grid search and random search, the default search algorithm.
 
-Covered: points to start from, a limit on trials at once, random states, going on from a saved state
-at any trial. Configurations are made when they are asked for, so the size of a grid costs nothing.
-Not covered: the random state of functions in the space that draw themselves.
+Configurations are generated lazily, so a large grid costs nothing. The random state of user
+functions in the space is not managed.
 """
 
 from __future__ import annotations
@@ -13,11 +11,11 @@ import logging
 import math
 import pickle
 from collections.abc import Sequence
-from typing import Any
 
 import cloudpickle
 import numpy as np
 
+from syncline.tune.result import Config, Metrics
 from syncline.tune.search.sample import (
     Domain,
     RandomSource,
@@ -26,6 +24,8 @@ from syncline.tune.search.sample import (
     fresh_generator,
 )
 from syncline.tune.search.search_algorithm import SearchAlgorithm, Suggestion
+from syncline.tune.search.searcher import MetricNames, Modes
+from syncline.tune.search.spec_view import Value
 from syncline.tune.search.variant_generator import (
     ParsedSpace,
     Variants,
@@ -38,23 +38,24 @@ logger = logging.getLogger(__name__)
 
 
 class BasicVariantGenerator(SearchAlgorithm):
-    """Goes through every combination of the grids, once for each of `num_samples`, and draws the
-    rest.
+    """Try each combination of the grids once per sample, and draw the other parameters.
 
     Args:
-        points_to_evaluate: Configurations to begin with, as nested as the space. Each takes the
-            place of one sample; parameters that it leaves out are drawn, and grids that it leaves
-            out are gone through.
-        max_concurrent: So many trials run at once at most; 0 means no limit.
-        constant_grid_search: Whether all combinations of one sample share what is drawn, instead of
-            drawing anew for each.
-        random_state: Makes the search repeatable: a seed, or a numpy generator, which then moves
-            on. None seeds from numpy's global state.
+        points_to_evaluate: Initial configurations, nested like the space. Each replaces one sample.
+            Omitted parameters are drawn, and omitted grids are searched.
+        max_concurrent: Maximal number of concurrent trials; 0 for no limit.
+        constant_grid_search: If True, all combinations of one sample share the drawn values;
+            otherwise each combination has its own.
+        random_state: Seed, or numpy generator, which advances. With None, the seed comes from
+            numpy's global state.
+
+    Raises:
+        ValueError: `max_concurrent` is negative.
     """
 
     def __init__(
         self,
-        points_to_evaluate: Sequence[dict[str, Any]] | None = None,
+        points_to_evaluate: Sequence[Config] | None = None,
         max_concurrent: int = 0,
         constant_grid_search: bool = False,
         random_state: RandomState = None,
@@ -71,19 +72,22 @@ class BasicVariantGenerator(SearchAlgorithm):
         )
         self._space = ParsedSpace.parse({})
         self._starts: list[ParsedSpace] = []
-        """The spaces of the points that were not begun yet."""
+        """Spaces of initial points that have not started."""
         self._samples_left: float = 0
         self._total: float = 0
         self._variants: Variants | None = None
-        """The sample that is being gone through."""
+        """Variants of the current sample."""
         self._counter = 0
         self._live: set[str] = set()
 
     def configure(
-        self, metric: Any, mode: Any, param_space: dict[str, Any], num_samples: int
+        self, metric: MetricNames, mode: Modes, param_space: Config, num_samples: int
     ) -> None:
-        """See SearchAlgorithm. ValueError and TypeError name the parameter that cannot be searched,
-        or that only a point has.
+        """Set the search space (see `SearchAlgorithm`).
+
+        Raises:
+            ValueError: A parameter is invalid, or a point has a key that the space lacks.
+            TypeError: A parameter is invalid.
         """
         self.metric, self.mode = metric, mode
         self._space = ParsedSpace.parse(param_space)
@@ -125,11 +129,11 @@ class BasicVariantGenerator(SearchAlgorithm):
 
     @property
     def total_samples(self) -> float:
-        # Grids inside of values that are drawn show only when they come up.
+        # The size of grids inside drawn values is unknown until they are drawn.
         return max(self._total, self._counter)
 
     def on_trial_complete(
-        self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False
+        self, trial_id: str, result: Metrics | None = None, error: bool = False
     ) -> None:
         self._live.discard(trial_id)
 
@@ -147,22 +151,24 @@ class BasicVariantGenerator(SearchAlgorithm):
         return Variants(self._space, self._constant_grid_search, source)
 
 
-def _overlaid(space: Any, point: Any, path: tuple[Any, ...]) -> Any:
-    """The space with the values of a point in the place of domains. ValueError if the point has a
-    key that the space has not.
+def _overlaid(space: Value, point: Value, path: tuple[Value, ...]) -> Value:
+    """Return the space with domains replaced by the values of a point.
+
+    Raises:
+        ValueError: The point has a key that the space lacks.
     """
     if isinstance(space, dict) and isinstance(point, dict):
         for key in point:
             if key not in space:
                 close = difflib.get_close_matches(str(key), map(str, space), n=1)
+                hint = (
+                    f"Did you mean `{joined((*path, close[0]))}`?"
+                    if close
+                    else f"It has {list(space)}."
+                )
                 raise ValueError(
-                    f"`points_to_evaluate` has a value for `{joined((*path, key))}`, which the search space has not"
-                    + (
-                        f"; did you mean `{joined((*path, close[0]))}`? "
-                        if close
-                        else f": it has {list(space)}. "
-                    )
-                    + "Add the key to `param_space`."
+                    f"`points_to_evaluate` has a value for `{joined((*path, key))}`, which is not "
+                    f"in the search space. {hint} Otherwise, add the key to `param_space`."
                 )
         return {
             key: _overlaid(value, point[key], (*path, key)) if key in point else value
@@ -182,9 +188,9 @@ def _overlaid(space: Any, point: Any, path: tuple[Any, ...]) -> Any:
     if not np.all(fits):
         outside = space.domain_str if isinstance(space, Domain) else repr(space)
         logger.warning(
-            "`points_to_evaluate` gives `%s` the value %r, which is not in the search space: %s.",
-            joined(path),
+            "`points_to_evaluate` has the value %r for `%s`, which is not in the search space: %s.",
             point,
+            joined(path),
             outside,
         )
     return point

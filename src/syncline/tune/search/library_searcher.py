@@ -1,10 +1,9 @@
-"""What the searchers have in common whose suggestions another library makes.
+"""`LibrarySearcher`, the base class of searchers that get their suggestions from a library.
 
-Covered: loading the library, which is named in the error if it is not installed; metric, mode and
-search space from the constructor or from the tuner; points to start from; trials that failed, or
-whose metric is missing or not finite, are never told to the library as results; saving, after which
-the same calls give the same suggestions. A searcher of one library says how a space, a suggestion
-and a result look there.
+It loads the library, takes metric, mode and search space from the constructor or the tuner, and
+suggests initial points first. Failed trials and non-finite metrics are not reported to the library
+as results. A restored searcher gives the same suggestions for the same calls. Subclasses convert
+spaces, suggestions and results for one library.
 """
 
 from __future__ import annotations
@@ -17,77 +16,86 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from types import ModuleType
-from typing import Any
+from typing import Any, TypeAlias
 
 import cloudpickle
 import numpy as np
 
 from syncline.train import random_states
-from syncline.tune.result import DEFAULT_METRIC
+from syncline.tune.result import DEFAULT_METRIC, Config, Metrics
 from syncline.tune.search.parameters import SearchSpace
 from syncline.tune.search.sample import Domain
-from syncline.tune.search.searcher import Searcher
+from syncline.tune.search.searcher import MetricNames, Modes, Searcher
 from syncline.tune.search.util import flatten_dict, unflatten_list_dict
 
+LibraryObject: TypeAlias = Any
+"""An object of an optional library, whose types are unknown here."""
+Values: TypeAlias = Mapping[str, Any]
+"""Values by key."""
 
-def load_library(module: str, package: str, searcher: str) -> ModuleType:
-    """Imports `module` for `searcher`; an ImportError that says how to install it where that
-    fails.
+
+def load_library(module: str, package: str, searcher: str) -> LibraryObject:
+    """Import `module` for `searcher`.
+
+    Raises:
+        ImportError: The import failed; the message says how to install `package`.
     """
     try:
         return importlib.import_module(module)
     except ImportError as error:
         raise ImportError(
-            f"{searcher} needs {package}, which cannot be imported ({error}): pip install {package}",
+            f"{searcher} needs {package}, which cannot be imported ({error}). Install it with "
+            f"`pip install {package}`.",
             name=module,
         ) from error
 
 
 class LibrarySearcher(Searcher):
-    """Base class of searchers that adapt a library.
+    """Base class of searchers that use a library.
 
-    Subclasses check in their constructor that the library is there (`load_library`), and implement
-    the methods that raise NotImplementedError here. What the library hands out for a trial, and
-    wants back with its result, is called its ticket. All of a searcher's attributes are pickled in
-    its state: they keep no modules and no open files.
+    Subclasses call `load_library` in their constructor and implement the methods that raise
+    NotImplementedError here. A candidate is the library's object for a suggestion, which it needs
+    again with the result. All attributes are pickled in the state, so they must not contain modules
+    or open files.
     """
 
     conditional = False
-    """Whether choices may hold parameters of their own."""
+    """True if choices may contain parameters."""
 
     def __init__(
         self,
-        space: Any,
-        metric: Any = None,
-        mode: Any = None,
-        points_to_evaluate: Sequence[Mapping[str, Any]] | None = None,
+        space: LibraryObject,
+        metric: MetricNames = None,
+        mode: Modes = None,
+        points_to_evaluate: Sequence[Values] | None = None,
     ) -> None:
         super().__init__(metric=metric, mode=mode)
         if points_to_evaluate is not None and not isinstance(points_to_evaluate, list | tuple):
             raise TypeError(
-                f"`points_to_evaluate` must be a list of configurations, not {points_to_evaluate!r}."
+                f"`points_to_evaluate` must be a list of configurations, not "
+                f"{points_to_evaluate!r}."
             )
-        self._points: list[Mapping[str, Any]] = [
-            copy.deepcopy(point) for point in points_to_evaluate or []
-        ]
+        self._points: list[Values] = [copy.deepcopy(point) for point in points_to_evaluate or []]
         self._space: SearchSpace | None = None
-        self._library_space: Any = None
-        self._optimizer: Any = None
-        self._tickets: dict[str, Any] = {}
-        # By length, because Nevergrad's parameters refuse to be asked whether they are true.
+        self._library_space: LibraryObject = None
+        self._optimizer: LibraryObject = None
+        self._candidates: dict[str, LibraryObject] = {}
+        # Compare the length, because Nevergrad's parameters cannot be converted to bool.
         is_empty = isinstance(space, dict | list) and len(space) == 0
         if space is not None and not is_empty:
-            self._take_space(space)
+            self._set_space(space)
 
     def set_search_properties(
-        self, metric: Any, mode: Any, config: dict[str, Any], **spec: Any
+        self, metric: MetricNames, mode: Modes, config: Config, **spec: object
     ) -> bool:
-        """True if the searcher will search `config`. False if it has a space of its own, or if
-        metric or mode contradict the constructor's.
+        """Set metric, mode and search space.
 
-        ValueError if there is nothing to search in `config`, or something that this searcher
-        cannot.
+        Returns:
+            True if the searcher will search `config`; False if it has its own space, or another
+            metric or mode.
+
+        Raises:
+            ValueError: `config` has no parameters, or one that this searcher does not support.
         """
         if (metric and self._metric not in (None, metric)) or (
             mode and self._mode not in (None, mode)
@@ -96,167 +104,165 @@ class LibrarySearcher(Searcher):
         self._metric = self._metric or metric
         self._mode = self._mode or mode
         if self._has_space():
-            self._start_if_complete()
+            self._start_if_ready()
             return False
-        if not holds_domains(config):
+        if not contains_domains(config):
             raise ValueError(
-                f"{type(self).__name__} finds nothing to search in {config!r}: put tune.uniform(...), tune.choice(...) or the like "
-                "into the search space, or leave `search_alg` out."
+                f"The search space {config!r} has no parameters for {type(self).__name__}. Add "
+                f"parameters such as tune.uniform(...), or omit `search_alg`."
             )
-        self._take_space(config)
+        self._set_space(config)
         return True
 
-    def suggest(self, trial_id: str) -> dict[str, Any] | str | None:
-        """The configuration of a new trial; None: not now; FINISHED: no more. RuntimeError while
-        metric, mode or the space are missing.
+    def suggest(self, trial_id: str) -> Config | str | None:
+        """Suggest a configuration (see `Searcher`).
+
+        Raises:
+            RuntimeError: Metric, mode or space are unset.
         """
-        self._start_if_complete()
+        self._start_if_ready()
         if self._optimizer is None:
             missing = "metric and mode are" if self._has_space() else "the search space is"
             raise RuntimeError(
-                f"{type(self).__name__} cannot suggest anything, because {missing} not known: give them to the searcher, or let a Tuner "
-                "do so (metric, mode and param_space)."
+                f"{type(self).__name__} cannot suggest configurations, because {missing} unset. "
+                f"Pass them to the searcher or to the Tuner (metric, mode and param_space)."
             )
-        asked = self._ask_for(self._points[0]) if self._points else self._ask()
+        asked = self._ask_point(self._points[0]) if self._points else self._ask()
         if asked is None or isinstance(asked, str):
             return asked
-        # A point that the library could not take now stays for the next time.
+        # Without a suggestion, the point remains for the next call.
         self._points = self._points[1:]
-        self._tickets[trial_id], config = asked
+        self._candidates[trial_id], config = asked
         return config
 
     def on_trial_complete(
-        self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False
+        self, trial_id: str, result: Metrics | None = None, error: bool = False
     ) -> None:
-        """Tells the library what the trial gave. One that failed, or gave no finite number, is
-        taken back instead.
+        """Report the result to the library, or abandon the candidate of a failed trial or a
+        non-finite metric.
         """
-        ticket = self._tickets.pop(trial_id, None)
-        if ticket is None:
+        candidate = self._candidates.pop(trial_id, None)
+        if candidate is None:
             return
         loss = None if error else self._loss(result)
         if loss is None:
-            self._take_back(ticket)
+            self._abandon(candidate)
         else:
-            self._tell(ticket, loss, result or {})
+            self._tell(candidate, loss, result or {})
 
-    def get_state(self) -> dict[str, Any]:
-        """A copy of everything, the library's random states included. NotImplementedError if
-        something of it cannot be pickled.
+    def get_state(self) -> dict[str, object]:
+        """Return a copy of all attributes, including the library's random states.
+
+        Raises:
+            NotImplementedError: An attribute cannot be pickled.
         """
         try:
             return {"attributes": cloudpickle.dumps(self._attributes())}
-        except Exception as error:  # whatever the library's pickling raises
+        except Exception as error:  # Pickling of library objects can raise any error.
             raise NotImplementedError(
-                f"The state of {type(self).__name__} cannot be saved ({type(error).__name__}: {error})."
+                f"The state of {type(self).__name__} cannot be saved "
+                f"({type(error).__name__}: {error})."
             ) from error
 
-    def set_state(self, state: dict[str, Any]) -> None:
-        """Goes on from a state of `get_state`: the same calls give the same suggestions."""
+    def set_state(self, state: Config) -> None:
+        """Restore a state of `get_state`."""
         self.__dict__.update(cloudpickle.loads(state["attributes"]))
 
     def save(self, checkpoint_path: str) -> None:
-        """Writes the state to the file `checkpoint_path`."""
+        """Write the state to a file."""
         Path(checkpoint_path).write_bytes(cloudpickle.dumps(self.get_state()))
 
     def restore(self, checkpoint_path: str) -> None:
-        """Goes on from a file of `save`."""
+        """Restore the state from a file of `save`."""
         self.set_state(cloudpickle.loads(Path(checkpoint_path).read_bytes()))
 
-    def _attributes(self) -> dict[str, Any]:
+    def _attributes(self) -> dict[str, object]:
         return self.__dict__
 
     def _has_space(self) -> bool:
         return self._library_space is not None
 
-    def _take_space(self, space: Any) -> None:
-        """Takes a space of ours, or one as the library has it."""
-        if holds_domains(space):
+    def _set_space(self, space: LibraryObject) -> None:
+        """Set a space with our domains or one of the library's."""
+        if contains_domains(space):
             self._space = SearchSpace(space, type(self).__name__, self.conditional)
-            self._library_space = self._converted(self._space)
+            self._library_space = self._convert_space(self._space)
         else:
-            self._library_space = self._checked(space)
-        self._start_if_complete()
+            self._library_space = self._check_space(space)
+        self._start_if_ready()
 
-    def _start_if_complete(self) -> None:
+    def _start_if_ready(self) -> None:
         if self._optimizer is not None or not self._mode or not self._has_space():
             return
-        # Functions that return a bare number report it under this name.
+        # Trainables that return a number report it under this name.
         self._metric = self._metric or DEFAULT_METRIC
-        self._optimizer = self._start()
+        self._optimizer = self._create_optimizer()
 
-    def _loss(self, result: Mapping[str, Any] | None) -> float | None:
-        """The metric, so that less is better; None if it is missing or not finite."""
-        value = (result or {}).get(self.metric)
+    def _loss(self, result: Values | None) -> float | None:
+        """Return the metric as a value to minimize; None if it is missing or not finite."""
+        value = (result or {}).get(str(self.metric))
         if value is None or not math.isfinite(value):
             return None
         return -float(value) if self._mode == "max" else float(value)
 
-    def _config(self, drawn: Mapping[str, Any]) -> dict[str, Any]:
-        """The configuration for what the library drew, by key."""
+    def _config(self, drawn: Values) -> Config:
+        """Return the configuration for drawn values by key."""
         if self._space is not None:
             return self._space.config(drawn)
-        nested: dict[str, Any] = unflatten_list_dict(
-            {key: _plain(value) for key, value in drawn.items()}
+        nested: Config = unflatten_list_dict(
+            {key: _to_python(value) for key, value in drawn.items()}
         )
         return nested
 
-    def _drawn(self, point: Mapping[str, Any]) -> dict[str, Any]:
-        """What the library would have drawn to give `point`."""
-        return (
-            self._space.drawn(point)
-            if self._space is not None
-            else flatten_dict(point, flatten_list=True)
-        )
+    def _drawn(self, point: Values) -> Config:
+        """Return the drawn values by key that give the configuration `point`."""
+        if self._space is not None:
+            return self._space.drawn(point)
+        return flatten_dict(point, flatten_list=True)
 
-    def _checked(self, space: Any) -> Any:
-        """A space of the library, as the program gave it, in the form that `_start` needs.
-        TypeError if it is none.
-        """
+    def _check_space(self, space: LibraryObject) -> LibraryObject:
+        """Return the library's space from the user's `space`; raise TypeError if it is not one."""
         return space
 
-    def _converted(self, space: SearchSpace) -> Any:
-        """`space` as the library has it. ValueError, which names the key, if the library cannot
-        search it.
-        """
+    def _convert_space(self, space: SearchSpace) -> LibraryObject:
+        """Convert `space` for the library; raise ValueError for an unsupported parameter."""
         raise NotImplementedError
 
-    def _start(self) -> Any:
-        """The library's optimizer; metric, mode and space are known."""
+    def _create_optimizer(self) -> LibraryObject:
+        """Create the library's optimizer. Metric, mode and space are set."""
         raise NotImplementedError
 
-    def _ask(self) -> tuple[Any, dict[str, Any]] | str | None:
-        """Ticket and configuration of a new suggestion; None: not now; FINISHED: no more."""
+    def _ask(self) -> tuple[LibraryObject, Config] | str | None:
+        """Return candidate and configuration of a suggestion; None or FINISHED as `suggest`."""
         raise NotImplementedError
 
-    def _ask_for(self, point: Mapping[str, Any]) -> tuple[Any, dict[str, Any]] | str | None:
-        """The same for a point that the program wants to be tried."""
+    def _ask_point(self, point: Values) -> tuple[LibraryObject, Config] | str | None:
+        """Return candidate and configuration for an initial point."""
         raise NotImplementedError
 
-    def _tell(self, ticket: Any, loss: float, result: Mapping[str, Any]) -> None:
-        """The trial of `ticket` gave `loss`, less being better, in `result`."""
+    def _tell(self, candidate: LibraryObject, loss: float, result: Values) -> None:
+        """Report `loss`, which is minimized, from `result`."""
         raise NotImplementedError
 
-    def _take_back(self, ticket: Any) -> None:
-        """The trial of `ticket` gave nothing that can be learnt from."""
+    def _abandon(self, candidate: LibraryObject) -> None:
+        """Abandon the candidate of a trial without a usable result."""
 
 
 class RandomStates:
-    """Random states for a library that draws from the global ones of Python, numpy and torch.
+    """Separate random states for a library that uses the global ones of Python, numpy and torch.
 
-    It gets its own while it works, and the program keeps its own.
+    Args:
+        seed: Initial seed; None draws one from numpy's global state, so that
+            `numpy.random.seed` makes programs reproducible.
     """
 
     def __init__(self, seed: int | None) -> None:
-        """Without a seed, it is drawn from numpy's global state, so that a program that seeds that
-        one repeats itself.
-        """
         self._seed = int(np.random.randint(2**31 - 1)) if seed is None else seed
-        self._states: dict[str, Any] | None = None
+        self._states: Values | None = None
 
     @contextmanager
-    def in_use(self) -> Iterator[None]:
-        """The global states are these within the block."""
+    def active(self) -> Iterator[None]:
+        """Use these states as the global ones within the block."""
         before = random_states.capture()
         if self._states is None:
             _seed_all(self._seed)
@@ -277,15 +283,15 @@ def _seed_all(seed: int) -> None:
         generator.manual_seed(seed)
 
 
-def holds_domains(space: Any) -> bool:
-    """Whether there is a domain of ours, or a grid, in a nested search space."""
+def contains_domains(space: object) -> bool:
+    """Return True if a nested search space contains a domain or a grid."""
     if isinstance(space, dict):
-        return set(space) == {"grid_search"} or any(map(holds_domains, space.values()))
+        return set(space) == {"grid_search"} or any(map(contains_domains, space.values()))
     if isinstance(space, list | tuple):
-        return any(map(holds_domains, space))
+        return any(map(contains_domains, space))
     return isinstance(space, Domain)
 
 
-def _plain(value: Any) -> Any:
-    """Numbers and strings of numpy as Python's."""
+def _to_python(value: object) -> object:
+    """Convert numpy scalars to Python types."""
     return value.item() if isinstance(value, np.generic) else value

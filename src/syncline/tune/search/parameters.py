@@ -1,11 +1,9 @@
-"""Search spaces as the libraries of searchers see them: a flat list of parameters with bounds, laws
-and steps.
+"""Search spaces as flat lists of parameters with bounds, distributions and steps, for libraries.
 
-Covered: reading a nested search space into parameters with keys such as "model/lr", filling what a
-library drew back into the nested form, and finding a given point's values. Lists in the space, and
-choices that hold parameters of their own, keep their form. What no library can search
-(`grid_search`, `sample_from`) is refused here; what one library cannot, that library's searcher
-refuses with `Parameter.refusal`.
+`SearchSpace` flattens a nested space to parameters with keys such as "model/lr", and converts drawn
+values to configurations and back. Lists, and choices that contain parameters, keep their structure.
+Grids and functions (`grid_search`, `sample_from`) are rejected here; the searcher of a library
+rejects other parameters that the library does not support with `Parameter.unsupported_error`.
 """
 
 from __future__ import annotations
@@ -15,7 +13,7 @@ import numbers
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Any, Literal
+from typing import Literal
 
 from syncline.tune.search.sample import (
     Categorical,
@@ -26,48 +24,50 @@ from syncline.tune.search.sample import (
     Normal,
     Quantized,
 )
+from syncline.tune.search.spec_view import Value
 
-_NOTHING = object()
+_ABSENT = object()
 
 
 @dataclass(frozen=True, kw_only=True)
 class Parameter:
-    """One parameter. Libraries draw a number for it: of a choice, the index."""
+    """One parameter. Libraries draw a number for it; for a choice, the index."""
 
     key: str
-    """Where it stands in the search space: "lr", "model/width", "layers/0"."""
+    """Flat key in the search space: "lr", "model/width", "layers/0"."""
     kind: Literal["float", "integer", "choice"]
-    """What the trial gets: a float, an int, one of `choices`."""
-    law: Literal["uniform", "log", "normal"] = "uniform"
-    """Which values are likely: all, all orders of magnitude, those around `mean`."""
-    low: Any = -math.inf
-    """The least value, of the kind's type."""
-    high: Any = math.inf
-    """The greatest value, itself allowed."""
-    step: Any = None
-    """Only multiples of this; None: every value."""
+    """Type of the value: a float, an int, or one of `choices`."""
+    distribution: Literal["uniform", "log", "normal"] = "uniform"
+    """Distribution of the values: uniform, log-uniform, or normal."""
+    low: Value = -math.inf
+    """Minimum, of the type of `kind`."""
+    high: Value = math.inf
+    """Maximum, inclusive."""
+    step: Value = None
+    """Number of which values are multiples; None for any value."""
     mean: float = 0.0
-    """Where a normal law has its middle."""
+    """Mean of a normal distribution."""
     sd: float = 0.0
-    """The standard deviation of a normal law."""
-    choices: tuple[Any, ...] = ()
-    """What a choice chooses from; an item may hold parameters itself, see `conditional`."""
+    """Standard deviation of a normal distribution."""
+    choices: tuple[Value, ...] = ()
+    """Options of a choice; they may contain parameters (see `conditional`)."""
     conditional: tuple[tuple[Parameter, ...], ...] = ()
-    """For each of `choices`, the parameters inside. They have values only where that choice was
-    taken.
-    """
+    """For each of `choices`, the parameters inside, which have values only if it is chosen."""
 
-    def number(self, drawn: float) -> Any:
-        """A drawn number in the kind's type, on the nearest step, within the bounds."""
+    def number(self, drawn: float) -> Value:
+        """Round a drawn number to the step and the type of `kind`, within the bounds."""
         if self.step:
-            # In decimals, because 3 * 0.1 is a little more than 0.3.
+            # Decimal arithmetic, because 3 * 0.1 is a little more than 0.3.
             drawn = float(Decimal(str(self.step)) * round(float(drawn) / self.step))
         bounded = min(max(drawn, self.low), self.high)
         return round(bounded) if self.kind == "integer" else float(bounded)
 
-    def drawn(self, value: Any) -> dict[str, Any]:
-        """What a library would have drawn to give `value`, by key: a number, and those inside a
-        choice. ValueError if nothing would.
+    def drawn(self, value: Value) -> dict[str, Value]:
+        """Return the drawn values by key that give `value`: a number, and those of parameters
+        inside a choice.
+
+        Raises:
+            ValueError: The parameter cannot have this value.
         """
         if self.kind != "choice":
             if (
@@ -76,154 +76,167 @@ class Parameter:
                 or not self.low <= value <= self.high
             ):
                 raise ValueError(
-                    f"{value!r} is no value of {self.key!r}, which goes from {self.low} to {self.high}."
+                    f"{value!r} is not a value of {self.key!r}, which ranges from {self.low} to "
+                    f"{self.high}."
                 )
             return {self.key: value}
         for index, choice in enumerate(self.choices):
-            inner: dict[str, Any] = {}
+            inner: dict[str, Value] = {}
             if _matches(choice, value, inner):
                 return {self.key: index, **inner}
         raise ValueError(
-            f"{value!r} is not among the choices of {self.key!r}: {[_shown(choice) for choice in self.choices]}."
+            f"{value!r} is not among the choices of {self.key!r}: "
+            f"{[_displayed(choice) for choice in self.choices]}."
         )
 
-    def refusal(self, searcher: str, able: str) -> ValueError:
-        """The error of a searcher that cannot search this parameter; `able` says what it can."""
-        law = {"uniform": "", "log": "log-uniform ", "normal": "normal "}[self.law]
+    def unsupported_error(self, searcher: str, supported: str) -> ValueError:
+        """Return the error of a searcher that does not support this parameter."""
+        prefix = {"uniform": "", "log": "log-uniform ", "normal": "normal "}[self.distribution]
         return ValueError(
-            f"{searcher} cannot search {self.key!r}, {law}{self.kind}: it takes {able}. Change the parameter, or take another searcher."
+            f"{searcher} does not support {self.key!r}, {prefix}{self.kind}: it supports "
+            f"{supported}. Change the parameter, or use another searcher."
         )
 
 
 class SearchSpace:
-    """A nested search space, read."""
+    """A nested search space and its parameters.
 
-    def __init__(self, config: Mapping[str, Any], searcher: str, conditional: bool = False) -> None:
-        """Reads `config`, whose constants are left out. `conditional` allows choices that hold
-        parameters.
+    Args:
+        config: The space; constants are omitted.
+        searcher: Name of the searcher, for errors.
+        conditional: If True, choices may contain parameters.
 
-        ValueError, which names the key, if there is something that searchers cannot search.
-        """
+    Raises:
+        ValueError: The space has a parameter that searchers do not support.
+    """
+
+    def __init__(
+        self, config: Mapping[str, Value], searcher: str, conditional: bool = False
+    ) -> None:
         self.parameters: dict[str, Parameter] = {}
         self._known_keys = set(config)
-        reader = _Reader(searcher, conditional, self.parameters)
-        form = reader.read(dict(config), ())
-        self._form: Any = {} if form is _NOTHING else form
+        reader = _SpaceReader(searcher, conditional, self.parameters)
+        template = reader.read(dict(config), ())
+        self._template: Value = {} if template is _ABSENT else template
 
-    def config(self, drawn: Mapping[str, Any]) -> dict[str, Any]:
-        """The searched part of a configuration, from what a library drew by key."""
+    def config(self, drawn: Mapping[str, Value]) -> dict[str, Value]:
+        """Return the searched part of a configuration from drawn values by key."""
 
-        def value(parameter: Parameter) -> Any:
+        def value(parameter: Parameter) -> Value:
             number = drawn[parameter.key]
             return (
-                _filled(parameter.choices[int(number)], value)
+                _fill(parameter.choices[int(number)], value)
                 if parameter.kind == "choice"
                 else parameter.number(number)
             )
 
         return self.config_of(value)
 
-    def config_of(self, value: Callable[[Parameter], Any]) -> dict[str, Any]:
-        """The searched part of a configuration; `value` gives each parameter's."""
-        filled: dict[str, Any] = _filled(self._form, value)
+    def config_of(self, value: Callable[[Parameter], Value]) -> dict[str, Value]:
+        """Return the searched part of a configuration; `value` returns that of a parameter."""
+        filled: dict[str, Value] = _fill(self._template, value)
         return filled
 
-    def knows(self, key: str) -> bool:
-        """Whether `key` stands in the space, nested or flat."""
+    def has_key(self, key: str) -> bool:
+        """Return True if the nested or flat `key` is in the space."""
         return key in self._known_keys or key in self.parameters
 
-    def values(self, point: Mapping[str, Any]) -> dict[str, Any]:
-        """The values of a configuration by key, as far as it gives them, nested or flat. ValueError
-        if it names what is not there.
+    def values(self, point: Mapping[str, Value]) -> dict[str, Value]:
+        """Return the values of a configuration by flat key; parameters may be missing.
+
+        Raises:
+            ValueError: The configuration has a key that is not in the space.
         """
-        unknown = [key for key in point if not self.knows(key)]
+        unknown = [key for key in point if not self.has_key(key)]
         if unknown:
             raise ValueError(
-                f"The point {dict(point)} names {unknown[0]!r}, which is not in the search space: {sorted(self._known_keys)}."
+                f"The point {dict(point)} has a value for {unknown[0]!r}, which is not in the "
+                f"search space: {sorted(self._known_keys)}."
             )
-        found = {key: _looked_up(point, key) for key in self.parameters}
-        return {key: value for key, value in found.items() if value is not _NOTHING}
+        found = {key: _look_up(point, key) for key in self.parameters}
+        return {key: value for key, value in found.items() if value is not _ABSENT}
 
-    def drawn(self, point: Mapping[str, Any]) -> dict[str, Any]:
-        """What a library would have drawn to give `point`. ValueError unless it has a value for
-        each parameter.
+    def drawn(self, point: Mapping[str, Value]) -> dict[str, Value]:
+        """Return the drawn values by key that give the configuration `point`.
+
+        Raises:
+            ValueError: The point lacks a parameter or has an invalid value.
         """
         values = self.values(point)
         missing = [key for key in self.parameters if key not in values]
         if missing:
             raise ValueError(
-                f"The point {dict(point)} has no value for {missing[0]!r}: this searcher needs all of {list(self.parameters)}."
+                f"The point {dict(point)} has no value for {missing[0]!r}. This searcher needs "
+                f"values of all parameters: {list(self.parameters)}."
             )
-        drawn: dict[str, Any] = {}
+        drawn: dict[str, Value] = {}
         for key, value in values.items():
             drawn.update(self.parameters[key].drawn(value))
         return drawn
 
 
 @dataclass(frozen=True)
-class _Slot:
-    """Stands in a form where the value of a parameter goes."""
+class _Placeholder:
+    """Location of a parameter's value in a template."""
 
     parameter: Parameter
 
 
-class _Reader:
-    """Walks through a search space and collects its parameters; what it returns is the form to
-    fill.
-    """
+class _SpaceReader:
+    """Traverse a search space, collect its parameters, and return a template of the values."""
 
     def __init__(self, searcher: str, conditional: bool, parameters: dict[str, Parameter]) -> None:
         self._searcher = searcher
         self._conditional = conditional
         self._parameters = parameters
 
-    def read(self, node: Any, path: tuple[Any, ...], whole: bool = False) -> Any:
-        """The form of `node`, `_NOTHING` if there is no parameter in it. Dictionaries keep their
-        constants if `whole`; lists always do.
+    def read(self, node: Value, path: tuple[Value, ...], whole: bool = False) -> Value:
+        """Return the template of `node`; `_ABSENT` if it has no parameters. Lists keep their
+        constants, dictionaries only if `whole`.
         """
         if isinstance(node, Domain):
             parameter = self._parameter("/".join(map(str, path)), node)
             if parameter.key in self._parameters:
                 raise ValueError(
-                    f"Two parameters are called {parameter.key!r}: one key contains '/', which separates nested keys."
+                    f"Two parameters have the key {parameter.key!r}, because a key contains '/', "
+                    f"which separates nested keys. Rename it."
                 )
             self._parameters[parameter.key] = parameter
-            return _Slot(parameter)
+            return _Placeholder(parameter)
         if isinstance(node, dict):
             if set(node) == {"grid_search"}:
-                raise self._grid("/".join(map(str, path)))
-            forms = {key: self.read(item, (*path, key), whole) for key, item in node.items()}
-            found = {key: form for key, form in forms.items() if form is not _NOTHING}
-            return {**node, **found} if whole and found else found or _NOTHING
+                raise self._grid_error("/".join(map(str, path)))
+            templates = {key: self.read(item, (*path, key), whole) for key, item in node.items()}
+            found = {key: item for key, item in templates.items() if item is not _ABSENT}
+            return {**node, **found} if whole and found else found or _ABSENT
         if isinstance(node, list | tuple):
             items = [self.read(item, (*path, index), whole=True) for index, item in enumerate(node)]
-            if all(form is _NOTHING for form in items):
-                return _NOTHING
+            if all(template is _ABSENT for template in items):
+                return _ABSENT
             return [
-                item if form is _NOTHING else form for item, form in zip(node, items, strict=True)
+                item if template is _ABSENT else template
+                for item, template in zip(node, items, strict=True)
             ]
-        return _NOTHING
+        return _ABSENT
 
     def _parameter(self, key: str, domain: Domain) -> Parameter:
         if domain.is_grid():
-            raise self._grid(key)
-        sampler: Any = domain.get_sampler()
+            raise self._grid_error(key)
+        sampler: Value = domain.get_sampler()
         step = None
         if isinstance(sampler, Quantized):
             sampler, step = sampler.sampler, sampler.q
-        law: Any = (
-            "log"
-            if isinstance(sampler, LogUniform)
-            else "normal"
-            if isinstance(sampler, Normal)
-            else "uniform"
-        )
+        distribution: Literal["uniform", "log", "normal"] = "uniform"
+        if isinstance(sampler, LogUniform):
+            distribution = "log"
+        elif isinstance(sampler, Normal):
+            distribution = "normal"
         mean, sd = getattr(sampler, "mean", 0.0), getattr(sampler, "sd", 0.0)
         if isinstance(domain, Float):
             return Parameter(
                 key=key,
                 kind="float",
-                law=law,
+                distribution=distribution,
                 low=domain.lower,
                 high=domain.upper,
                 step=step,
@@ -233,30 +246,38 @@ class _Reader:
         if isinstance(domain, Integer):
             if step is None or step == 1:
                 return Parameter(
-                    key=key, kind="integer", law=law, low=domain.lower, high=domain.upper - 1
+                    key=key,
+                    kind="integer",
+                    distribution=distribution,
+                    low=domain.lower,
+                    high=domain.upper - 1,
                 )
             low, high = -(-domain.lower // step) * step, domain.upper // step * step
-            return Parameter(key=key, kind="integer", law=law, low=low, high=high, step=step)
+            return Parameter(
+                key=key, kind="integer", distribution=distribution, low=low, high=high, step=step
+            )
         if isinstance(domain, Categorical):
             return self._choice(key, domain.categories)
         raise ValueError(
-            f"{self._searcher} cannot search {key!r}, {type(domain).__name__.lower()} (such as of sample_from): compute the value in the "
-            "trainable from other parameters, or leave `search_alg` out."
+            f"{self._searcher} does not support {key!r}, {type(domain).__name__.lower()} (such as "
+            f"of sample_from). Compute the value in the trainable from other parameters, or omit "
+            f"`search_alg`."
         )
 
-    def _choice(self, key: str, categories: Sequence[Any]) -> Parameter:
+    def _choice(self, key: str, categories: Sequence[Value]) -> Parameter:
         choices, conditional = [], []
         for index, category in enumerate(categories):
             inside: dict[str, Parameter] = {}
-            form = _Reader(self._searcher, self._conditional, inside).read(
+            template = _SpaceReader(self._searcher, self._conditional, inside).read(
                 category, (key, index), whole=True
             )
             if inside and not self._conditional:
                 raise ValueError(
-                    f"{self._searcher} cannot search {next(iter(inside))!r}, a parameter inside the choices of {key!r}: "
-                    "take HyperOptSearch, or OptunaSearch with a function as its space."
+                    f"{self._searcher} does not support {next(iter(inside))!r}, a parameter inside "
+                    f"the choices of {key!r}. Use HyperOptSearch, or OptunaSearch with a function "
+                    f"as its space."
                 )
-            choices.append(category if form is _NOTHING else form)
+            choices.append(category if template is _ABSENT else template)
             conditional.append(tuple(inside.values()))
         return Parameter(
             key=key,
@@ -267,61 +288,62 @@ class _Reader:
             conditional=tuple(conditional),
         )
 
-    def _grid(self, key: str) -> ValueError:
+    def _grid_error(self, key: str) -> ValueError:
         return ValueError(
-            f"{self._searcher} cannot search {key!r}, a grid: write tune.choice([...]) there, or leave `search_alg` out to try every value."
+            f"{self._searcher} does not support {key!r}, a grid. Use tune.choice([...]), or omit "
+            f"`search_alg` to try all values."
         )
 
 
-def _filled(form: Any, value: Callable[[Parameter], Any]) -> Any:
-    if isinstance(form, _Slot):
-        return value(form.parameter)
-    if isinstance(form, dict):
-        return {key: _filled(item, value) for key, item in form.items()}
-    if isinstance(form, list):
-        return [_filled(item, value) for item in form]
-    return form
+def _fill(template: Value, value: Callable[[Parameter], Value]) -> Value:
+    if isinstance(template, _Placeholder):
+        return value(template.parameter)
+    if isinstance(template, dict):
+        return {key: _fill(item, value) for key, item in template.items()}
+    if isinstance(template, list):
+        return [_fill(item, value) for item in template]
+    return template
 
 
-def _matches(form: Any, value: Any, drawn: dict[str, Any]) -> bool:
-    """Whether `value` may have come from `form`; what was drawn for it is put into `drawn`."""
-    if isinstance(form, _Slot):
+def _matches(template: Value, value: Value, drawn: dict[str, Value]) -> bool:
+    """Return True if `template` can give `value`; add the drawn values to `drawn`."""
+    if isinstance(template, _Placeholder):
         try:
-            drawn.update(form.parameter.drawn(value))
+            drawn.update(template.parameter.drawn(value))
         except ValueError:
             return False
         return True
-    if isinstance(form, dict):
+    if isinstance(template, dict):
         return (
             isinstance(value, dict)
-            and form.keys() == value.keys()
-            and all(_matches(form[key], value[key], drawn) for key in form)
+            and template.keys() == value.keys()
+            and all(_matches(template[key], value[key], drawn) for key in template)
         )
-    if isinstance(form, list):
+    if isinstance(template, list):
         return (
             isinstance(value, list)
-            and len(form) == len(value)
-            and all(map(_matches, form, value, [drawn] * len(form)))
+            and len(template) == len(value)
+            and all(map(_matches, template, value, [drawn] * len(template)))
         )
-    # True is no 1 here, but 1.0 is.
-    return form is value or (
-        isinstance(form, bool) == isinstance(value, bool) and bool(form == value)
+    # 1.0 matches 1, but True does not.
+    return template is value or (
+        isinstance(template, bool) == isinstance(value, bool) and bool(template == value)
     )
 
 
-def _looked_up(point: Any, key: str) -> Any:
+def _look_up(point: Value, key: str) -> Value:
     if isinstance(point, dict) and key in point:
         return point[key]
-    place: Any = point
+    value = point
     for part in key.split("/"):
-        if isinstance(place, dict) and part in place:
-            place = place[part]
-        elif isinstance(place, list | tuple) and part.isdigit() and int(part) < len(place):
-            place = place[int(part)]
+        if isinstance(value, dict) and part in value:
+            value = value[part]
+        elif isinstance(value, list | tuple) and part.isdigit() and int(part) < len(value):
+            value = value[int(part)]
         else:
-            return _NOTHING
-    return place
+            return _ABSENT
+    return value
 
 
-def _shown(form: Any) -> Any:
-    return _filled(form, lambda parameter: f"<{parameter.key}>")
+def _displayed(template: Value) -> Value:
+    return _fill(template, lambda parameter: f"<{parameter.key}>")

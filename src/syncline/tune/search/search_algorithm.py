@@ -1,82 +1,314 @@
-"""What the controller asks for trials: the contract, and what it gets."""
+"""`SearchAlgorithm`, the source of trials for the controller, and `SearchGenerator`, its
+implementation for any `Searcher`.
+
+Not covered: grids (`basic_variant.py`).
+"""
 
 from __future__ import annotations
 
+import logging
+import math
+import pickle
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Any
+
+import cloudpickle
+
+from syncline.tune.result import Config, Metrics
+from syncline.tune.search.sample import fresh_generator
+from syncline.tune.search.searcher import (
+    MetricNames,
+    Modes,
+    Searcher,
+    capture_states,
+    check_metric_and_mode,
+    restore_states,
+    searcher_chain,
+    set_search_properties,
+)
+from syncline.tune.search.searcher_wrappers import Repeater
+from syncline.tune.search.util import flatten_dict, merge_dicts
+from syncline.tune.search.variant_generator import (
+    ParsedSpace,
+    Path,
+    Variants,
+    flat_params,
+    format_vars,
+    joined,
+    leaves,
+    value_at,
+)
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Suggestion:
-    """One trial to run."""
+    """A trial to run."""
 
-    config: dict[str, Any]
-    """What the trainable gets; every parameter has its value."""
+    config: Config
+    """Complete configuration of the trainable."""
 
-    evaluated_params: dict[str, Any]
-    """What the search gave, without the constants; keys of nested parameters are flat, "a/b"."""
+    evaluated_params: Config
+    """Searched parameters without constants, by flat key ("a/b")."""
 
     tag: str
-    """The suggestion's number and parameters for people: "3_lr=0.1,momentum=0.9"."""
+    """Number and parameters of the suggestion, for display: "3_lr=0.1,momentum=0.9"."""
 
 
 class SearchAlgorithm:
-    """A source of trials. `BasicVariantGenerator` is one, `SearchGenerator` makes one of any
-    `Searcher`.
+    """A source of trials.
 
-    `configure` comes first, once. All calls come from one thread. `next_trial` costs the same
-    however many trials there were. A state of `get_state` goes into another one, configured or not,
-    and both then give the same suggestions to the same calls.
+    `configure` is called first, once. One thread makes all calls. The cost of `next_trial` does not
+    depend on the number of earlier trials. A state of `get_state` can be set on another instance,
+    configured or not; both then return the same suggestions for the same calls.
     """
 
-    metric: Any = None
-    mode: Any = None
+    metric: MetricNames = None
+    mode: Modes = None
 
     def configure(
-        self, metric: Any, mode: Any, param_space: dict[str, Any], num_samples: int
+        self, metric: MetricNames, mode: Modes, param_space: Config, num_samples: int
     ) -> None:
-        """Takes what to search; `num_samples` is -1 for no end. ValueError if this algorithm cannot
-        search it.
+        """Set the search space and the number of samples.
+
+        Args:
+            metric: Metric to optimize.
+            mode: "min" or "max".
+            param_space: The search space.
+            num_samples: Number of samples; -1 for no limit.
+
+        Raises:
+            ValueError: This algorithm cannot search the space.
         """
         raise NotImplementedError
 
     def next_trial(self, trial_id: str) -> Suggestion | None:
-        """What the trial `trial_id` shall run; None if nothing is to be had now: ask again when a
-        trial has ended.
-        """
+        """Return the configuration of a new trial; None if there is none until a trial ends."""
         raise NotImplementedError
 
     def is_finished(self) -> bool:
-        """Whether nothing more will come, unless samples are added."""
+        """Return True if there are no more trials, unless samples are added."""
         raise NotImplementedError
 
     def add_samples(self, n: int) -> None:
-        """Lets `n` more samples come, as if `num_samples` had been larger by so many."""
+        """Increase `num_samples` by `n`."""
         raise NotImplementedError
 
     @property
     def total_samples(self) -> float:
-        """How many trials there will be in all; `math.inf` if there is no end."""
+        """Total number of trials; inf without a limit."""
         raise NotImplementedError
 
     def get_state(self) -> bytes:
-        """All that is needed to go on elsewhere, random generators included."""
+        """Return the complete state, including random generators."""
         raise NotImplementedError
 
     def set_state(self, state: bytes) -> None:
-        """Goes on from a state of `get_state`."""
+        """Restore a state of `get_state`."""
         raise NotImplementedError
 
-    def on_trial_result(self, trial_id: str, result: dict[str, Any]) -> None:
-        """A trial reported."""
+    def on_trial_result(self, trial_id: str, result: Metrics) -> None:
+        """Handle a result of a trial."""
 
     def on_trial_complete(
-        self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False
+        self, trial_id: str, result: Metrics | None = None, error: bool = False
     ) -> None:
-        """A trial ended, with its last result; `error` says whether it failed."""
+        """Handle the end of a trial, with its last result; `error` is True if it failed."""
 
     def on_pause(self, trial_id: str) -> None:
-        """A scheduler paused the trial."""
+        """Handle a pause of the trial by a scheduler."""
 
     def on_unpause(self, trial_id: str) -> None:
-        """A paused trial goes on."""
+        """Handle the continuation of a paused trial."""
+
+
+class SearchGenerator(SearchAlgorithm):
+    """Source of `num_samples` trials from a searcher.
+
+    Functions of the space (`sample_from`) are called with the suggested values. Parameters for
+    which the searcher suggests no value are drawn at random. Results are flattened to keys `a/b`
+    for the searcher.
+
+    Args:
+        searcher: The searcher.
+
+    Raises:
+        TypeError: `searcher` is not a Searcher.
+    """
+
+    def __init__(self, searcher: Searcher) -> None:
+        if not isinstance(searcher, Searcher):
+            raise TypeError(
+                f"A search algorithm must be a BasicVariantGenerator or extend Searcher, but "
+                f"{searcher!r} does neither."
+            )
+        self.searcher = searcher
+        self._arguments: tuple[MetricNames, Modes, Config, int] | None = None
+        """Arguments of `configure`, with the template of the space."""
+        self._samples: float = 0
+        self._counter = 0
+        self._finished = False
+        self._source = fresh_generator()
+
+    def configure(
+        self, metric: MetricNames, mode: Modes, param_space: Config, num_samples: int
+    ) -> None:
+        """Configure the searcher (see `SearchAlgorithm`).
+
+        Raises:
+            ValueError: The space has a grid or is not supported by the searcher, or the searcher
+                has another metric or mode.
+        """
+        check_metric_and_mode(metric, mode)
+        space, name = ParsedSpace.parse(param_space), _innermost_name(self.searcher)
+        if space.grids:
+            raise ValueError(
+                f"`param_space` has a grid_search at {_listed(path for path, _ in space.grids)}, "
+                f"which {name} does not support. Use tune.choice([...]), or omit `search_alg` to "
+                f"try all values."
+            )
+        _check_same("metric", self.searcher.metric, metric, name)
+        _check_same("mode", self.searcher.mode, mode, name)
+        searched = {
+            _unit(space.skeleton, path): path
+            for path, domain in space.domains
+            if not domain.is_function()
+        }
+        functions = {
+            _unit(space.skeleton, path) for path, domain in space.domains if domain.is_function()
+        }
+        for_searcher = _without(space.skeleton, functions - set(searched))
+        accepted = set_search_properties(
+            self.searcher, metric, mode, for_searcher, num_samples=num_samples
+        )
+        if searched and not accepted:
+            raise ValueError(
+                f"{name} has its own search space or does not support spaces, but `param_space` "
+                f"has parameters to search: {_listed(searched.values())}. Omit the space of the "
+                f"searcher, or keep only constants in `param_space`."
+            )
+        self.metric, self.mode = self.searcher.metric or metric, self.searcher.mode or mode
+        self._arguments = (metric, mode, space.skeleton, num_samples)
+        self._samples = math.inf if num_samples == -1 else num_samples
+        _warn_of_incomplete_group(self.searcher, num_samples)
+
+    def next_trial(self, trial_id: str) -> Suggestion | None:
+        if self.is_finished():
+            return None
+        assert self._arguments is not None, "configure() comes first"
+        suggested = self.searcher.suggest(trial_id)
+        if not isinstance(suggested, dict):
+            if suggested not in (None, Searcher.FINISHED):
+                raise TypeError(
+                    f"{_innermost_name(self.searcher)}.suggest() must return a dictionary, None or "
+                    f"FINISHED, not {suggested!r}."
+                )
+            self._finished = suggested is not None
+            return None
+        space = ParsedSpace.parse(merge_dicts(self._arguments[2], suggested))
+        drawn, config = Variants(space, constant_grid_search=False, source=self._source).draw(
+            self._source
+        )
+        given = leaves({(key,): value for key, value in suggested.items()})
+        drawn = {path: value_at(config, path) for path, _ in given} | drawn
+        number = self._counter
+        self._counter += 1
+        return Suggestion(
+            config=config, evaluated_params=flat_params(drawn), tag=f"{number}_{format_vars(drawn)}"
+        )
+
+    def is_finished(self) -> bool:
+        return self._finished or self._counter >= self._samples
+
+    def add_samples(self, n: int) -> None:
+        # Ask a finished searcher again, because its limit may have been raised as well.
+        self._finished = False
+        self._samples += n
+
+    @property
+    def total_samples(self) -> float:
+        return self._counter if self._finished else self._samples
+
+    def on_trial_result(self, trial_id: str, result: Metrics) -> None:
+        self.searcher.on_trial_result(trial_id, flatten_dict(result))
+
+    def on_trial_complete(
+        self, trial_id: str, result: Metrics | None = None, error: bool = False
+    ) -> None:
+        self.searcher.on_trial_complete(
+            trial_id, result=flatten_dict(result) if result else None, error=error
+        )
+
+    def on_pause(self, trial_id: str) -> None:
+        self.searcher.on_pause(trial_id)
+
+    def on_unpause(self, trial_id: str) -> None:
+        self.searcher.on_unpause(trial_id)
+
+    def get_state(self) -> bytes:
+        own = {name: value for name, value in self.__dict__.items() if name != "searcher"}
+        state: bytes = cloudpickle.dumps((own, capture_states(self.searcher)))
+        return state
+
+    def set_state(self, state: bytes) -> None:
+        own, states = pickle.loads(state)
+        if self._arguments is None:
+            # The state of a searcher need not contain the properties that are set here.
+            self.configure(*own["_arguments"])
+        self.__dict__.update(own)
+        restore_states(self.searcher, states)
+
+
+def _innermost_name(searcher: Searcher) -> str:
+    *_, innermost = searcher_chain(searcher)
+    return type(innermost).__name__
+
+
+def _warn_of_incomplete_group(searcher: Searcher, num_samples: int) -> None:
+    for one in searcher_chain(searcher):
+        if isinstance(one, Repeater) and num_samples != -1 and num_samples % one.repeat:
+            logger.warning(
+                "num_samples=%s is not a multiple of repeat=%s: the last configuration has fewer "
+                "repeats, and its results are not reported to the searcher.",
+                num_samples,
+                one.repeat,
+            )
+
+
+def _check_same(
+    name: str, own: str | list[str] | None, given: str | list[str] | None, searcher: str
+) -> None:
+    if own is None or given is None or own == given:
+        return
+    if isinstance(own, list | tuple) and given in own:
+        return
+    raise ValueError(
+        f"{searcher} has {name}={own!r}, but the tuner has {name}={given!r}. Set the {name} in one "
+        f"place."
+    )
+
+
+def _unit(space: Any, path: Path) -> Path:
+    """Return the path of the value that a searcher suggests as a unit: `path`, or the outermost
+    list that contains it.
+    """
+    for depth, key in enumerate(path):
+        space = space[key]
+        if not isinstance(space, dict):
+            return path[: depth + 1]
+    return path
+
+
+def _without(space: Config, paths: Collection[Path], here: Path = ()) -> Config:
+    """Return a copy of nested dictionaries without `paths`."""
+    return {
+        key: _without(value, paths, (*here, key)) if isinstance(value, dict) else value
+        for key, value in space.items()
+        if (*here, key) not in paths
+    }
+
+
+def _listed(paths: Iterable[Path]) -> str:
+    return ", ".join(f"`{joined(path)}`" for path in paths)

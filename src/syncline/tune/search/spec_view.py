@@ -1,67 +1,68 @@
-"""What a function in a search space sees of the configuration while that is being resolved.
+"""Read-only views of a partly resolved configuration, for functions in a search space.
 
-Covered: reading by attribute and by key, with the `config` step of older programs and without it;
-reading a value that is not drawn yet raises `RecursiveDependencyError`, upon which the resolver
-comes back later. Not covered: changing anything; views are read-only.
+Values can be read as attributes and as items, with or without the `config` step of older programs.
+Reading an unresolved value raises `RecursiveDependencyError`; the resolver then calls the function
+again later.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NoReturn
+from typing import Any, TypeAlias
+
+Value: TypeAlias = Any
+"""A value of a parameter, or a (partly resolved) search space."""
 
 
 class Unresolved:
-    """Base of what a search space holds in the place of a value."""
+    """Base class of unresolved values in a search space."""
 
 
 class RecursiveDependencyError(ValueError):
-    """A value was read that is itself still to be drawn; or, in the end, parameters that wait for
-    each other.
-    """
+    """An unresolved value was read, or parameters depend on each other in a cycle."""
 
-    place = ""
-    """The key of the value, "a/b"."""
+    key = ""
+    """Flat key of the value, "a/b"."""
 
 
-class MappingView(Mapping[Any, Any]):
-    """A dictionary of the configuration: `view["a"]["b"]` and `view.a.b` read it."""
+class MappingView(Mapping[Value, Value]):
+    """View of a dictionary: `view["a"]["b"]` or `view.a.b`."""
 
-    def __init__(self, values: Mapping[Any, Any], path: tuple[Any, ...] = ()) -> None:
+    def __init__(self, values: Mapping[Value, Value], path: tuple[Value, ...] = ()) -> None:
         self._values = values
         self._path = path
 
-    def __getitem__(self, key: Any) -> Any:
-        return guarded(self._values[key], (*self._path, key))
+    def __getitem__(self, key: Value) -> Value:
+        return view_of(self._values[key], (*self._path, key))
 
-    def __getattr__(self, name: str) -> Any:
-        # Copying and pickling look for special methods before the view has any values.
+    def __getattr__(self, name: str) -> Value:
+        # Copying and pickling look up special methods before the view has values.
         if name.startswith("__") or name in ("_values", "_path"):
             raise AttributeError(name)
         try:
             return self[name]
         except KeyError:
             raise AttributeError(
-                f"no key {name!r} in {_place(self._path)}, which has {sorted(map(str, self._values))}"
+                f"no key {name!r} in {_location(self._path)}, which has "
+                f"{sorted(map(str, self._values))}"
             ) from None
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[Value]:
         return iter(self._values)
 
     def __len__(self) -> int:
         return len(self._values)
 
     def __repr__(self) -> str:
-        return repr(unwrapped(self))
+        return repr(unwrap(self))
 
 
 class SpecView(MappingView):
-    """The whole: `view["a"]`, `view.a`, and as older programs write, `view.config.a` and
-    `view["config"]["a"]`.
+    """View of the whole configuration: `view["a"]` or `view.a`; older programs write
+    `view.config.a` or `view["config"]["a"]`.
 
-    It may show a configuration, or a specification that holds the configuration under "config":
-    both read the same.
+    The configuration may also be stored under the key "config" of a specification.
     """
 
-    def __getitem__(self, key: Any) -> Any:
+    def __getitem__(self, key: Value) -> Value:
         if key in self._values:
             return super().__getitem__(key)
         if key == "config":
@@ -74,31 +75,35 @@ class SpecView(MappingView):
         )
 
 
-class SequenceView(Sequence[Any]):
-    """A list or tuple of the configuration in which some items are not drawn yet."""
+class SequenceView(Sequence[Value]):
+    """View of a list or tuple with unresolved items."""
 
-    def __init__(self, values: Sequence[Any], path: tuple[Any, ...]) -> None:
+    def __init__(self, values: Sequence[Value], path: tuple[Value, ...]) -> None:
         self._values = values
         self._path = path
 
-    def __getitem__(self, index: Any) -> Any:
+    def __getitem__(self, index: Value) -> Value:
         if isinstance(index, slice):
             return [self[i] for i in range(*index.indices(len(self)))]
-        return guarded(self._values[index], (*self._path, index))
+        return view_of(self._values[index], (*self._path, index))
 
     def __len__(self) -> int:
         return len(self._values)
 
     def __repr__(self) -> str:
-        return repr(unwrapped(self))
+        return repr(unwrap(self))
 
 
-def guarded(value: Any, path: tuple[Any, ...]) -> Any:
-    """`value` as a function may see it. Raises RecursiveDependencyError where it is not drawn
-    yet.
+def view_of(value: Value, path: tuple[Value, ...]) -> Value:
+    """Return `value`, or a view of a container.
+
+    Raises:
+        RecursiveDependencyError: The value is unresolved.
     """
     if isinstance(value, Unresolved):
-        _refuse(path)
+        error = RecursiveDependencyError(f"{_location(path)} is not resolved yet")
+        error.key = _location(path)
+        raise error
     if isinstance(value, dict):
         return MappingView(value, path)
     if isinstance(value, list | tuple) and _has_unresolved(value):
@@ -106,16 +111,16 @@ def guarded(value: Any, path: tuple[Any, ...]) -> Any:
     return value
 
 
-def unwrapped(value: Any) -> Any:
-    """What a function returned, with views replaced by copies of what they show."""
+def unwrap(value: Value) -> Value:
+    """Replace views in the return value of a function by copies."""
     if isinstance(value, MappingView):
-        return {key: unwrapped(value[key]) for key in value}
+        return {key: unwrap(value[key]) for key in value}
     if isinstance(value, SequenceView):
-        return [unwrapped(item) for item in value]
+        return [unwrap(item) for item in value]
     return value
 
 
-def _has_unresolved(value: Any) -> bool:
+def _has_unresolved(value: Value) -> bool:
     if isinstance(value, dict):
         return any(_has_unresolved(item) for item in value.values())
     if isinstance(value, list | tuple):
@@ -123,11 +128,5 @@ def _has_unresolved(value: Any) -> bool:
     return isinstance(value, Unresolved)
 
 
-def _refuse(path: tuple[Any, ...]) -> NoReturn:
-    error = RecursiveDependencyError(f"{_place(path)} is not drawn yet")
-    error.place = _place(path)
-    raise error
-
-
-def _place(path: tuple[Any, ...]) -> str:
+def _location(path: tuple[Value, ...]) -> str:
     return f"`{'/'.join(map(str, path))}`" if path else "the configuration"

@@ -1,62 +1,76 @@
-"""Nested dictionaries with flat keys such as "model/width", and checks that searchers share.
-
-Covered: flattening and unflattening (lists too), deep merging, the points that a searcher is given
-to start from.
+"""Nested dictionaries with flat keys such as "model/width": flattening, unflattening, merging; and
+the check of a searcher's initial points.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+
+from syncline.tune.search.spec_view import Value
 
 
 def flatten_dict(
-    dt: Mapping[Any, Any],
+    dt: Mapping[Value, Value],
     delimiter: str = "/",
     prevent_delimiter: bool = False,
     flatten_list: bool = False,
-) -> dict[str, Any]:
-    """`{"a": {"b": 1}}` as `{"a/b": 1}`; with `flatten_list`, items of lists get their index as
-    key. Empty containers vanish.
+) -> dict[str, Value]:
+    """Flatten nested dictionaries: `{"a": {"b": 1}}` becomes `{"a/b": 1}`. Empty containers are
+    omitted.
 
-    With `prevent_delimiter`, a key that contains `delimiter` itself is a ValueError: it could not
-    be told apart afterwards.
+    Args:
+        dt: The dictionary.
+        delimiter: Separator of nested keys.
+        prevent_delimiter: If True, keys must not contain `delimiter`.
+        flatten_list: If True, flatten lists too, with indices as keys.
+
+    Raises:
+        ValueError: A key contains `delimiter` and `prevent_delimiter` is True.
     """
-    flat: dict[str, Any] = {}
+    flat: dict[str, Value] = {}
     for path, value in _leaves(dt, flatten_list):
         if prevent_delimiter and any(isinstance(key, str) and delimiter in key for key in path):
             raise ValueError(
-                f"The key {_delimited(path, delimiter)!r} contains {delimiter!r}, which separates nested keys: rename it."
+                f"The key {delimiter.join(map(str, path))!r} contains {delimiter!r}, which "
+                f"separates nested keys. Rename the key."
             )
-        # Keys at the top stay what they are.
+        # Keys on the top level keep their type.
         flat[path[0] if len(path) == 1 else delimiter.join(map(str, path))] = value
     return flat
 
 
-def unflatten_dict(dt: Mapping[str, Any], delimiter: str = "/") -> dict[str, Any]:
-    """`{"a/b": 1}` as `{"a": {"b": 1}}`. TypeError if a key has both a value and keys below it."""
-    nested: dict[str, Any] = {}
+def unflatten_dict(dt: Mapping[str, Value], delimiter: str = "/") -> dict[str, Value]:
+    """Nest a flat dictionary: `{"a/b": 1}` becomes `{"a": {"b": 1}}`.
+
+    Raises:
+        TypeError: A key has both a value and nested keys.
+    """
+    nested: dict[str, Value] = {}
     for key, value in dt.items():
         *parents, last = key.split(delimiter)
-        place = nested
+        inner = nested
         for parent in parents:
-            place = place.setdefault(parent, {})
-            if not isinstance(place, dict):
+            inner = inner.setdefault(parent, {})
+            if not isinstance(inner, dict):
                 raise TypeError(
-                    f"{key!r} needs a dictionary at {parent!r}, which holds {place!r}: rename one of the two keys."
+                    f"{key!r} needs a dictionary at {parent!r}, which has the value {inner!r}. "
+                    f"Rename one of the two keys."
                 )
-        place[last] = value
+        inner[last] = value
     return nested
 
 
-def unflatten_list_dict(dt: Mapping[str, Any], delimiter: str = "/") -> Any:
-    """`{"a/0/b": 1, "a/1/b": 2}` as `{"a": [{"b": 1}, {"b": 2}]}`: keys 0, 1, ... make a list, with
-    a gap they are a ValueError.
+def unflatten_list_dict(dt: Mapping[str, Value], delimiter: str = "/") -> Value:
+    """Nest a flat dictionary, with lists for keys 0, 1, ...: `{"a/0/b": 1, "a/1/b": 2}` becomes
+    `{"a": [{"b": 1}, {"b": 2}]}`.
+
+    Raises:
+        ValueError: Indices of a list are not consecutive.
     """
     return _with_lists(unflatten_dict(dt, delimiter))
 
 
-def merge_dicts(base: Mapping[Any, Any], changes: Mapping[Any, Any]) -> dict[Any, Any]:
-    """A new dictionary: `base`, with `changes` over it at every depth. Other values than
-    dictionaries are shared, not copied.
+def merge_dicts(base: Mapping[Value, Value], changes: Mapping[Value, Value]) -> dict[Value, Value]:
+    """Return a deep merge in which `changes` override `base`. Values other than dictionaries are
+    shared, not copied.
     """
     merged = dict(base)
     for key, value in changes.items():
@@ -69,15 +83,21 @@ def merge_dicts(base: Mapping[Any, Any], changes: Mapping[Any, Any]) -> dict[Any
 
 def validate_warmstart(
     parameter_names: Sequence[str],
-    points_to_evaluate: Sequence[Any] | None,
+    points_to_evaluate: Sequence[Value] | None,
     evaluated_rewards: Sequence[float] | None,
     validate_point_name_lengths: bool = True,
 ) -> None:
-    """Checks the points that a searcher is to start from, and their known results.
+    """Check a searcher's initial points and their known results.
 
-    TypeError unless points are a list of dictionaries or lists, and rewards a list. ValueError if a
-    point has another number of values than there are parameters (unless
-    `validate_point_name_lengths` is False), or rewards are not as many as points.
+    Args:
+        parameter_names: Names of the parameters.
+        points_to_evaluate: Initial points.
+        evaluated_rewards: Known metrics of the points.
+        validate_point_name_lengths: If True, each point must have one value per parameter.
+
+    Raises:
+        TypeError: The points are not a list of dictionaries or lists, or the rewards not a list.
+        ValueError: The number of values or of rewards is wrong.
     """
     if not points_to_evaluate:
         return
@@ -88,11 +108,12 @@ def validate_warmstart(
     for point in points_to_evaluate:
         if not isinstance(point, dict | list):
             raise TypeError(
-                f"Each of `points_to_evaluate` must be a dictionary or a list, not {point!r}."
+                f"Items of `points_to_evaluate` must be dictionaries or lists, not {point!r}."
             )
         if validate_point_name_lengths and len(point) != len(parameter_names):
             raise ValueError(
-                f"The point {point} has {len(point)} values, but there are {len(parameter_names)} parameters: {parameter_names}."
+                f"The point {point} has {len(point)} values, but there are {len(parameter_names)} "
+                f"parameters: {parameter_names}."
             )
     if not evaluated_rewards:
         return
@@ -102,14 +123,15 @@ def validate_warmstart(
         )
     if len(evaluated_rewards) != len(points_to_evaluate):
         raise ValueError(
-            f"There are {len(evaluated_rewards)} `evaluated_rewards` for {len(points_to_evaluate)} `points_to_evaluate`: "
-            "give one for each point, in the same order."
+            f"There are {len(evaluated_rewards)} `evaluated_rewards` for "
+            f"{len(points_to_evaluate)} `points_to_evaluate`. Give one reward for each point, in "
+            f"the same order."
         )
 
 
 def _leaves(
-    value: Any, lists: bool, path: tuple[Any, ...] = ()
-) -> Iterator[tuple[tuple[Any, ...], Any]]:
+    value: Value, lists: bool, path: tuple[Value, ...] = ()
+) -> Iterator[tuple[tuple[Value, ...], Value]]:
     if isinstance(value, dict):
         for key, item in value.items():
             yield from _leaves(item, lists, (*path, key))
@@ -120,11 +142,7 @@ def _leaves(
         yield path, value
 
 
-def _delimited(path: tuple[Any, ...], delimiter: str) -> str:
-    return delimiter.join(map(str, path))
-
-
-def _with_lists(value: Any) -> Any:
+def _with_lists(value: Value) -> Value:
     if not isinstance(value, dict):
         return value
     items = {key: _with_lists(item) for key, item in value.items()}
@@ -132,5 +150,5 @@ def _with_lists(value: Any) -> Any:
         return items
     in_order = sorted(items, key=int)
     if [int(key) for key in in_order] != list(range(len(items))):
-        raise ValueError(f"The indices {in_order} of a list must count 0, 1, ... without a gap.")
+        raise ValueError(f"The indices {in_order} of a list must be consecutive from 0.")
     return [items[key] for key in in_order]

@@ -1,10 +1,10 @@
-"""From a search space to configurations: grids are gone through, domains are drawn, functions see
-what is drawn already.
+"""Generation of configurations from a search space: enumeration of grids, sampling of domains,
+evaluation of functions.
 
-Covered: spaces nested in dictionaries, lists and tuples; domains and grids inside the values of
-others; functions that depend on each other in any order; `Variants`, which makes one configuration
-at a time, whatever the size of the grid, and can be pickled half-way; tags for people. Not covered:
-how many samples there are, and points to start from, see `basic_variant`.
+Spaces are nested in dictionaries, lists and tuples. Values of domains and grids may contain further
+domains and grids, and functions may depend on each other in any order. `Variants` generates one
+configuration at a time and can be pickled in between. Not covered: the number of samples and
+initial points (`basic_variant.py`).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from types import FunctionType
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 
@@ -30,33 +30,38 @@ from syncline.tune.search.sample import (
     RandomState,
     as_random_source,
 )
-from syncline.tune.search.spec_view import RecursiveDependencyError, SpecView
+from syncline.tune.search.spec_view import RecursiveDependencyError, SpecView, Value
 
-Path: TypeAlias = tuple[Any, ...]
-"""Where a value lies in nested containers: keys and indices, outermost first."""
+Path: TypeAlias = tuple[Value, ...]
+"""Location of a value in nested containers: keys and indices, outermost first."""
 
 _NOT_IN_TAGS = re.compile(r"[^a-zA-Z0-9_-]+")
 _LONGEST_VALUE = 32
 _LONGEST_TAG = 128
 
 
-def grid_search(values: Iterable[Any]) -> dict[str, list[Any]]:
-    """Tries each of `values`; with several grids in a space, every combination. ValueError if there
-    are none.
+def grid_search(values: Iterable[Value]) -> dict[str, list[Value]]:
+    """Try each of `values`; several grids in a space are combined.
+
+    Raises:
+        ValueError: There are no values.
     """
     return {"grid_search": _grid_values(values)}
 
 
 def generate_variants(
-    unresolved_spec: dict[str, Any],
+    unresolved_spec: dict[str, Value],
     constant_grid_search: bool = False,
     random_state: RandomState = None,
-) -> Iterator[tuple[dict[Path, Any], dict[str, Any]]]:
-    """One sample of a space: each combination of its grids once, as (what was drawn by path, the
-    whole).
+) -> Iterator[tuple[dict[Path, Value], dict[str, Value]]]:
+    """Generate one sample of a space: each combination of its grids, as (resolved values by path,
+    configuration). The first grid in path order changes fastest.
 
-    The first grid, by path, changes fastest. The rest is drawn anew for every combination; with
-    `constant_grid_search` once for all of them, as far as it does not depend on a grid.
+    Args:
+        unresolved_spec: The space.
+        constant_grid_search: If False, other parameters are drawn for each combination; if True,
+            once for all, unless they depend on a grid.
+        random_state: Seed or generator.
     """
     source = as_random_source(random_state)
     variants = Variants(ParsedSpace.parse(unresolved_spec), constant_grid_search, source)
@@ -66,26 +71,27 @@ def generate_variants(
 
 @dataclass(frozen=True, kw_only=True)
 class ParsedSpace:
-    """A space taken apart."""
+    """A search space with its domains and grids."""
 
-    skeleton: Any
-    """A copy of its containers, with a domain wherever a value is missing, however that was
-    written.
-    """
+    skeleton: Value
+    """Copy of the containers, with a `Domain` for each unresolved value."""
 
     domains: list[tuple[Path, Domain]]
-    """What is drawn, in the order of the space."""
+    """Domains to draw from, in the order of the space."""
 
     grids: list[tuple[Path, Domain]]
-    """What is gone through, in the order of the space."""
+    """Grids, in the order of the space."""
 
     @staticmethod
-    def parse(value: Any, path: Path = ()) -> ParsedSpace:
-        """Takes `value`, which lies at `path`, apart. ValueError and TypeError name the path of
-        what cannot be searched.
+    def parse(value: Value, path: Path = ()) -> ParsedSpace:
+        """Parse the space `value`, located at `path`.
+
+        Raises:
+            ValueError: A value is invalid; the message has its path.
+            TypeError: The same, for a wrong type.
         """
         found: list[tuple[Path, Domain]] = []
-        skeleton = _take_apart(value, path, found)
+        skeleton = _parse(value, path, found)
         grids = [entry for entry in found if entry[1].is_grid()]
         return ParsedSpace(
             skeleton=skeleton,
@@ -95,12 +101,12 @@ class ParsedSpace:
 
     @property
     def is_resolved(self) -> bool:
-        """Whether no value is missing."""
+        """True if there are no unresolved values."""
         return not self.domains and not self.grids
 
     def count_variants(self) -> int:
-        """How many combinations the grids have, those inside values of grids included; those inside
-        of other domains are not known.
+        """Return the number of combinations of the grids, including grids inside their values but
+        not those inside values of domains.
         """
         return math.prod(
             sum(ParsedSpace.parse(value).count_variants() for value in grid.categories)
@@ -109,28 +115,32 @@ class ParsedSpace:
 
 
 class Variants:
-    """The configurations of one sample of a space, one after the other."""
+    """Iterator over the configurations of one sample."""
 
     def __init__(
         self, space: ParsedSpace, constant_grid_search: bool, source: RandomSource
     ) -> None:
         self._constant_grid_search = constant_grid_search
-        # The innermost level last: a grid inside a value that was drawn is gone through before the
-        # next combination outside.
+        # The innermost level is the last one: grids inside a resolved value are enumerated before
+        # the next outer combination.
         self._levels: list[_Level] = []
         self._open(
-            _Resolution(config=space.skeleton, waiting=space.domains, grids=space.grids, drawn=[]),
+            _Resolution(
+                config=space.skeleton, unresolved=space.domains, grids=space.grids, drawn=[]
+            ),
             source,
         )
 
     @property
     def exhausted(self) -> bool:
-        """Whether all have been drawn."""
+        """True if there are no more configurations."""
         return not self._levels
 
-    def draw(self, source: RandomSource) -> tuple[dict[Path, Any], dict[str, Any]]:
-        """The next one: (what was drawn by path, the configuration). RecursiveDependencyError if
-        parameters wait for each other.
+    def draw(self, source: RandomSource) -> tuple[dict[Path, Value], dict[str, Value]]:
+        """Return the next configuration as (resolved values by path, configuration).
+
+        Raises:
+            RecursiveDependencyError: Parameters depend on each other in a cycle.
         """
         while True:
             level = self._levels[-1]
@@ -139,7 +149,7 @@ class Variants:
                 self._levels.pop()
             state.resolve(source)
             if not state.grids:
-                state.refuse_to_wait()
+                state.check_resolved()
                 return {path: value_at(state.config, path) for path in state.drawn}, state.config
             self._open(state, source)
 
@@ -151,7 +161,7 @@ class Variants:
 
 
 class _Level:
-    """The combinations of some grids, all else being the same."""
+    """Combinations of some grids, with all other values fixed."""
 
     def __init__(self, start: _Resolution) -> None:
         self._start = start
@@ -173,39 +183,37 @@ class _Level:
 
 @dataclass(kw_only=True)
 class _Resolution:
-    """A configuration on its way: what is still missing, and what has been filled in."""
+    """A partly resolved configuration."""
 
-    config: Any
-    waiting: list[tuple[Path, Domain]]
+    config: Value
+    unresolved: list[tuple[Path, Domain]]
     grids: list[tuple[Path, Domain]]
     drawn: list[Path]
 
     def copied(self) -> _Resolution:
-        """The same to go on from apart."""
+        """Return an independent copy."""
         return _Resolution(
             config=_copied(self.config),
-            waiting=list(self.waiting),
+            unresolved=list(self.unresolved),
             grids=list(self.grids),
             drawn=list(self.drawn),
         )
 
-    def assign(self, path: Path, value: Any) -> None:
-        """Fills `path` in. Domains and grids inside `value` are missing from now on."""
+    def assign(self, path: Path, value: Value) -> None:
+        """Set the value at `path`. Domains and grids inside `value` become unresolved entries."""
         inside: list[tuple[Path, Domain]] = []
-        self.config = assign_value(self.config, path, _take_apart(value, path, inside))
+        self.config = assign_value(self.config, path, _parse(value, path, inside))
         for entry in inside:
-            (self.grids if entry[1].is_grid() else self.waiting).append(entry)
+            (self.grids if entry[1].is_grid() else self.unresolved).append(entry)
         self.drawn.append(path)
 
     def resolve(self, source: RandomSource) -> None:
-        """Draws all that does not depend on a grid. What waits for others is tried again as long as
-        something moves.
-        """
+        """Draw all values that do not depend on grids, in rounds until no more can be resolved."""
         moved = True
-        while moved and self.waiting:
+        while moved and self.unresolved:
             moved, blocked = False, []
-            # Domains inside a value that is assigned join the end of this round.
-            for path, domain in self.waiting:
+            # Domains inside an assigned value are appended to this round.
+            for path, domain in self.unresolved:
                 try:
                     value = domain.sample(SpecView(self.config), random_state=source)
                 except RecursiveDependencyError:
@@ -213,52 +221,49 @@ class _Resolution:
                 except Exception as error:
                     cause = f"{type(error).__name__}: {error}"
                     raise ValueError(
-                        f"No value for `{joined(path)}` could be drawn from {domain!r}: {cause}"
+                        f"Drawing a value for `{joined(path)}` from {domain!r} failed: {cause}"
                     ) from error
                 else:
                     self.assign(path, value)
                     moved = True
-            self.waiting = blocked
+            self.unresolved = blocked
 
-    def refuse_to_wait(self) -> None:
-        """RecursiveDependencyError if something waits, though nothing that it could wait for is
-        left.
-        """
-        if not self.waiting:
+    def check_resolved(self) -> None:
+        """Raise RecursiveDependencyError if values are unresolved."""
+        if not self.unresolved:
             return
-        stories = [
-            f"`{joined(path)}` reads {self._awaited(domain)}" for path, domain in self.waiting
+        dependencies = [
+            f"`{joined(path)}` depends on {self._dependency_of(domain)}"
+            for path, domain in self.unresolved
         ]
         raise RecursiveDependencyError(
-            f"Parameters of the search space wait for each other: {', '.join(stories)}. "
-            "Give one of them a value that depends on none of the others."
+            f"Parameters of the search space depend on each other: {', '.join(dependencies)}. "
+            f"Define one of them independently of the others."
         )
 
-    def _awaited(self, domain: Domain) -> str:
+    def _dependency_of(self, domain: Domain) -> str:
         try:
             domain.sample(SpecView(self.config))
         except RecursiveDependencyError as error:
-            return error.place
+            return error.key
         return "nothing"
 
 
 def parse_spec_vars(
-    spec: dict[str, Any],
-) -> tuple[list[tuple[Path, Any]], list[tuple[Path, Any]], list[tuple[Path, Any]]]:
-    """(constants, domains, grids) of a space, each as (path, value); grids by path."""
+    spec: dict[str, Value],
+) -> tuple[list[tuple[Path, Value]], list[tuple[Path, Value]], list[tuple[Path, Value]]]:
+    """Return (constants, domains, grids) of a space, each as (path, value); grids in path order."""
     space = ParsedSpace.parse(spec)
     return list(_constants(space.skeleton, ())), list(space.domains), _by_path(space.grids)
 
 
-def has_unresolved_values(spec: dict[str, Any]) -> bool:
-    """Whether `spec` holds a domain, a grid, or a function to be evaluated."""
+def has_unresolved_values(spec: dict[str, Value]) -> bool:
+    """Return True if `spec` contains a domain, a grid, or a function to evaluate."""
     return not ParsedSpace.parse(spec).is_resolved
 
 
-def assign_value(spec: Any, path: Path, value: Any) -> Any:
-    """`spec` with `value` at `path`: itself, changed, unless it is a tuple, of which there is a new
-    one.
-    """
+def assign_value(spec: Value, path: Path, value: Value) -> Value:
+    """Set the value at `path` and return `spec`; tuples are replaced by new ones."""
     if not path:
         return value
     key = path[0]
@@ -269,20 +274,20 @@ def assign_value(spec: Any, path: Path, value: Any) -> Any:
     return spec
 
 
-def value_at(spec: Any, path: Path) -> Any:
-    """What lies at `path`."""
+def value_at(spec: Value, path: Path) -> Value:
+    """Return the value at `path`."""
     for key in path:
         spec = spec[key]
     return spec
 
 
 def joined(path: Path) -> str:
-    """A path as a flat key: "a/b"."""
+    """Return the flat key of a path: "a/b"."""
     return "/".join(map(str, path))
 
 
-def leaves(resolved_vars: dict[Path, Any]) -> Iterator[tuple[Path, Any]]:
-    """What was drawn, with dictionaries taken apart: (path, value) of each value inside."""
+def leaves(resolved_vars: dict[Path, Value]) -> Iterator[tuple[Path, Value]]:
+    """Iterate over the (path, value) pairs of resolved values, descending into dictionaries."""
     for path, value in resolved_vars.items():
         if isinstance(value, dict) and value:
             yield from leaves({(*path, key): item for key, item in value.items()})
@@ -290,25 +295,26 @@ def leaves(resolved_vars: dict[Path, Any]) -> Iterator[tuple[Path, Any]]:
             yield path, value
 
 
-def flat_params(resolved_vars: dict[Path, Any]) -> dict[str, Any]:
-    """What was drawn, by flat key: "a/b". Dictionaries that were drawn whole are taken apart."""
+def flat_params(resolved_vars: dict[Path, Value]) -> dict[str, Value]:
+    """Return the resolved values by flat key "a/b", descending into dictionaries."""
     return {joined(path): value for path, value in leaves(resolved_vars)}
 
 
-def format_vars(resolved_vars: dict[Path, Any]) -> str:
-    """What was drawn, for people and for file names: "lr=0.1,momentum=0.9". Long values and long
-    lists of them are cut short.
+def format_vars(resolved_vars: dict[Path, Value]) -> str:
+    """Format resolved values for display and file names: "lr=0.1,momentum=0.9". Long values and
+    long lists are truncated.
 
-    A parameter goes by its last key where that is a name and no other has the same, else by all its
-    keys: "a_lr=1,b_lr=2".
+    A parameter is named by its last key if this is a unique string, otherwise by all its keys:
+    "a_lr=1,b_lr=2".
     """
     values = dict(leaves(resolved_vars))
     uses = Counter(path[-1] for path in values)
     parts: list[str] = []
     room = _LONGEST_TAG
     for path in sorted(values, key=_sort_key):
-        alone = isinstance(path[-1], str) and uses[path[-1]] == 1
-        part = f"{_clean(path[-1] if alone else '_'.join(map(str, path)))}={_clean(values[path])}"
+        unique = isinstance(path[-1], str) and uses[path[-1]] == 1
+        name = path[-1] if unique else "_".join(map(str, path))
+        part = f"{_clean(name)}={_clean(values[path])}"
         room -= len(part) + 1
         if room < 0:
             break
@@ -316,24 +322,24 @@ def format_vars(resolved_vars: dict[Path, Any]) -> str:
     return ",".join(parts)
 
 
-def _take_apart(value: Any, path: Path, found: list[tuple[Path, Domain]]) -> Any:
+def _parse(value: Value, path: Path, found: list[tuple[Path, Domain]]) -> Value:
     domain = _as_domain(value, path)
     if domain is not None:
         found.append((path, domain))
         return domain
     if isinstance(value, dict):
         return _rebuilt(
-            value, {key: _take_apart(item, (*path, key), found) for key, item in value.items()}
+            value, {key: _parse(item, (*path, key), found) for key, item in value.items()}
         )
     if isinstance(value, list | tuple):
         return _rebuilt(
-            value, [_take_apart(item, (*path, index), found) for index, item in enumerate(value)]
+            value, [_parse(item, (*path, index), found) for index, item in enumerate(value)]
         )
     return value
 
 
-def _as_domain(value: Any, path: Path) -> Domain | None:
-    """The domain that `value` is or stands for; None if it is a value."""
+def _as_domain(value: Value, path: Path) -> Domain | None:
+    """Return the domain that `value` is or represents; None for a plain value."""
     if isinstance(value, Domain):
         return value
     if isinstance(value, dict) and len(value) == 1:
@@ -344,8 +350,7 @@ def _as_domain(value: Any, path: Path) -> Domain | None:
                 raise type(error)(f"`{joined(path)}`: {error}") from None
         if isinstance(value.get("eval"), str):
             return Function(partial(_evaluated, value["eval"]))
-    # Older programs put `lambda spec: ...` there as it is; other functions are values like any
-    # other.
+    # Older programs write `lambda spec: ...` without sample_from; other functions are values.
     if (
         isinstance(value, FunctionType)
         and value.__name__ == "<lambda>"
@@ -355,29 +360,29 @@ def _as_domain(value: Any, path: Path) -> Domain | None:
     return None
 
 
-def _evaluated(expression: str, spec: Any) -> Any:
+def _evaluated(expression: str, spec: Value) -> Value:
     return eval(expression, {"random": random, "np": np}, {"spec": spec})
 
 
-def _grid_values(values: Any) -> list[Any]:
+def _grid_values(values: Value) -> list[Value]:
     if not isinstance(values, Iterable):
-        raise TypeError(f"grid_search needs a list of values to try, not {values!r}.")
+        raise TypeError(f"grid_search needs a list of values, not {values!r}.")
     listed = list(values)
     if not listed:
         raise ValueError(
-            "grid_search needs at least one value to try; an empty grid would give no trial at all."
+            "grid_search needs at least one value: an empty grid would give no trials."
         )
     return listed
 
 
 def _categorical(grids: Iterable[tuple[Path, Domain]]) -> Iterator[tuple[Path, Categorical]]:
     for path, grid in grids:
-        assert isinstance(grid, Categorical), "only categories can be gone through"
+        assert isinstance(grid, Categorical), "only categories have grids"
         yield path, grid
 
 
-def _copied(value: Any) -> Any:
-    """A copy of the containers; what they hold is shared."""
+def _copied(value: Value) -> Value:
+    """Copy containers, sharing their values."""
     if isinstance(value, dict):
         return _rebuilt(value, {key: _copied(item) for key, item in value.items()})
     if isinstance(value, list | tuple):
@@ -385,8 +390,8 @@ def _copied(value: Any) -> Any:
     return value
 
 
-def _rebuilt(container: Any, items: Any) -> Any:
-    """A container of the same type with `items`: a dictionary, or a list for lists and tuples."""
+def _rebuilt(container: Value, items: Value) -> Value:
+    """Return a container of the same type with `items`: a dictionary, or a list for sequences."""
     kind = type(container)
     if kind is dict or kind is list:
         return items
@@ -400,7 +405,7 @@ def _rebuilt(container: Any, items: Any) -> Any:
     return new
 
 
-def _constants(value: Any, path: Path) -> Iterator[tuple[Path, Any]]:
+def _constants(value: Value, path: Path) -> Iterator[tuple[Path, Value]]:
     if isinstance(value, Domain):
         return
     if isinstance(value, dict):
@@ -417,12 +422,12 @@ def _by_path(entries: list[tuple[Path, Domain]]) -> list[tuple[Path, Domain]]:
     return sorted(entries, key=lambda entry: _sort_key(entry[0]))
 
 
-def _sort_key(path: Path) -> list[tuple[str, Any]]:
-    """Orders paths; keys of different types never meet in a comparison."""
+def _sort_key(path: Path) -> list[tuple[str, Value]]:
+    """Return a key to sort paths whose items have different types."""
     return [(type(key).__name__, key) for key in path]
 
 
-def _clean(value: Any) -> str:
+def _clean(value: Value) -> str:
     if isinstance(value, float | np.floating):
         return f"{value:.4g}"
     return _NOT_IN_TAGS.sub("_", str(value)).strip("_")[:_LONGEST_VALUE]

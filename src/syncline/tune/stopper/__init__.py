@@ -1,20 +1,26 @@
-"""When trials, or the whole search, end early: the base classes, the ready-made stoppers, and
-`make_stopper` for what programs give.
+"""Stoppers, which end trials or the whole search early.
 
-Stoppers hold no files and no threads, and can be pickled between any two calls: a search that is
-restored goes on with them. Given the same results in the same order they decide the same; only
-`TimeoutStopper` looks at a clock.
+    stopper.py   `Stopper`, most implementations, and `make_stopper` for `stop=`
+    plateau.py   stoppers for metrics that no longer improve
+
+Stoppers hold no files and no threads and can be pickled between any two calls, so that a restored
+search continues with them. The same results in the same order give the same decisions; only
+`TimeoutStopper` reads a clock.
 """
 
-from syncline.tune.stopper.dictionary import DictionaryStopper
-from syncline.tune.stopper.experiment_plateau import ExperimentPlateauStopper
-from syncline.tune.stopper.function_stopper import FunctionStopper
-from syncline.tune.stopper.make import StopCriterion, make_stopper, unknown_keys_message
-from syncline.tune.stopper.maximum_iteration import MaximumIterationStopper
-from syncline.tune.stopper.noop import NoopStopper
-from syncline.tune.stopper.stopper import CombinedStopper, Stopper
-from syncline.tune.stopper.timeout import TimeoutStopper
-from syncline.tune.stopper.trial_plateau import TrialPlateauStopper
+from syncline.tune.stopper.plateau import ExperimentPlateauStopper, TrialPlateauStopper
+from syncline.tune.stopper.stopper import (
+    CombinedStopper,
+    DictionaryStopper,
+    FunctionStopper,
+    MaximumIterationStopper,
+    NoopStopper,
+    StopCriterion,
+    Stopper,
+    TimeoutStopper,
+    make_stopper,
+    unknown_keys_message,
+)
 
 __all__ = [
     "CombinedStopper",

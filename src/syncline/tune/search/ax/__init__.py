@@ -1,4 +1,4 @@
-"""`AxSearch`: suggestions of Ax. The library is imported when a searcher is made, not here."""
+"""`ax_search.py`: `AxSearch`, a searcher with Ax."""
 
 from syncline.tune.search.ax.ax_search import AxSearch
 

@@ -1,44 +1,51 @@
-"""Suggestions of Ax: Bayesian optimization with BoTorch, with constraints on parameters and
-outcomes.
-"""
+"""`AxSearch`: Bayesian optimization with Ax, with constraints on parameters and metrics."""
 
 from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
-from syncline.tune.search.library_searcher import LibrarySearcher, RandomStates, load_library
+from syncline.tune.result import Config
+from syncline.tune.search.library_searcher import (
+    LibraryObject,
+    LibrarySearcher,
+    RandomStates,
+    Values,
+    load_library,
+)
 from syncline.tune.search.parameters import Parameter, SearchSpace
 
 
 class AxSearch(LibrarySearcher):
-    """Searches with Ax (1.0 or later).
+    """Search with Ax (1.0 or later).
 
     Args:
-        space: a search space of ours, or a list of Ax's parameters. Left out: the tuner's.
-        metric: the result to go by.
+        space: Search space, or list of Ax parameters. Default: the tuner's space.
+        metric: Metric to optimize.
         mode: "min" or "max".
-        points_to_evaluate: configurations to try first, each with all parameters.
-        parameter_constraints: such as "x3 >= x4".
-        outcome_constraints: such as "m1 <= 3.", on results besides the metric.
-        ax_client: a client to use; if it has an experiment already, that one says what is searched,
-            and none of the above may be given. **ax_kwargs: for the `AxClient` otherwise, such as
-            `random_seed`.
+        points_to_evaluate: Initial configurations with all parameters.
+        parameter_constraints: Constraints such as "x3 >= x4".
+        outcome_constraints: Constraints on further metrics, such as "m1 <= 3.".
+        ax_client: An `AxClient`. If it has an experiment, the arguments above must be omitted.
+        **ax_kwargs: Options of a new `AxClient`, such as `random_seed`.
+
+    Raises:
+        ImportError: Ax is not installed.
+        ValueError: `ax_client` has an experiment, and another argument is given.
     """
 
     def __init__(
         self,
-        space: Any = None,
+        space: LibraryObject = None,
         metric: str | None = None,
         mode: str | None = None,
-        points_to_evaluate: list[dict[str, Any]] | None = None,
+        points_to_evaluate: list[Config] | None = None,
         parameter_constraints: list[str] | None = None,
         outcome_constraints: list[str] | None = None,
-        ax_client: Any = None,
-        **ax_kwargs: Any,
+        ax_client: LibraryObject = None,
+        **ax_kwargs: LibraryObject,
     ) -> None:
         _ax()
         self._client = ax_client
@@ -48,9 +55,9 @@ class AxSearch(LibrarySearcher):
         self._random = RandomStates(ax_kwargs.get("random_seed"))
         super().__init__(space, metric, mode, points_to_evaluate)
         if ax_client is not None and _has_experiment(ax_client):
-            self._take_experiment(ax_client)
+            self._use_experiment(ax_client)
 
-    def _take_experiment(self, client: Any) -> None:
+    def _use_experiment(self, client: LibraryObject) -> None:
         if (
             self._has_space()
             or self._metric
@@ -59,7 +66,8 @@ class AxSearch(LibrarySearcher):
             or self._outcome_constraints
         ):
             raise ValueError(
-                "The `ax_client` has an experiment already: leave out space, metric, mode and constraints, which are in there."
+                "The `ax_client` has an experiment, which defines space, metric, mode and "
+                "constraints. Omit these arguments."
             )
         objective = client.experiment.optimization_config.objective
         (self._metric,) = objective.metric_names
@@ -67,10 +75,10 @@ class AxSearch(LibrarySearcher):
         self._library_space = list(client.experiment.parameters)
         self._optimizer = client
 
-    def _converted(self, space: SearchSpace) -> list[dict[str, Any]]:
+    def _convert_space(self, space: SearchSpace) -> list[Config]:
         return [_parameter(parameter) for parameter in space.parameters.values()]
 
-    def _drawn(self, point: Mapping[str, Any]) -> dict[str, Any]:
+    def _drawn(self, point: Values) -> Config:
         drawn = super()._drawn(point)
         if self._space is None:
             return drawn
@@ -79,7 +87,7 @@ class AxSearch(LibrarySearcher):
             for key, value in drawn.items()
         }
 
-    def _start(self) -> Any:
+    def _create_optimizer(self) -> LibraryObject:
         ax = _ax()
         with _quiet():
             client = self._client or ax.AxClient(**self._ax_kwargs)
@@ -91,21 +99,21 @@ class AxSearch(LibrarySearcher):
             )
         return client
 
-    def _ask(self) -> tuple[int, dict[str, Any]] | None:
+    def _ask(self) -> tuple[int, Config] | None:
         errors = load_library("ax.exceptions.generation_strategy", "ax-platform", "AxSearch")
         core_errors = load_library("ax.exceptions.core", "ax-platform", "AxSearch")
         try:
-            with _quiet(), self._random.in_use():
+            with _quiet(), self._random.active():
                 drawn, trial = self._optimizer.get_next_trial()
         except (errors.MaxParallelismReachedException, core_errors.DataRequiredError):
             return None
         return trial, self._config(drawn)
 
-    def _ask_for(self, point: Mapping[str, Any]) -> tuple[int, dict[str, Any]]:
+    def _ask_point(self, point: Values) -> tuple[int, Config]:
         drawn, trial = self._optimizer.attach_trial(self._drawn(point))
         return trial, self._config(drawn)
 
-    def _tell(self, ticket: int, loss: float, result: Mapping[str, Any]) -> None:
+    def _tell(self, candidate: int, loss: float, result: Values) -> None:
         constrained = self._optimizer.experiment.optimization_config.outcome_constraints
         names = [
             self._metric,
@@ -114,22 +122,23 @@ class AxSearch(LibrarySearcher):
         values = {name: result.get(name) for name in names}
         if all(value is not None and math.isfinite(value) for value in values.values()):
             self._optimizer.complete_trial(
-                ticket, raw_data={name: (float(value or 0), None) for name, value in values.items()}
+                candidate,
+                raw_data={name: (float(value or 0), None) for name, value in values.items()},
             )
         else:
-            self._take_back(ticket)
+            self._abandon(candidate)
 
-    def _take_back(self, ticket: int) -> None:
-        self._optimizer.abandon_trial(ticket)
+    def _abandon(self, candidate: int) -> None:
+        self._optimizer.abandon_trial(candidate)
 
 
-def _ax() -> Any:
+def _ax() -> LibraryObject:
     return load_library("ax.service.ax_client", "ax-platform", "AxSearch")
 
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Ax tells on stderr what it plans, and what its seed means."""
+    """Silence Ax's log lines on stderr about its generation strategy and seed."""
     handler = load_library("ax.utils.common.logger", "ax-platform", "AxSearch").ROOT_STREAM_HANDLER
     before = handler.level
     handler.setLevel(logging.ERROR)
@@ -139,20 +148,20 @@ def _quiet() -> Iterator[None]:
         handler.setLevel(before)
 
 
-def _has_experiment(client: Any) -> bool:
+def _has_experiment(client: LibraryObject) -> bool:
     try:
         return client.experiment is not None
     except (AssertionError, ValueError):
-        # What Ax raises where there is none, depending on its version.
+        # Depending on its version, Ax raises either error if there is no experiment.
         return False
 
 
-def _parameter(parameter: Parameter) -> dict[str, Any]:
+def _parameter(parameter: Parameter) -> Config:
     if parameter.kind == "choice" and len(parameter.choices) == 1:
         return {"name": parameter.key, "type": "fixed", "value": "0", "value_type": "str"}
     if parameter.kind == "choice":
-        # By index, because Ax takes choices of one simple type only; as strings, because it has
-        # ideas about the order of numbers.
+        # Indices, because Ax supports choices of one simple type only; as strings, because Ax
+        # orders numbers.
         indices = list(map(str, range(len(parameter.choices))))
         return {
             "name": parameter.key,
@@ -162,12 +171,14 @@ def _parameter(parameter: Parameter) -> dict[str, Any]:
             "is_ordered": False,
             "sort_values": False,
         }
-    if parameter.law == "normal":
-        raise parameter.refusal("AxSearch", "uniform and log-uniform numbers, and choices")
+    if parameter.distribution == "normal":
+        raise parameter.unsupported_error(
+            "AxSearch", "uniform and log-uniform numbers, and choices"
+        )
     return {
         "name": parameter.key,
         "type": "range",
         "bounds": [parameter.low, parameter.high],
         "value_type": "int" if parameter.kind == "integer" else "float",
-        "log_scale": parameter.law == "log",
+        "log_scale": parameter.distribution == "log",
     }

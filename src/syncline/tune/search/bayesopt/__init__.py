@@ -1,6 +1,4 @@
-"""`BayesOptSearch`: suggestions of bayesian-optimization. The library is imported when a searcher
-is made, not here.
-"""
+"""`bayesopt_search.py`: `BayesOptSearch`, a searcher with bayesian-optimization."""
 
 from syncline.tune.search.bayesopt.bayesopt_search import BayesOptSearch
 

@@ -1,7 +1,6 @@
-"""Suggestions of bayesian-optimization: a Gaussian process over real numbers.
+"""`BayesOptSearch`: a Gaussian process over real numbers with bayesian-optimization 1.4 or later.
 
-Works with its versions 1.4 and later, 2 and 3. Log-uniform parameters are searched by their
-logarithm, quantized ones are rounded.
+Log-uniform parameters are searched by their logarithm, quantized ones are rounded.
 """
 
 from __future__ import annotations
@@ -11,11 +10,16 @@ import math
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
-from syncline.tune.search.library_searcher import LibrarySearcher, load_library
+from syncline.tune.result import Config
+from syncline.tune.search.library_searcher import (
+    LibraryObject,
+    LibrarySearcher,
+    Values,
+    load_library,
+)
 from syncline.tune.search.parameters import SearchSpace
 from syncline.tune.search.util import flatten_dict
 
@@ -30,54 +34,59 @@ _UTILITY = {"kind": "ucb", "kappa": 2.576, "xi": 0.0}
 
 
 @dataclass(frozen=True)
-class _Ticket:
-    """A trial that runs."""
+class _Candidate:
+    """Suggestion of a running trial."""
 
     drawn: dict[str, float]
     is_random: bool
-    """Whether it is one of the first, which do not go by the model."""
+    """True if it is an initial random suggestion, independent of the model."""
 
 
 class BayesOptSearch(LibrarySearcher):
-    """Searches with bayesian-optimization.
+    """Search with bayesian-optimization.
 
     Args:
-        space: a search space of ours with real numbers only, or a dictionary of (lower, upper).
-            Left out: the tuner's.
-        metric: the result to go by.
+        space: Search space with real numbers only, or dictionary of (lower, upper). Default: the
+            tuner's space.
+        metric: Metric to optimize.
         mode: "min" or "max".
-        points_to_evaluate: configurations to try first, each with all parameters.
-        utility_kwargs: `kind` ("ucb", "ei" or "poi"), `kappa` for "ucb", `xi` for the others; the
-            default is "ucb" with 2.576.
-        random_state: makes the search repeatable.
-        random_search_steps: how many trials are random. The first one that is not waits until all
-            of these have ended.
-        verbose: how much the library prints, 0 to 2.
-        patience: the search ends when a configuration was suggested more often than this.
-        skip_duplicate: do not try a configuration again.
-        analysis: of an earlier experiment, to learn from.
-        repeat_float_precision: after how many decimals two numbers count as the same.
+        points_to_evaluate: Initial configurations with all parameters.
+        utility_kwargs: `kind` ("ucb", "ei" or "poi"), `kappa` for "ucb", `xi` for the others.
+            Default: "ucb" with 2.576.
+        random_state: Random seed.
+        random_search_steps: Number of initial random trials. The first trial of the model waits
+            until all of them have ended.
+        verbose: Verbosity of the library, 0 to 2.
+        patience: Number of suggestions of the same configuration that ends the search.
+        skip_duplicate: If True, do not run a configuration again.
+        analysis: Analysis of an earlier experiment to learn from.
+        repeat_float_precision: Number of decimals in the comparison of configurations.
+
+    Raises:
+        ImportError: bayesian-optimization is not installed.
+        TypeError: `repeat_float_precision` is not an integer.
+        ValueError: An argument is out of range.
     """
 
     def __init__(
         self,
-        space: dict[str, Any] | None = None,
+        space: Config | None = None,
         metric: str | None = None,
         mode: str | None = None,
-        points_to_evaluate: list[dict[str, Any]] | None = None,
-        utility_kwargs: dict[str, Any] | None = None,
+        points_to_evaluate: list[Config] | None = None,
+        utility_kwargs: Config | None = None,
         random_state: int = 42,
         random_search_steps: int = 10,
         verbose: int = 0,
         patience: int = 5,
         skip_duplicate: bool = True,
-        analysis: Any = None,
+        analysis: LibraryObject = None,
         repeat_float_precision: int = 5,
     ) -> None:
         _bayes_opt()
         if isinstance(repeat_float_precision, bool) or not isinstance(repeat_float_precision, int):
             raise TypeError(
-                f"`repeat_float_precision` must be a whole number of decimals, not {repeat_float_precision!r}."
+                f"`repeat_float_precision` must be an integer, not {repeat_float_precision!r}."
             )
         if repeat_float_precision < 0:
             raise ValueError(
@@ -88,7 +97,8 @@ class BayesOptSearch(LibrarySearcher):
         self._utility = dict(utility_kwargs or _UTILITY)
         if self._utility.get("kind", "ucb") not in _ACQUISITIONS:
             raise ValueError(
-                f"utility_kwargs['kind'] must be one of {', '.join(_ACQUISITIONS)}, not {self._utility['kind']!r}."
+                f"utility_kwargs['kind'] must be one of {', '.join(_ACQUISITIONS)}, not "
+                f"{self._utility['kind']!r}."
             )
         self._random_state = random_state
         self._random = np.random.RandomState(random_state)
@@ -101,68 +111,72 @@ class BayesOptSearch(LibrarySearcher):
         self._decimals = repeat_float_precision
         self._suggested: Counter[tuple[float, ...]] = Counter()
         self._random_running = 0
-        self._held_back: list[tuple[dict[str, float], float]] = []
-        self._utility_function: Any = None
+        self._unregistered: list[tuple[dict[str, float], float]] = []
+        self._utility_function: LibraryObject = None
         super().__init__(space, metric, mode, points_to_evaluate)
 
-    def register_analysis(self, analysis: Any) -> None:
-        """Learns from the trials of an earlier experiment. RuntimeError while metric, mode and the
-        search space are not known.
+    def register_analysis(self, analysis: LibraryObject) -> None:
+        """Learn from the trials of an earlier experiment.
+
+        Raises:
+            RuntimeError: Metric, mode or space are unset.
         """
-        self._start_if_complete()
+        self._start_if_ready()
         if self._optimizer is None:
             raise RuntimeError(
-                "BayesOptSearch cannot learn from an analysis before it knows metric, mode and the search space."
+                "BayesOptSearch needs metric, mode and the search space before it can learn from "
+                "an analysis."
             )
         self._learn_from(self._optimizer, analysis)
 
-    def _learn_from(self, optimizer: Any, analysis: Any) -> None:
+    def _learn_from(self, optimizer: LibraryObject, analysis: LibraryObject) -> None:
         for trial in analysis.trials:
             loss = self._loss(trial.last_result)
             if loss is not None:
-                config = (
-                    trial.config
-                    if self._space is None
-                    else {k: v for k, v in trial.config.items() if self._space.knows(k)}
-                )
+                config = trial.config
+                if self._space is not None:
+                    config = {k: v for k, v in config.items() if self._space.has_key(k)}
                 _register(optimizer, self._drawn(config), loss)
 
-    def _attributes(self) -> dict[str, Any]:
-        # Used up when the search starts, and full of what does not belong into the state of a
-        # searcher.
-        return (
-            {**self.__dict__, "_analysis": None} if self._optimizer is not None else self.__dict__
-        )
+    def _attributes(self) -> Config:
+        # The analysis is not needed after the start, and is large.
+        if self._optimizer is None:
+            return self.__dict__
+        return {**self.__dict__, "_analysis": None}
 
-    def _drawn(self, point: Mapping[str, Any]) -> dict[str, Any]:
+    def _drawn(self, point: Values) -> Config:
         drawn = super()._drawn(point)
         return {
             key: math.log(value) if self._is_log(key) else value for key, value in drawn.items()
         }
 
-    def _config(self, drawn: Mapping[str, Any]) -> dict[str, Any]:
+    def _config(self, drawn: Values) -> Config:
         return super()._config(
             {key: math.exp(value) if self._is_log(key) else value for key, value in drawn.items()}
         )
 
     def _is_log(self, key: str) -> bool:
-        return self._space is not None and self._space.parameters[key].law == "log"
+        return self._space is not None and self._space.parameters[key].distribution == "log"
 
-    def _converted(self, space: SearchSpace) -> dict[str, tuple[float, float]]:
+    def _convert_space(self, space: SearchSpace) -> dict[str, tuple[float, float]]:
         for parameter in space.parameters.values():
-            if parameter.kind != "float" or parameter.law == "normal":
-                raise parameter.refusal("BayesOptSearch", "uniform and log-uniform floats")
+            if parameter.kind != "float" or parameter.distribution == "normal":
+                raise parameter.unsupported_error(
+                    "BayesOptSearch", "uniform and log-uniform floats"
+                )
         bounds = {
             parameter.key: (parameter.low, parameter.high)
             for parameter in space.parameters.values()
         }
-        logs = {key for key, parameter in space.parameters.items() if parameter.law == "log"}
+        logs = {
+            key for key, parameter in space.parameters.items() if parameter.distribution == "log"
+        }
         return {
             key: (math.log(low), math.log(high)) if key in logs else (low, high)
             for key, (low, high) in bounds.items()
         }
 
-    def _start(self) -> Any:
+    def _create_optimizer(self) -> LibraryObject:
         bayes_opt = _bayes_opt()
         options = {
             "f": None,
@@ -184,7 +198,7 @@ class BayesOptSearch(LibrarySearcher):
             self._learn_from(optimizer, self._analysis)
         return optimizer
 
-    def _ask(self) -> tuple[_Ticket, dict[str, Any]] | str | None:
+    def _ask(self) -> tuple[_Candidate, Config] | str | None:
         if self._random_left > 0:
             return self._asked(self._suggestion())
         if self._random_running > 0:
@@ -192,7 +206,7 @@ class BayesOptSearch(LibrarySearcher):
         while True:
             drawn = self._suggestion()
             if self._rounded(drawn) in self._failed:
-                # The model cannot know of failures, and would come back to them for ever.
+                # The model does not know of failures and would suggest them again.
                 return self._asked(
                     self._on_steps(
                         {
@@ -207,67 +221,64 @@ class BayesOptSearch(LibrarySearcher):
             self._suggested[self._rounded(drawn)] = times
             if times > self._patience:
                 logger.warning(
-                    "BayesOptSearch has converged: it came to %s more than `patience` (%d) times, and ends the search. "
-                    "For more trials, raise `patience` or widen the search space.",
+                    "BayesOptSearch has converged and ends the search: it suggested %s more than "
+                    "`patience` (%d) times. For more trials, increase `patience` or widen the "
+                    "search space.",
                     self._config(drawn),
                     self._patience,
                 )
                 return self.FINISHED
-            if self._tickets:
-                # What the trials that still run give may lead elsewhere.
+            if self._candidates:
+                # Results of running trials may change the suggestion.
                 return None
 
-    def _ask_for(self, point: Mapping[str, Any]) -> tuple[_Ticket, dict[str, Any]]:
+    def _ask_point(self, point: Values) -> tuple[_Candidate, Config]:
         return self._asked(self._drawn(point))
 
-    def _asked(self, drawn: dict[str, float]) -> tuple[_Ticket, dict[str, Any]]:
+    def _asked(self, drawn: dict[str, float]) -> tuple[_Candidate, Config]:
         is_random = self._random_left > 0
         self._random_left -= is_random
         self._random_running += is_random
         self._suggested[self._rounded(drawn)] += 1
-        return _Ticket(drawn, is_random), self._config(drawn)
+        return _Candidate(drawn, is_random), self._config(drawn)
 
-    def _tell(self, ticket: _Ticket, loss: float, result: Mapping[str, Any]) -> None:
-        self._held_back.append((ticket.drawn, loss))
-        self._ended(ticket)
+    def _tell(self, candidate: _Candidate, loss: float, result: Values) -> None:
+        self._unregistered.append((candidate.drawn, loss))
+        self._end(candidate)
 
-    def _take_back(self, ticket: _Ticket) -> None:
-        self._failed.add(self._rounded(ticket.drawn))
-        self._ended(ticket)
+    def _abandon(self, candidate: _Candidate) -> None:
+        self._failed.add(self._rounded(candidate.drawn))
+        self._end(candidate)
 
-    def _ended(self, ticket: _Ticket) -> None:
-        self._random_running -= ticket.is_random
+    def _end(self, candidate: _Candidate) -> None:
+        self._random_running -= candidate.is_random
         if self._random_left or self._random_running:
-            # Once one result is known, suggestions are no longer random.
+            # The library's suggestions are random only until it has a result.
             return
-        for drawn, loss in self._held_back:
+        for drawn, loss in self._unregistered:
             _register(self._optimizer, drawn, loss)
-        self._held_back = []
+        self._unregistered = []
 
     def _suggestion(self) -> dict[str, float]:
-        drawn = (
-            self._optimizer.suggest(self._utility_function)
-            if self._utility_function is not None
-            else self._optimizer.suggest()
-        )
+        if self._utility_function is not None:
+            drawn = self._optimizer.suggest(self._utility_function)
+        else:
+            drawn = self._optimizer.suggest()
         return self._on_steps({key: float(value) for key, value in drawn.items()})
 
     def _on_steps(self, drawn: dict[str, float]) -> dict[str, float]:
-        """What the trial will get, so that the model learns of that one."""
-        return (
-            self._drawn(flatten_dict(self._config(drawn), flatten_list=True))
-            if self._space is not None
-            else drawn
-        )
+        """Round to the values of the trial, so that the model learns from these."""
+        if self._space is None:
+            return drawn
+        return self._drawn(flatten_dict(self._config(drawn), flatten_list=True))
 
     def _rounded(self, drawn: Mapping[str, float]) -> tuple[float, ...]:
         return tuple(round(drawn[key], self._decimals) for key in sorted(drawn))
 
 
-def _bayes_opt() -> Any:
+def _bayes_opt() -> LibraryObject:
     return load_library("bayes_opt", "bayesian-optimization", "BayesOptSearch")
 
 
-def _register(optimizer: Any, drawn: Mapping[str, float], loss: float) -> None:
-    """The library maximizes."""
-    optimizer.register(params=drawn, target=-loss)
+def _register(optimizer: LibraryObject, drawn: Mapping[str, float], loss: float) -> None:
+    optimizer.register(params=drawn, target=-loss)  # The library maximizes.

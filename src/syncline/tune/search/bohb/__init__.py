@@ -1,6 +1,4 @@
-"""`TuneBOHB`: suggestions of HpBandSter's BOHB. The library is imported when a searcher is made,
-not here.
-"""
+"""`bohb_search.py`: `TuneBOHB`, a searcher with HpBandSter."""
 
 from syncline.tune.search.bohb.bohb_search import TuneBOHB
 

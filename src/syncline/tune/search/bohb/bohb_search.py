@@ -1,5 +1,5 @@
-"""Suggestions of BOHB (Falkner, Klein and Hutter: BOHB, ICML 2018) as HpBandSter has it. Its
-scheduler is `HyperBandForBOHB`.
+"""`TuneBOHB`: BOHB (Falkner, Klein and Hutter: BOHB, ICML 2018) with HpBandSter. Use it with the
+scheduler `HyperBandForBOHB`.
 """
 
 from __future__ import annotations
@@ -7,38 +7,47 @@ from __future__ import annotations
 import logging
 import math
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from types import SimpleNamespace
-from typing import Any
 
-from syncline.tune.search.library_searcher import LibrarySearcher, RandomStates, load_library
+from syncline.tune.result import Config, Metrics
+from syncline.tune.search.library_searcher import (
+    LibraryObject,
+    LibrarySearcher,
+    RandomStates,
+    Values,
+    load_library,
+)
 from syncline.tune.search.parameters import Parameter, SearchSpace
 
 logger = logging.getLogger(__name__)
 
 
 class TuneBOHB(LibrarySearcher):
-    """Searches with HpBandSter's BOHB, which learns at the budgets that `HyperBandForBOHB` gives
-    the trials.
+    """Search with HpBandSter's BOHB, which models the metric at the budgets of `HyperBandForBOHB`.
 
     Args:
-        space: a search space of ours, or a `ConfigSpace.ConfigurationSpace`. Left out: the tuner's.
-        bohb_config: options of HpBandSter's BOHB, such as `random_fraction`.
-        metric: the result to go by.
+        space: Search space, or `ConfigSpace.ConfigurationSpace`. Default: the tuner's space.
+        bohb_config: Options of HpBandSter's BOHB, such as `random_fraction`.
+        metric: Metric to optimize.
         mode: "min" or "max".
-        points_to_evaluate: configurations to try first, each with all parameters.
-        seed: makes the search repeatable.
-        max_concurrent: how many trials may run at once, paused ones not counted; 0: any number.
+        points_to_evaluate: Initial configurations with all parameters.
+        seed: Random seed.
+        max_concurrent: Maximal number of concurrent trials, excluding paused ones; 0 for no limit.
+
+    Raises:
+        ImportError: HpBandSter or ConfigSpace is not installed.
+        TypeError: `space` is not a search space.
     """
 
     def __init__(
         self,
-        space: Any = None,
-        bohb_config: dict[str, Any] | None = None,
+        space: LibraryObject = None,
+        bohb_config: Config | None = None,
         metric: str | None = None,
         mode: str | None = None,
-        points_to_evaluate: list[dict[str, Any]] | None = None,
+        points_to_evaluate: list[Config] | None = None,
         seed: int | None = None,
         max_concurrent: int = 0,
     ) -> None:
@@ -56,41 +65,42 @@ class TuneBOHB(LibrarySearcher):
         self._max_concurrent = max_concurrent
         return True
 
-    def suggest(self, trial_id: str) -> dict[str, Any] | str | None:
+    def suggest(self, trial_id: str) -> Config | str | None:
         if 0 < self._max_concurrent <= len(self._running):
             return None
         config = super().suggest(trial_id)
-        if trial_id in self._tickets:
+        if trial_id in self._candidates:
             self._running.add(trial_id)
         return config
 
-    def on_trial_result(self, trial_id: str, result: dict[str, Any]) -> None:
-        """Learns from a result that ends a budget, which the scheduler has noted in it."""
-        if trial_id not in self._tickets or self._metric not in result:
+    def on_trial_result(self, trial_id: str, result: Metrics) -> None:
+        """Report a result at a budget, which the scheduler has added to it."""
+        if trial_id not in self._candidates or self._metric not in result:
             return
         if "hyperband_info" not in result and not self._has_warned:
             self._has_warned = True
             logger.warning(
-                "TuneBOHB learns nothing, because results tell no budget: take HyperBandForBOHB as the scheduler."
+                "TuneBOHB does not learn from results without a budget. Use the scheduler "
+                "HyperBandForBOHB."
             )
         budget = result.get("hyperband_info", {}).get("budget")
         if budget is None:
             return
         loss = self._loss(result)
-        # HpBandSter counts infinite losses as bad ones, and only ranks.
+        # HpBandSter treats an infinite loss as a bad result, and only ranks losses.
         outcome = {"loss": math.inf if loss is None else loss}
         job = SimpleNamespace(
             result=outcome,
-            kwargs={"budget": budget, "config": dict(self._tickets[trial_id])},
+            kwargs={"budget": budget, "config": dict(self._candidates[trial_id])},
             exception=None,
         )
-        with self._undisturbed():
+        with self._isolated():
             self._optimizer.new_result(job)
 
     def on_trial_complete(
-        self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False
+        self, trial_id: str, result: Metrics | None = None, error: bool = False
     ) -> None:
-        self._tickets.pop(trial_id, None)
+        self._candidates.pop(trial_id, None)
         self._running.discard(trial_id)
 
     def on_pause(self, trial_id: str) -> None:
@@ -99,47 +109,46 @@ class TuneBOHB(LibrarySearcher):
     def on_unpause(self, trial_id: str) -> None:
         self._running.add(trial_id)
 
-    def _converted(self, space: SearchSpace) -> Any:
+    def _convert_space(self, space: SearchSpace) -> LibraryObject:
         converted = _config_space().ConfigurationSpace()
         converted.add([_hyperparameter(parameter) for parameter in space.parameters.values()])
         return converted
 
-    def _checked(self, space: Any) -> Any:
+    def _check_space(self, space: LibraryObject) -> LibraryObject:
         if not isinstance(space, _config_space().ConfigurationSpace):
             raise TypeError(
-                f"`space` must be a search space or a ConfigSpace.ConfigurationSpace, not {space!r}."
+                f"`space` must be a search space or a ConfigSpace.ConfigurationSpace, not "
+                f"{space!r}."
             )
         return space
 
-    def _start(self) -> Any:
+    def _create_optimizer(self) -> LibraryObject:
         if self._seed is not None:
             self._library_space.seed(self._seed)
         return _bohb().BOHB(self._library_space, **self._bohb_config)
 
-    def _ask(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        with self._undisturbed():
+    def _ask(self) -> tuple[Config, Config]:
+        with self._isolated():
             drawn, _ = self._optimizer.get_config(None)
         return drawn, self._config(drawn)
 
-    def _ask_for(self, point: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    def _ask_point(self, point: Values) -> tuple[Config, Config]:
         drawn = self._drawn(point)
         return drawn, self._config(drawn)
 
     @contextmanager
-    def _undisturbed(self) -> Iterator[None]:
-        """HpBandSter draws from numpy's global state, and makes its libraries warn of what only
-        concerns itself.
-        """
-        with self._random.in_use(), warnings.catch_warnings():
+    def _isolated(self) -> Iterator[None]:
+        """Protect numpy's global state, and suppress warnings of HpBandSter's dependencies."""
+        with self._random.active(), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             yield
 
 
-def _config_space() -> Any:
+def _config_space() -> LibraryObject:
     return load_library("ConfigSpace", "ConfigSpace", "TuneBOHB")
 
 
-def _bohb() -> Any:
+def _bohb() -> LibraryObject:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return load_library(
@@ -147,19 +156,24 @@ def _bohb() -> Any:
         )
 
 
-def _hyperparameter(parameter: Parameter) -> Any:
+def _hyperparameter(parameter: Parameter) -> LibraryObject:
     library = _config_space()
     if parameter.kind == "choice":
         return library.CategoricalHyperparameter(
             parameter.key, choices=list(range(len(parameter.choices)))
         )
-    if parameter.law == "normal":
-        raise parameter.refusal("TuneBOHB", "uniform and log-uniform numbers, and choices")
+    if parameter.distribution == "normal":
+        raise parameter.unsupported_error(
+            "TuneBOHB", "uniform and log-uniform numbers, and choices"
+        )
     kind = (
         library.UniformIntegerHyperparameter
         if parameter.kind == "integer"
         else library.UniformFloatHyperparameter
     )
     return kind(
-        parameter.key, lower=parameter.low, upper=parameter.high, log=parameter.law == "log"
+        parameter.key,
+        lower=parameter.low,
+        upper=parameter.high,
+        log=parameter.distribution == "log",
     )

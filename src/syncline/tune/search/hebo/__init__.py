@@ -1,4 +1,4 @@
-"""`HEBOSearch`: suggestions of HEBO. The library is imported when a searcher is made, not here."""
+"""`hebo_search.py`: `HEBOSearch`, a searcher with HEBO."""
 
 from syncline.tune.search.hebo.hebo_search import HEBOSearch
 

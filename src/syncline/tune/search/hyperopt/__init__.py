@@ -1,6 +1,4 @@
-"""`HyperOptSearch`: suggestions of HyperOpt. The library is imported when a searcher is made, not
-here.
-"""
+"""`hyperopt_search.py`: `HyperOptSearch`, a searcher with HyperOpt."""
 
 from syncline.tune.search.hyperopt.hyperopt_search import HyperOptSearch
 

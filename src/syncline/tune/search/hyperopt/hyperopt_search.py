@@ -1,44 +1,49 @@
-"""Suggestions of HyperOpt's tree-structured Parzen estimators, for search spaces whose choices may
-hold parameters of their own.
-"""
+"""`HyperOptSearch`: tree-structured Parzen estimators with HyperOpt, also for nested choices."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from functools import partial
-from typing import Any
 
 import numpy as np
 
-from syncline.tune.search.library_searcher import LibrarySearcher, load_library
+from syncline.tune.result import Config
+from syncline.tune.search.library_searcher import (
+    LibraryObject,
+    LibrarySearcher,
+    Values,
+    load_library,
+)
 from syncline.tune.search.parameters import Parameter, SearchSpace
 from syncline.tune.search.util import flatten_dict
 
 
 class HyperOptSearch(LibrarySearcher):
-    """Searches with HyperOpt.
+    """Search with HyperOpt.
 
     Args:
-        space: a search space of ours, or a dictionary of HyperOpt's expressions, each labelled by
-            its key. Left out: the tuner's.
-        metric: the result to go by.
+        space: Search space, or dictionary of HyperOpt expressions, labelled by their keys. Default:
+            the tuner's space.
+        metric: Metric to optimize.
         mode: "min" or "max".
-        points_to_evaluate: configurations to try first, each with all parameters.
-        n_initial_points: how many trials are random before the estimators are fitted; None:
-            HyperOpt's number.
-        random_state_seed: makes the search repeatable.
-        gamma: which fraction of the trials counts as good.
+        points_to_evaluate: Initial configurations with all parameters.
+        n_initial_points: Number of random trials before the estimators are fitted; None for
+            HyperOpt's default.
+        random_state_seed: Random seed.
+        gamma: Fraction of the trials that count as good.
+
+    Raises:
+        ImportError: HyperOpt is not installed.
     """
 
     conditional = True
 
     def __init__(
         self,
-        space: dict[str, Any] | None = None,
+        space: Config | None = None,
         metric: str | None = None,
         mode: str | None = None,
-        points_to_evaluate: list[dict[str, Any]] | None = None,
+        points_to_evaluate: list[Config] | None = None,
         n_initial_points: int = 20,
         random_state_seed: int | None = None,
         gamma: float = 0.25,
@@ -47,25 +52,25 @@ class HyperOptSearch(LibrarySearcher):
         options = {"n_startup_jobs": n_initial_points, "gamma": gamma}
         self._options = {name: value for name, value in options.items() if value is not None}
         self._random = np.random.RandomState(random_state_seed)
-        self._domain: Any = None
+        self._domain: LibraryObject = None
         super().__init__(space, metric, mode, points_to_evaluate)
 
-    def _converted(self, space: SearchSpace) -> dict[str, Any]:
+    def _convert_space(self, space: SearchSpace) -> Config:
         return {key: _expression(parameter) for key, parameter in space.parameters.items()}
 
-    def _start(self) -> Any:
+    def _create_optimizer(self) -> LibraryObject:
         hyperopt = _hyperopt()
         self._domain = hyperopt.base.Domain(_unchanged, self._library_space)
         return hyperopt.Trials()
 
-    def _ask(self) -> tuple[Any, dict[str, Any]]:
+    def _ask(self) -> tuple[LibraryObject, Config]:
         suggest = partial(_hyperopt().tpe.suggest, verbose=False, **self._options)
         documents = suggest(
             self._new_ids(), self._domain, self._optimizer, self._random.randint(2**31 - 1)
         )
         return self._running(documents)
 
-    def _ask_for(self, point: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
+    def _ask_point(self, point: Values) -> tuple[LibraryObject, Config]:
         drawn = self._drawn(point)
         (trial,) = self._new_ids()
         values = {label: [drawn[label]] if label in drawn else [] for label in self._domain.params}
@@ -83,7 +88,7 @@ class HyperOptSearch(LibrarySearcher):
             )
         )
 
-    def _drawn(self, point: Mapping[str, Any]) -> dict[str, Any]:
+    def _drawn(self, point: Values) -> Config:
         if self._space is not None:
             return self._space.drawn(point)
         return {
@@ -96,44 +101,41 @@ class HyperOptSearch(LibrarySearcher):
         self._optimizer.refresh()
         return ids
 
-    def _running(self, documents: list[Any]) -> tuple[int, dict[str, Any]]:
-        """HyperOpt keeps copies of the documents; a ticket is where its copy stands."""
+    def _running(self, documents: list[LibraryObject]) -> tuple[int, Config]:
+        """Insert documents and return candidate and configuration. HyperOpt copies the documents;
+        the candidate is the index of the copy.
+        """
         self._optimizer.insert_trial_docs(documents)
         self._optimizer.refresh()
         values = _hyperopt().base.spec_from_misc(documents[0]["misc"])
-        place = len(self._optimizer._dynamic_trials) - 1
+        index = len(self._optimizer._dynamic_trials) - 1
         if self._space is not None:
-            return place, self._space.config(values)
-        return place, _plain(_hyperopt().space_eval(self._library_space, values))
+            return index, self._space.config(values)
+        return index, _plain(_hyperopt().space_eval(self._library_space, values))
 
-    def _tell(self, ticket: int, loss: float, result: Mapping[str, Any]) -> None:
-        self._end(ticket, "JOB_STATE_DONE", {"loss": loss, "status": "ok"})
+    def _tell(self, candidate: int, loss: float, result: Values) -> None:
+        self._end(candidate, "JOB_STATE_DONE", {"loss": loss, "status": "ok"})
 
-    def _take_back(self, ticket: int) -> None:
-        self._end(ticket, "JOB_STATE_ERROR", {"status": "fail"})
+    def _abandon(self, candidate: int) -> None:
+        self._end(candidate, "JOB_STATE_ERROR", {"status": "fail"})
 
-    def _end(self, ticket: int, state: str, result: dict[str, Any]) -> None:
-        document = self._optimizer._dynamic_trials[ticket]
+    def _end(self, candidate: int, state: str, result: Config) -> None:
+        document = self._optimizer._dynamic_trials[candidate]
         document["state"] = getattr(_hyperopt().base, state)
         document["result"] = result
         self._optimizer.refresh()
 
 
-def _hyperopt() -> Any:
+def _hyperopt() -> LibraryObject:
     return load_library("hyperopt", "hyperopt", "HyperOptSearch")
 
 
-def _expression(parameter: Parameter) -> Any:
-    """`parameter` for HyperOpt, labelled by its key. A choice chooses an index, and brings the
-    parameters inside along.
+def _expression(parameter: Parameter) -> LibraryObject:
+    """Return the HyperOpt expression of `parameter`, labelled by its key. A choice draws an index
+    and the parameters inside.
     """
-    hp, label, low, high, step = (
-        _hyperopt().hp,
-        parameter.key,
-        parameter.low,
-        parameter.high,
-        parameter.step,
-    )
+    hp, label, step = _hyperopt().hp, parameter.key, parameter.step
+    low, high = parameter.low, parameter.high
     if parameter.kind == "choice":
         return hp.choice(
             label,
@@ -142,7 +144,7 @@ def _expression(parameter: Parameter) -> Any:
                 for index, inside in enumerate(parameter.conditional)
             ],
         )
-    if parameter.law == "normal":
+    if parameter.distribution == "normal":
         return (
             hp.qnormal(label, parameter.mean, parameter.sd, step)
             if step
@@ -150,14 +152,14 @@ def _expression(parameter: Parameter) -> Any:
         )
     if parameter.kind == "integer":
         step = step or 1
-    if parameter.law == "log":
+    if parameter.distribution == "log":
         bounds = math.log(low), math.log(high)
         return hp.qloguniform(label, *bounds, step) if step else hp.loguniform(label, *bounds)
     return hp.quniform(label, low, high, step) if step else hp.uniform(label, low, high)
 
 
-def _index_if_choice(expression: Any, key: str, value: Any) -> Any:
-    """HyperOpt draws the index of a choice, where a point names the choice."""
+def _index_if_choice(expression: LibraryObject, key: str, value: LibraryObject) -> LibraryObject:
+    """Return the index of a choice, which HyperOpt draws, for its value."""
     if getattr(expression, "name", None) != "switch":
         return value
     choices = [option.obj for option in expression.pos_args[1:] if option.name == "literal"]
@@ -166,12 +168,12 @@ def _index_if_choice(expression: Any, key: str, value: Any) -> Any:
     return choices.index(value)
 
 
-def _unchanged(config: Any) -> Any:
+def _unchanged(config: LibraryObject) -> LibraryObject:
     return config
 
 
-def _plain(value: Any) -> Any:
-    """A configuration of HyperOpt's in types of Python."""
+def _plain(value: LibraryObject) -> LibraryObject:
+    """Convert a HyperOpt configuration to Python types."""
     if isinstance(value, dict):
         return {key: _plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):

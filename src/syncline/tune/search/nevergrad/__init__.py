@@ -1,6 +1,4 @@
-"""`NevergradSearch`: suggestions of Nevergrad. The library is imported when a searcher is made, not
-here.
-"""
+"""`nevergrad_search.py`: `NevergradSearch`, a searcher with Nevergrad."""
 
 from syncline.tune.search.nevergrad.nevergrad_search import NevergradSearch
 

@@ -1,6 +1,4 @@
-"""`OptunaSearch`: suggestions of Optuna. The library is imported when a searcher is made, not
-here.
-"""
+"""`optuna_search.py`: `OptunaSearch`, a searcher with Optuna."""
 
 from syncline.tune.search.optuna.optuna_search import OptunaSearch
 

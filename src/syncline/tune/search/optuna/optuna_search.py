@@ -1,22 +1,25 @@
-"""Suggestions of Optuna: TPE, Gaussian processes, CMA-ES, NSGA-II, quasi-Monte Carlo or any other
-of its samplers.
+"""`OptunaSearch`: TPE, Gaussian processes, CMA-ES or any other sampler of Optuna.
 
-Covered: our search spaces, Optuna's distributions and functions that ask a trial for values (and so
-may ask one because of another); several metrics; reports between, as Optuna's intermediate values.
-Pruning is not: that is the schedulers' work.
+It supports our search spaces, Optuna's distributions and define-by-run functions, several
+objectives, and intermediate values. Not covered: pruning, which schedulers do.
 """
 
 from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
-from syncline.tune.result import TRAINING_ITERATION
-from syncline.tune.search.library_searcher import LibrarySearcher, load_library
+from syncline.tune.result import TRAINING_ITERATION, Config, Metrics
+from syncline.tune.search.library_searcher import (
+    LibraryObject,
+    LibrarySearcher,
+    Values,
+    load_library,
+)
 from syncline.tune.search.parameters import Parameter, SearchSpace
 from syncline.tune.search.util import flatten_dict, unflatten_dict, validate_warmstart
 
@@ -27,42 +30,45 @@ if TYPE_CHECKING:
     from optuna.study import Study
     from optuna.trial import Trial
 
-    Space: TypeAlias = Mapping[str, Any] | Callable[[Trial], Mapping[str, Any] | None]
+    Space: TypeAlias = Values | Callable[[Trial], Values | None]
 
 logger = logging.getLogger(__name__)
 
 
 @dataclass
-class _Ticket:
-    """A trial of Optuna's that runs."""
+class _Candidate:
+    """Optuna's trial object of a running trial."""
 
     trial: Trial
     last_step: int = -1
-    """The step of its last report; Optuna takes each step once."""
+    """Step of the last report; Optuna accepts one report per step."""
 
 
 class OptunaSearch(LibrarySearcher):
-    """Searches with Optuna (3.5 or later).
+    """Search with Optuna (3.5 or later).
+
+    A trial with a NaN or infinite metric, or that failed, is a failed trial in Optuna; one that
+    ended without a metric is pruned.
 
     Args:
-        space: a search space of ours, a dictionary of Optuna's distributions, or a function that
-            asks an `optuna.Trial` for values and returns further constants as a dictionary, or
-            None. Left out: the tuner's `param_space`.
-        metric: the result to go by; a list of them for several objectives.
-        mode: "min" or "max"; a list if `metric` is one.
-        points_to_evaluate: configurations to try first. They may leave parameters out, which Optuna
-            then draws.
-        sampler: Optuna's sampler; the default is `TPESampler(seed=seed)`.
-        study_name: the name of the study in `storage`, "optuna" by default; a study that is there
-            already is continued.
-        storage: where the study is kept; the default is in memory, saved with the searcher's state.
-            Of a storage, the state keeps the reference only.
-        seed: for the default sampler.
-        evaluated_rewards: the known metrics of `points_to_evaluate`, which are then not tried but
-            learnt from.
+        space: Search space, dictionary of Optuna's distributions, or define-by-run function of an
+            `optuna.Trial` that returns a dictionary of constants or None. Default: the tuner's
+            space.
+        metric: Metric to optimize, or a list for several objectives.
+        mode: "min" or "max", or a list for several objectives.
+        points_to_evaluate: Initial configurations. Optuna samples omitted parameters.
+        sampler: Optuna sampler. Default: `TPESampler(seed=seed)`.
+        study_name: Name of the study in `storage`, "optuna" by default. An existing study is
+            continued.
+        storage: Optuna storage of the study. Default: in memory, saved in the searcher's state. The
+            state contains only a reference to other storages.
+        seed: Random seed of the default sampler.
+        evaluated_rewards: Known metrics of `points_to_evaluate`, which are then not run again.
 
-    A trial whose metric is NaN or infinite, or that failed, is a failed trial to Optuna; one that
-    ended without a metric is pruned.
+    Raises:
+        ImportError: Optuna is not installed.
+        TypeError: An argument has the wrong type.
+        ValueError: The arguments contradict each other.
     """
 
     def __init__(
@@ -70,12 +76,12 @@ class OptunaSearch(LibrarySearcher):
         space: Space | None = None,
         metric: str | list[str] | None = None,
         mode: str | list[str] | None = None,
-        points_to_evaluate: list[dict[str, Any]] | None = None,
+        points_to_evaluate: list[Config] | None = None,
         sampler: BaseSampler | None = None,
         study_name: str | None = None,
         storage: BaseStorage | None = None,
         seed: int | None = None,
-        evaluated_rewards: list[Any] | None = None,
+        evaluated_rewards: list[LibraryObject] | None = None,
     ) -> None:
         optuna = _optuna()
         if sampler is not None and not isinstance(sampler, optuna.samplers.BaseSampler):
@@ -84,11 +90,13 @@ class OptunaSearch(LibrarySearcher):
             )
         if storage is not None and not isinstance(storage, optuna.storages.BaseStorage):
             raise TypeError(
-                f"`storage` must be one of optuna.storages, such as RDBStorage(url), not {storage!r}."
+                f"`storage` must be one of optuna.storages, such as RDBStorage(url), not "
+                f"{storage!r}."
             )
         if sampler is not None and seed is not None:
             logger.warning(
-                "OptunaSearch ignores seed=%s, because it was given a sampler: give the seed to the sampler.",
+                "OptunaSearch ignores seed=%s because a sampler is given. Set the seed of the "
+                "sampler.",
                 seed,
             )
         validate_warmstart(
@@ -96,7 +104,8 @@ class OptunaSearch(LibrarySearcher):
         )
         if evaluated_rewards and callable(space):
             raise TypeError(
-                "`evaluated_rewards` need a space with named distributions: a function as `space` cannot tell what its values mean."
+                "`evaluated_rewards` need a space with named distributions, but `space` is a "
+                "function, whose values have no known distributions."
             )
         self._sampler = sampler
         self._study_name = study_name or "optuna"
@@ -105,55 +114,65 @@ class OptunaSearch(LibrarySearcher):
         self._rewards = list(evaluated_rewards or [])
         super().__init__(space, metric, mode, points_to_evaluate)
 
-    def on_trial_result(self, trial_id: str, result: dict[str, Any]) -> None:
-        """Reports an intermediate value, unless there are several objectives."""
-        ticket = self._tickets.get(trial_id)
-        if ticket is None or isinstance(self._metric, list | tuple):
+    def on_trial_result(self, trial_id: str, result: Metrics) -> None:
+        """Report an intermediate value, unless there are several objectives."""
+        candidate = self._candidates.get(trial_id)
+        if candidate is None or isinstance(self._metric, list | tuple):
             return
-        value, step = result.get(self.metric), result.get(TRAINING_ITERATION, ticket.last_step + 1)
-        if value is not None and math.isfinite(value) and step > ticket.last_step:
-            ticket.last_step = step
+        step = result.get(TRAINING_ITERATION, candidate.last_step + 1)
+        value = result.get(str(self.metric))
+        if value is not None and math.isfinite(value) and step > candidate.last_step:
+            candidate.last_step = step
             try:
-                ticket.trial.report(float(value), step)
+                candidate.trial.report(float(value), step)
             except RuntimeError:
-                # A storage outlives the program: after a restart, it may know already that the
-                # trial ended.
-                logger.debug("Optuna's storage holds trial %s as ended.", trial_id)
+                # After a restart, a persistent storage may already contain the end of the trial.
+                logger.debug("Trial %s has already ended in Optuna's storage.", trial_id)
 
     def on_trial_complete(
-        self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False
+        self, trial_id: str, result: Metrics | None = None, error: bool = False
     ) -> None:
-        """Tells Optuna the values, or that the trial failed or was pruned."""
-        ticket = self._tickets.pop(trial_id, None)
-        if ticket is None:
+        """Report the values, or the failure or pruning of the trial."""
+        candidate = self._candidates.pop(trial_id, None)
+        if candidate is None:
             return
         states = _optuna().trial.TrialState
         values = [(result or {}).get(metric) for metric, _ in self._objectives()]
         if error or any(value is not None and not math.isfinite(value) for value in values):
-            told: dict[str, Any] = {"state": states.FAIL}
+            told: Config = {"state": states.FAIL}
         elif None in values:
             told = {"state": states.PRUNED}
         else:
             told = {"values": [float(value) for value in values if value is not None]}
-        # A storage outlives the program: after a restart, it may know the end of the trial already.
-        self._study.tell(ticket.trial, skip_if_finished=True, **told)
+        # After a restart, a persistent storage may already contain the end of the trial.
+        self._study.tell(candidate.trial, skip_if_finished=True, **told)
 
     def add_evaluated_point(
         self,
-        parameters: dict[str, Any],
-        value: Any,
+        parameters: Config,
+        value: LibraryObject,
         error: bool = False,
         pruned: bool = False,
         intermediate_values: list[float] | None = None,
     ) -> None:
-        """Learns from a point that was evaluated elsewhere; `value` is a list with several
-        objectives. A metric that is not finite counts as an error. RuntimeError while metric, mode
-        or the space are not known; TypeError if the space is a function.
+        """Learn from a configuration that was evaluated elsewhere.
+
+        Args:
+            parameters: The configuration.
+            value: Its metric, or a list for several objectives. A non-finite value is a failure.
+            error: True if the evaluation failed.
+            pruned: True if the evaluation was stopped early.
+            intermediate_values: Earlier values of the metric.
+
+        Raises:
+            RuntimeError: Metric, mode or space are unset.
+            TypeError: The space is a function.
         """
-        self._start_if_complete()
+        self._start_if_ready()
         if self._optimizer is None:
             raise RuntimeError(
-                "OptunaSearch cannot learn from points before it knows metric, mode and the search space: give it all three."
+                "OptunaSearch needs metric, mode and the search space before it can learn from "
+                "configurations. Pass all three to it."
             )
         self._add_point(self._optimizer, parameters, value, error, pruned, intermediate_values)
 
@@ -163,35 +182,38 @@ class OptunaSearch(LibrarySearcher):
         return study
 
     def _objectives(self) -> list[tuple[str, str]]:
-        """Metric and mode of each; what is only observed is left out."""
-        several = isinstance(self._metric, list | tuple)
-        metrics, modes = (self.metric, self.mode) if several else ([self.metric], [self.mode])
+        """Return (metric, mode) of each objective, without metrics that are only observed."""
+        assert self.metric is not None
+        assert self.mode is not None
+        metrics = [self.metric] if isinstance(self.metric, str) else self.metric
+        modes = [self.mode] if isinstance(self.mode, str) else self.mode
         return [
             (metric, mode) for metric, mode in zip(metrics, modes, strict=True) if mode != "obs"
         ]
 
-    def _start_if_complete(self) -> None:
+    def _start_if_ready(self) -> None:
         if isinstance(self._mode, list | tuple) and self._metric is None:
             raise ValueError(
-                f"mode={self._mode} is a list: several objectives need `metric`, a list of their names."
+                f"mode={self._mode} is a list, so `metric` must be a list of names as well."
             )
-        super()._start_if_complete()
+        super()._start_if_ready()
 
-    def _checked(self, space: Any) -> Any:
+    def _check_space(self, space: LibraryObject) -> LibraryObject:
         if callable(space):
             return space
         flat = flatten_dict(space) if isinstance(space, dict) else {}
         base = _optuna().distributions.BaseDistribution
         if not flat or not all(isinstance(distribution, base) for distribution in flat.values()):
             raise TypeError(
-                f"`space` must be a search space, a dictionary of Optuna's distributions, or a function of a trial, not {space!r}."
+                f"`space` must be a search space, a dictionary of Optuna's distributions, or a "
+                f"function of a trial, not {space!r}."
             )
         return flat
 
-    def _converted(self, space: SearchSpace) -> dict[str, BaseDistribution]:
+    def _convert_space(self, space: SearchSpace) -> dict[str, BaseDistribution]:
         return {key: _distribution(parameter) for key, parameter in space.parameters.items()}
 
-    def _start(self) -> Study:
+    def _create_optimizer(self) -> Study:
         optuna = _optuna()
         with _quiet(optuna):
             study: Study = optuna.create_study(
@@ -210,25 +232,25 @@ class OptunaSearch(LibrarySearcher):
             self._points = []
         return study
 
-    def _ask(self) -> tuple[_Ticket, dict[str, Any]]:
+    def _ask(self) -> tuple[_Candidate, Config]:
         if callable(self._library_space):
             trial = self._study.ask()
-            return _Ticket(trial), _asked_by_function(self._library_space, trial)
+            return _Candidate(trial), _asked_by_function(self._library_space, trial)
         trial = self._study.ask(self._library_space)
         values = trial.params
         if self._space is None:
-            return _Ticket(trial), unflatten_dict(values)
-        return _Ticket(trial), self._space.config_of(
+            return _Candidate(trial), unflatten_dict(values)
+        return _Candidate(trial), self._space.config_of(
             lambda parameter: _value(parameter, values[parameter.key])
         )
 
-    def _ask_for(self, point: Mapping[str, Any]) -> tuple[_Ticket, dict[str, Any]]:
+    def _ask_point(self, point: Values) -> tuple[_Candidate, Config]:
         values = flatten_dict(point) if self._space is None else self._params(self._space, point)
         self._study.enqueue_trial(values)
         return self._ask()
 
-    def _params(self, space: SearchSpace, point: Mapping[str, Any]) -> dict[str, Any]:
-        """The point's values as Optuna knows them."""
+    def _params(self, space: SearchSpace, point: Values) -> Config:
+        """Return the values of the point for Optuna."""
         values = space.values(point)
         drawn = {key: space.parameters[key].drawn(value)[key] for key, value in values.items()}
         return {
@@ -239,15 +261,16 @@ class OptunaSearch(LibrarySearcher):
     def _add_point(
         self,
         study: Study,
-        point: Mapping[str, Any],
-        value: Any,
+        point: Values,
+        value: LibraryObject,
         error: bool = False,
         pruned: bool = False,
         intermediate_values: Sequence[float] | None = None,
     ) -> None:
         if callable(self._library_space):
             raise TypeError(
-                "Points with known results need a space with named distributions, not a function as `space`."
+                "Configurations with known results need a space with named distributions, but "
+                "`space` is a function."
             )
         optuna = _optuna()
         states = optuna.trial.TrialState
@@ -268,21 +291,19 @@ class OptunaSearch(LibrarySearcher):
             )
         )
 
-    def _searched(self, point: Mapping[str, Any]) -> Mapping[str, Any]:
-        """A configuration without what is not searched: trials of earlier experiments bring their
-        constants along.
-        """
+    def _searched(self, point: Values) -> Values:
+        """Return a configuration without keys that are not searched, such as constants."""
         assert self._space is not None
-        return {key: value for key, value in point.items() if self._space.knows(key)}
+        return {key: value for key, value in point.items() if self._space.has_key(key)}
 
 
-def _optuna() -> Any:
+def _optuna() -> LibraryObject:
     return load_library("optuna", "optuna", "OptunaSearch")
 
 
 @contextmanager
-def _quiet(optuna: Any) -> Iterator[None]:
-    """Optuna announces every study on stderr."""
+def _quiet(optuna: LibraryObject) -> Iterator[None]:
+    """Suppress Optuna's message on stderr about a new study."""
     before = optuna.logging.get_verbosity()
     optuna.logging.set_verbosity(max(before, optuna.logging.WARNING))
     try:
@@ -293,12 +314,14 @@ def _quiet(optuna: Any) -> Iterator[None]:
 
 def _distribution(parameter: Parameter) -> BaseDistribution:
     distributions = _optuna().distributions
-    log = parameter.law == "log"
-    # Optuna has no steps on logarithmic scales: those are rounded afterwards.
+    log = parameter.distribution == "log"
+    # Optuna does not support steps on logarithmic scales, so values are rounded afterwards.
     step = None if log else parameter.step
     made: BaseDistribution
-    if parameter.law == "normal":
-        raise parameter.refusal("OptunaSearch", "uniform and log-uniform numbers, and choices")
+    if parameter.distribution == "normal":
+        raise parameter.unsupported_error(
+            "OptunaSearch", "uniform and log-uniform numbers, and choices"
+        )
     if parameter.kind == "float":
         made = distributions.FloatDistribution(parameter.low, parameter.high, log=log, step=step)
     elif parameter.kind == "integer":
@@ -310,27 +333,26 @@ def _distribution(parameter: Parameter) -> BaseDistribution:
 
 
 def _by_index(parameter: Parameter) -> bool:
-    """Whether Optuna is given the indices of choices, because it cannot keep the choices."""
+    """Return True if Optuna gets the indices of choices because it does not support their types."""
     return not all(
         isinstance(choice, bool | int | float | str | None) for choice in parameter.choices
     )
 
 
-def _value(parameter: Parameter, value: Any) -> Any:
-    """The value that the trial gets for what Optuna gave."""
+def _value(parameter: Parameter, value: LibraryObject) -> LibraryObject:
+    """Return the trial's value for a value of Optuna."""
     if parameter.kind == "choice":
         return parameter.choices[value] if _by_index(parameter) else value
     return parameter.number(value) if parameter.step else value
 
 
-def _asked_by_function(
-    function: Callable[[Trial], Mapping[str, Any] | None], trial: Trial
-) -> dict[str, Any]:
+def _asked_by_function(function: Callable[[Trial], Values | None], trial: Trial) -> Config:
     constants = function(trial)
     if constants is not None and not (
         isinstance(constants, dict) and all(isinstance(key, str) for key in constants)
     ):
         raise TypeError(
-            f"The function given as `space` must return None, or a dictionary of constants by name, not {constants!r}."
+            f"The function `space` must return None, or a dictionary of constants by name, not "
+            f"{constants!r}."
         )
     return unflatten_dict({**trial.params, **(constants or {})})

@@ -1,6 +1,4 @@
-"""`ZOOptSearch`: suggestions of ZOOpt. The library is imported when a searcher is made, not
-here.
-"""
+"""`zoopt_search.py`: `ZOOptSearch`, a searcher with ZOOpt."""
 
 from syncline.tune.search.zoopt.zoopt_search import ZOOptSearch
 
