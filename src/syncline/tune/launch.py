@@ -22,8 +22,8 @@ from syncline.core.error_frames import unpack_error
 from syncline.core.lifecycle import ensure_engine
 from syncline.exceptions import WorkerTraceback
 from syncline.runs import RunDirectory
-from syncline.train import config as train_config
 from syncline.train.checkpoint import Checkpoint
+from syncline.train.run_config import RunConfig as TrainRunConfig
 from syncline.train.storage.context import StorageContext
 from syncline.train.trainer import DataParallelTrainer
 from syncline.train.workers.spec import serialize
@@ -62,8 +62,7 @@ from syncline.tune.result import Config
 from syncline.tune.schedulers import create_scheduler
 from syncline.tune.schedulers.trial_scheduler import FIFOScheduler, TrialScheduler
 from syncline.tune.search import BasicVariantGenerator, create_searcher
-from syncline.tune.search.search_algorithm import SearchAlgorithm
-from syncline.tune.search.search_generator import SearchGenerator
+from syncline.tune.search.search_algorithm import SearchAlgorithm, SearchGenerator
 from syncline.tune.stopper import make_stopper
 from syncline.tune.trainable.function_trainable import Resources, requested_resources
 from syncline.tune.trainable.trainable import Trainable
@@ -308,15 +307,12 @@ def as_run_config(given: object) -> RunConfig:
         return RunConfig()
     if isinstance(given, RunConfig):
         return given
-    if not isinstance(given, train_config.RunConfig):
+    if not isinstance(given, TrainRunConfig):
         raise ValueError(
             f"`run_config` is a {type(given).__name__} ({given!r:.80}): pass a RunConfig or None."
         )
     return RunConfig(
-        **{
-            item.name: getattr(given, item.name)
-            for item in dataclasses.fields(train_config.RunConfig)
-        }
+        **{item.name: getattr(given, item.name) for item in dataclasses.fields(TrainRunConfig)}
     )
 
 
