@@ -1,7 +1,7 @@
 """States of this process's global random generators: Python, NumPy, and torch if it is imported.
 
-The torch part is in `torch.random_generators`. Generators that the program created are not covered. A
-state consists of plain values that JSON can hold.
+The torch part is in `torch.random_generators`. Generators that the program created are not covered.
+A state consists of plain values that JSON can hold.
 """
 
 from __future__ import annotations
