@@ -69,7 +69,10 @@ def test_submodules_load_on_first_use():
 
 
 def test_importing_syncline_imports_nothing_heavy():
-    code = "import sys, syncline; print([m for m in ('torch', 'pyarrow', 'numpy', 'pandas', 'syncline.train') if m in sys.modules])"
+    code = (
+        "import sys, syncline; print([m for m in ('torch', 'pyarrow', 'numpy', 'pandas', "
+        "'syncline.train') if m in sys.modules])"
+    )
     assert (
         subprocess.run(
             [sys.executable, "-c", code], capture_output=True, text=True, check=True

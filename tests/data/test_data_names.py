@@ -126,7 +126,10 @@ def test_signature_has_every_parameter_that_programs_pass_to_ray(name):
 
 
 def test_import_leaves_heavy_libraries_for_later():
-    program = "import sys, syncline.data; print(*[name for name in ('torch', 'pandas', 'ray', 'dask', 'PIL') if name in sys.modules])"
+    program = (
+        "import sys, syncline.data; print(*[name for name in ('torch', 'pandas', 'ray', 'dask', "
+        "'PIL') if name in sys.modules])"
+    )
     answer = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=True
     )

@@ -15,19 +15,25 @@ from syncline.data.grouped_data import GroupedData
 # many methods share.
 SHARED = {
     "WORKER": (
-        "accelerator_type=None fallback_strategy=None label_selector=None max_calls=None memory=None num_cpus=None num_gpus=None "
+        "accelerator_type=None fallback_strategy=None label_selector=None max_calls=None "
+        "memory=None num_cpus=None num_gpus=None "
         "resources=None runtime_env=None"
     ),
     "FUNCTION": (
-        "compute=None concurrency=None fn_args=None fn_constructor_args=None fn_constructor_kwargs=None fn_kwargs=None "
+        "compute=None concurrency=None fn_args=None fn_constructor_args=None "
+        "fn_constructor_kwargs=None fn_kwargs=None "
         "ray_remote_args_fn=None"
     ),
-    "BATCHES": "drop_last=False local_shuffle_buffer_size=None local_shuffle_seed=None prefetch_batches=1",
+    "BATCHES": (
+        "drop_last=False local_shuffle_buffer_size=None local_shuffle_seed=None prefetch_batches=1"
+    ),
 }
 OWN = {"timeout_s", "on_error"}
 
 DATASET = {
-    "add_column": "col fn * batch_format='pandas' compute=None concurrency=None **ray_remote_args WORKER",
+    "add_column": (
+        "col fn * batch_format='pandas' compute=None concurrency=None **ray_remote_args WORKER"
+    ),
     "aggregate": "*aggs",
     "columns": "fetch_if_missing=True",
     "count": "",
@@ -41,19 +47,26 @@ DATASET = {
     "has_serializable_lineage": "",
     "input_files": "",
     "iter_batches": "* batch_format='default' batch_size=256 BATCHES",
-    "iter_jax_batches": "* batch_size=256 collate_fn=None dtypes=None paddings=None synchronize_batches=False BATCHES",
+    "iter_jax_batches": (
+        "* batch_size=256 collate_fn=None dtypes=None paddings=None synchronize_batches=False "
+        "BATCHES"
+    ),
     "iter_rows": "",
     "iter_tf_batches": "* batch_size=256 dtypes=None BATCHES",
-    "iter_torch_batches": "* batch_size=256 collate_fn=None device='auto' dtypes=None pin_memory=False BATCHES",
+    "iter_torch_batches": (
+        "* batch_size=256 collate_fn=None device='auto' dtypes=None pin_memory=False BATCHES"
+    ),
     "iterator": "",
     "join": (
         "ds join_type num_partitions on=('id',) right_on=None left_suffix=None "
-        "right_suffix=None * aggregator_ray_remote_args=None partition_size_hint=None validate_schemas=False"
+        "right_suffix=None * aggregator_ray_remote_args=None partition_size_hint=None "
+        "validate_schemas=False"
     ),
     "limit": "limit",
     "map": "fn * **ray_remote_args WORKER FUNCTION",
     "map_batches": (
-        "fn * batch_format='default' batch_size=None udf_modifying_row_count=True zero_copy_batch=True **ray_remote_args WORKER FUNCTION"
+        "fn * batch_format='default' batch_size=None udf_modifying_row_count=True "
+        "zero_copy_batch=True **ray_remote_args WORKER FUNCTION"
     ),
     "materialize": "",
     "max": "on=None ignore_nulls=True",
@@ -65,7 +78,10 @@ DATASET = {
     "random_shuffle": "* num_blocks=None seed=None **ray_remote_args",
     "randomize_block_order": "* seed=None",
     "rename_columns": "names * concurrency=None **ray_remote_args WORKER",
-    "repartition": "num_blocks=None target_num_rows_per_block=None * keys=None shuffle=False sort=False strict=False",
+    "repartition": (
+        "num_blocks=None target_num_rows_per_block=None * keys=None shuffle=False sort=False "
+        "strict=False"
+    ),
     "schema": "fetch_if_missing=True",
     "select_columns": "cols * compute=None concurrency=None **ray_remote_args WORKER",
     "serialize_lineage": "",
@@ -79,7 +95,9 @@ DATASET = {
     "stats": "",
     "std": "on=None ddof=1 ignore_nulls=True",
     "streaming_split": "n * equal=False locality_hints=None",
-    "streaming_train_test_split": "test_size * hash_column=None seed=None split_type='random' **ray_remote_kwargs",
+    "streaming_train_test_split": (
+        "test_size * hash_column=None seed=None split_type='random' **ray_remote_kwargs"
+    ),
     "sum": "on=None ignore_nulls=True",
     "summary": "columns=None override_dtype_agg_mapping=None",
     "take": "limit=20",
@@ -95,7 +113,10 @@ DATASET = {
 GROUPED = {
     "aggregate": "*aggs",
     "count": "",
-    "map_groups": "fn * batch_format='default' memory=None num_cpus=None num_gpus=None zero_copy_batch=True **ray_remote_args FUNCTION",
+    "map_groups": (
+        "fn * batch_format='default' memory=None num_cpus=None num_gpus=None zero_copy_batch=True "
+        "**ray_remote_args FUNCTION"
+    ),
     "max": "on=None ignore_nulls=True",
     "mean": "on=None ignore_nulls=True",
     "min": "on=None ignore_nulls=True",

@@ -34,7 +34,8 @@ def noting(log, pause_s):
 if __name__ == "__main__":
     syncline.init(num_cpus=2)
     source, log, target, plan, num_blocks, pause_s = sys.argv[1:]
-    dataset = data.read_parquet(source, override_num_blocks=int(num_blocks)).map_batches(noting(log, float(pause_s)))
+    source_rows = data.read_parquet(source, override_num_blocks=int(num_blocks))
+    dataset = source_rows.map_batches(noting(log, float(pause_s)))
     if plan == "shuffled":
         dataset = dataset.repartition(5, shuffle=True)
     dataset.write_parquet(target, mode="create")

@@ -33,7 +33,10 @@ arguments, count = sys.argv[1:], int(os.environ["SLURM_JOB_NUM_NODES"])
 while arguments[0].startswith("--"):
     name, _, value = arguments.pop(0).partition("=")
     count = int(value) if name == "--nodes" else count
-tasks = [subprocess.Popen(arguments, env={{**os.environ, "SLURM_NODEID": str(number)}}) for number in range(count)]
+tasks = [
+    subprocess.Popen(arguments, env={{**os.environ, "SLURM_NODEID": str(number)}})
+    for number in range(count)
+]
 signal.signal(signal.SIGTERM, lambda *_: [task.terminate() for task in tasks])
 sys.exit(max(abs(task.wait()) for task in tasks))
 """
@@ -234,7 +237,10 @@ def test_slurm_job_runs_the_program_on_all_nodes_and_ends_with_its_code(
 @pytest.mark.processes
 def test_slurm_job_that_is_cancelled_leaves_nothing(slurm_job: SlurmJob, tmp_path: Path) -> None:
     begun = tmp_path / "begun"
-    program = f"import pathlib, syncline, time; syncline.init(); pathlib.Path({str(begun)!r}).touch(); time.sleep(600)"
+    program = (
+        f"import pathlib, syncline, time; syncline.init(); pathlib.Path({str(begun)!r}).touch(); "
+        "time.sleep(600)"
+    )
     with slurm_job.start("python", "-c", program) as job:
         assert eventually(begun.exists, what="the program has begun")
         slurm_job.cancel()

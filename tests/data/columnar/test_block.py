@@ -502,7 +502,10 @@ def test_an_unknown_column_names_the_nearest() -> None:
 
 
 def test_importing_blocks_and_expressions_loads_neither_pandas_nor_torch() -> None:
-    program = "import sys, syncline.data.columnar.block, syncline.data.columnar.expressions; print([m for m in ('pandas', 'torch') if m in sys.modules])"
+    program = (
+        "import sys, syncline.data.columnar.block, syncline.data.columnar.expressions; print([m "
+        "for m in ('pandas', 'torch') if m in sys.modules])"
+    )
     found = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=120
     )

@@ -156,7 +156,7 @@ def test_the_coordinator_ends_with_the_last_iterator() -> None:
     source: Any = iterators[0]._source
     pid = syncline.get(source.client._actor.__ray_call__.remote(lambda _: os.getpid()))
     assert [row["id"] for row in iterators[0].iter_rows()] == list(range(8))
-    del iterators
+    del iterators, source
     eventually(
         lambda: (
             not psutil.pid_exists(pid)

@@ -206,7 +206,10 @@ def test_progress_bars_of_both_kinds(capsys: pytest.CaptureFixture[str]) -> None
 
 
 def test_import_without_dask_says_what_to_install() -> None:
-    program = "import sys; sys.modules['dask'] = None\ntry:\n    import syncline.util.dask\nexcept ImportError as error:\n    print(error)"
+    program = (
+        "import sys; sys.modules['dask'] = None\ntry:\n    import syncline.util.dask\nexcept "
+        "ImportError as error:\n    print(error)"
+    )
     done = subprocess.run(
         [sys.executable, "-c", program],
         capture_output=True,

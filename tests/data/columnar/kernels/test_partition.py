@@ -102,7 +102,8 @@ def test_hashes_do_not_depend_on_slices_and_chunks() -> None:
 def test_hashes_are_those_of_every_other_process() -> None:
     code = (
         "import pyarrow as pa; from syncline.data.columnar.kernels import keys;"
-        "print(keys.row_hashes(pa.table({'a': [1, 2**40, None], 'b': ['x', 'a longer string', '']}), ['a', 'b']).tolist())"
+        "print(keys.row_hashes(pa.table({'a': [1, 2**40, None], 'b': ['x', 'a longer string', "
+        "'']}), ['a', 'b']).tolist())"
     )
     told = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
