@@ -95,7 +95,7 @@ class _SectionLinks:
 
     def __init__(self) -> None:
         self._element = (
-            ui.element("nav").classes("sl-section_links").props('aria-label="On this page"')
+            ui.element("nav").classes("sl-section-links").props('aria-label="On this page"')
         )
 
     def add_links(self, sections: Mapping[str, ui.element]) -> None:
