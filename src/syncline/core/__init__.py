@@ -14,6 +14,7 @@ Files in the order in which a call flows through them:
   texts that engines share.
 - `resources`, `cgroups`, `gpus`: amounts, limits and devices of this machine.
 - `termination`: SIGTERM as a notice.
-- `control` and `control_server`: requests to running programs; `host`: sockets, network, terminal.
+- `control` and `control_server`: requests to running programs; `host`: sockets, network, terminal;
+  `live_region`: lines that displays redraw below the output of the program.
 - `state_machine`: base of the state machines.
 """

@@ -7,7 +7,6 @@ for terminals, an updated table for notebooks, and plain lines otherwise.
 
 from __future__ import annotations
 
-import importlib
 import math
 import sys
 import time
@@ -18,14 +17,20 @@ from typing import Any
 from rich import box
 
 from syncline.core.host import is_interactive
-from syncline.train.console.values import duration, located, moment
-from syncline.tune.console.lines import LinesReporter
-from syncline.tune.console.live import LiveReporter
-from syncline.tune.console.pages import page
-from syncline.tune.console.reporter import ProgressReporter
-from syncline.tune.console.snapshot import FAMILIAR_METRICS, PROGRESS, Snapshot, View
-from syncline.tune.console.summary import best_text, closing_lines, hidden_text
-from syncline.tune.console.tables import as_text, errors_table, trials_table
+from syncline.core.live_region import CellOutput
+from syncline.train.console.formatting import duration, located, moment
+from syncline.tune.console.live_table import LiveReporter
+from syncline.tune.console.reporter import LineReporter, ProgressReporter
+from syncline.tune.console.snapshot import (
+    FAMILIAR_METRICS,
+    PROGRESS,
+    Snapshot,
+    View,
+    best_text,
+    closing_lines,
+    hidden_text,
+)
+from syncline.tune.console.tables import as_text, errors_table, page, trials_table
 from syncline.tune.experiment.trial import Trial
 from syncline.tune.result import DEFAULT_METRIC
 
@@ -271,8 +276,7 @@ class JupyterNotebookReporter(TuneReporterBase):
                 "`progress_reporter`, or pass a CLIReporter.",
                 stacklevel=2,
             )
-        self._overwrite = overwrite
-        self._handle: Any = None
+        self._output = CellOutput(clear=overwrite)
 
     def report(self, trials: Sequence[Trial], done: bool, *sys_info: str) -> None:
         """Show lines and tables."""
@@ -285,13 +289,7 @@ class JupyterNotebookReporter(TuneReporterBase):
 
     def display(self, string: str) -> None:
         """Show HTML instead of the previous output of this reporter."""
-        shown = importlib.import_module("IPython.display")
-        if self._handle is not None:
-            self._handle.update(shown.HTML(string))
-            return
-        if self._overwrite:
-            shown.clear_output(wait=True)
-        self._handle = shown.display(shown.HTML(string), display_id=True)
+        self._output.show(string)
 
 
 def default_reporter(
@@ -315,7 +313,7 @@ def default_reporter(
         )
     if is_interactive(sys.stderr):
         return LiveReporter(verbose=level, experiment_path=experiment_path, clock=clock)
-    return LinesReporter(verbose=level, experiment_path=experiment_path, clock=clock)
+    return LineReporter(verbose=level, experiment_path=experiment_path, clock=clock)
 
 
 def _columns(given: Columns) -> dict[str, str]:

@@ -5,16 +5,18 @@ import html
 import pytest
 
 from syncline.train.checkpoint import Checkpoint
-from syncline.tune.console.pages import page
-from syncline.tune.console.snapshot import View
-from syncline.tune.console.summary import (
+from syncline.tune.console.snapshot import (
+    View,
     best_text,
     closing_lines,
     errors_line,
     hidden_text,
+    last_line,
+    parameters_text,
+    short_names,
     status_text,
 )
-from syncline.tune.console.tables import as_text, errors_table, fitting, trials_table
+from syncline.tune.console.tables import as_text, errors_table, fitting, page, trials_table
 from syncline.tune.experiment.trial import Trial
 
 
@@ -222,3 +224,30 @@ def test_expected_number_is_said_until_it_is_reached(make_trial) -> None:
         == "1 trial: 1 TERMINATED"
     )
     assert status_text(View().take([]), None) == "0 trials"
+
+
+def test_names_are_cut_to_what_tells_them_apart() -> None:
+    assert short_names(["model/lr", "optimizer/lr", "model/layers", "seed"]) == {
+        "model/lr": "model/lr",
+        "optimizer/lr": "optimizer/lr",
+        "model/layers": "layers",
+        "seed": "seed",
+    }
+    assert short_names(["a/b/lr", "c/d/lr"]) == {"a/b/lr": "b/lr", "c/d/lr": "d/lr"}
+
+
+def test_name_that_is_the_end_of_another_stays_whole() -> None:
+    assert short_names(["lr", "model/lr"]) == {"lr": "lr", "model/lr": "model/lr"}
+
+
+def test_last_line_of_an_error() -> None:
+    assert last_line(None, "Traceback …\n  File …\nValueError: no data\n") == "ValueError: no data"
+    assert last_line(ValueError("no data")) == "ValueError: no data"
+    assert last_line(None) == "unknown reason"
+
+
+def test_parameters_in_one_line() -> None:
+    assert (
+        parameters_text({"lr": 0.01234567, "name": "x" * 50}, 10)
+        == "{'lr': 0.0123457, 'name': ...xxxxxx'}"
+    )

@@ -8,9 +8,9 @@ from contextlib import contextmanager, redirect_stderr, redirect_stdout
 import pytest
 from rich.console import Console
 
+from syncline.core.live_region import REDRAW_INTERVAL_S, RedirectedStream
 from syncline.testing.waiting import eventually
-from syncline.train.console.streams import AboveDisplay
-from syncline.tune.console.live import INTERVAL_S, LiveReporter
+from syncline.tune.console.live_table import LiveReporter
 from syncline.tune.experiment.trial import Trial
 
 
@@ -69,7 +69,7 @@ def test_looks_at_trials_at_most_twice_a_second(clock, console) -> None:
         reporter.report([], False)
         assert not reporter.should_report([])
         assert reporter.should_report([], done=True)
-        clock.now += INTERVAL_S
+        clock.now += REDRAW_INTERVAL_S
         assert reporter.should_report([])
     finally:
         reporter.close()
@@ -91,7 +91,7 @@ def test_closing_without_an_end_gives_the_streams_back(terminal, console, clock)
     reporter = LiveReporter(console=console, clock=clock)
     with before(terminal):
         reporter.report([], False)
-        assert isinstance(sys.stdout, AboveDisplay)
+        assert isinstance(sys.stdout, RedirectedStream)
         reporter.close()
         reporter.close()
         assert sys.stdout is terminal

@@ -2,7 +2,7 @@
 
 import pytest
 
-from syncline.tune.console.lines import LinesReporter
+from syncline.tune.console.reporter import LineReporter
 from syncline.tune.experiment.trial import Trial
 
 
@@ -29,7 +29,7 @@ def trials(make_trial):
 
 
 def test_quick_search_writes_four_lines(trials, clock, written) -> None:
-    reporter = LinesReporter(experiment_path="/results/x", write=written.append, clock=clock)
+    reporter = LineReporter(experiment_path="/results/x", write=written.append, clock=clock)
     reporter.setup(clock.now, 50, "loss", "min")
     run(reporter, trials, clock, seconds=5)
     assert written[0] == "Tune: results are in /results/x"
@@ -40,7 +40,7 @@ def test_quick_search_writes_four_lines(trials, clock, written) -> None:
 
 
 def test_progress_is_told_at_doubling_intervals(trials, clock, written) -> None:
-    reporter = LinesReporter(write=written.append, clock=clock)
+    reporter = LineReporter(write=written.append, clock=clock)
     reporter.setup(clock.now, 60, "loss", "min")
     run(reporter, trials, clock, seconds=300)
     told = [
@@ -54,7 +54,7 @@ def test_progress_is_told_at_doubling_intervals(trials, clock, written) -> None:
 
 
 def test_verbose_names_the_latest_ended_trial_every_few_seconds(make_trial, clock, written) -> None:
-    reporter = LinesReporter(verbose=2, write=written.append, clock=clock)
+    reporter = LineReporter(verbose=2, write=written.append, clock=clock)
     reporter.setup(clock.now, None, "loss", "min")
     trials: list[Trial] = []
     for at in range(10):  # one in a second
@@ -69,7 +69,7 @@ def test_verbose_names_the_latest_ended_trial_every_few_seconds(make_trial, cloc
 
 
 def test_more_verbose_names_every_trial_once(make_trial, clock, written) -> None:
-    reporter = LinesReporter(verbose=3, write=written.append, clock=clock)
+    reporter = LineReporter(verbose=3, write=written.append, clock=clock)
     failed = make_trial(1, status=Trial.ERROR)
     failed.error_text = "ValueError: bad"
     trials = [make_trial(0, losses=[0.5]), failed, make_trial(2, status=Trial.RUNNING)]
@@ -81,6 +81,6 @@ def test_more_verbose_names_every_trial_once(make_trial, clock, written) -> None
 
 
 def test_trials_are_not_walked_through_between_lines(clock) -> None:
-    reporter = LinesReporter(clock=clock, write=lambda line: None)
+    reporter = LineReporter(clock=clock, write=lambda line: None)
     reporter.setup(clock.now)
     assert not reporter.should_report([])

@@ -6,8 +6,8 @@ import types
 
 import pytest
 
-from syncline.tune.console.lines import LinesReporter
-from syncline.tune.console.live import LiveReporter
+from syncline.tune.console.live_table import LiveReporter
+from syncline.tune.console.reporter import LineReporter
 from syncline.tune.experiment.trial import Trial
 from syncline.tune.progress_reporter import (
     CLIReporter,
@@ -139,9 +139,9 @@ def test_reporter_of_a_program_says_what_it_lacks() -> None:
 
     reporter = Mine()
     reporter.setup(0.0, 1, "loss", "min", further=1)
-    with pytest.raises(NotImplementedError, match="Mine must say"):
+    with pytest.raises(NotImplementedError, match="Mine must implement"):
         reporter.should_report([])
-    with pytest.raises(NotImplementedError, match="Mine must show"):
+    with pytest.raises(NotImplementedError, match="Mine must display"):
         reporter.report([], True)
     reporter.close()
 
@@ -194,10 +194,10 @@ def test_notebook_reporter_elsewhere_warns() -> None:
 
 def test_default_where_nobody_watches(monkeypatch) -> None:
     monkeypatch.setattr(sys, "stderr", io.StringIO())
-    assert isinstance(default_reporter(), LinesReporter)
-    assert isinstance(default_reporter(3), LinesReporter)
+    assert isinstance(default_reporter(), LineReporter)
+    assert isinstance(default_reporter(3), LineReporter)
     monkeypatch.setattr(sys, "stderr", None)
-    assert isinstance(default_reporter(), LinesReporter)
+    assert isinstance(default_reporter(), LineReporter)
 
 
 def test_default_in_a_terminal(monkeypatch) -> None:

@@ -307,5 +307,5 @@ def test_a_failing_upload_is_told_once_and_ends_nothing(tmp_path, monkeypatch, c
     search.complete(trial)
     search.end()
     assert [record.message for record in caplog.records] == [
-        "Uploading progress.csv failed; the run goes on. Further failures are not shown."
+        "Uploading progress.csv failed; the run continues. Further failures are not logged."
     ]

@@ -9,7 +9,7 @@ from typing import Any
 from syncline import settings
 from syncline.air.integrations.run_identity import RunIdentity
 from syncline.optional import load
-from syncline.tune.logger.kept import KeptRun
+from syncline.tune.logger.tracker import TrackerRunFile
 from syncline.tune.logger.wandb import (
     WANDB_ENV_VAR,
     WANDB_GROUP_ENV_VAR,
@@ -19,9 +19,9 @@ from syncline.tune.logger.wandb import (
     WANDB_PROJECT_ENV_VAR,
     WANDB_SETUP_API_KEY_HOOK,
     WandbLoggerCallback,
-    as_logged,
     call_hook,
     find_project,
+    loggable,
     set_api_key,
 )
 
@@ -74,7 +74,7 @@ def setup_wandb(
         "resume": "allow",
         "reinit": "finish_previous",
         "allow_val_change": True,
-        "config": as_logged(config or {}),
+        "config": loggable(config or {}),
         "project": find_project(kwargs.pop("project", None)),
         "group": kwargs.pop("group", None)
         or here.experiment_name
@@ -89,7 +89,7 @@ def _kept_id(here: RunIdentity) -> str | None:
     """Return the stored id of this rank's W&B run, or create one; None outside of a trainer."""
     if here.storage is None:
         return None
-    kept = KeptRun(here.storage.files, f"setup_wandb rank {here.rank}")
+    kept = TrackerRunFile(here.storage.files, f"setup_wandb rank {here.rank}")
     run_id = kept.read() or secrets.token_hex(8)
     kept.write(run_id)
     return run_id

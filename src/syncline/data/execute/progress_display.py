@@ -11,14 +11,15 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from syncline.core.host import is_interactive, is_terminal
+from syncline.core.host import is_interactive
+from syncline.core.live_region import LiveRegion
 from syncline.data.context import DataContext
 from syncline.data.execute.scheduler import Counts
 from syncline.data.execute.stats import ExecutionStats, size_text
 
 if TYPE_CHECKING:
     from rich.console import Console
-    from rich.live import Live
+    from rich.text import Text
 
 SHOW_AFTER_S = 0.5
 """Executions that end earlier show nothing."""
@@ -94,46 +95,42 @@ class Display:
     def __init__(self, console: Console) -> None:
         self._console = console
         self._lock = threading.Lock()
-        self._live: Live | None = None
+        self._region: LiveRegion | None = None
         self._shown: dict[ProgressLines, Sequence[str]] = {}
+        self._text = ""
 
     def update(self, progress: ProgressLines, text: Sequence[str]) -> None:
         """Replace the lines of an execution."""
-        from rich.live import Live
-
         with self._lock:
             self._shown[progress] = text
-            if self._live is None:
-                # Print output of the user's program above the lines. Leave standard error alone:
-                # other progress bars write there.
-                on_screen = self._console.is_terminal and is_terminal(sys.stdout)
-                self._live = Live(
-                    console=self._console,
-                    auto_refresh=False,
-                    redirect_stdout=on_screen,
-                    redirect_stderr=False,
-                )
-                self._live.start()
-            self._draw()
+            self._join()
+            if self._region is None:
+                # Leave standard error alone: other progress bars write there.
+                self._region = LiveRegion(self._console, interval_s=None, redirect=("stdout",))
+                self._region.start(self._render)
+            else:
+                self._region.refresh()
 
     def remove(self, progress: ProgressLines, text: Sequence[str]) -> None:
         """Draw the last lines of an execution; ignored if the execution never showed any."""
         with self._lock:
-            if progress not in self._shown or self._live is None:
+            if progress not in self._shown or self._region is None:
                 return
             self._shown[progress] = text
-            self._draw()
+            self._join()
+            self._region.refresh()
             del self._shown[progress]
             if not self._shown:
-                self._live.stop()
-                self._live = None
+                self._region.close()
+                self._region = None
 
-    def _draw(self) -> None:
+    def _join(self) -> None:
+        self._text = "\n".join(line for lines in self._shown.values() for line in lines)
+
+    def _render(self) -> Text:
         from rich.text import Text
 
-        assert self._live is not None
-        text = "\n".join(line for lines in self._shown.values() for line in lines)
-        self._live.update(Text(text, no_wrap=True, overflow="ellipsis"), refresh=True)
+        return Text(self._text, no_wrap=True, overflow="ellipsis")
 
 
 _lock = threading.Lock()

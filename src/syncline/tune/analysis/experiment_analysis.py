@@ -15,7 +15,7 @@ from syncline.storage import filesystem as directories
 from syncline.train import metric_values
 from syncline.train.checkpoint import Checkpoint
 from syncline.tune.analysis import tables
-from syncline.tune.console.scan import scan
+from syncline.tune.console.trial_selection import group_trials
 from syncline.tune.controller.search_store import load_trials
 from syncline.tune.experiment.trial import Trial
 from syncline.tune.plots import Kind, plot
@@ -155,7 +155,11 @@ class ExperimentAnalysis:
         seconds.
         """
         times = [float(trial.last_result.get(TIME_TOTAL_S) or 0.0) for trial in self.trials]
-        return {"trials": len(self.trials), **scan(self.trials).counts, TIME_TOTAL_S: sum(times)}
+        return {
+            "trials": len(self.trials),
+            **group_trials(self.trials).counts,
+            TIME_TOTAL_S: sum(times),
+        }
 
     def set_filetype(self, file_type: FileType | None = None) -> bool:
         """Read "json" (result.json, the default) or "csv" (progress.csv) where a trial has both;

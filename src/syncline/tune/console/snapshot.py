@@ -1,20 +1,29 @@
-"""`View` makes a `Snapshot`: everything that a display says about a search at one moment, as texts.
-Pure.
+"""`View` takes `Snapshot`s of a search: everything that a display shows, as text. Also the texts of
+summaries. Pure.
 
-A view remembers which metrics it has found, so that columns do not come and go while trials do.
+Numbers, durations and paths are formatted by `syncline.train.console.formatting`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+import traceback
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal
 
 from syncline.storage import filesystem as directories
 from syncline.train import metric_values
-from syncline.train.console.values import is_number, located, shortened, text_of
-from syncline.tune.console import values
-from syncline.tune.console.scan import Scan, choose, scan
+from syncline.train.checkpoint import Checkpoint
+from syncline.train.console.formatting import (
+    counted,
+    duration,
+    is_number,
+    located,
+    shortened,
+    text_of,
+)
+from syncline.tune.console.trial_selection import TrialGroups, group_trials, select_trials
 from syncline.tune.experiment.trial import Trial
 from syncline.tune.result import (
     AUTO_RESULT_KEYS,
@@ -33,12 +42,12 @@ FAMILIAR_METRICS = {
     "episode_reward_mean": "reward",
     TIMESTEPS_TOTAL: "ts",
 }
-"""Metrics that have a column wherever they are reported, with its heading."""
+"""Metrics that always get a column if they are reported, with its heading."""
 PROGRESS = {TRAINING_ITERATION: "iter", TIME_TOTAL_S: "total time (s)"}
-"""The last columns, unless the program names its own."""
+"""The last columns, unless the program specifies the columns."""
 
 Kind = Literal["name", "status", "location", "parameter", "metric", "progress"]
-"""What a column is about."""
+"""Content of a column."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,35 +57,35 @@ class Column:
     heading: str
     kind: Kind
     is_numeric: bool = False
-    """Aligned at its right end."""
+    """True to align the column on the right."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Best:
-    """The trial with the best latest value."""
+    """The trial with the best last value of the metric."""
 
     trial: str
     metric: str
     value: str
     iteration: int
     parameters: str
-    """As in a program: `{'lr': 0.01}`."""
+    """Text like `{'lr': 0.01}`."""
     checkpoint: str | None
-    """Where its latest checkpoint lies, if there is one."""
+    """Path or URI of its latest checkpoint."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Failure:
-    """A trial that has failed."""
+    """A trial that failed at least once."""
 
     trial: str
     times: int
     recovered: bool
-    """It went on afterwards."""
+    """True if the trial was restarted."""
     message: str
-    """The last line of its error."""
+    """The last line of the error."""
     file: str
-    """Where all of it can be read."""
+    """Path or URI of the complete error text."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,55 +93,58 @@ class Snapshot:
     """A search at one moment."""
 
     counts: Mapping[str, int]
-    """Trials by state."""
+    """Number of trials per status."""
     columns: Sequence[Column]
     rows: Sequence[Sequence[str]]
-    """A text for each column. The state is in the second one."""
+    """One text per column; the second column is the status."""
     hidden: Mapping[str, int]
-    """Trials that have no row, by state."""
+    """Number of trials without a row per status."""
     best: Best | None
     failures: Sequence[Failure]
-    """The latest ones."""
+    """The latest failures."""
     failed: int
-    """How many trials have failed, shown or not."""
+    """Number of trials that failed at least once, displayed or not."""
     errored: int
-    """How many of them have ended so."""
+    """Number of trials with status ERROR."""
 
     @property
     def total(self) -> int:
-        """How many trials there are."""
+        """Number of trials."""
         return sum(self.counts.values())
 
 
 @dataclass(kw_only=True)
 class View:
-    """What to show of a search."""
+    """Display options of a search.
+
+    A view remembers the metrics that it found, so that columns do not change with every snapshot.
+    """
 
     metric: str | None = None
-    """What the search optimises."""
+    """Metric to optimize."""
     mode: str | None = None
     parameters: Mapping[str, str] = field(default_factory=dict)
-    """Flat keys of the configuration, with headings; empty for everything that was searched."""
+    """Headings by flat key of the configuration; empty for all searched parameters."""
     metrics: Mapping[str, str] | None = None
-    """Keys of results, with headings; None for those that are found, then iterations and time."""
+    """Headings by key of results; None for the metrics found in results, iterations and time."""
     found_metrics: int = 4
-    """So many metrics are found at most."""
+    """Maximum number of metrics to find."""
     length: int = 20
-    """Characters of a value."""
+    """Maximum characters of a value."""
     sort_by_metric: bool = False
-    """Of the trials that have ended, show the best ones instead of the latest."""
+    """True to show the best TERMINATED trials instead of the latest."""
     _found: dict[str, str] = field(default_factory=dict)
 
     def take(
         self, trials: Sequence[Trial], *, rows: int | None = 20, errors: int | None = 20
     ) -> Snapshot:
-        """The search as it is now, with at most so many rows and errors; None for all."""
+        """Return the current state with at most `rows` rows and `errors` errors; None for all."""
         metric = self.metric or self._only_metric()
-        found = scan(trials, metric, self.mode)
-        chosen = choose(found, rows, best_first=self.sort_by_metric)
+        found = group_trials(trials, metric, self.mode)
+        chosen = select_trials(found, rows, best_first=self.sort_by_metric)
         self._find_metrics(chosen)
         columns, table = self._table(chosen)
-        shown = scan(chosen).counts
+        shown = group_trials(chosen).counts
         failures = (
             found.failed if errors is None else found.failed[max(0, len(found.failed) - errors) :]
         )
@@ -152,7 +164,7 @@ class View:
         )
 
     def numbers(self, trial: Trial) -> dict[str, str]:
-        """The latest metrics of one trial, those that have columns, by heading."""
+        """Return the last metrics of one trial that have columns, by heading."""
         self._find_metrics([trial])
         held = {
             heading: metric_values.lookup(trial.last_result, key)
@@ -161,7 +173,7 @@ class View:
         return {heading: text_of(value) for heading, value in held.items() if value is not None}
 
     def _only_metric(self) -> str | None:
-        """The one metric that trials report, where the program has not said which one counts."""
+        """Return the metric if trials report only one and the program sets none."""
         return next(iter(self._found)) if len(self._found) == 1 else None
 
     def _find_metrics(self, chosen: Sequence[Trial]) -> None:
@@ -182,7 +194,7 @@ class View:
                     self._found.setdefault(key, "value" if key == DEFAULT_METRIC else key)
 
     def _table(self, chosen: Sequence[Trial]) -> tuple[list[Column], list[list[str]]]:
-        parameters = self.parameters or values.short_names(
+        parameters = self.parameters or short_names(
             sorted({key for trial in chosen for key in trial.evaluated_params})
         )
         metrics = {**self._found, **PROGRESS} if self.metrics is None else self.metrics
@@ -214,12 +226,12 @@ class View:
             list(row) for row in zip(*(cells for _, cells in described), strict=True)
         ]
 
-    def _column(self, heading: str, kind: Kind, held: Sequence[Any]) -> tuple[Column, list[str]]:
+    def _column(self, heading: str, kind: Kind, held: Sequence[object]) -> tuple[Column, list[str]]:
         numeric = all(value is None or is_number(value) for value in held)
         column = Column(heading=shortened(heading, self.length), kind=kind, is_numeric=numeric)
         return column, [text_of(value, self.length) for value in held]
 
-    def _best(self, found: Scan, metric: str | None) -> Best | None:
+    def _best(self, found: TrialGroups, metric: str | None) -> Best | None:
         if found.best is None or metric is None:
             return None
         trial = found.best
@@ -230,14 +242,14 @@ class View:
             metric=metric,
             value=text_of(metric_values.lookup(trial.last_result, metric)),
             iteration=trial.iteration,
-            parameters=values.parameters_text({key: _parameter(trial, key) for key in keys}),
-            checkpoint=values.place(checkpoint) if checkpoint is not None else None,
+            parameters=parameters_text({key: _parameter(trial, key) for key in keys}),
+            checkpoint=_checkpoint_text(checkpoint) if checkpoint is not None else None,
         )
 
 
-def _parameter(trial: Trial, key: str) -> Any:
-    """The trainable's own value where it is a plain one, because a scheduler may have changed it;
-    else what the search space gave.
+def _parameter(trial: Trial, key: str) -> object:
+    """Return the value in the trial's configuration, which a scheduler may have changed; else the
+    suggested value.
     """
     value = metric_values.lookup(trial.config, key)
     return trial.evaluated_params.get(key) if value is None else value
@@ -257,6 +269,121 @@ def _failure(trial: Trial) -> Failure:
         trial=str(trial),
         times=max(1, trial.num_failures),
         recovered=trial.status != Trial.ERROR,
-        message=values.last_line(trial.exception, trial.error_text),
+        message=last_line(trial.exception, trial.error_text),
         file=located(path, local=storage.local, scheme=storage.storage_filesystem.type_name),
     )
+
+
+def _checkpoint_text(checkpoint: Checkpoint) -> str:
+    """Return the local path or the URI of a checkpoint."""
+    return located(
+        checkpoint.path,
+        local=directories.is_local(checkpoint.filesystem),
+        scheme=checkpoint.filesystem.type_name,
+    )
+
+
+# -- texts of values
+
+
+def parameters_text(parameters: Mapping[str, object], length: int = 40) -> str:
+    """Format parameters in one line: `{'lr': 0.01, 'layers': 2}`."""
+    values = (
+        f"{key!r}: {text_of(value, length) if is_number(value) else shortened(repr(value), length)}"
+        for key, value in parameters.items()
+    )
+    return f"{{{', '.join(values)}}}"
+
+
+def short_names(keys: Iterable[str]) -> dict[str, str]:
+    """Map each flat key (`model/lr`) to its shortest unique suffix: `lr`, or `model/lr` if there is
+    also `optimizer/lr`.
+    """
+    names = list(keys)
+    owners: dict[str, int] = {}
+    for key in names:
+        for suffix in _suffixes(key):
+            owners[suffix] = owners.get(suffix, 0) + 1
+    return {
+        key: next((suffix for suffix in _suffixes(key) if owners[suffix] == 1), key)
+        for key in names
+    }
+
+
+def _suffixes(key: str) -> list[str]:
+    """Return `c`, `b/c`, `a/b/c`."""
+    parts = key.split("/")
+    return ["/".join(parts[position:]) for position in range(len(parts) - 1, -1, -1)]
+
+
+def last_line(error: BaseException | None, text: str = "") -> str:
+    """Return the last line of the traceback `text`, or of `error` without a text."""
+    lines = text.strip().splitlines() or (
+        "".join(traceback.format_exception_only(error)).strip().splitlines() if error else []
+    )
+    return lines[-1].strip() if lines else "unknown reason"
+
+
+# -- texts of a summary
+
+
+def status_text(snapshot: Snapshot, expected: int | float | None) -> str:
+    """Return a text like `12 of 50 trials: 2 RUNNING, 10 TERMINATED`.
+
+    The second number is omitted if it is unknown or reached.
+    """
+    total = snapshot.total
+    known = expected is not None and not math.isinf(expected) and expected > total
+    trials = (
+        f"{total} of {int(expected)} trials"
+        if known and expected is not None
+        else counted(total, "trial")
+    )
+    states = ", ".join(f"{count} {status}" for status, count in snapshot.counts.items())
+    return f"{trials}: {states}" if states else trials
+
+
+def hidden_text(snapshot: Snapshot) -> str:
+    """Return the number of trials without a row; "" if there are none."""
+    if not snapshot.hidden:
+        return ""
+    states = ", ".join(f"{count} {status}" for status, count in snapshot.hidden.items())
+    return f"... {counted(sum(snapshot.hidden.values()), 'more trial')} not shown ({states})"
+
+
+def best_text(best: Best) -> str:
+    """Return `train_00003 with loss=0.12 after 10 iterations and parameters={'lr': 0.01}`."""
+    iterations = f" after {counted(best.iteration, 'iteration')}" if best.iteration else ""
+    return (
+        f"{best.trial} with {best.metric}={best.value}{iterations} and parameters={best.parameters}"
+    )
+
+
+def failure_text(failure: Failure) -> str:
+    """Return a text like `train_00003 failed: ValueError: no data`."""
+    times = f" {failure.times} times" if failure.times > 1 else ""
+    restarted = " and was restarted" if failure.recovered else ""
+    return f"{failure.trial} failed{times}{restarted}: {shortened(failure.message, 200)}"
+
+
+def closing_lines(snapshot: Snapshot, running_for_s: float) -> list[str]:
+    """Return the summary at the end of a search: the statuses, and the best trial with its
+    checkpoint.
+    """
+    lines = [f"Tune: {status_text(snapshot, None)}, after {duration(running_for_s)}."]
+    if snapshot.best is not None:
+        lines.append(f"Best trial: {best_text(snapshot.best)}")
+        if snapshot.best.checkpoint is not None:
+            lines[-1] += f"; checkpoint: {snapshot.best.checkpoint}"
+    return lines
+
+
+def errors_line(snapshot: Snapshot) -> str | None:
+    """Return the last error in one line; None if no trial has status ERROR."""
+    ended = [failure for failure in snapshot.failures if not failure.recovered]
+    if not ended:
+        return None
+    others = (
+        f" ({counted(snapshot.errored - 1, 'more trial')} failed)" if snapshot.errored > 1 else ""
+    )
+    return f"{failure_text(ended[-1])}{others}; see {ended[-1].file}"

@@ -1,12 +1,13 @@
-"""A snapshot as tables of rich, for terminals and for plain text.
+"""Tables of a snapshot: with rich for terminals and plain text, in HTML for notebooks.
 
-A table that is too wide gives up columns: the location first, then metrics and parameters from the
-right, so that names, states and the first metric stay readable. It says which ones are missing.
+A table that is too wide drops columns: first the location, then metrics and parameters from the
+right, so that names, statuses and the first metric stay readable. A note lists dropped columns.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from html import escape
 from io import StringIO
 
 from rich import box
@@ -15,9 +16,8 @@ from rich.console import Console, Group, JustifyMethod, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from syncline.train.console.values import shortened
-from syncline.tune.console.snapshot import Column, Failure, Snapshot
-from syncline.tune.console.summary import hidden_text
+from syncline.train.console.formatting import shortened
+from syncline.tune.console.snapshot import Column, Failure, Snapshot, hidden_text
 
 STYLES = {
     "RUNNING": "green",
@@ -27,7 +27,7 @@ STYLES = {
     "ERROR": "red",
 }
 _BESIDE_CELL = 3
-"""Characters that a column takes besides its cells: a space on either side and a line."""
+"""Characters per column in addition to its cells: a space on both sides and a line."""
 _SHORTEST_NAME = 12
 ERROR_HEADINGS = ("Trial name", "# failures", "error", "error file")
 
@@ -35,9 +35,7 @@ ERROR_HEADINGS = ("Trial name", "# failures", "error", "error file")
 def trials_table(
     snapshot: Snapshot, width: int | None, *, border: box.Box = box.ROUNDED
 ) -> RenderableType:
-    """The table of trials, and under it what is left out; `width` in characters, None for as wide
-    as it gets.
-    """
+    """Return the table of trials with notes below; `width` is in characters, None for no limit."""
     widths = [
         max(map(cell_len, (column.heading, *(row[at] for row in snapshot.rows))))
         for at, column in enumerate(snapshot.columns)
@@ -72,25 +70,13 @@ def trials_table(
 def errors_table(
     failures: Sequence[Failure], failed: int, width: int | None, *, border: box.Box = box.ROUNDED
 ) -> RenderableType:
-    """The errors, of `failed` trials that have failed in all: a table, or lines where `width` is
-    too small for one.
+    """Return the table of the last `failures` of `failed` failed trials; plain lines if it is wider
+    than `width`.
     """
-    rows = [
-        (
-            failure.trial,
-            f"{failure.times}{'*' if failure.recovered else ''}",
-            failure.message,
-            failure.file,
-        )
-        for failure in failures
-    ]
+    rows = [_error_row(failure) for failure in failures]
     left_out = failed - len(failures)
-    parts: list[RenderableType] = [
-        Text(
-            f"Number of errored trials: {failed}{f', of which the first {left_out} are not shown' if left_out else ''}",
-            style="red",
-        )
-    ]
+    note = f", of which the first {left_out} are not shown" if left_out else ""
+    parts: list[RenderableType] = [Text(f"Number of errored trials: {failed}{note}", style="red")]
     widths = [max(map(cell_len, cells)) for cells in zip(ERROR_HEADINGS, *rows, strict=True)]
     if width is not None and _taken(widths, range(len(widths))) > width:
         parts += [
@@ -107,18 +93,18 @@ def errors_table(
             table.add_row(*map(Text, row))
         parts.append(table)
     if any(failure.recovered for failure in failures):
-        parts.append(Text("* The trial was started again."))
+        parts.append(Text("* The trial was restarted."))
     return Group(*parts)
 
 
 def fitting(columns: Sequence[Column], widths: Sequence[int], width: int) -> list[int]:
-    """Positions of the columns that fit into `width` characters, where cells take `widths`; the
-    name may shrink, but never goes.
+    """Return the positions of the columns that fit into `width` characters, given the widths of
+    their cells. The name column may shrink but is always included.
     """
     shown = list(range(len(columns)))
     least = [min(widths[0], _SHORTEST_NAME), *widths[1:]]
     for position in _sacrifices(columns):
-        # Whole names are worth more than locations, short ones less than anything else.
+        # Complete names are more useful than locations; shortened names suffice otherwise.
         if _taken(widths if columns[position].kind == "location" else least, shown) <= width:
             break
         shown.remove(position)
@@ -126,7 +112,7 @@ def fitting(columns: Sequence[Column], widths: Sequence[int], width: int) -> lis
 
 
 def as_text(renderable: RenderableType, width: int = 10_000) -> str:
-    """What a terminal of that width would show, without colours and trailing spaces."""
+    """Return what a terminal of that width would show, without colours and trailing spaces."""
     target = StringIO()
     Console(
         file=target,
@@ -146,25 +132,83 @@ def _cell(column: Column, text: str, width: int) -> Text:
 
 
 def _taken(widths: Sequence[int], shown: Sequence[int]) -> int:
-    """Characters that those columns take."""
+    """Return the total width of the given columns."""
     return sum(widths[at] for at in shown) + _BESIDE_CELL * len(shown) + 1
 
 
 def _sacrifices(columns: Sequence[Column]) -> list[int]:
-    """Positions in the order in which columns are given up."""
-    places = {
+    """Return positions in the order in which columns are dropped."""
+    by_kind = {
         kind: [at for at, column in enumerate(columns) if column.kind == kind]
         for kind in ("location", "metric", "parameter", "progress", "status")
     }
-    metrics = places["metric"]
+    metrics = by_kind["metric"]
     return [
-        *places["location"],
+        *by_kind["location"],
         *metrics[:1:-1],
-        *places["parameter"][:1:-1],
-        *places["progress"][1:],
-        *places["parameter"][1::-1],
+        *by_kind["parameter"][:1:-1],
+        *by_kind["progress"][1:],
+        *by_kind["parameter"][1::-1],
         *metrics[1:2],
-        *places["progress"][:1],
+        *by_kind["progress"][:1],
         *metrics[:1],
-        *places["status"],
+        *by_kind["status"],
     ]
+
+
+# -- HTML
+
+
+_COLOURS = {"RUNNING": "#2a8a3e", "PAUSED": "#b07d00", "ERROR": "#c62828", "PENDING": "#888888"}
+_STYLE = """<style>
+.syncline-tune { font-family: sans-serif; font-size: 12px; overflow-x: auto; }
+.syncline-tune table { border-collapse: collapse; margin: 6px 0; font-size: 12px; }
+.syncline-tune th { text-align: left; border-bottom: 1px solid #999999; padding: 2px 10px 2px 0; }
+.syncline-tune td { text-align: left; padding: 2px 10px 2px 0; white-space: nowrap; }
+.syncline-tune .number { text-align: right; font-variant-numeric: tabular-nums; }
+</style>"""
+
+
+def page(snapshot: Snapshot, lines: Sequence[str]) -> str:
+    """Return `lines` and the tables of trials and errors as HTML. User text is escaped."""
+    parts = [f"<div>{escape(line)}</div>" for line in lines]
+    if snapshot.rows:
+        parts.append(_trials_html(snapshot))
+    if snapshot.hidden:
+        parts.append(f"<div>{escape(hidden_text(snapshot))}</div>")
+    if snapshot.failures:
+        parts.append(f"<div>Number of errored trials: {snapshot.failed}</div>")
+        parts.append(_errors_html(snapshot))
+    return f'{_STYLE}<div class="syncline-tune">{"".join(parts)}</div>'
+
+
+def _trials_html(snapshot: Snapshot) -> str:
+    kinds = [' class="number"' if column.is_numeric else "" for column in snapshot.columns]
+    heads = [
+        f"<th{kind}>{escape(column.heading)}</th>"
+        for kind, column in zip(kinds, snapshot.columns, strict=True)
+    ]
+    rows = []
+    for row in snapshot.rows:
+        cells = []
+        for kind, column, text in zip(kinds, snapshot.columns, row, strict=True):
+            colour = _COLOURS.get(text) if column.kind == "status" else None
+            style = f' style="color: {colour}"' if colour else ""
+            cells.append(f"<td{kind}{style}>{escape(text)}</td>")
+        rows.append(cells)
+    return _table_html(heads, rows)
+
+
+def _errors_html(snapshot: Snapshot) -> str:
+    rows = [[f"<td>{escape(text)}</td>" for text in _error_row(one)] for one in snapshot.failures]
+    return _table_html([f"<th>{text}</th>" for text in ERROR_HEADINGS], rows)
+
+
+def _error_row(failure: Failure) -> tuple[str, str, str, str]:
+    times = f"{failure.times}{'*' if failure.recovered else ''}"
+    return failure.trial, times, failure.message, failure.file
+
+
+def _table_html(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    body = "".join(f"<tr>{''.join(cells)}</tr>" for cells in rows)
+    return f"<table><thead><tr>{''.join(heads)}</tr></thead><tbody>{body}</tbody></table>"

@@ -9,8 +9,8 @@ import numpy as np
 
 from syncline.optional import load, require
 from syncline.train.metric_values import flatten
-from syncline.tune.logger.rows import flat_result
-from syncline.tune.logger.tracker import Outcome, Tracked, TrackerCallback
+from syncline.tune.logger.logger import flat_result
+from syncline.tune.logger.tracker import LibraryRun, Outcome, TrackedRun, TrackerCallback
 from syncline.tune.result import (
     CONFIG,
     PID,
@@ -18,6 +18,7 @@ from syncline.tune.result import (
     TIMESTAMP,
     TIMESTEPS_TOTAL,
     TRAINING_ITERATION,
+    Metrics,
 )
 
 _PREFIX = "ray/tune/"
@@ -31,14 +32,14 @@ class AimLoggerCallback(TrackerCallback):
     """Logs each trial, or a training run, as a run of Aim: the finite numbers of its results, and
     its hyperparameters.
 
-    A result's values `context` and `epoch` are passed to Aim as what it calls so.
+    The values `context` and `epoch` of a result are passed to Aim under these names.
 
     Args:
-        repo: Aim's repository: a directory or an `aim.Repo`; the directory of the search, or of the
-            training run, by default.
-        experiment_name: Aim's name of the experiment; the name of the search, or of the training
-            run, by default.
-        metrics: Which metrics are logged; all by default. aim_run_kwargs: For `aim.Run`.
+        repo: Aim's repository, a directory or an `aim.Repo`; by default the directory of the search
+            or training run.
+        experiment_name: Aim's experiment; by default the name of the search or training run.
+        metrics: Metrics to log; all by default.
+        aim_run_kwargs: Arguments of `aim.Run`.
 
     Raises:
         ImportError: aim is not installed.
@@ -49,7 +50,7 @@ class AimLoggerCallback(TrackerCallback):
 
     def __init__(
         self,
-        repo: Any = None,
+        repo: object = None,
         experiment_name: str | None = None,
         metrics: list[str] | None = None,
         **aim_run_kwargs: Any,
@@ -57,7 +58,8 @@ class AimLoggerCallback(TrackerCallback):
         require("aim", purpose="AimLoggerCallback", install="aim")
         if metrics is not None and not metrics:
             raise ValueError(
-                "metrics=[] would log nothing to Aim: name at least one metric, or leave it out for all."
+                "metrics=[] would log nothing to Aim: name at least one metric, "
+                "or leave out the argument to log all."
             )
         super().__init__("Aim")
         self._repo_path = repo
@@ -66,10 +68,10 @@ class AimLoggerCallback(TrackerCallback):
         self._aim_run_kwargs = aim_run_kwargs
 
     @property
-    def place(self) -> str:
+    def destination(self) -> str:
         return self._experiment_name or ""
 
-    def _begin_run(self, tracked: Tracked, run: Any) -> Any:
+    def _begin_run(self, tracked: TrackedRun, run: LibraryRun | None) -> LibraryRun:
         if run is not None:
             run.close()
         aim = load("aim", purpose="AimLoggerCallback", install="aim")
@@ -92,10 +94,10 @@ class AimLoggerCallback(TrackerCallback):
             }
         return run
 
-    def _key_of(self, run: Any, tracked: Tracked) -> str:
+    def _run_key(self, run: LibraryRun, tracked: TrackedRun) -> str:
         return str(run.hash)
 
-    def _log_result(self, run: Any, tracked: Tracked, result: dict[str, Any], step: int) -> None:
+    def _log_result(self, run: LibraryRun, tracked: TrackedRun, result: Metrics, step: int) -> None:
         for key, value in flat_result(result, _LEFT_OUT).items():
             if (
                 isinstance(value, _NUMBERS)
@@ -110,11 +112,11 @@ class AimLoggerCallback(TrackerCallback):
                     context=result.get("context"),
                 )
 
-    def _end_run(self, run: Any, tracked: Tracked, outcome: Outcome) -> None:
+    def _end_run(self, run: LibraryRun, tracked: TrackedRun, outcome: Outcome) -> None:
         run.close()
 
 
-def _hyperparameter(value: Any) -> Any:
+def _hyperparameter(value: object) -> object:
     if isinstance(value, np.generic):
         return value.item()
     return value if isinstance(value, (str, bool, int, float, list, type(None))) else str(value)

@@ -7,7 +7,13 @@ from typing import Any
 
 from syncline.optional import load
 from syncline.train.metric_values import flatten
-from syncline.tune.logger.tracker import Outcome, Tracked, TrackerCallback, is_below
+from syncline.tune.logger.tracker import (
+    LibraryRun,
+    Outcome,
+    TrackedRun,
+    TrackerCallback,
+    is_key_under,
+)
 from syncline.tune.result import (
     CONFIG,
     DATE,
@@ -18,6 +24,7 @@ from syncline.tune.result import (
     PID,
     SHOULD_CHECKPOINT,
     TRIAL_ID,
+    Metrics,
 )
 
 _LEFT_OUT = (DONE, SHOULD_CHECKPOINT, CONFIG)
@@ -31,23 +38,23 @@ _AUTOMATIC = (
     "log_env_cpu",
     "log_env_gpu",
 )
-"""What Comet would log by itself for every experiment, until its server throttles the program."""
+"""Comet's automatic logs, which make its server throttle programs with many experiments."""
 
 
 class CometLoggerCallback(TrackerCallback):
     """Logs each trial, or a training run, as an experiment of Comet: its configuration as
     parameters, its results as metrics.
 
-    Comet takes its key from `COMET_API_KEY`, or from the argument `api_key`. A training run that is
-    started again goes on in its experiment.
+    The API key comes from `COMET_API_KEY` or the argument `api_key`. A resumed training run
+    continues its experiment.
 
     Args:
-        online: Whether results are sent, or kept in files to be uploaded later.
+        online: Send results; False writes them to files that can be uploaded later.
         tags: Tags of every experiment.
-        save_checkpoints: Whether checkpoints are logged as artifacts; those of trials if they are
-            on this machine. experiment_kwargs: For `comet_ml.Experiment`, or `OfflineExperiment`:
-            `api_key`, `workspace`, `project_name`, …. What Comet logs by itself (output, git, CPU,
-            GPU) is off unless it is turned on here.
+        save_checkpoints: Log checkpoints as artifacts; those of trials only if they are local.
+        experiment_kwargs: Arguments of `comet_ml.Experiment` or `OfflineExperiment`: `api_key`,
+            `workspace`, `project_name`, …. Comet's automatic logs (output, git, CPU, GPU) are off
+            unless enabled here.
 
     Raises:
         ImportError: comet_ml is not installed.
@@ -72,12 +79,12 @@ class CometLoggerCallback(TrackerCallback):
         return self.save_checkpoints
 
     @property
-    def place(self) -> str:
+    def destination(self) -> str:
         return str(self.experiment_kwargs.get("project_name") or "")
 
-    def _begin_run(self, tracked: Tracked, run: Any) -> Any:
+    def _begin_run(self, tracked: TrackedRun, run: LibraryRun | None) -> LibraryRun:
         if run is None:
-            run = self._experiment_of(tracked)
+            run = self._experiment(tracked)
             # Otherwise Comet ends this experiment when the next trial begins one.
             load(
                 "comet_ml.config", purpose="CometLoggerCallback", install="comet_ml"
@@ -88,7 +95,7 @@ class CometLoggerCallback(TrackerCallback):
         run.log_parameters(flatten(tracked.config))
         return run
 
-    def _experiment_of(self, tracked: Tracked) -> Any:
+    def _experiment(self, tracked: TrackedRun) -> LibraryRun:
         comet = _comet()
         if tracked.key is not None:
             kind = comet.ExistingExperiment if self.online else comet.ExistingOfflineExperiment
@@ -97,10 +104,10 @@ class CometLoggerCallback(TrackerCallback):
             **self.experiment_kwargs
         )
 
-    def _key_of(self, run: Any, tracked: Tracked) -> str:
+    def _run_key(self, run: LibraryRun, tracked: TrackedRun) -> str:
         return str(run.get_key())
 
-    def _log_result(self, run: Any, tracked: Tracked, result: dict[str, Any], step: int) -> None:
+    def _log_result(self, run: LibraryRun, tracked: TrackedRun, result: Metrics, step: int) -> None:
         config = result.get(CONFIG)
         if config:
             run.log_parameters(
@@ -109,20 +116,20 @@ class CometLoggerCallback(TrackerCallback):
             )
         metrics, others = {}, {}
         for key, value in flatten(result).items():
-            if is_below(key, _LEFT_OUT):
+            if is_key_under(key, _LEFT_OUT):
                 continue
-            if is_below(key, _OTHERS):
+            if is_key_under(key, _OTHERS):
                 others[key] = value
-            elif is_below(key, _SYSTEM):
+            elif is_key_under(key, _SYSTEM):
                 run.log_system_info(key, value)
-            elif is_below(key, _CURVES):
+            elif is_key_under(key, _CURVES):
                 run.log_curve(key, x=list(range(len(value))), y=value, step=step)
             else:
                 metrics[key] = value
         run.log_others(others)
         run.log_metrics(metrics, step=step)
 
-    def _log_checkpoint(self, run: Any, tracked: Tracked, directory: str) -> None:
+    def _log_checkpoint(self, run: LibraryRun, tracked: TrackedRun, directory: str) -> None:
         artifact = _comet().Artifact(name=tracked.artifact_name, artifact_type="model")
         for folder, _, names in os.walk(directory):
             for name in names:
@@ -130,11 +137,11 @@ class CometLoggerCallback(TrackerCallback):
                 artifact.add(path, logical_path=os.path.relpath(path, directory))
         run.log_artifact(artifact)
 
-    def _end_run(self, run: Any, tracked: Tracked, outcome: Outcome) -> None:
+    def _end_run(self, run: LibraryRun, tracked: TrackedRun, outcome: Outcome) -> None:
         run.end()
 
 
 def _comet() -> Any:
-    """The library, told before its import not to patch the frameworks that the program uses."""
+    """Return the library, configured not to patch the frameworks that the program uses."""
     os.environ.setdefault("COMET_DISABLE_AUTO_LOGGING", "1")
     return load("comet_ml", purpose="CometLoggerCallback", install="comet_ml")

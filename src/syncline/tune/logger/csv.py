@@ -5,10 +5,10 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from syncline.tune.logger.rows import RowLogger, flat_result, size_up_to
-from syncline.tune.result import CONFIG, EXPR_PROGRESS_FILE, TRAINING_ITERATION
+from syncline.tune.logger.logger import RowLogger, flat_result, size_until_iteration
+from syncline.tune.result import CONFIG, EXPR_PROGRESS_FILE, TRAINING_ITERATION, Metrics
 
 if TYPE_CHECKING:
     from syncline.tune.experiment.trial import Trial
@@ -17,11 +17,11 @@ _LEFT_OUT = frozenset({CONFIG})
 
 
 class CSVLoggerCallback(RowLogger):
-    """Writes every result as a row of a table, without the configuration; nested values get columns
-    like `a/b`.
+    """Writes each result without the configuration as a row of progress.csv; nested values get
+    columns like `a/b`.
 
-    The columns are those of the first result. When a later one has more, the table is written anew
-    with columns for them at the end, which are empty in the earlier rows.
+    The columns are those of the first result. If a later result has more, the file is rewritten
+    with the new columns at the end; they are empty in earlier rows.
     """
 
     file_name = EXPR_PROGRESS_FILE
@@ -34,11 +34,11 @@ class CSVLoggerCallback(RowLogger):
         super().log_trial_end(trial, failed)
         self._columns.pop(trial.trial_id, None)
 
-    def on_experiment_end(self, trials: list[Trial], **info: Any) -> None:
+    def on_experiment_end(self, trials: list[Trial], **info: object) -> None:
         super().on_experiment_end(trials, **info)
         self._columns.clear()
 
-    def _row(self, trial: Trial, result: dict[str, Any]) -> bytes:
+    def _row(self, trial: Trial, result: Metrics) -> bytes:
         flat = flat_result(result, _LEFT_OUT)
         columns = self._columns[trial.trial_id]
         if columns != list(flat):
@@ -55,27 +55,27 @@ class CSVLoggerCallback(RowLogger):
         else:
             self._files.rewrite(trial, lambda content: _with_columns(content, columns))
 
-    def _keep(self, trial: Trial, content: bytes) -> int:
+    def _bytes_to_keep(self, trial: Trial, content: bytes) -> int:
         rows = list(_rows(content))
         columns = rows[0][0] if rows else []
         position = columns.index(TRAINING_ITERATION) if TRAINING_ITERATION in columns else None
-        size = size_up_to(
+        size = size_until_iteration(
             ((_iteration(row, position), end) for row, end in rows[1:]), trial.restored_iteration
         )
-        if not size:  # a header alone would fix the columns of a trial that begins anew
+        if not size:  # a header alone would fix the columns of a trial that starts from scratch
             columns = []
         self._columns[trial.trial_id] = columns
         return size
 
 
-def _line(row: Sequence[Any]) -> bytes:
+def _line(row: Sequence[object]) -> bytes:
     line = io.StringIO()
     csv.writer(line, lineterminator="\n").writerow(row)
     return line.getvalue().encode()
 
 
 def _rows(content: bytes) -> Iterator[tuple[list[str], int]]:
-    """Each row and the position after it, until one that is torn."""
+    """Yield each row and its end position, up to the first incomplete row."""
     end = 0
 
     def lines() -> Iterator[str]:
@@ -98,6 +98,6 @@ def _iteration(row: list[str], position: int | None) -> int | None:
 
 
 def _with_columns(content: bytes, columns: list[str]) -> bytes:
-    """The table with another header; what has no value in the earlier rows stays empty."""
+    """Return the table with a new header; missing values in earlier rows stay empty."""
     rows = [row + [""] * (len(columns) - len(row)) for row, _ in _rows(content)]
     return b"".join(map(_line, [columns, *rows[1:]]))

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import cloudpickle
 
 from syncline.runs import json_values
-from syncline.tune.logger.rows import RowLogger, size_up_to
+from syncline.tune.logger.logger import RowLogger, size_until_iteration
 from syncline.tune.result import (
     EXPR_PARAM_FILE,
     EXPR_PARAM_PICKLE_FILE,
     EXPR_RESULT_FILE,
     TRAINING_ITERATION,
+    Config,
+    Metrics,
 )
 
 if TYPE_CHECKING:
@@ -22,11 +24,11 @@ if TYPE_CHECKING:
 
 
 class JsonLoggerCallback(RowLogger):
-    """Writes every result as a line of JSON, and the configuration whenever the trial starts
-    (schedulers may change it).
+    """Writes each result as a line of JSON, and the configuration at each start of the trial,
+    because schedulers may change it.
 
-    NumPy's numbers and arrays become JSON's; of other objects, their description is written.
-    Not-a-number and infinities are written as `NaN` and `Infinity`, which Python reads.
+    NumPy scalars and arrays become JSON numbers and lists; other objects are written as text.
+    Non-finite numbers are written as `NaN` and `Infinity`, which Python's parser accepts.
     """
 
     file_name = EXPR_RESULT_FILE
@@ -35,28 +37,28 @@ class JsonLoggerCallback(RowLogger):
         super().log_trial_start(trial)
         self.update_config(trial, trial.config)
 
-    def update_config(self, trial: Trial, config: dict[str, Any]) -> None:
-        """Write the configuration anew, for people (params.json) and for programs (params.pkl)."""
+    def update_config(self, trial: Trial, config: Config) -> None:
+        """Write the configuration to params.json (as text) and params.pkl (pickled)."""
         readable = json.dumps(json.loads(_encode(config)), indent=2, sort_keys=True)
         self._files.put(trial, EXPR_PARAM_FILE, readable.encode())
         self._files.put(trial, EXPR_PARAM_PICKLE_FILE, cloudpickle.dumps(config))
 
-    def _row(self, trial: Trial, result: dict[str, Any]) -> bytes:
+    def _row(self, trial: Trial, result: Metrics) -> bytes:
         return _encode(result)
 
-    def _keep(self, trial: Trial, content: bytes) -> int:
-        return size_up_to(_rows(content), trial.restored_iteration)
+    def _bytes_to_keep(self, trial: Trial, content: bytes) -> int:
+        return size_until_iteration(_rows(content), trial.restored_iteration)
 
 
-def _encode(value: dict[str, Any]) -> bytes:
+def _encode(value: Metrics) -> bytes:
     try:
         return json_values.encode(value)
-    except TypeError:  # keys that JSON does not have
+    except TypeError:  # a key that is not a string
         return json_values.encode(json_values.plain(value))
 
 
 def _rows(content: bytes) -> Iterator[tuple[int | None, int]]:
-    """Iteration of each line and the position after it, until one that is torn."""
+    """Yield the iteration of each line and its end position, up to the first incomplete line."""
     end = 0
     for line in content.splitlines(keepends=True):
         try:

@@ -1,26 +1,27 @@
-"""`MLflowLoggerCallback`, and the finding of an MLflow experiment, which
-`syncline.air.integrations.mlflow` shares.
-"""
+"""`MLflowLoggerCallback`, and functions that `syncline.air.integrations.mlflow` shares with it."""
 
 from __future__ import annotations
 
 import os
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from numbers import Real
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from syncline import settings
 from syncline.optional import load, require
 from syncline.train.metric_values import flatten
-from syncline.tune.logger.tracker import Outcome, Tracked, TrackerCallback
-from syncline.tune.result import TIMESTEPS_TOTAL, TRAINING_ITERATION
+from syncline.tune.logger.tracker import Outcome, TrackedRun, TrackerCallback
+from syncline.tune.result import TIMESTEPS_TOTAL, TRAINING_ITERATION, Config, Metrics
+
+Client: TypeAlias = Any
+"""An `mlflow.MlflowClient`; the library is optional."""
 
 _Item = TypeVar("_Item")
 
 _BATCH = 100
-"""MLflow takes so many parameters in one request."""
+"""MLflow's limit of parameters per request."""
 _NOT_IN_KEYS = re.compile(r"[^\w\-. /]")
 _STATUS: dict[Outcome, str] = {"finished": "FINISHED", "failed": "FAILED", "interrupted": "KILLED"}
 
@@ -29,22 +30,21 @@ class MLflowLoggerCallback(TrackerCallback):
     """Logs each trial, or a training run, as a run of an MLflow experiment: its configuration as
     parameters, the numbers of its results as metrics.
 
-    The runs are begun where the search or the training is controlled; for MLflow within a trial or
-    a training function there is `syncline.air.integrations.mlflow.setup_mlflow`. A trial of a
-    restored search goes on in its run, and so does a training run that is started again.
+    The controller of the search or training run makes the calls. To use MLflow inside a trial or
+    training function, call `syncline.air.integrations.mlflow.setup_mlflow`. A resumed trial or
+    training run continues its MLflow run.
 
     Args:
-        tracking_uri: MLflow's server, database or directory; by default as MLflow finds it
+        tracking_uri: MLflow's server, database or directory; by default MLflow's own setting
             (`MLFLOW_TRACKING_URI`).
-        registry_uri: MLflow's registry of models.
-        experiment_name: The experiment, made if there is none of that name;
-            `MLFLOW_EXPERIMENT_NAME` by default.
-        tags: Tags of every run, besides `trial_name`, or `run_name` of a training run.
-        tracking_token: For a server that asks for one; becomes `MLFLOW_TRACKING_TOKEN`.
-        save_artifact: Whether the directory of the trial, or of the training run, is logged as an
-            artifact at its end, with its checkpoints, if it is on this machine.
-        log_params_on_trial_end: Whether the configuration is logged at the end, and not at the
-            start.
+        registry_uri: MLflow's model registry.
+        experiment_name: The experiment, created if it does not exist; by default
+            `MLFLOW_EXPERIMENT_NAME`.
+        tags: Tags of every run, in addition to `trial_name` or, for training runs, `run_name`.
+        tracking_token: Access token of the server; exported as `MLFLOW_TRACKING_TOKEN`.
+        save_artifact: Log the directory of the trial or training run, including checkpoints, as an
+            artifact at its end, if the directory is local.
+        log_params_on_trial_end: Log the configuration at the end instead of the start.
 
     Raises:
         ImportError: mlflow is not installed.
@@ -58,7 +58,7 @@ class MLflowLoggerCallback(TrackerCallback):
         *,
         registry_uri: str | None = None,
         experiment_name: str | None = None,
-        tags: dict[str, Any] | None = None,
+        tags: Config | None = None,
         tracking_token: str | None = None,
         save_artifact: bool = False,
         log_params_on_trial_end: bool = False,
@@ -74,26 +74,26 @@ class MLflowLoggerCallback(TrackerCallback):
         self.log_params_on_trial_end = log_params_on_trial_end
         self._experiment_id = ""
         self._run_ids: dict[str, str] = {}
-        """Of the trials that have not ended."""
+        """MLflow run ids of the trials that have not ended."""
 
-    def setup(self, *args: Any, **info: Any) -> None:
+    def setup(self, *args: object, **info: object) -> None:
         if self.tracking_token:
             os.environ["MLFLOW_TRACKING_TOKEN"] = self.tracking_token
         self._experiment_id = find_experiment(self._client(), experiment_name=self.experiment_name)
 
-    def get_state(self) -> dict[str, Any] | None:
+    def get_state(self) -> Config | None:
         return {"run_ids": dict(self._run_ids)} if self._run_ids else None
 
-    def set_state(self, state: dict[str, Any]) -> None:
+    def set_state(self, state: Config) -> None:
         self._run_ids = dict(state["run_ids"])
 
     @property
-    def place(self) -> str:
+    def destination(self) -> str:
         return self.experiment_name or ""
 
-    def _begin_run(self, tracked: Tracked, run: str | None) -> str:
+    def _begin_run(self, tracked: TrackedRun, run: str | None) -> str:
         known = (
-            run or tracked.key or (self._run_ids.get(tracked.id) if tracked.is_continued else None)
+            run or tracked.key or (self._run_ids.get(tracked.id) if tracked.is_resumed else None)
         )
         if known is not None:
             self._client().update_run(known, status="RUNNING")
@@ -109,13 +109,13 @@ class MLflowLoggerCallback(TrackerCallback):
             log_params(self._client(), run_id, tracked.config)
         return run_id
 
-    def _key_of(self, run: str, tracked: Tracked) -> str:
+    def _run_key(self, run: str, tracked: TrackedRun) -> str:
         return run
 
-    def _log_result(self, run: str, tracked: Tracked, result: dict[str, Any], step: int) -> None:
+    def _log_result(self, run: str, tracked: TrackedRun, result: Metrics, step: int) -> None:
         log_metrics(self._client(), run, result, step)
 
-    def _end_run(self, run: str, tracked: Tracked, outcome: Outcome) -> None:
+    def _end_run(self, run: str, tracked: TrackedRun, outcome: Outcome) -> None:
         client = self._client()
         if outcome != "interrupted":
             self._run_ids.pop(tracked.id, None)
@@ -125,32 +125,31 @@ class MLflowLoggerCallback(TrackerCallback):
                 log_params(client, run, tracked.config)
         client.set_terminated(run, status=_STATUS[outcome])
 
-    def _client(self) -> Any:
-        """A client for the server; to make one costs nothing."""
+    def _client(self) -> Client:
         mlflow = load("mlflow", purpose="MLflowLoggerCallback", install="mlflow")
         return mlflow.MlflowClient(tracking_uri=self.tracking_uri, registry_uri=self.registry_uri)
 
 
 def find_experiment(
-    client: Any,
+    client: Client,
     *,
     experiment_id: str | None = None,
     experiment_name: str | None = None,
     artifact_location: str | None = None,
     create: bool = True,
 ) -> str:
-    """The id of an experiment: the one of that id if it exists, else the one of that name, else a
-    new one of that name.
+    """Return the id of the experiment with the given id, else of the one with the given name, else
+    of a new one with that name.
 
     Args:
         client: An `MlflowClient`.
-        experiment_id: `MLFLOW_EXPERIMENT_ID` by default.
-        experiment_name: `MLFLOW_EXPERIMENT_NAME` by default.
-        artifact_location: Where a new one keeps artifacts.
-        create: Whether a new one may be made.
+        experiment_id: By default `MLFLOW_EXPERIMENT_ID`.
+        experiment_name: By default `MLFLOW_EXPERIMENT_NAME`.
+        artifact_location: Artifact directory of a new experiment.
+        create: Create a missing experiment.
 
     Raises:
-        ValueError: There is none, and none may be made or there is no name for it.
+        ValueError: The experiment does not exist, and `create` is False or no name is given.
     """
     experiment_id = experiment_id or settings.environment("MLFLOW_EXPERIMENT_ID")
     experiment_name = experiment_name or settings.environment("MLFLOW_EXPERIMENT_NAME")
@@ -161,14 +160,19 @@ def find_experiment(
         return str(found.experiment_id)
     if experiment_name and create:
         return str(client.create_experiment(experiment_name, artifact_location=artifact_location))
+    remedy = (
+        "give an `experiment_name`"
+        if create
+        else "create it first, or pass `create_experiment_if_not_exists=True`"
+    )
     raise ValueError(
-        f"MLflow has no experiment with experiment_id={experiment_id!r} or experiment_name={experiment_name!r}, so runs would belong "
-        f"nowhere: {'give an `experiment_name`' if create else 'create it first, or pass `create_experiment_if_not_exists=True`'}."
+        f"MLflow has no experiment with experiment_id={experiment_id!r} or "
+        f"experiment_name={experiment_name!r}, and runs must belong to one: {remedy}."
     )
 
 
-def log_params(client: Any, run_id: str, config: Mapping[str, Any]) -> None:
-    """Log a configuration as parameters; nested ones get keys like `a/b`."""
+def log_params(client: Client, run_id: str, config: Config) -> None:
+    """Log a configuration as parameters; nested values get keys like `a/b`."""
     entities = load("mlflow.entities", purpose="logging to MLflow", install="mlflow")
     params = [entities.Param(_key(key), str(value)) for key, value in flatten(config).items()]
     for batch in _batches(params):
@@ -176,13 +180,9 @@ def log_params(client: Any, run_id: str, config: Mapping[str, Any]) -> None:
 
 
 def log_metrics(
-    client: Any,
-    run_id: str,
-    result: Mapping[str, Any],
-    step: int,
-    clock: Callable[[], float] = time.time,
+    client: Client, run_id: str, result: Metrics, step: int, clock: Callable[[], float] = time.time
 ) -> None:
-    """Log the numbers of a result as metrics of that step."""
+    """Log the numbers of a result as metrics of the step."""
     entities = load("mlflow.entities", purpose="logging to MLflow", install="mlflow")
     now = int(clock() * 1000)
     numbers = ((key, value) for key, value in flatten(result).items() if isinstance(value, Real))
@@ -191,7 +191,7 @@ def log_metrics(
         client.log_batch(run_id, metrics=batch)
 
 
-def _exists(get: Callable[[str], Any], identifier: str) -> bool:
+def _exists(get: Callable[[str], object], identifier: str) -> bool:
     exceptions = load("mlflow.exceptions", purpose="logging to MLflow", install="mlflow")
     try:
         return get(identifier) is not None

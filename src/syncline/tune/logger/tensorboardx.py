@@ -8,15 +8,14 @@ import socket
 import time
 from collections.abc import Callable
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from syncline.optional import load
 from syncline.runs import event_file
 from syncline.train.metric_values import flatten
-from syncline.tune.logger.logger import LoggerCallback
-from syncline.tune.logger.rows import flat_result
+from syncline.tune.logger.logger import LoggerCallback, flat_result
 from syncline.tune.logger.trial_files import TrialFiles
 from syncline.tune.result import (
     CONFIG,
@@ -25,6 +24,7 @@ from syncline.tune.result import (
     TIMESTAMP,
     TIMESTEPS_TOTAL,
     TRAINING_ITERATION,
+    Metrics,
 )
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("syncline")
 
 PREFIX = "ray/tune/"
-"""Tags begin with this, so that boards which were made for Ray's files show these, too."""
+"""Prefix of all tags, the same as Ray's, for dashboards that expect it."""
 VIDEO_FRAMES_PER_S = 20
 _LEFT_OUT = frozenset({CONFIG, PID, TIMESTAMP, TIME_TOTAL_S, TRAINING_ITERATION})
 _NOT_IN_TAGS = re.compile(r"[^-/\w.]")
@@ -41,41 +41,43 @@ _NUMBERS = (int, float, np.floating, np.integer)
 
 
 class TBXLoggerCallback(LoggerCallback):
-    """Writes every number of a result as a scalar, at the step that `timesteps_total` or
-    `training_iteration` says; nested values get tags like `a/b`. Lists and one- or two-dimensional
-    arrays become histograms; arrays of three dimensions images (channels first), of four batches of
-    images, of five videos, for which tensorboardX is loaded. Not-a-number is left out.
+    """Writes each number of a result as a scalar at step `timesteps_total` or
+    `training_iteration`; nested values get tags like `a/b`.
 
-    When a trial has ended, its hyperparameters and the last values of its numbers are written for
-    TensorBoard's table of hyperparameters. A trial that goes on from an earlier step says so, and
-    TensorBoard forgets the later ones.
+    Lists and arrays of one or two dimensions become histograms, arrays of three dimensions images
+    (channels first), of four dimensions batches of images and of five dimensions videos. Images and
+    videos need tensorboardX. NaN is left out.
+
+    At the end of a trial, its hyperparameters and the last values of its numbers are written for
+    TensorBoard's table of hyperparameters. When a trial resumes from an earlier step, the file
+    marks the restart, and TensorBoard drops the later steps.
 
     Args:
-        clock: Where the time of events is read, in seconds since the epoch.
+        clock: Returns the time of events in seconds since the epoch.
     """
 
     def __init__(self, *, clock: Callable[[], float] = time.time) -> None:
         self._clock = clock
         self._files = TrialFiles("Uploading files for TensorBoard")
         self._shown: dict[str, list[str]] = {}
-        """Tags of the numbers in the latest result of each running trial."""
+        """Tags of the numbers in the last result of each running trial."""
         self._starting: set[str] = set()
-        self._told: set[str] = set()
+        self._warned: set[str] = set()
 
     def log_trial_start(self, trial: Trial) -> None:
         self._starting.add(trial.trial_id)
-        if self._files.knows(trial):
+        if self._files.is_open(trial):
             return
         now = self._clock()
-        # Boards read the files of a directory in the order of their names: each program that runs a
-        # trial writes one of its own.
+        # TensorBoard reads the files of a directory in the order of their names: each program that
+        # runs a trial writes a file of its own.
         self._files.begin(
             trial, f"events.out.tfevents.{int(now * 1000):013d}.{socket.gethostname()}", len
         )
         self._files.append(trial, event_file.record(event_file.first_event(now)))
 
-    def log_trial_result(self, iteration: int, trial: Trial, result: dict[str, Any]) -> None:
-        if not self._files.knows(trial):
+    def log_trial_result(self, iteration: int, trial: Trial, result: Metrics) -> None:
+        if not self._files.is_open(trial):
             self.log_trial_start(trial)
         step, now = (
             int(result.get(TIMESTEPS_TOTAL) or result.get(TRAINING_ITERATION) or 0),
@@ -116,14 +118,14 @@ class TBXLoggerCallback(LoggerCallback):
         self._starting.discard(trial.trial_id)
         self._files.end(trial)
 
-    def on_experiment_end(self, trials: list[Trial], **info: Any) -> None:
+    def on_experiment_end(self, trials: list[Trial], **info: object) -> None:
         self._shown.clear()
         self._starting.clear()
         self._files.close()
 
-    def _array(self, tag: str, value: Any) -> bytes:
-        """An array in a summary; empty, with a log line the first time, if TensorBoard has no form
-        for it.
+    def _array(self, tag: str, value: object) -> bytes:
+        """Encode an array as a summary; if TensorBoard cannot show it, return b"" and log that once
+        per tag.
         """
         try:
             array = np.asarray(value)
@@ -133,10 +135,11 @@ class TBXLoggerCallback(LoggerCallback):
                 return _pictures(tag, array)
             return event_file.histogram(tag, array)
         except (ValueError, TypeError, ImportError) as error:
-            if tag not in self._told:
-                self._told.add(tag)
+            if tag not in self._warned:
+                self._warned.add(tag)
                 logger.warning(
-                    "%s is not in the files for TensorBoard (%s): report it as numbers, or under several names.",
+                    "%s is not in the files for TensorBoard (%s). "
+                    "Report it as numbers, or under several names.",
                     tag,
                     error,
                 )
@@ -148,7 +151,7 @@ def _tag(key: str) -> str:
     return PREFIX + _NOT_IN_TAGS.sub("_", key)
 
 
-def _pictures(tag: str, array: Any) -> bytes:
+def _pictures(tag: str, array: np.ndarray) -> bytes:
     summaries = load(
         "tensorboardX.summary",
         purpose="an image or video in the files for TensorBoard",

@@ -1,90 +1,124 @@
-"""`TrackerCallback`: the base of callbacks for experiment trackers, whose libraries talk to
-servers.
+"""`TrackerCallback`: the base of callbacks for experiment trackers, which send data to servers.
 
-It is a callback of searches and of trainers alike: a tracker gets a run for every trial, or one for
-the training run. A library's calls are made in one thread of their own, in order: a server that is
-slow or away delays nothing and ends nothing. What a program got wrong (a missing library, no key)
-is told by the constructor or by `setup`, before anything starts.
+The callbacks work with searches and with trainers: a tracker gets a run per trial, or one run for
+the training run. The tracker's library is called in one background thread, in order, so a slow or
+failing server neither delays nor ends the search. User errors (a missing library, no API key) are
+raised by the constructor or by `setup`, before anything starts.
 
-Not covered: a training run inside a trial. A callback that is given with a trainer to `Tuner` logs
-the trials; see `launch.py`.
+`TrackerRunFile` stores the key of a training run's tracker run, so that a resumed training run
+continues it.
+
+Not covered: a training run inside a trial. A callback given to a trainer inside `Tuner` logs the
+trials; see `launch.py`.
 """
 
 from __future__ import annotations
 
+import json
 import logging
 import posixpath
 import re
 import secrets
 from abc import abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
 
-from syncline.train.callbacks import RunStart, UserCallback
+from syncline.runs.json_values import encode
+from syncline.runs.run_directory import TRACKERS_DIRECTORY
 from syncline.train.metric_values import flatten
-from syncline.train.storage.context import StorageContext
-from syncline.tune.logger.background import Background
-from syncline.tune.logger.kept import KeptRun
+from syncline.train.run_config import RunStart, UserCallback
+from syncline.train.storage.context import ArrowFiles, StorageContext
+from syncline.tune.logger.background_calls import BackgroundCalls
 from syncline.tune.logger.logger import LoggerCallback
-from syncline.tune.result import TRAINING_ITERATION
+from syncline.tune.result import TRAINING_ITERATION, Config, Metrics
 
 if TYPE_CHECKING:
     from syncline.train.checkpoint import Checkpoint
-    from syncline.train.config import RunConfig
     from syncline.train.result import Result
+    from syncline.train.run_config import RunConfig
     from syncline.tune.experiment.trial import Trial
 
 logger = logging.getLogger("syncline")
 
 BACKLOG = 10_000
-"""So many results may wait for a tracker; further ones are left out until it has caught up."""
+"""Maximum number of results that wait for a tracker; further results are not sent to it."""
 TIMEOUT_S = 1800.0
-"""So long the end of a search, or of a training run, waits for what has not been sent."""
+"""Seconds that the end of a search or training run waits for pending calls."""
 INTERRUPTED_TIMEOUT_S = 10.0
-"""So long the end of a training run waits that was broken off: somebody waits, or the machine is
-about to be taken away.
-"""
+"""The same for an interrupted training run, whose user waits or whose machine is about to stop."""
 
+LibraryRun: TypeAlias = Any
+"""The library's object for a run; the libraries are optional and untyped."""
 Outcome = Literal["finished", "failed", "interrupted"]
-"""How a run ends: well, with an error, or broken off, to be continued later."""
+"""End of a run; an interrupted run may be resumed."""
 
 _NOT_IN_ARTIFACTS = re.compile(r"[^\w.-]")
+_NOT_IN_FILE_NAMES = re.compile(r"[^\w.-]+")
+
+
+class TrackerRunFile:
+    """A file in the run directory with the tracker's key of its run.
+
+    Args:
+        files: The run directory.
+        who: The tracker and its project.
+    """
+
+    def __init__(self, files: ArrowFiles, who: str) -> None:
+        self._files = files
+        name = _NOT_IN_FILE_NAMES.sub("-", who).strip("-.").lower()
+        self._name = f"{TRACKERS_DIRECTORY}/{name}.json"
+
+    def read(self) -> str | None:
+        """Return the key; None if the file is missing or damaged."""
+        data = self._files.read(self._name)
+        try:
+            content = json.loads(data) if data is not None else None
+        except ValueError:
+            return None
+        key = content.get("run") if isinstance(content, dict) else None
+        return key if isinstance(key, str) else None
+
+    def write(self, key: str) -> None:
+        """Store the key. Raises OSError if the file cannot be written."""
+        if self.read() != key:
+            self._files.write(self._name, encode({"run": key}))
 
 
 @dataclass(frozen=True, kw_only=True)
-class Tracked:
-    """What a tracker has a run of: a trial, as it was when it started, or a training run."""
+class TrackedRun:
+    """A trial at its start, or a training run, for which the tracker has a run."""
 
     kind: Literal["trial", "run"]
     id: str
-    """The trial's; for a training run, one that is made for the tracker."""
+    """The trial's id; for a training run, an id made for the tracker."""
     name: str
     experiment: str | None
-    """The search's name; None of a training run."""
+    """The search's name; None for a training run."""
     experiment_path: str
-    """Where the tracker may keep files of its own: the search's directory, or the training
-    run's.
-    """
+    """Directory of the search or training run; the tracker may write files there."""
     path: str
-    """The trial's directory, or the training run's."""
+    """Directory of the trial or training run."""
     local_path: str | None
-    """The same, if it is on this machine."""
-    config: dict[str, Any]
-    evaluated_params: dict[str, Any]
-    """What the search space gave, by flat key; of a training run the whole configuration."""
+    """`path` if it is local."""
+    config: Config
+    evaluated_params: Config
+    """Values chosen from the search space, by flat key; for a training run the whole
+    configuration.
+    """
     location: str = ""
     """`ip:pid` of a trial's process."""
-    is_continued: bool
-    """Whether it goes on from a checkpoint, or, of a training run, whether the tracker has a run of
-    it already.
+    is_resumed: bool
+    """True if the trial resumes from a checkpoint, or if the tracker already has a run for the
+    training run.
     """
     key: str | None = None
-    """Of a training run that is continued: the tracker's name of its run."""
+    """The tracker's key of the run of a resumed training run."""
 
     @classmethod
-    def of_trial(cls, trial: Trial) -> Tracked:
-        """The facts of `trial` now."""
+    def of_trial(cls, trial: Trial) -> TrackedRun:
+        """Describe the current state of `trial`."""
         return cls(
             kind="trial",
             id=trial.trial_id,
@@ -96,12 +130,12 @@ class Tracked:
             config={key: value for key, value in trial.config.items() if key != "callbacks"},
             evaluated_params=dict(trial.evaluated_params),
             location=trial.location,
-            is_continued=bool(trial.restored_iteration),
+            is_resumed=bool(trial.restored_iteration),
         )
 
     @classmethod
-    def of_run(cls, storage: StorageContext, config: Mapping[str, Any], key: str | None) -> Tracked:
-        """The facts of the training run in `storage`; `key` as there is one kept."""
+    def of_run(cls, storage: StorageContext, config: Config, key: str | None) -> TrackedRun:
+        """Describe the training run in `storage`; `key` is the stored key of its tracker run."""
         path = storage.experiment_fs_path
         return cls(
             kind="run",
@@ -113,100 +147,97 @@ class Tracked:
             local_path=path if storage.local else None,
             config=dict(config),
             evaluated_params=flatten(config),
-            is_continued=key is not None,
+            is_resumed=key is not None,
             key=key,
         )
 
     @property
     def artifact_name(self) -> str:
-        """A name for its checkpoints, of characters that trackers take."""
+        """Name of its checkpoints, restricted to characters that trackers accept."""
         return f"checkpoint_{_NOT_IN_ARTIFACTS.sub('_', self.name)}"
 
 
 class TrackerCallback(LoggerCallback, UserCallback):
-    """Keeps a run of the tracker per trial, or one for a training run. Subclasses say what to call;
-    their methods are called in the thread.
+    """Keeps a tracker run per trial, or one for a training run.
 
-    A run that could not be begun is left out, with one warning for all. A training run that is
-    started again under its name goes on in the tracker's run that it had; steps that its earlier
-    program has reported, and that it does again, are not sent again.
+    Subclasses implement the underscored methods, which run in the background thread. If a run
+    cannot be started, it is not logged; one warning is shown for all such runs. A resumed training
+    run continues its earlier tracker run, and steps that were reported before are not sent again.
 
     Args:
-        tracker: Its name, for messages.
-        timeout_s: So long the end waits for what has not been sent.
+        tracker: Name of the tracker for messages.
+        timeout_s: Seconds to wait for pending calls at the end.
     """
 
     step_keys: ClassVar[tuple[str, ...]] = (TRAINING_ITERATION,)
-    """Where a trial's result says its step, the first that does."""
+    """Keys of a trial's result to take the step from; the first non-zero value is used."""
 
     def __init__(self, tracker: str, timeout_s: float = TIMEOUT_S) -> None:
         self._tracker = tracker
         self._timeout_s = timeout_s
-        self._background = Background(f"Logging to {tracker}")
-        self._runs: dict[str, tuple[Tracked, Any]] = {}
-        """Used in the thread only."""
+        self._background = BackgroundCalls(f"Logging to {tracker}")
+        self._runs: dict[str, tuple[TrackedRun, LibraryRun]] = {}
+        """Used in the background thread only."""
         self._running: dict[str, None] = {}
-        """Ids of what has started and not ended, in order; not used in the thread."""
-        self._left_out = False
+        """Ids of running trials in order of start; not used in the background thread."""
+        self._dropped = False
         self._next_step = 0
-        """Of the training run; earlier ones have been sent."""
+        """First step of the training run that has not been sent."""
 
     @property
     def logs_checkpoints(self) -> bool:
-        """Whether checkpoints are passed on."""
+        """True to call `_log_checkpoint`."""
         return False
 
     @property
-    def place(self) -> str:
-        """Where in the tracker the runs belong, such as its project; tells callbacks of one kind
-        apart.
-        """
+    def destination(self) -> str:
+        """The tracker's project or experiment, which distinguishes callbacks of the same class."""
         return ""
 
     @abstractmethod
-    def _begin_run(self, tracked: Tracked, run: Any) -> Any:
-        """It has started: the tracker's run of it. `run` is the one that it has already if a trial
-        is started again, else None.
-        """
+    def _begin_run(self, tracked: TrackedRun, run: LibraryRun | None) -> LibraryRun:
+        """Start a run and return it. `run` is the existing run of a trial that restarts."""
 
-    def _key_of(self, run: Any, tracked: Tracked) -> str | None:
-        """By what another program finds the tracker's run of a training run; None if it cannot."""
+    def _run_key(self, run: LibraryRun, tracked: TrackedRun) -> str | None:
+        """Return a key with which another program finds the run; None if that is impossible."""
         return None
 
     @abstractmethod
-    def _log_result(self, run: Any, tracked: Tracked, result: dict[str, Any], step: int) -> None:
-        """It has reported."""
+    def _log_result(self, run: LibraryRun, tracked: TrackedRun, result: Metrics, step: int) -> None:
+        """Log a result."""
 
-    def _log_checkpoint(self, run: Any, tracked: Tracked, directory: str) -> None:
-        """A checkpoint of it has been kept, in a directory of this machine. Only called if
-        `logs_checkpoints`.
-        """
+    def _log_checkpoint(self, run: LibraryRun, tracked: TrackedRun, directory: str) -> None:
+        """Log a checkpoint in a local directory. Only called if `logs_checkpoints`."""
 
     @abstractmethod
-    def _end_run(self, run: Any, tracked: Tracked, outcome: Outcome) -> None:
+    def _end_run(self, run: LibraryRun, tracked: TrackedRun, outcome: Outcome) -> None:
+        """End the run."""
+
+    @abstractmethod
+    def _end_run(self, run: LibraryRun, tracked: TrackedRun, outcome: Outcome) -> None:
         """It has ended."""
 
     # -- in a search
 
     def log_trial_start(self, trial: Trial) -> None:
         self._running[trial.trial_id] = None
-        self._background.call(self._start, Tracked.of_trial(trial), None)
+        self._background.call(self._start, TrackedRun.of_trial(trial), None)
 
-    def log_trial_result(self, iteration: int, trial: Trial, result: dict[str, Any]) -> None:
+    def log_trial_result(self, iteration: int, trial: Trial, result: Metrics) -> None:
         step = next((int(result[key]) for key in self.step_keys if result.get(key)), 0)
         self._send(trial.trial_id, result, step)
 
     def log_trial_save(self, trial: Trial) -> None:
         if self.logs_checkpoints and trial.checkpoint is not None and trial.local_path is not None:
             self._background.call(
-                self._pass_on, trial.trial_id, self._log_checkpoint, trial.checkpoint.path
+                self._forward, trial.trial_id, self._log_checkpoint, trial.checkpoint.path
             )
 
     def log_trial_end(self, trial: Trial, failed: bool = False) -> None:
         self._running.pop(trial.trial_id, None)
         self._background.call(self._end, trial.trial_id, "failed" if failed else "finished")
 
-    def on_experiment_end(self, trials: list[Trial], **info: Any) -> None:
+    def on_experiment_end(self, trials: list[Trial], **info: object) -> None:
         for trial_id in self._running:
             self._background.call(self._end, trial_id, "interrupted")
         self._running.clear()
@@ -217,66 +248,70 @@ class TrackerCallback(LoggerCallback, UserCallback):
     def on_run_start(self, run_context: RunConfig, start: RunStart) -> None:
         self.setup()
         storage = StorageContext.from_run_config(run_context)
-        kept = KeptRun(storage.files, f"{self._tracker} {self.place}")
-        tracked = Tracked.of_run(storage, start.config, kept.read())
-        self._next_step = start.next_step if tracked.is_continued else 0
+        kept = TrackerRunFile(storage.files, f"{self._tracker} {self.destination}")
+        tracked = TrackedRun.of_run(storage, start.config, kept.read())
+        self._next_step = start.next_step if tracked.is_resumed else 0
         self._running = {tracked.id: None}
         self._background.call(self._start, tracked, kept)
 
-    def on_report(self, run_context: RunConfig, step: int, metrics: dict[str, Any]) -> None:
+    def on_report(self, run_context: RunConfig, step: int, metrics: Metrics) -> None:
         (run_id,) = self._running
         if step >= self._next_step:
             self._next_step = step + 1
             self._send(run_id, metrics, step)
 
     def after_report(
-        self, run_context: RunConfig, metrics: list[dict[str, Any]], checkpoint: Checkpoint | None
+        self, run_context: RunConfig, metrics: list[Metrics], checkpoint: Checkpoint | None
     ) -> None:
         if self.logs_checkpoints and checkpoint is not None:
             (run_id,) = self._running
-            self._background.call(self._pass_on, run_id, self._log_checkpoint_of_run, checkpoint)
+            self._background.call(self._forward, run_id, self._log_checkpoint_of_run, checkpoint)
 
     def on_run_end(
         self, run_context: RunConfig, result: Result | None, error: BaseException | None
     ) -> None:
-        broken_off = error is not None and not isinstance(error, Exception)
+        # KeyboardInterrupt and the like
+        was_interrupted = error is not None and not isinstance(error, Exception)
         outcome: Outcome = (
-            "finished" if error is None else "interrupted" if broken_off else "failed"
+            "finished" if error is None else "interrupted" if was_interrupted else "failed"
         )
         for run_id in self._running:
             self._background.call(self._end, run_id, outcome)
         self._running.clear()
         self._background.close(
-            min(self._timeout_s, INTERRUPTED_TIMEOUT_S) if broken_off else self._timeout_s
+            min(self._timeout_s, INTERRUPTED_TIMEOUT_S) if was_interrupted else self._timeout_s
         )
 
-    def _send(self, tracked_id: str, result: Mapping[str, Any], step: int) -> None:
+    def _send(self, tracked_id: str, result: Metrics, step: int) -> None:
         if self._background.backlog < BACKLOG:
-            self._background.call(self._pass_on, tracked_id, self._log_result, dict(result), step)
-        elif not self._left_out:
-            self._left_out = True
+            self._background.call(self._forward, tracked_id, self._log_result, dict(result), step)
+        elif not self._dropped:
+            self._dropped = True
             logger.warning(
-                "%s is %d results behind, so some are left out there. The run's own files have all.",
+                "%s is %d results behind; further results are not sent to it until it catches up. "
+                "The files of the run contain all results.",
                 self._tracker,
                 BACKLOG,
             )
 
-    # -- in the thread
+    # -- in the background thread
 
-    def _start(self, tracked: Tracked, kept: KeptRun | None) -> None:
+    def _start(self, tracked: TrackedRun, kept: TrackerRunFile | None) -> None:
         _, earlier = self._runs.get(tracked.id, (None, None))
         run = self._begin_run(tracked, earlier)
         self._runs[tracked.id] = tracked, run
-        key = self._key_of(run, tracked) if kept is not None else None
+        key = self._run_key(run, tracked) if kept is not None else None
         if kept is not None and key is not None:
             kept.write(key)
 
-    def _pass_on(self, tracked_id: str, method: Callable[..., None], *content: Any) -> None:
+    def _forward(self, tracked_id: str, method: Callable[..., None], *content: object) -> None:
         if tracked_id in self._runs:
             tracked, run = self._runs[tracked_id]
             method(run, tracked, *content)
 
-    def _log_checkpoint_of_run(self, run: Any, tracked: Tracked, checkpoint: Checkpoint) -> None:
+    def _log_checkpoint_of_run(
+        self, run: LibraryRun, tracked: TrackedRun, checkpoint: Checkpoint
+    ) -> None:
         with checkpoint.as_directory() as directory:
             self._log_checkpoint(run, tracked, directory)
 
@@ -285,10 +320,10 @@ class TrackerCallback(LoggerCallback, UserCallback):
             tracked, run = self._runs.pop(tracked_id)
             self._end_run(run, tracked, outcome)
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         return {**self.__dict__, "_runs": {}, "_running": {}}
 
 
-def is_below(key: str, names: tuple[str, ...]) -> bool:
-    """Whether a flat key is one of `names`, or that of a value nested in one."""
+def is_key_under(key: str, names: tuple[str, ...]) -> bool:
+    """Return True if a flat key equals one of `names` or is nested in one."""
     return any(key == name or key.startswith(f"{name}/") for name in names)

@@ -1,9 +1,8 @@
-"""`TrialFiles`: one file for each running trial, to which rows are added.
+"""`TrialFiles`: an append-only file per running trial.
 
-On this machine they lie in the trials' directories, and every row is in its file when `append`
-returns: a kill of the program loses none. Elsewhere, where files can only be replaced whole, they
-are collected in a temporary directory and uploaded in the background, at a trial's checkpoints and
-at its end.
+If the trial's directory is local, `append` returns after the row was written to the file; killing
+the program loses no rows. Remote storage can only replace whole files, so rows are collected in a
+temporary directory and uploaded in the background, at each checkpoint and at the trial's end.
 """
 
 from __future__ import annotations
@@ -12,91 +11,88 @@ import os
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from syncline.tune.logger.background import Background
+from syncline.tune.logger.background_calls import BackgroundCalls
 
 if TYPE_CHECKING:
     from syncline.train.storage.context import ArrowFiles
     from syncline.tune.experiment.trial import Trial
 
 OPEN_FILES = 128
-"""So many files of one kind are open at a time; a process may often have no more than 1024, and a
-search may have more trials.
-"""
+OPEN_FILES = 128
+"""Maximum number of open files per logger; processes are often limited to 1024 descriptors."""
 UPLOADS = 4
-"""So many uploads run at a time."""
+"""Maximum number of concurrent uploads."""
 UPLOAD_TIMEOUT_S = 1800.0
-"""So long the end of a search waits for them."""
+"""Seconds that the end of a search waits for uploads."""
 
 
 @dataclass(kw_only=True)
-class _Place:
+class _TrialFile:
     path: str
-    """Where rows are added, on this machine."""
+    """Path of the local file to which rows are appended."""
     name: str
     """The file's name in the trial's directory."""
     files: ArrowFiles | None
-    """The trial's directory, where it is elsewhere."""
+    """The trial's directory if it is remote."""
     descriptor: int | None = None
 
 
 class TrialFiles:
-    """Files of one kind. Not thread-safe. Can be pickled, and is empty then.
+    """The files of one logger. Not thread-safe. A pickled instance is empty.
 
     Args:
-        purpose: What their uploading is, for warnings: "Uploading result.json".
+        purpose: Description of the uploads for warnings, such as "Uploading result.json".
     """
 
     def __init__(self, purpose: str) -> None:
-        self._places: dict[str, _Place] = {}
-        self._open: dict[str, _Place] = {}
-        self._uploading = Background(purpose, threads=UPLOADS)
+        self._trial_files: dict[str, _TrialFile] = {}
+        self._open: dict[str, _TrialFile] = {}
+        self._uploading = BackgroundCalls(purpose, threads=UPLOADS)
         self._directory: tempfile.TemporaryDirectory[str] | None = None
 
     def begin(self, trial: Trial, name: str, keep: Callable[[bytes], int]) -> None:
-        """Rows of `trial` go into the file `name` from now on.
+        """Append the rows of `trial` to the file `name` from now on.
 
         Args:
-            trial: Whose rows.
+            trial: The trial that starts or restarts.
             name: The file's name in the trial's directory.
-            keep: Given the file's content (empty if there is none), says how many bytes at its
-                beginning stay; the rest is cut off.
+            keep: Returns how many leading bytes of the existing content to keep; the file is
+                truncated there. The content is empty if there is no file.
         """
         self._close(trial.trial_id)
-        place = self._places.get(trial.trial_id)
-        if place is None or place.name != name:
-            place = self._places[trial.trial_id] = self._find(trial, name)
-        content = _read(place.path)
+        file = self._trial_files.get(trial.trial_id)
+        if file is None or file.name != name:
+            file = self._trial_files[trial.trial_id] = self._find(trial, name)
+        content = _read(file.path)
         size = keep(content)
         if size < len(content):
-            os.truncate(place.path, size)
+            os.truncate(file.path, size)
 
-    def knows(self, trial: Trial) -> bool:
-        """Whether `begin` has been called, and `end` has not."""
-        return trial.trial_id in self._places
+    def is_open(self, trial: Trial) -> bool:
+        """Return True between `begin` and `end` of the trial."""
+        return trial.trial_id in self._trial_files
 
     def append(self, trial: Trial, row: bytes) -> None:
-        """Add a row to the trial's file. OSError, and the file is as it was, where there is no room
-        for it.
-        """
-        place = self._places[trial.trial_id]
-        if place.descriptor is None:
-            self._reopen(trial.trial_id, place)
-        assert place.descriptor is not None
-        _write(place.descriptor, row)
+        """Append a row. If that fails with OSError (disk full), the file stays unchanged."""
+        file = self._trial_files[trial.trial_id]
+        if file.descriptor is None:
+            self._reopen(trial.trial_id, file)
+        assert file.descriptor is not None
+        _write(file.descriptor, row)
 
     def rewrite(self, trial: Trial, change: Callable[[bytes], bytes]) -> None:
-        """Change the whole content; a reader sees the old one or the new."""
+        """Replace the whole content atomically."""
         self._close(trial.trial_id)
-        path = self._places[trial.trial_id].path
+        path = self._trial_files[trial.trial_id].path
         temporary = f"{path}.tmp"
         with open(temporary, "wb") as file:
             file.write(change(_read(path)))
         os.replace(temporary, path)
 
     def put(self, trial: Trial, name: str, data: bytes) -> None:
-        """Write another file of the trial, whole."""
+        """Write another file to the trial's directory."""
         if trial.local_path is None:
             self._uploading.call(trial.storage.files.write, name, data, key=trial.trial_id)
             return
@@ -105,63 +101,63 @@ class TrialFiles:
             file.write(data)
 
     def upload(self, trial: Trial) -> None:
-        """Have the file brought to where the trial's directory is, if that is elsewhere."""
-        place = self._places.get(trial.trial_id)
-        if place is not None and place.files is not None:
-            self._uploading.call(_upload, place.files, place.name, place.path, key=trial.trial_id)
+        """Start to upload the file if the trial's directory is remote."""
+        file = self._trial_files.get(trial.trial_id)
+        if file is not None and file.files is not None:
+            self._uploading.call(_upload, file.files, file.name, file.path, key=trial.trial_id)
 
     def end(self, trial: Trial) -> None:
-        """The trial has ended: close its file and have it uploaded."""
+        """Close the trial's file and start to upload it."""
         self._close(trial.trial_id)
         self.upload(trial)
-        place = self._places.pop(trial.trial_id, None)
-        if place is not None and place.files is not None:
-            self._uploading.call(os.unlink, place.path, key=trial.trial_id)
+        file = self._trial_files.pop(trial.trial_id, None)
+        if file is not None and file.files is not None:
+            self._uploading.call(os.unlink, file.path, key=trial.trial_id)
 
     def close(self) -> None:
-        """The search is over: close all files, and wait for the uploads."""
-        for trial_id, place in list(self._places.items()):
+        """Close all files and wait for the uploads."""
+        for trial_id, file in list(self._trial_files.items()):
             self._close(trial_id)
-            if place.files is not None:
-                self._uploading.call(_upload, place.files, place.name, place.path, key=trial_id)
-        self._places.clear()
+            if file.files is not None:
+                self._uploading.call(_upload, file.files, file.name, file.path, key=trial_id)
+        self._trial_files.clear()
         self._uploading.close(UPLOAD_TIMEOUT_S)
         if self._directory is not None:
             self._directory.cleanup()
             self._directory = None
 
-    def _find(self, trial: Trial, name: str) -> _Place:
-        """Where the trial's rows go, with what is there already."""
+    def _find(self, trial: Trial, name: str) -> _TrialFile:
+        """Create the trial's local file, with the earlier content of a remote file."""
         if trial.local_path is not None:
             os.makedirs(trial.local_path, exist_ok=True)
-            return _Place(path=os.path.join(trial.local_path, name), name=name, files=None)
+            return _TrialFile(path=os.path.join(trial.local_path, name), name=name, files=None)
         if self._directory is None:
             self._directory = tempfile.TemporaryDirectory(
                 prefix="syncline-tune-", ignore_cleanup_errors=True
             )
-        # A trial that begins from scratch keeps nothing, so it is not worth asking for.
+        # A trial that starts from scratch keeps nothing, so there is nothing to download.
         earlier = trial.storage.files.read(name) if trial.restored_iteration else None
         descriptor, path = tempfile.mkstemp(dir=self._directory.name)
         with open(descriptor, "wb") as file:
             file.write(earlier or b"")
-        return _Place(path=path, name=name, files=trial.storage.files)
+        return _TrialFile(path=path, name=name, files=trial.storage.files)
 
-    def _reopen(self, trial_id: str, place: _Place) -> None:
+    def _reopen(self, trial_id: str, file: _TrialFile) -> None:
         if len(self._open) >= OPEN_FILES:
             self._close(next(iter(self._open)))
-        place.descriptor = os.open(
-            place.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666
+        file.descriptor = os.open(
+            file.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666
         )
-        self._open[trial_id] = place
+        self._open[trial_id] = file
 
     def _close(self, trial_id: str) -> None:
-        place = self._open.pop(trial_id, None)
-        if place is not None and place.descriptor is not None:
-            os.close(place.descriptor)
-            place.descriptor = None
+        file = self._open.pop(trial_id, None)
+        if file is not None and file.descriptor is not None:
+            os.close(file.descriptor)
+            file.descriptor = None
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {"_places": {}, "_open": {}, "_uploading": self._uploading, "_directory": None}
+    def __getstate__(self) -> dict[str, object]:
+        return {"_trial_files": {}, "_open": {}, "_uploading": self._uploading, "_directory": None}
 
 
 def _read(path: str) -> bytes:

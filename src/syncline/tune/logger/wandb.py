@@ -1,5 +1,5 @@
-"""`WandbLoggerCallback`, and what `syncline.air.integrations.wandb` shares with it: the key, the
-project, values as W&B takes them.
+"""`WandbLoggerCallback`, and the lookup of API key and project and the conversion of values, which
+`syncline.air.integrations.wandb` shares.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from importlib import import_module
 from numbers import Real
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -18,7 +18,14 @@ from syncline import settings
 from syncline.optional import load, require
 from syncline.runs import json_values
 from syncline.train.metric_values import flatten
-from syncline.tune.logger.tracker import TIMEOUT_S, Outcome, Tracked, TrackerCallback, is_below
+from syncline.tune.logger.tracker import (
+    TIMEOUT_S,
+    LibraryRun,
+    Outcome,
+    TrackedRun,
+    TrackerCallback,
+    is_key_under,
+)
 from syncline.tune.result import (
     CONFIG,
     DATE,
@@ -29,6 +36,8 @@ from syncline.tune.result import (
     PID,
     SHOULD_CHECKPOINT,
     TRIAL_ID,
+    Config,
+    Metrics,
 )
 
 logger = logging.getLogger("syncline")
@@ -38,11 +47,14 @@ WANDB_PROJECT_ENV_VAR = "WANDB_PROJECT_NAME"
 WANDB_GROUP_ENV_VAR = "WANDB_GROUP_NAME"
 WANDB_MODE_ENV_VAR = "WANDB_MODE"
 WANDB_SETUP_API_KEY_HOOK = "WANDB_SETUP_API_KEY_HOOK"
-"""Names a function, `module.function`, that returns the key."""
+"""Variable with the name `module.function` of a function that returns the API key."""
 WANDB_POPULATE_RUN_LOCATION_HOOK = "WANDB_POPULATE_RUN_LOCATION_HOOK"
-"""Names a function that sets the variables of project and group."""
+"""Variable with the name of a function that sets the variables of project and group."""
 WANDB_PROCESS_RUN_INFO_HOOK = "WANDB_PROCESS_RUN_INFO_HOOK"
-"""Names a function that is called with each run of W&B when it has begun."""
+"""Variable with the name of a function that is called with each new W&B run."""
+
+Options: TypeAlias = Mapping[str, Any]
+"""Keyword arguments for a class of the library."""
 
 _LEFT_OUT = (DONE, SHOULD_CHECKPOINT)
 
@@ -50,36 +62,34 @@ _LEFT_OUT = (DONE, SHOULD_CHECKPOINT)
 class WandbLoggerCallback(TrackerCallback):
     """Logs each trial, or a training run, as a run of Weights & Biases.
 
-    The run has the trial's id and name, or the training run's name, and the configuration. The key
-    comes from the arguments, from `WANDB_API_KEY`, from an earlier `wandb login`, or from the
-    function that `WANDB_SETUP_API_KEY_HOOK` names; with `WANDB_MODE` offline or disabled none is
-    needed. Numbers and media are logged; arrays of three, four and five dimensions as an image
-    (height, width, channels), images, and videos. A training run that is started again goes on in
-    its run of W&B.
+    The run has the trial's id and name, or the training run's name, and the configuration. The API
+    key comes from the arguments, from `WANDB_API_KEY`, from an earlier `wandb login`, or from the
+    function named by `WANDB_SETUP_API_KEY_HOOK`; `WANDB_MODE=offline` and `disabled` need none.
+    Numbers and media are logged. Arrays of three dimensions become an image (height, width,
+    channels), of four dimensions images, and of five dimensions videos. A resumed training run
+    continues its W&B run.
 
     Args:
-        project: W&B's project; `WANDB_PROJECT_NAME` by default.
-        group: W&B's group; `WANDB_GROUP_NAME`, else the search's name by default; a training run
-            has none.
-        api_key_file: A file with the key in its first line.
-        api_key: The key.
-        excludes: Keys of results and of the configuration that are not logged.
-        log_config: Whether every result updates the run's configuration, for schedulers that change
-            it.
-        upload_checkpoints: Whether checkpoints are logged as artifacts; those of trials if they are
-            on this machine.
-        save_checkpoints: The older name of `upload_checkpoints`.
-        upload_timeout: So many seconds the end of the search, or of the training run, waits for
-            what has not been sent.
-        video_kwargs: For `wandb.Video`.
-        image_kwargs: For `wandb.Image`. kwargs: For `wandb.init`; they beat what is said above.
+        project: W&B project; by default `WANDB_PROJECT_NAME`.
+        group: W&B group; by default `WANDB_GROUP_NAME`, else the search's name. A training run has
+            none by default.
+        api_key_file: File with the API key in its first line.
+        api_key: The API key.
+        excludes: Keys of results and of the configuration to leave out.
+        log_config: Update the run's configuration with every result, for schedulers that change it.
+        upload_checkpoints: Log checkpoints as artifacts; those of trials only if they are local.
+        save_checkpoints: Older name of `upload_checkpoints`.
+        upload_timeout: Seconds that the end of the search or training run waits for pending calls.
+        video_kwargs: Arguments of `wandb.Video`.
+        image_kwargs: Arguments of `wandb.Image`.
+        kwargs: Arguments of `wandb.init`; they override the arguments above.
 
     Raises:
         ImportError: wandb is not installed.
     """
 
     AUTO_CONFIG_KEYS = (TRIAL_ID, EXPERIMENT_TAG, NODE_IP, "experiment_id", HOSTNAME, PID, DATE)
-    """Values of results that become part of the run's configuration."""
+    """Keys of results that become part of the run's configuration."""
 
     def __init__(
         self,
@@ -92,8 +102,8 @@ class WandbLoggerCallback(TrackerCallback):
         upload_checkpoints: bool = False,
         save_checkpoints: bool = False,
         upload_timeout: float = TIMEOUT_S,
-        video_kwargs: dict[str, Any] | None = None,
-        image_kwargs: dict[str, Any] | None = None,
+        video_kwargs: Options | None = None,
+        image_kwargs: Options | None = None,
         **kwargs: Any,
     ) -> None:
         require("wandb", purpose="WandbLoggerCallback", install="wandb")
@@ -109,12 +119,13 @@ class WandbLoggerCallback(TrackerCallback):
         self.image_kwargs = image_kwargs or {}
         self.kwargs = kwargs
 
-    def setup(self, *args: Any, **info: Any) -> None:
+    def setup(self, *args: object, **info: object) -> None:
         set_api_key(self.api_key_path, self.api_key)
         self.project = find_project(self.project)
         if not self.project:
             raise ValueError(
-                f"W&B keeps runs in projects, and none is named: give `project=…`, or set {WANDB_PROJECT_ENV_VAR}."
+                "W&B keeps runs in projects, but no project is set: "
+                f"give `project=…` or set {WANDB_PROJECT_ENV_VAR}."
             )
         self.group = self.group or settings.environment(WANDB_GROUP_ENV_VAR)
 
@@ -123,22 +134,22 @@ class WandbLoggerCallback(TrackerCallback):
         return self.upload_checkpoints
 
     @property
-    def place(self) -> str:
+    def destination(self) -> str:
         return self.project or ""
 
-    def _begin_run(self, tracked: Tracked, run: Any) -> Any:
+    def _begin_run(self, tracked: TrackedRun, run: LibraryRun | None) -> LibraryRun:
         if run is not None:
             return run
         config = {key: value for key, value in tracked.config.items() if key not in self.excludes}
-        arguments: dict[str, Any] = {
+        arguments: Config = {
             "id": tracked.id,
             "name": tracked.name,
-            "resume": "allow" if tracked.is_continued else None,
+            "resume": "allow" if tracked.is_resumed else None,
             "reinit": "create_new",
             "allow_val_change": True,
             "group": self.group or tracked.experiment,
             "project": self.project,
-            "config": as_logged(config),
+            "config": loggable(config),
             "dir": tracked.local_path,
         }
         run = _wandb().init(**{**arguments, **self.kwargs})
@@ -146,48 +157,47 @@ class WandbLoggerCallback(TrackerCallback):
         call_hook(WANDB_PROCESS_RUN_INFO_HOOK, run)
         return run
 
-    def _key_of(self, run: Any, tracked: Tracked) -> str:
+    def _run_key(self, run: LibraryRun, tracked: TrackedRun) -> str:
         return str(run.id)
 
-    def _log_result(self, run: Any, tracked: Tracked, result: dict[str, Any], step: int) -> None:
+    def _log_result(self, run: LibraryRun, tracked: TrackedRun, result: Metrics, step: int) -> None:
         left_out = (*_LEFT_OUT, *self.excludes, *(() if self.log_config else (CONFIG,)))
-        logged: dict[str, Any] = {}
-        config: dict[str, Any] = dict(result.get(CONFIG) or {}) if self.log_config else {}
+        logged: dict[str, object] = {}
+        config: Config = dict(result.get(CONFIG) or {}) if self.log_config else {}
         for key, value in flatten(result).items():
-            if is_below(key, left_out):
+            if is_key_under(key, left_out):
                 continue
-            value = as_logged(value, video_kwargs=self.video_kwargs, image_kwargs=self.image_kwargs)
-            if is_below(key, self.AUTO_CONFIG_KEYS):
+            value = loggable(value, video_kwargs=self.video_kwargs, image_kwargs=self.image_kwargs)
+            if is_key_under(key, self.AUTO_CONFIG_KEYS):
                 config[key] = value
             elif _is_shown(value):
                 logged[key] = value
         run.config.update(
-            as_logged({key: value for key, value in config.items() if key != "callbacks"}),
+            loggable({key: value for key, value in config.items() if key != "callbacks"}),
             allow_val_change=True,
         )
         run.log(logged, step=step)
 
-    def _log_checkpoint(self, run: Any, tracked: Tracked, directory: str) -> None:
+    def _log_checkpoint(self, run: LibraryRun, tracked: TrackedRun, directory: str) -> None:
         artifact = _wandb().Artifact(name=tracked.artifact_name, type="model")
         artifact.add_dir(directory)
         run.log_artifact(artifact)
 
-    def _end_run(self, run: Any, tracked: Tracked, outcome: Outcome) -> None:
+    def _end_run(self, run: LibraryRun, tracked: TrackedRun, outcome: Outcome) -> None:
         run.finish(exit_code=0 if outcome == "finished" else 1)
 
 
 def set_api_key(api_key_file: str | None = None, api_key: str | None = None) -> None:
-    """Put W&B's key where its library looks for it; see `WandbLoggerCallback` for where it is
-    found.
+    """Export W&B's API key for its library; see `WandbLoggerCallback` for the sources.
 
     Raises:
-        ValueError: There is none, or two.
+        ValueError: No key was found, or both arguments are given.
     """
     if settings.environment(WANDB_MODE_ENV_VAR) in ("offline", "disabled"):
         return
     if api_key_file and api_key:
         raise ValueError(
-            "Both `api_key_file` and `api_key` are given, and they may differ: give one of them."
+            "`api_key_file` and `api_key` are both given and may differ: give one of them."
         )
     if api_key_file:
         api_key = (
@@ -204,23 +214,24 @@ def set_api_key(api_key_file: str | None = None, api_key: str | None = None) -> 
         os.environ[WANDB_ENV_VAR] = api_key
     elif not settings.environment(WANDB_ENV_VAR):
         raise ValueError(
-            f"W&B has no key, so nothing could be sent: set {WANDB_ENV_VAR}, give `api_key` or `api_key_file`, run `wandb login`, or set "
-            f"{WANDB_MODE_ENV_VAR}=offline."
+            f"W&B has no API key, so nothing could be sent: set {WANDB_ENV_VAR}, give `api_key` "
+            f"or `api_key_file`, run `wandb login`, or set {WANDB_MODE_ENV_VAR}=offline."
         )
 
 
 def find_project(project: str | None) -> str | None:
-    """The project that is given, else that of the environment, which
-    `WANDB_POPULATE_RUN_LOCATION_HOOK` may fill in.
+    """Return the given project, else the one of the environment, which the function named by
+    `WANDB_POPULATE_RUN_LOCATION_HOOK` may set.
     """
     if not project and not settings.environment(WANDB_PROJECT_ENV_VAR):
         call_hook(WANDB_POPULATE_RUN_LOCATION_HOOK)
     return project or settings.environment(WANDB_PROJECT_ENV_VAR) or None
 
 
-def call_hook(variable: str, *arguments: Any) -> Any:
-    """Call the function that an environment variable names; None if it names none, or, with a log
-    line, if the function fails.
+def call_hook(variable: str, *arguments: object) -> Any:
+    """Call the function named by an environment variable and return its value.
+
+    Returns None if the variable is unset, or, with a log line, if the function fails.
     """
     name = settings.environment(variable)
     if not name:
@@ -230,27 +241,23 @@ def call_hook(variable: str, *arguments: Any) -> Any:
         return getattr(import_module(module), function)(*arguments)
     except Exception:
         logger.exception(
-            "The function %s, which %s names, failed; the run goes on without what it would have done.",
-            name,
-            variable,
+            "The function %s, named by %s, failed; the run continues without it.", name, variable
         )
         return None
 
 
-def as_logged(
-    value: Any,
-    *,
-    video_kwargs: Mapping[str, Any] | None = None,
-    image_kwargs: Mapping[str, Any] | None = None,
+def loggable(
+    value: object, *, video_kwargs: Options | None = None, image_kwargs: Options | None = None
 ) -> Any:
-    """`value` as W&B can hold it: numbers, texts, media, dictionaries and lists of these. Arrays of
-    three, four and five dimensions become media, other objects their description.
+    """Convert a value to what W&B accepts: numbers, texts, media, dictionaries and lists of these.
+
+    Arrays of three to five dimensions become media; other objects become text.
     """
-    options: dict[str, Any] = {"video_kwargs": video_kwargs, "image_kwargs": image_kwargs}
+    options: Config = {"video_kwargs": video_kwargs, "image_kwargs": image_kwargs}
     if isinstance(value, Mapping):
-        return {str(key): as_logged(item, **options) for key, item in value.items()}
+        return {str(key): loggable(item, **options) for key, item in value.items()}
     if isinstance(value, (list, tuple, set)):
-        return [as_logged(item, **options) for item in value]
+        return [loggable(item, **options) for item in value]
     if isinstance(value, np.ndarray) and value.ndim in (3, 4, 5):
         return _media(value, video_kwargs or {}, image_kwargs or {})
     if isinstance(value, np.generic) or (isinstance(value, np.ndarray) and value.size == 1):
@@ -260,7 +267,7 @@ def as_logged(
     return value if _is_medium(value) else json_values.plain(value)
 
 
-def _media(array: Any, video_kwargs: Mapping[str, Any], image_kwargs: Mapping[str, Any]) -> Any:
+def _media(array: np.ndarray, video_kwargs: Options, image_kwargs: Options) -> object:
     if array.ndim == 3:
         return _wandb().Image(array, **image_kwargs)
     kind, options = (
@@ -270,12 +277,12 @@ def _media(array: Any, video_kwargs: Mapping[str, Any], image_kwargs: Mapping[st
     return media[0] if len(media) == 1 else media
 
 
-def _is_medium(value: Any) -> bool:
+def _is_medium(value: object) -> bool:
     return type(value).__module__.partition(".")[0] == "wandb"
 
 
-def _is_shown(value: Any) -> bool:
-    """Whether a value belongs into charts: a number, or media."""
+def _is_shown(value: object) -> bool:
+    """Return True for values that charts can show: numbers and media."""
     if isinstance(value, list):
         return bool(value) and _is_medium(value[0])
     return isinstance(value, Real) or _is_medium(value)

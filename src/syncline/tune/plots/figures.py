@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from syncline.train import metric_values
-from syncline.train.console.values import text_of
-from syncline.tune.console.values import parameters_text
+from syncline.train.console.formatting import text_of
+from syncline.tune.console.snapshot import parameters_text
 from syncline.tune.experiment.trial import Trial
 from syncline.tune.plots.libraries import load
 from syncline.tune.plots.study import study_of

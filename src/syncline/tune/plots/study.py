@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from syncline.train import metric_values
-from syncline.tune.console.values import short_names
+from syncline.tune.console.snapshot import short_names
 from syncline.tune.experiment.trial import Trial
 from syncline.tune.plots.libraries import load
 from syncline.tune.trial_history import no_best_trial

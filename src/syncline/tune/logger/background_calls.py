@@ -1,5 +1,5 @@
-"""`Background`: calls that a network may delay, made in threads, so that a run neither waits for
-them nor fails with them.
+"""`BackgroundCalls`: threads for network calls, so that their delays and failures do not affect the
+run.
 """
 
 from __future__ import annotations
@@ -11,45 +11,41 @@ import time
 import zlib
 from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 logger = logging.getLogger("syncline")
 
 
-class Background:
-    """Makes calls in threads: those with one key in the order in which they were given, the others
-    in any.
+class BackgroundCalls:
+    """Makes calls in daemon threads; calls with the same key keep their order.
 
-    A call that raises is logged with its traceback the first time; the others are made all the
-    same. The threads start with the first call and are daemons: a program that ends without `close`
-    does not wait for them. Pickled, it is as it was before the first call.
+    The first call that raises is logged with its traceback; later calls are still made. The threads
+    start with the first call, and a program that exits without `close` does not wait for them. A
+    pickled instance has no pending calls.
 
     Args:
-        purpose: What the calls are for, as the subject of a sentence: "Uploading result.json".
-        threads: How many calls may run at a time.
+        purpose: Description of the calls as the subject of a sentence: "Uploading result.json".
+        threads: Maximum number of concurrent calls.
     """
 
     def __init__(self, purpose: str, *, threads: int = 1) -> None:
         self._purpose = purpose
         self._threads = threads
         self._queues: list[queue.SimpleQueue[Callable[[], object] | None]] = []
-        self._told = False
+        self._warned = False
 
-    def call(self, function: Callable[..., object], *arguments: Any, key: str = "") -> None:
-        """Have `function(*arguments)` called; returns at once."""
+    def call(self, function: Callable[..., object], *arguments: object, key: str = "") -> None:
+        """Call `function(*arguments)` in a thread, without waiting."""
         if not self._queues:
             self._start()
         self._queues[zlib.crc32(key.encode()) % self._threads].put(partial(function, *arguments))
 
     @property
     def backlog(self) -> int:
-        """How many calls wait."""
+        """Number of waiting calls."""
         return sum(waiting.qsize() for waiting in self._queues)
 
     def wait(self, timeout_s: float | None = None) -> bool:
-        """Wait until every call given so far has been made; False if that takes longer than
-        `timeout_s`.
-        """
+        """Wait until the calls made so far are done; return False after `timeout_s`."""
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         for waiting in self._queues:
             reached = threading.Event()
@@ -61,10 +57,10 @@ class Background:
         return True
 
     def close(self, timeout_s: float) -> None:
-        """As `wait`, and the threads end; a warning if calls are left."""
+        """Wait like `wait`, log a warning if calls are left, and end the threads."""
         if not self.wait(timeout_s):
             logger.warning(
-                "%s took more than %.0f s at the end of the run; %d steps are left out.",
+                "%s took more than %.0f s at the end of the run; %d calls were not made.",
                 self._purpose,
                 timeout_s,
                 self.backlog,
@@ -85,13 +81,13 @@ class Background:
             try:
                 function()
             except Exception:
-                if not self._told:
-                    self._told = True
+                if not self._warned:
+                    self._warned = True
                     logger.warning(
-                        "%s failed; the run goes on. Further failures are not shown.",
+                        "%s failed; the run continues. Further failures are not logged.",
                         self._purpose,
                         exc_info=True,
                     )
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         return {**self.__dict__, "_queues": []}

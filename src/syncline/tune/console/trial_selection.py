@@ -1,7 +1,7 @@
-"""One walk through all trials, and the choice of those that are shown. Pure.
+"""Grouping of all trials by status, and selection of the trials to display. Pure.
 
-The walk is the only thing here whose cost grows with the number of trials; with 10 000 of them it
-takes a few milliseconds, and reporters do it at most twice a second. Only what is shown is sorted.
+`group_trials` is the only step whose cost grows with the number of trials: a few milliseconds for
+10 000 trials, at most twice a second. Only the displayed trials are sorted.
 """
 
 from __future__ import annotations
@@ -14,42 +14,38 @@ from syncline.train import metric_values
 from syncline.tune.experiment.trial import Trial
 
 ORDER = (Trial.RUNNING, Trial.PAUSED, Trial.PENDING, Trial.TERMINATED, Trial.ERROR)
-"""Of the states in tables."""
+"""Order of statuses in tables."""
 _WITH_RESULTS = (Trial.TERMINATED, Trial.ERROR, Trial.PAUSED)
-"""Share the rows that running trials leave."""
+"""Statuses that share the rows left by running trials."""
 _INFINITY = float("inf")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Scan:
-    """What one walk has found."""
+class TrialGroups:
+    """All trials of a search by status."""
 
     by_status: Mapping[str, Sequence[Trial]]
-    """Trials by state, in the order in which they were made; states that no trial has are
-    missing.
-    """
+    """Trials per status, in order of creation; statuses without trials are missing."""
 
     best: Trial | None = None
-    """The one with the best latest value, which is finite."""
+    """The trial with the best last value that is finite."""
 
     ranking: Sequence[tuple[float, int]] = field(default_factory=list)
-    """Of the TERMINATED trials, how good (higher is better), and the negative position among them;
-    unsorted.
-    """
+    """Score (higher is better) and negative position of each TERMINATED trial, unsorted."""
 
     failed: Sequence[Trial] = field(default_factory=list)
-    """Those that have failed, also if they have gone on since."""
+    """Trials that failed at least once, including those that were restarted."""
 
     @property
     def counts(self) -> dict[str, int]:
-        """Trials by state, in the order of tables."""
+        """Number of trials per status, in the order of tables."""
         return {status: len(self.by_status[status]) for status in ORDER if status in self.by_status}
 
 
-def scan(trials: Sequence[Trial], metric: str | None = None, mode: str | None = None) -> Scan:
-    """Go through all trials once. Without a metric and a mode there is neither a best one nor a
-    ranking.
-    """
+def group_trials(
+    trials: Sequence[Trial], metric: str | None = None, mode: str | None = None
+) -> TrialGroups:
+    """Group all trials in one pass. The best trial and the ranking need a metric and a mode."""
     by_status: dict[str, list[Trial]] = {}
     failed: list[Trial] = []
     for trial in trials:
@@ -61,7 +57,7 @@ def scan(trials: Sequence[Trial], metric: str | None = None, mode: str | None = 
         if trial.num_failures or status == Trial.ERROR:
             failed.append(trial)
     if metric is None or mode is None:
-        return Scan(by_status=by_status, failed=failed)
+        return TrialGroups(by_status=by_status, failed=failed)
     best, high = None, -_INFINITY
     ranking: list[tuple[float, int]] = []
     for status, group in by_status.items():
@@ -72,26 +68,26 @@ def scan(trials: Sequence[Trial], metric: str | None = None, mode: str | None = 
                 best, high = trial, value
             if terminated:
                 ranking.append((value, -position))
-    return Scan(by_status=by_status, best=best, ranking=ranking, failed=failed)
+    return TrialGroups(by_status=by_status, best=best, ranking=ranking, failed=failed)
 
 
-def choose(found: Scan, limit: int | None, *, best_first: bool) -> list[Trial]:
-    """At most `limit` trials in the order of tables: the running ones first, then some of each
-    other state.
+def select_trials(groups: TrialGroups, limit: int | None, *, best_first: bool) -> list[Trial]:
+    """Return at most `limit` trials in the order of tables: the running trials, then some of each
+    other status.
 
     Args:
-        found: The walk.
-        limit: Rows; None for all trials.
-        best_first: Take the best of the TERMINATED trials, sorted, instead of the latest. Needs a
+        groups: All trials.
+        limit: Maximum number of trials; None for all.
+        best_first: Select the best TERMINATED trials, sorted, instead of the latest. Needs a
             ranking.
     """
-    sizes = found.counts
+    sizes = groups.counts
     rows = _shares(sizes, sum(sizes.values()) if limit is None else limit)
     chosen: list[Trial] = []
     for status, count in rows.items():
-        group = found.by_status[status]
-        if status == Trial.TERMINATED and best_first and found.ranking:
-            chosen += [group[-position] for _, position in heapq.nlargest(count, found.ranking)]
+        group = groups.by_status[status]
+        if status == Trial.TERMINATED and best_first and groups.ranking:
+            chosen += [group[-position] for _, position in heapq.nlargest(count, groups.ranking)]
         elif status == Trial.TERMINATED or status == Trial.ERROR:
             chosen += group[len(group) - count :]
         else:
@@ -100,8 +96,8 @@ def choose(found: Scan, limit: int | None, *, best_first: bool) -> list[Trial]:
 
 
 def _shares(sizes: Mapping[str, int], limit: int) -> dict[str, int]:
-    """Rows for each state: one for each, then the running trials, then those that have results in
-    equal parts, and last who waits.
+    """Distribute rows over statuses: one each, then the running trials, then equal parts for trials
+    with results, and last the pending trials.
     """
     shares = dict.fromkeys(sizes, 0)
     left = limit
@@ -128,7 +124,7 @@ def _shares(sizes: Mapping[str, int], limit: int) -> dict[str, int]:
 
 
 def _goodness(trial: Trial, metric: str, mode: str) -> float:
-    """The latest value, higher is better; minus infinity for what is no number."""
+    """Return the last value, negated for mode "min"; minus infinity if it is not a number."""
     value = trial.last_result.get(metric)
     if value.__class__ is not float:
         score = metric_values.score(trial.last_result, metric, "max")
