@@ -166,7 +166,7 @@ def test_kept_checkpoints(make_trial, tmp_path) -> None:
     assert result.checkpoint == Checkpoint(tmp_path / "checkpoint_000002")
     assert result.get_best_checkpoint("loss", "min") == Checkpoint(tmp_path / "checkpoint_000001")
     assert len(result.best_checkpoints) == 3
-    with pytest.raises(RuntimeError, match="has kept no checkpoint"):
+    with pytest.raises(RuntimeError, match="has no checkpoint"):
         Result.from_trial(make_trial(1)).get_best_checkpoint("loss", "min")
 
 
@@ -198,7 +198,7 @@ def test_read_from_another_filesystem(make_trial, tmp_path) -> None:
 
 
 def test_directory_without_results(tmp_path) -> None:
-    with pytest.raises(RuntimeError, match="There is no directory"):
+    with pytest.raises(RuntimeError, match="has no directory"):
         Result.from_path(tmp_path / "nowhere")
     with pytest.raises(RuntimeError, match=r"neither result\.json nor progress\.csv"):
         Result.from_path(tmp_path)

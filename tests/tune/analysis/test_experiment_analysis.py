@@ -74,7 +74,7 @@ def test_file_type_decides_where_there_are_both(analysis, trials) -> None:
     Path(trials[0].path, "progress.csv").write_text("loss\n7\n")
     assert analysis.set_filetype("csv")
     assert list(analysis.trial_dataframes[trials[0].trial_id]["loss"]) == [7]
-    with pytest.raises(ValueError, match="give one of them"):
+    with pytest.raises(ValueError, match='give "json" or "csv"'):
         analysis.set_filetype("xml")
 
 
@@ -97,14 +97,14 @@ def test_checkpoints(analysis, trials, tmp_path) -> None:
         2.0,
     )
     assert analysis.get_trial_checkpoints_paths(trials[1], "training_iteration")[2][1] == 2
-    with pytest.raises(ValueError, match="neither id nor name nor directory"):
+    with pytest.raises(ValueError, match="is not the id, name or directory"):
         analysis.get_best_checkpoint("nobody")
 
 
 def test_no_checkpoint_is_a_warning(analysis, trials, caplog) -> None:
     with caplog.at_level(logging.WARNING, "syncline"):
         assert analysis.get_best_checkpoint(trials[0]) is None
-    assert "has kept no checkpoint" in caplog.text
+    assert "has no best checkpoint" in caplog.text
 
 
 def test_unknown_metric(analysis, trials, caplog) -> None:
@@ -136,5 +136,6 @@ def test_directory_without_a_search(tmp_path) -> None:
 def test_printing(analysis, tmp_path) -> None:
     assert (
         repr(analysis)
-        == f"ExperimentAnalysis(3 trials in {str(tmp_path / 'search')!r}, metric='loss', mode='min')"
+        == f"ExperimentAnalysis(3 trials in {str(tmp_path / 'search')!r}, metric='loss',"
+        " mode='min')"
     )

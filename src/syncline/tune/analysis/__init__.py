@@ -1,7 +1,9 @@
-"""What came of a search: `ExperimentAnalysis` over its trials.
+"""Results of a search.
 
-`tables` makes pandas tables, `trial_result` is one trial as a `Result`, `experiment_analysis` puts
-them together.
+Files, in the order in which data flows through them:
+
+trial_result.py          `Result` of one trial; results as pandas tables
+experiment_analysis.py   `ExperimentAnalysis` of all trials
 """
 
 from syncline.tune.analysis.experiment_analysis import ExperimentAnalysis

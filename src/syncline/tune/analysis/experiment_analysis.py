@@ -1,25 +1,30 @@
-"""`ExperimentAnalysis`: everything that one may want to know of a search, from its trials or from
-its directory.
-"""
+"""`ExperimentAnalysis`: results of a search, from its trials or from its directory."""
 
 from __future__ import annotations
 
 import logging
 import os
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pyarrow import fs as pyarrow_fs
 
 from syncline.storage import filesystem as directories
 from syncline.train import metric_values
 from syncline.train.checkpoint import Checkpoint
-from syncline.tune.analysis import tables
+from syncline.tune.analysis import trial_result
 from syncline.tune.console.trial_selection import group_trials
 from syncline.tune.controller.search_store import load_trials
 from syncline.tune.experiment.trial import Trial
 from syncline.tune.plots import Kind, plot
-from syncline.tune.result import CONFIG, DEFAULT_METRIC, TIME_TOTAL_S, TRAINING_ITERATION
+from syncline.tune.result import (
+    CONFIG,
+    DEFAULT_METRIC,
+    TIME_TOTAL_S,
+    TRAINING_ITERATION,
+    Config,
+    Metrics,
+)
 from syncline.tune.trial_history import (
     FileType,
     best_trial,
@@ -36,22 +41,22 @@ logger = logging.getLogger("syncline")
 
 
 class ExperimentAnalysis:
-    """A search, to be looked at.
+    """Access to the results of a search.
 
     Args:
-        experiment_checkpoint_path: The directory of the search, or a file in it, or its URI.
-        storage_filesystem: The filesystem that it is a path on; found from it if not given.
-        trials: The trials, where the program has them; read from the directory if not given.
-        default_metric: What `best_…` and the methods compare, unless they are told something else.
-        default_mode: "min" or "max", likewise.
+        experiment_checkpoint_path: Directory of the search, a file in it, or its URI.
+        storage_filesystem: Filesystem of the path; derived from the path by default.
+        trials: The trials; read from the directory by default.
+        default_metric: Default metric of the methods and of the `best_…` properties.
+        default_mode: Default mode, "min" or "max".
 
     Raises:
-        ValueError: `default_mode` is neither.
-        FileNotFoundError: There is no search in that directory.
+        ValueError: `default_mode` is neither "min" nor "max".
+        FileNotFoundError: The directory contains no search.
     """
 
     trials: list[Trial]
-    """All trials, in the order in which they were made."""
+    """All trials in order of creation."""
 
     def __init__(
         self,
@@ -76,59 +81,59 @@ class ExperimentAnalysis:
         )
         self.trials = list(load_trials(self._path, self._filesystem) if trials is None else trials)
         self._file_type: FileType = "json"
-        self._frames = self._make_frames()
+        self._tables = self._make_tables()
 
     # -- the search as a whole
 
     @property
     def experiment_path(self) -> str:
-        """The directory of the search, a path on `filesystem`."""
+        """Directory of the search, a path on `filesystem`."""
         return self._path
 
     @property
     def filesystem(self) -> pyarrow_fs.FileSystem:
-        """Where it lies."""
+        """Filesystem of the directory."""
         return self._filesystem
 
     @property
-    def results(self) -> dict[str, dict[str, Any]]:
-        """The latest result of each trial, by trial id."""
+    def results(self) -> dict[str, Metrics]:
+        """Last result of each trial by trial id."""
         return {trial.trial_id: trial.last_result for trial in self.trials}
 
     @property
     def results_df(self) -> pandas.DataFrame:
-        """The latest results as a table with a row for each trial, its index the trial ids, the
-        configuration in columns `config/…`.
+        """Last results, a row per trial with the trial id as index and the configuration in columns
+        `config/…`.
         """
-        return tables.table(
-            (tables.with_config(trial.last_result, trial) for trial in self.trials),
+        return trial_result.table(
+            (trial_result.with_config(trial.last_result, trial) for trial in self.trials),
             index="trial_id",
         )
 
     @property
     def trial_dataframes(self) -> Mapping[str, pandas.DataFrame]:
-        """All results of each trial as a table, by trial id; read when one is asked for. Empty for
-        a trial that has written none.
+        """All results of each trial by trial id, read on first access; empty for a trial without
+        results.
         """
-        return self._frames
+        return self._tables
 
     def dataframe(self, metric: str | None = None, mode: str | None = None) -> pandas.DataFrame:
-        """A table with one result of each trial that has reported, its configuration in columns
-        `config/…`, its directory in `logdir`.
+        """Return one result of each trial that reported, with the configuration in columns
+        `config/…` and the trial's directory in `logdir`.
 
         Args:
-            metric: Which result it is: the one with the best value of this. If not given, the
-                latest.
-            mode: "min" or "max": what is best.
+            metric: Selects the result with the best value of this metric; the last result by
+                default.
+            mode: "min" or "max".
 
         Raises:
-            ValueError: Only one of the two is given, or `mode` is none, or no trial has reported
-            that metric.
+            ValueError: `mode` is given without `metric` or is unknown, or no trial reported the
+                metric.
         """
         check_mode(mode, "dataframe(…)")
         if mode and not metric:
             raise ValueError(
-                f"dataframe(mode={mode!r}) does not say of which metric: give `metric`, too, or neither."
+                f"dataframe(mode={mode!r}) has no metric: give `metric` as well, or neither."
             )
         if metric and mode:
             self._check_known(metric)
@@ -136,11 +141,11 @@ class ExperimentAnalysis:
         for trial in self.trials:
             row = self._best_row(trial, metric, mode) if metric and mode else trial.last_result
             if row:
-                rows.append({**tables.with_config(row, trial), "logdir": trial.path})
-        return tables.table(rows)
+                rows.append({**trial_result.with_config(row, trial), "logdir": trial.path})
+        return trial_result.table(rows)
 
-    def get_all_configs(self, prefix: bool = False) -> dict[str, dict[str, Any]]:
-        """The configuration of each trial, by trial id; with `prefix`, flat, under keys
+    def get_all_configs(self, prefix: bool = False) -> dict[str, Config]:
+        """Return the configuration of each trial by trial id; with `prefix`, flattened with keys
         `config/…`.
         """
         return {
@@ -150,10 +155,8 @@ class ExperimentAnalysis:
             for trial in self.trials
         }
 
-    def stats(self) -> dict[str, Any]:
-        """How many trials there are in each state, and how long they have taken in all, in
-        seconds.
-        """
+    def stats(self) -> Metrics:
+        """Return the number of trials, also per status, and their total time in seconds."""
         times = [float(trial.last_result.get(TIME_TOTAL_S) or 0.0) for trial in self.trials]
         return {
             "trials": len(self.trials),
@@ -162,18 +165,16 @@ class ExperimentAnalysis:
         }
 
     def set_filetype(self, file_type: FileType | None = None) -> bool:
-        """Read "json" (result.json, the default) or "csv" (progress.csv) where a trial has both;
-        True, for older programs.
+        """Read result.json ("json", the default) or progress.csv ("csv"); return True, for older
+        programs.
 
         Raises:
-            ValueError: It is neither.
+            ValueError: `file_type` is neither.
         """
         if file_type not in (None, "json", "csv"):
-            raise ValueError(
-                f'set_filetype({file_type!r}): results are written as "json" and as "csv": give one of them.'
-            )
+            raise ValueError(f'set_filetype({file_type!r}): give "json" or "csv".')
         self._file_type = file_type or "json"
-        self._frames = self._make_frames()
+        self._tables = self._make_tables()
         return True
 
     # -- the best trial
@@ -185,19 +186,18 @@ class ExperimentAnalysis:
         scope: str = "last",
         filter_nan_and_inf: bool = True,
     ) -> Trial | None:
-        """The best trial; None, with a warning that says why, if no trial has a value. A single
-        trial is the best in any case.
+        """Return the best trial; log a warning and return None if no trial has a value. The only
+        trial of a search is always the best.
 
         Args:
-            metric: What is compared, `a/b` if nested; `default_metric` if not given.
-            mode: "min" or "max"; `default_mode` if not given.
-            scope: Which values count: "last", "avg", "all" (the best there ever was), "last-5-avg"
-                or "last-10-avg".
-            filter_nan_and_inf: Leave trials out whose value is infinite or not a number.
+            metric: Metric to compare, `a/b` if nested; `default_metric` by default.
+            mode: "min" or "max"; `default_mode` by default.
+            scope: Value of a trial: its "last" one, the average ("avg"), the best ("all"),
+                "last-5-avg" or "last-10-avg".
+            filter_nan_and_inf: Ignore values that are infinite or NaN.
 
         Raises:
-            ValueError: Neither the call nor the search names a metric and a mode, or one of the
-            arguments is unknown.
+            ValueError: Metric or mode is missing, or an argument is unknown.
         """
         if len(self.trials) == 1:
             return self.trials[0]
@@ -211,24 +211,24 @@ class ExperimentAnalysis:
 
     def get_best_config(
         self, metric: str | None = None, mode: str | None = None, scope: str = "last"
-    ) -> dict[str, Any] | None:
-        """The configuration of the best trial; see `get_best_trial`."""
+    ) -> Config | None:
+        """Return the configuration of the best trial; see `get_best_trial`."""
         best = self.get_best_trial(metric, mode, scope)
         return best.config if best is not None else None
 
     def get_best_logdir(
         self, metric: str | None = None, mode: str | None = None, scope: str = "last"
     ) -> str | None:
-        """The directory of the best trial; see `get_best_trial`."""
+        """Return the directory of the best trial; see `get_best_trial`."""
         best = self.get_best_trial(metric, mode, scope)
         return best.path if best is not None else None
 
     @property
     def best_trial(self) -> Trial:
-        """The best trial by its latest value.
+        """Best trial by the last value.
 
         Raises:
-            ValueError: The search has no metric or no mode, or no trial has a value.
+            ValueError: Metric or mode is missing, or no trial has a value.
         """
         metric, mode = self._metric(None), self._mode(None)
         best = self.get_best_trial(metric, mode)
@@ -237,20 +237,22 @@ class ExperimentAnalysis:
         return best
 
     @property
-    def best_config(self) -> dict[str, Any]:
-        """The configuration of `best_trial`."""
+    def best_config(self) -> Config:
+        """Configuration of `best_trial`."""
         return self.best_trial.config
 
     @property
-    def best_result(self) -> dict[str, Any]:
-        """The latest result of `best_trial`."""
+    def best_result(self) -> Metrics:
+        """Last result of `best_trial`."""
         return self.best_trial.last_result
 
     @property
     def best_result_df(self) -> pandas.DataFrame:
-        """The latest result of `best_trial`, a table of one row."""
+        """Last result of `best_trial` as a table with one row."""
         best = self.best_trial
-        return tables.table([tables.with_config(best.last_result, best)], index="trial_id")
+        return trial_result.table(
+            [trial_result.with_config(best.last_result, best)], index="trial_id"
+        )
 
     @property
     def best_dataframe(self) -> pandas.DataFrame:
@@ -259,21 +261,21 @@ class ExperimentAnalysis:
 
     @property
     def best_logdir(self) -> str:
-        """The directory of `best_trial`."""
+        """Directory of `best_trial`."""
         return self.best_trial.path
 
     @property
     def best_checkpoint(self) -> Checkpoint | None:
-        """The best checkpoint that `best_trial` has kept; None if it has kept none."""
+        """Best available checkpoint of `best_trial`; None if there is none."""
         return self.get_best_checkpoint(self.best_trial)
 
     # -- checkpoints
 
     def get_trial_checkpoints_paths(
         self, trial: Trial | str, metric: str | None = None
-    ) -> list[tuple[str, Any]]:
-        """Path and metric of each checkpoint that a trial has kept; the metric is `default_metric`,
-        else the iteration, if not given.
+    ) -> list[tuple[str, object]]:
+        """Return path and metric of each available checkpoint of a trial. The metric is by default
+        `default_metric`, else the iteration.
         """
         key = metric or self.default_metric or TRAINING_ITERATION
         kept = self._find(trial).checkpoints.registered
@@ -282,17 +284,16 @@ class ExperimentAnalysis:
     def get_best_checkpoint(
         self, trial: Trial | str, metric: str | None = None, mode: str | None = None
     ) -> Checkpoint | None:
-        """The best checkpoint that a trial has kept, the later of equal ones; None, with a warning,
-        if there is none.
+        """Return the best available checkpoint of a trial, the latest of equal ones; log a warning
+        and return None if there is none.
 
         Args:
             trial: A trial, its id or its directory.
-            metric: What is compared; `default_metric` if not given, and the iteration if there is
-                none.
-            mode: "min" or "max"; `default_mode` if not given.
+            metric: Metric to compare; by default `default_metric`, else the iteration.
+            mode: "min" or "max"; `default_mode` by default.
 
         Raises:
-            ValueError: There is no mode, or no such trial.
+            ValueError: The mode is missing, or the trial does not exist.
         """
         found = self._find(trial)
         key, order = metric or self.default_metric or TRAINING_ITERATION, self._mode(mode)
@@ -303,9 +304,7 @@ class ExperimentAnalysis:
                 best = value, entry.checkpoint
         if best is None:
             logger.warning(
-                "%s has kept no checkpoint with a number under %r, so it has no best one.",
-                found,
-                key,
+                "%s has no best checkpoint: no available checkpoint has a number %r.", found, key
             )
             return None
         return best[1]
@@ -313,13 +312,13 @@ class ExperimentAnalysis:
     def get_last_checkpoint(
         self, trial: Trial | str | None = None, metric: str = TRAINING_ITERATION, mode: str = "max"
     ) -> Checkpoint | None:
-        """The latest checkpoint of a trial; of the best one by `metric` and `mode` if none is
-        given.
+        """Return the last checkpoint of a trial, by default of the best trial by `metric` and
+        `mode`.
         """
         found = self.get_best_trial(metric, mode) if trial is None else self._find(trial)
         return found.checkpoint if found is not None else None
 
-    # -- pictures
+    # -- figures
 
     def plot(
         self,
@@ -328,21 +327,21 @@ class ExperimentAnalysis:
         path: str | os.PathLike[str] | None = None,
         metric: str | None = None,
         mode: str | None = None,
-        **options: Any,
+        **options: object,
     ) -> plotly.graph_objects.Figure:
-        """A picture of the search; see `syncline.tune.plots.plot`. In a notebook, the figure that
-        is returned shows itself.
+        """Draw a figure of the search; see `syncline.tune.plots.plot`. A notebook displays the
+        returned figure.
 
         Args:
             kind: "learning_curves", "parallel_coordinates" or "parameter_importance".
-            path: Also save it as an HTML file that needs nothing else.
-            metric: What is shown; `default_metric` if not given.
-            mode: "min" or "max"; `default_mode` if not given.
-            options: Of the kind.
+            path: Save the figure also as a self-contained HTML file.
+            metric: Metric to show; `default_metric` by default.
+            mode: "min" or "max"; `default_mode` by default.
+            options: Arguments of the function for `kind`.
 
         Raises:
-            ImportError: plotly, or Optuna where it is needed, is not installed.
-            ValueError: No metric or mode, an unknown kind, or nothing to show.
+            ImportError: plotly, or Optuna if needed, is not installed.
+            ValueError: Metric or mode is missing, `kind` is unknown, or there is no data.
         """
         return plot(
             self.trials,
@@ -354,13 +353,16 @@ class ExperimentAnalysis:
         )
 
     def __repr__(self) -> str:
-        return f"ExperimentAnalysis({len(self.trials)} trials in {self._path!r}, metric={self.default_metric!r}, mode={self.default_mode!r})"
+        return (
+            f"ExperimentAnalysis({len(self.trials)} trials in {self._path!r}, "
+            f"metric={self.default_metric!r}, mode={self.default_mode!r})"
+        )
 
     def _metric(self, metric: str | None) -> str:
         found = metric or self.default_metric
         if not found:
             raise ValueError(
-                "No metric says which trial is better: give `metric`, here or in the TuneConfig of the search."
+                "There is no metric to compare trials by: give `metric` here or in TuneConfig."
             )
         return found
 
@@ -369,7 +371,8 @@ class ExperimentAnalysis:
         found = mode or self.default_mode
         if not found:
             raise ValueError(
-                'No mode says whether high or low values are better: give `mode="min"` or "max", here or in TuneConfig.'
+                'There is no mode to compare trials by: give `mode="min"` or `mode="max"` '
+                "here or in TuneConfig."
             )
         return found
 
@@ -388,25 +391,25 @@ class ExperimentAnalysis:
             ):
                 return found
         raise ValueError(
-            f"{trial!r} is neither id nor name nor directory of one of the {len(self.trials)} trials in {self._path!r}, so nothing is "
-            "known of it: give one of `trials`."
+            f"{trial!r} is not the id, name or directory of any of the {len(self.trials)} trials "
+            f"in {self._path!r}: give one of `trials`."
         )
 
-    def _best_row(self, trial: Trial, metric: str, mode: str) -> Mapping[str, Any] | None:
+    def _best_row(self, trial: Trial, metric: str, mode: str) -> Metrics | None:
         rows = (
             read_history(trial.storage.storage_filesystem, trial.path, self._file_type)
             if trial.last_result
             else None
         )
-        return tables.best_row(rows or [], metric, mode) or trial.last_result
+        return trial_result.best_row(rows or [], metric, mode) or trial.last_result
 
-    def _make_frames(self) -> tables.Frames:
+    def _make_tables(self) -> trial_result.TrialTables:
         by_id = {trial.trial_id: trial for trial in self.trials}
 
         def read(trial_id: str) -> pandas.DataFrame:
             trial = by_id[trial_id]
-            return tables.table(
+            return trial_result.table(
                 read_history(trial.storage.storage_filesystem, trial.path, self._file_type) or []
             )
 
-        return tables.Frames(by_id, read)
+        return trial_result.TrialTables(by_id, read)

@@ -1,21 +1,25 @@
-"""`Result`: what came of one trial, from the search or read from the trial's directory later."""
+"""`Result`: the outcome of one trial, from the search or read from the trial's directory. Also:
+results as pandas tables, with nested values in columns `a/b` and the configuration in columns
+`config/…`.
+"""
 
 from __future__ import annotations
 
 import json
 import os
 import pprint
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from pyarrow import fs as pyarrow_fs
 
+from syncline.optional import load
 from syncline.storage import filesystem as directories
+from syncline.train import metric_values
 from syncline.train import result as train_result
 from syncline.train.checkpoint import Checkpoint
-from syncline.tune.analysis import tables
 from syncline.tune.error import TuneError
 from syncline.tune.experiment.trial import Trial
 from syncline.tune.result import (
@@ -24,6 +28,9 @@ from syncline.tune.result import (
     CONFIG,
     EXPR_ERROR_FILE,
     EXPR_PARAM_FILE,
+    TRIAL_ID,
+    Config,
+    Metrics,
 )
 from syncline.tune.trial_history import read_history
 
@@ -35,36 +42,34 @@ _CHECKPOINT_PREFIX = "checkpoint_"
 
 @dataclass(frozen=True, repr=False, kw_only=True)
 class Result(train_result.Result):
-    """What one trial ended with. `metrics` are its latest result, with the keys that are filled in
-    for every trial.
-    """
+    """Outcome of one trial. `metrics` is its last result, with the automatic keys."""
 
-    config: dict[str, Any] | None = None
-    """What the trainable was called with; None where nobody wrote it down."""
+    config: Config | None = None
+    """The trainable's configuration; None if the directory does not contain it."""
 
     @cached_property
     def metrics_dataframe(self) -> pandas.DataFrame:
-        """Every result as a pandas table, a row each, nested values as `a/b`: read from the trial's
-        directory when first asked for. Empty if the trial has written none.
+        """All results, one per row, read from the trial's directory on first access; empty if there
+        are none.
         """
-        return tables.table(read_history(self.filesystem, self.path) or [])
+        return table(read_history(self.filesystem, self.path) or [])
 
     def get_best_checkpoint(self, metric: str, mode: Literal["max", "min"]) -> Checkpoint | None:
-        """The kept checkpoint with the highest or lowest `metric`; see
+        """Return the available checkpoint with the best `metric`; see
         `syncline.train.Result.get_best_checkpoint`.
 
         Raises:
-            RuntimeError: The trial has kept no checkpoint, or none with a number under that name.
+            RuntimeError: No checkpoint is available, or none has a number with that name.
         """
         if not self.best_checkpoints:
             raise RuntimeError(
-                f"The trial in {self.path!r} has kept no checkpoint, so none is the best: report one, or set CheckpointConfig."
+                f"The trial in {self.path!r} has no checkpoint: report one or set CheckpointConfig."
             )
         return super().get_best_checkpoint(metric, mode)
 
     @classmethod
     def from_trial(cls, trial: Trial) -> Result:
-        """The result of a trial of this program, also of one that has not ended."""
+        """Return the result of a trial in this program, which may still be running."""
         return cls(
             metrics=dict(trial.last_result),
             checkpoint=trial.checkpoint,
@@ -82,24 +87,25 @@ class Result(train_result.Result):
         """Read the result of a trial from its directory.
 
         Args:
-            path: The trial's directory, or its URI.
-            storage_filesystem: The filesystem that `path` is a path on; found from it if not given.
+            path: The trial's directory or its URI.
+            storage_filesystem: Filesystem of `path`; derived from it by default.
 
         Raises:
-            RuntimeError: There is no such directory, or no result in it.
-            ValueError: A URI that pyarrow does not know.
+            RuntimeError: The directory does not exist or contains no result.
+            ValueError: pyarrow does not support the URI.
         """
         filesystem, directory = directories.resolve(path, storage_filesystem)
         if not directories.is_directory(filesystem, directory):
             raise RuntimeError(
-                f"There is no directory {directory!r} on the {filesystem.type_name} filesystem, so there is no result to read: "
-                "give the directory of a trial, which is `result.path`."
+                f"The {filesystem.type_name} filesystem has no directory {directory!r}: give the "
+                "directory of a trial, such as `result.path`."
             )
         rows = read_history(filesystem, directory)
         if rows is None:
             raise RuntimeError(
-                f"{directory!r} holds neither result.json nor progress.csv, so no trial has reported there: give the directory of "
-                "a trial, or that of a whole search to `ExperimentAnalysis` or `Tuner.restore`."
+                f"{directory!r} contains neither result.json nor progress.csv, so no trial "
+                "reported there: give the directory of a trial. For a whole search, use "
+                "`ExperimentAnalysis` or `Tuner.restore`."
             )
         metrics = rows[-1] if rows else {}
         kept = _checkpoints(filesystem, directory, rows)
@@ -140,7 +146,7 @@ class Result(train_result.Result):
 
 
 def trial_error(trial: Trial) -> Exception | None:
-    """What a trial ended with, None for one that has not failed in the end."""
+    """Return the error of a trial; None unless its status is ERROR."""
     if trial.status != Trial.ERROR:
         return None
     if isinstance(trial.exception, Exception):
@@ -149,17 +155,72 @@ def trial_error(trial: Trial) -> Exception | None:
 
 
 def _checkpoints(
-    filesystem: pyarrow_fs.FileSystem, directory: str, rows: list[dict[str, Any]]
-) -> list[tuple[Checkpoint, dict[str, Any]]]:
-    """The checkpoints in a trial's directory by number, each with the result that it was reported
-    with, as far as that is known.
-    """
+    filesystem: pyarrow_fs.FileSystem, directory: str, rows: list[Metrics]
+) -> list[tuple[Checkpoint, Metrics]]:
+    """Return the checkpoints in a trial's directory in order, each with its result or {}."""
     entries = filesystem.get_file_info(pyarrow_fs.FileSelector(directory))
     names = sorted(
         entry.base_name for entry in entries if entry.base_name.startswith(_CHECKPOINT_PREFIX)
     )
-    reported: Mapping[Any, dict[str, Any]] = {row.get(CHECKPOINT_DIR_NAME): row for row in rows}
+    reported: Mapping[object, Metrics] = {row.get(CHECKPOINT_DIR_NAME): row for row in rows}
     return [
         (Checkpoint(directories.join(directory, name), filesystem), reported.get(name, {}))
         for name in names
     ]
+
+
+# -- pandas tables
+
+
+def table(rows: Iterable[Mapping[str, object]], *, index: str | None = None) -> pandas.DataFrame:
+    """Return one row per dictionary, flattened; `index` names the index column."""
+    # pandas takes a third of a second to import.
+    pandas_module = load("pandas", purpose="a table of results", install="syncline[tune]")
+    made: pandas.DataFrame = pandas_module.DataFrame([metric_values.flatten(row) for row in rows])
+    if index is not None and index in made.columns:
+        made = made.set_index(index)
+    return made
+
+
+def with_config(result: Mapping[str, object], trial: Trial) -> Metrics:
+    """Return a result with the trial's id and, at the end, its current configuration."""
+    return {
+        **{key: value for key, value in result.items() if key != CONFIG},
+        TRIAL_ID: trial.trial_id,
+        CONFIG: trial.config,
+    }
+
+
+def best_row(rows: Sequence[Metrics], metric: str, mode: str) -> Metrics | None:
+    """Return the first result with the best `metric`; None if no result has a number there."""
+    best, high = None, 0.0
+    for row in rows:
+        value = metric_values.score(row, metric, "max" if mode == "max" else "min")
+        if value is not None and (best is None or value > high):
+            best, high = row, value
+    return best
+
+
+class TrialTables(Mapping[str, "pandas.DataFrame"]):
+    """Tables by trial id, read on first access.
+
+    Args:
+        trial_ids: The keys.
+        read: Reads the table of a trial.
+    """
+
+    def __init__(self, trial_ids: Iterable[str], read: Callable[[str], pandas.DataFrame]) -> None:
+        self._tables: dict[str, pandas.DataFrame | None] = dict.fromkeys(trial_ids)
+        self._read = read
+
+    def __getitem__(self, trial_id: str) -> pandas.DataFrame:
+        frame = self._tables[trial_id]
+        if frame is None:
+            frame = self._tables[trial_id] = self._read(trial_id)
+        return frame
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._tables)
+
+    def __len__(self) -> int:
+        return len(self._tables)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from numbers import Real
 from typing import Any, TypeAlias, TypeVar
 
@@ -171,7 +171,7 @@ def find_experiment(
     )
 
 
-def log_params(client: Client, run_id: str, config: Config) -> None:
+def log_params(client: Client, run_id: str, config: Mapping[str, object]) -> None:
     """Log a configuration as parameters; nested values get keys like `a/b`."""
     entities = load("mlflow.entities", purpose="logging to MLflow", install="mlflow")
     params = [entities.Param(_key(key), str(value)) for key, value in flatten(config).items()]

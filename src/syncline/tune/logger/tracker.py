@@ -20,7 +20,7 @@ import posixpath
 import re
 import secrets
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
 
@@ -134,7 +134,9 @@ class TrackedRun:
         )
 
     @classmethod
-    def of_run(cls, storage: StorageContext, config: Config, key: str | None) -> TrackedRun:
+    def of_run(
+        cls, storage: StorageContext, config: Mapping[str, object], key: str | None
+    ) -> TrackedRun:
         """Describe the training run in `storage`; `key` is the stored key of its tracker run."""
         path = storage.experiment_fs_path
         return cls(
@@ -212,10 +214,6 @@ class TrackerCallback(LoggerCallback, UserCallback):
     @abstractmethod
     def _end_run(self, run: LibraryRun, tracked: TrackedRun, outcome: Outcome) -> None:
         """End the run."""
-
-    @abstractmethod
-    def _end_run(self, run: LibraryRun, tracked: TrackedRun, outcome: Outcome) -> None:
-        """It has ended."""
 
     # -- in a search
 

@@ -1,15 +1,14 @@
-"""Pictures of a search, drawn by plotly: `plot`, and a function for each kind.
+"""Figures of a search, drawn by plotly: `plot` and, in `figures`, a function for each kind.
 
-`study` makes an Optuna study of the trials, `figures` draws: the learning curves itself, the other
-kinds with Optuna's visualisation. Neither library is imported before the first picture. Not
-covered: reading trials from a directory (`syncline.tune.ExperimentAnalysis`).
+The optional libraries plotly and Optuna are imported with the first figure. Not covered: reading
+trials from a directory (`syncline.tune.ExperimentAnalysis`).
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from syncline import settings
 from syncline.tune.experiment.trial import Trial
@@ -21,9 +20,9 @@ if TYPE_CHECKING:
 __all__ = ["Kind", "learning_curves", "parallel_coordinates", "parameter_importance", "plot"]
 
 Kind = Literal["learning_curves", "parallel_coordinates", "parameter_importance"]
-"""What a picture shows."""
+"""Kind of a figure."""
 
-_DRAW: Mapping[str, Callable[..., Any]] = {
+_DRAW: Mapping[str, Callable[..., plotly.graph_objects.Figure]] = {
     "learning_curves": learning_curves,
     "parallel_coordinates": parallel_coordinates,
     "parameter_importance": parameter_importance,
@@ -37,26 +36,25 @@ def plot(
     metric: str,
     mode: str,
     path: str | os.PathLike[str] | None = None,
-    **options: Any,
+    **options: object,
 ) -> plotly.graph_objects.Figure:
-    """Draw a picture of the trials. In a notebook, the figure that is returned shows itself;
-    `figure.show()` opens a browser elsewhere.
+    """Draw a figure of the trials. A notebook displays the returned figure; elsewhere,
+    `figure.show()` opens a browser.
 
     Args:
-        trials: Those of a search, `analysis.trials`.
-        kind: What it shows.
-        metric: The key of a number in results, `a/b` if nested.
+        trials: Trials of a search, such as `analysis.trials`.
+        kind: Kind of the figure.
+        metric: Key of a number in results, `a/b` if nested.
         mode: "min" or "max".
-        path: Also save it on this machine, as an HTML file that needs nothing else, the network
-            neither.
-        options: Of the function of that kind.
+        path: Local path to save the figure to, as a self-contained HTML file.
+        options: Arguments of the function for `kind`.
 
     Raises:
-        ImportError: A library is not installed; the message says which one and how to get it.
-        ValueError: `kind` is unknown, or there is nothing to show.
+        ImportError: A library is not installed.
+        ValueError: `kind` is unknown, or there is no data.
     """
     if kind not in _DRAW:
-        raise ValueError(f"plot(kind={kind!r}): no such picture; there are {list(_DRAW)}.")
+        raise ValueError(f"plot(kind={kind!r}) is unknown: choose one of {list(_DRAW)}.")
     figure: plotly.graph_objects.Figure = _DRAW[kind](trials, metric=metric, mode=mode, **options)
     if path is not None:
         target = settings.local_path(path)
