@@ -1,23 +1,23 @@
-"""Side-by-side measurements: syncline, Ray and the best other peer, alternating in one run.
+"""Benchmarks: syncline, Ray and the best other library, alternating in one run.
 
-`python -m bench` measures; `bench.__main__` has its options. The files in the order in which a
+`python -m bench` measures; `bench.__main__` lists its options. Files in the order in which a
 measurement flows through them:
 
-- `rows/`        what is measured: rows, contenders, metrics and targets, all of it data
-- `programs/`    the small programs that the contenders run; each writes its numbers to a JSON file
-- `inputs.py`    the files that programs read, made once per run
-- `cluster.py`   the Ray cluster that the rows of the group "cluster" share
-- `measure.py`   runs one program in fresh processes under a time limit and leaves nothing behind
-- `memory.py`    the most memory that the processes of a program had
+- `rows/`        definitions of the rows: contenders, metrics and targets
+- `programs/`    the programs that contenders run; each writes its values to a JSON file
+- `inputs.py`    input files of the programs, created once per run
+- `cluster.py`   the Ray cluster that all rows of the group "cluster" share
 - `schedule.py`  the order of the measurements (pure)
+- `measure.py`   runs one program in fresh processes with a time limit, and removes its processes
+- `memory.py`    peak memory of a program's processes
 - `summary.py`   medians, ratios, verdicts (pure)
-- `table.py`     the table for people
-- `machine.py`   facts about the machine and the versions, for the JSON file
+- `table.py`     the printed tables (pure)
+- `machine.py`   facts about the machine and the installed versions, for the JSON file
 
-Two variables change what the rows of the groups "data", "train" and "tune" measure: BENCH_CIFAR10
-names a folder with `train/*.parquet` (columns `image`, JPEG bytes, and `label`; the sample in
-`examples/data` if it is not set, whose images then come several times), and BENCH_SCALE multiplies
-the numbers of rows and of trials, and the sizes of checkpoints, for a quick try.
+Two environment variables affect the groups "data", "train" and "tune". BENCH_CIFAR10 names a folder
+with `train/*.parquet` (columns `image`, JPEG bytes, and `label`); without it, the sample in
+`examples/data` is read several times. BENCH_SCALE multiplies the numbers of rows and trials and the
+sizes of checkpoints, for a quick try.
 
 Not covered: several machines, GPUs.
 """

@@ -1,4 +1,4 @@
-"""Measures, prints the tables, writes the numbers.
+"""Run the benchmarks, print the tables and write all values to a JSON file.
 
 `python -m bench [--only ROW ...] [--group GROUP] [--rounds N] [--ray-python PATH] [--json PATH]`
 """
@@ -19,7 +19,7 @@ from bench.inputs import Inputs
 from bench.machine import facts
 from bench.measure import PYTHON_PATH, ROOT, measure
 from bench.rows import OURS, RAY, ROWS, Group, Row
-from bench.schedule import choose, turns
+from bench.schedule import choose, planned_runs
 from bench.summary import Line, Measurement, compare_all
 from bench.table import number, render
 
@@ -28,9 +28,9 @@ WIDTH_WITHOUT_TERMINAL = 200
 
 
 def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
-    """The options of one run."""
+    """Parse the options of one run."""
     parser = argparse.ArgumentParser(
-        prog="python -m bench", description="syncline beside its peers, alternating, as ratios"
+        prog="python -m bench", description="Compare syncline with its peers, alternating."
     )
     names = ", ".join(row.name for row in ROWS)
     parser.add_argument(
@@ -39,27 +39,27 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
         action="extend",
         default=[],
         metavar="ROW",
-        help=f"rows to measure (all): {names}",
+        help=f"rows to measure (default: all): {names}",
     )
     parser.add_argument(
-        "--group", choices=get_args(Group), help="rows of one group only (all groups)"
+        "--group", choices=get_args(Group), help="measure the rows of one group (default: all)"
     )
     parser.add_argument(
-        "--rounds", type=int, default=3, help="rounds; the table shows medians over them (3)"
+        "--rounds", type=int, default=3, help="rounds; tables show medians over them (default: 3)"
     )
     parser.add_argument(
         "--ray-python",
         type=Path,
-        help="an interpreter that has Ray (.venv-bench/bin/python if it exists)",
+        help="Python with Ray installed (default: .venv-bench/bin/python if it exists)",
     )
     parser.add_argument(
-        "--json", type=Path, help="file for the raw numbers (bench/results/TIME.json)"
+        "--json", type=Path, help="file for all values (default: bench/results/TIME.json)"
     )
     options = parser.parse_args(arguments)
     if options.rounds < 1:
-        parser.error(f"--rounds {options.rounds}: at least one round is needed")
+        parser.error(f"--rounds {options.rounds}: must be 1 or more")
     if options.ray_python is not None and not options.ray_python.exists():
-        parser.error(f"--ray-python {options.ray_python}: there is no such file")
+        parser.error(f"--ray-python {options.ray_python}: no such file")
     try:
         options.rows = choose(ROWS, options.only, options.group)
     except ValueError as error:
@@ -68,20 +68,23 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
 
 
 def measured(rows: Sequence[Row], rounds: int, ray_python: str | None) -> Iterator[Measurement]:
-    """The measurements as they are made: first those on this machine alone, then, while a cluster
-    is up, those on it.
-    """
+    """Yield the measurements: first those on this machine, then those on a Ray cluster."""
     absent = frozenset() if ray_python else frozenset({RAY})
     with Inputs() as inputs:
-        for turn in turns([row for row in rows if row.group != "cluster"], rounds, absent):
+        for planned in planned_runs(
+            [row for row in rows if row.group != "cluster"], rounds, absent
+        ):
             yield measure(
-                turn, ray_python, {}, inputs.folder(turn.row.input) if turn.row.input else None
+                planned,
+                ray_python,
+                {},
+                inputs.folder(planned.row.input) if planned.row.input else None,
             )
     on_cluster = [row for row in rows if row.group == "cluster"]
     if on_cluster and ray_python:
         with running_cluster(ray_python, PYTHON_PATH) as variables:
-            for turn in turns(on_cluster, rounds):
-                yield measure(turn, ray_python, variables)
+            for planned in planned_runs(on_cluster, rounds):
+                yield measure(planned, ray_python, variables)
 
 
 def write(
@@ -91,7 +94,7 @@ def write(
     lines: Sequence[Line],
     measurements: Sequence[Measurement],
 ) -> None:
-    """All numbers of this run, whatever has been measured so far."""
+    """Write all values measured so far."""
     content = {
         "machine": machine,
         "rounds": rounds,
@@ -103,22 +106,23 @@ def write(
 
 
 def describe(row: Row, measurement: Measurement) -> str:
-    """One line of progress."""
+    """Return one line of progress."""
     shown = [
         f"{number(measurement.values[metric.key])} {metric.unit}".strip()
         for metric in row.metrics
         if metric.key in measurement.values
     ]
-    extra = (
-        f", {measurement.killed_after} processes left behind" if measurement.killed_after else ""
+    killed = f", {measurement.killed_after} processes killed" if measurement.killed_after else ""
+    outcome = "failed: " + measurement.failure if measurement.failure else ", ".join(shown)
+    return (
+        f"{row.name} round {measurement.round + 1} {measurement.contender}: {outcome}"
+        f" (load {measurement.load_before:.1f}{killed})"
     )
-    what = "failed: " + measurement.failure if measurement.failure else ", ".join(shown)
-    return f"{row.name} round {measurement.round + 1} {measurement.contender}: {what} (load {measurement.load_before:.1f}{extra})"
 
 
 def main() -> int:
-    """Measures; returns 1 if a measurement of syncline failed, else 0: a missed target is a
-    result.
+    """Run the benchmarks; return 1 if a measurement of syncline failed. A missed target is no
+    failure.
     """
     options = parse()
     console = Console(highlight=False)
@@ -129,7 +133,7 @@ def main() -> int:
     ray_python: Path | None = options.ray_python or (
         DEFAULT_RAY_PYTHON if DEFAULT_RAY_PYTHON.exists() else None
     )
-    # The path stays as written: resolving the link would leave the virtual environment.
+    # Not resolved: the target of the link is outside of the virtual environment.
     interpreter = str(ray_python.absolute()) if ray_python else None
     machine = {"started": now.isoformat(timespec="seconds"), **facts(interpreter)}
 
@@ -146,9 +150,9 @@ def main() -> int:
         console.print(table)
     if interpreter is None:
         console.print(
-            "Ray was not measured: `make bench-setup` makes an environment with it, --ray-python names another one."
+            "Ray was not measured: install it with `make bench-setup`, or pass --ray-python."
         )
-    console.print(f"raw numbers: {path}", soft_wrap=True)
+    console.print(f"values: {path}", soft_wrap=True)
     return int(
         any(
             measurement.failure is not None and measurement.contender == OURS

@@ -1,6 +1,4 @@
-"""The Ray cluster that the rows of the group "cluster" share: syncline's programs and Ray's are its
-guests one after another.
-"""
+"""The Ray cluster on which the rows of the group "cluster" run syncline's and Ray's programs."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -13,10 +11,10 @@ OBJECT_STORE_BYTES = 2 * 1024**3
 
 @contextmanager
 def running_cluster(python: str, python_path: str) -> Iterator[Mapping[str, str]]:
-    """A cluster of this interpreter while the block runs; variables with which a program that runs
-    there as well finds it.
+    """Start a cluster with this interpreter; yield the environment variables to connect to it.
 
-    RuntimeError, with Ray's output, where it does not start.
+    Raises:
+        RuntimeError: The cluster does not start; the message has Ray's output.
     """
     with RayCluster(
         num_cpus=CPUS,

@@ -1,8 +1,7 @@
-"""The files that programs read: made once per run, in a temporary folder, before the first program
-that needs them starts.
+"""Input files of the programs, created once per run in a temporary folder, on first use.
 
-Sizes are those of `SIZES` times the variable BENCH_SCALE. Images come from the folder `train` in
-the one that BENCH_CIFAR10 names, or from the sample in `examples/data`.
+The environment variable BENCH_SCALE multiplies the sizes. Images come from the folder `train` below
+BENCH_CIFAR10, or from the sample in `examples/data`.
 """
 
 import os
@@ -19,7 +18,7 @@ import pyarrow.parquet as pq
 from bench.rows import Input
 
 INPUT = "BENCH_INPUT"
-"""The variable in which a program finds the folder of its row's input."""
+"""Environment variable with the folder of the row's input."""
 CIFAR10 = "BENCH_CIFAR10"
 SCALE = "BENCH_SCALE"
 SAMPLE = Path(__file__).resolve().parent.parent / "examples/data/cifar10"
@@ -36,36 +35,36 @@ PARTS_FEATURES = 8
 
 
 def scaled(rows: int, environment: Mapping[str, str] = os.environ) -> int:
-    """So many rows times BENCH_SCALE."""
+    """Return a number of rows multiplied by BENCH_SCALE, at least 1."""
     return max(1, int(rows * float(environment.get(SCALE) or 1)))
 
 
 def link_images(folder: Path, source: Path, rows: int) -> None:
-    """Links to the Parquet files of `source`, again and again until they have at least so many
-    rows.
+    """Link the Parquet files of `source` repeatedly until they have at least `rows` rows.
 
-    FileNotFoundError where `source` has none.
+    Raises:
+        FileNotFoundError: `source` has no Parquet file.
     """
     files = sorted(source.resolve().glob("*.parquet"))
     if not files:
         raise FileNotFoundError(
-            f"there is no *.parquet in {source}: set {CIFAR10} to a folder that has them in its folder `train`"
+            f"{source} has no *.parquet: set {CIFAR10} to a folder with train/*.parquet"
         )
     sizes = [pq.read_metadata(file).num_rows for file in files]
     linked = 0
     for number in count():
         if linked >= rows:
             return
-        place = number % len(files)
-        (folder / f"part-{number:03}.parquet").symlink_to(files[place])
-        linked += sizes[place]
+        index = number % len(files)
+        (folder / f"part-{number:03}.parquet").symlink_to(files[index])
+        linked += sizes[index]
 
 
 def write_numbers(
     folder: Path, rows: int, *, files: int = SCAN_FILES, features: int = FEATURES
 ) -> None:
-    """Random numbers in so many files: `id`, `group` (0 to 99), and features of 4 bytes, 108 bytes
-    a row if there are 24 of them.
+    """Write random numbers: `id`, `group` (0 to 99), and float32 features `f00`, `f01`, …; 108
+    bytes per row with 24 features.
     """
     random = np.random.default_rng(0)
     each = -(-rows // files)
@@ -77,11 +76,11 @@ def write_numbers(
             "id": pa.array(np.arange(own) + number * each),
             "group": pa.array(random.integers(0, GROUPS, own, dtype=np.int32)),
             **{
-                f"f{place:02}": pa.array(random.standard_normal(own, dtype=np.float32))
-                for place in range(features)
+                f"f{index:02}": pa.array(random.standard_normal(own, dtype=np.float32))
+                for index in range(features)
             },
         }
-        # Without dictionaries: random numbers hardly repeat.
+        # No dictionary for random numbers, which hardly repeat.
         pq.write_table(
             pa.table(columns),
             folder / f"part-{number:03}.parquet",
@@ -106,7 +105,7 @@ MAKERS: Mapping[Input, Callable[[Path], None]] = {"images": _images, "scan": _sc
 
 
 class Inputs:
-    """The inputs of one run, gone with the block. `makers` fill an empty folder each."""
+    """Inputs of one run, deleted on exit. Each function in `makers` fills an empty folder."""
 
     def __init__(self, makers: Mapping[Input, Callable[[Path], None]] = MAKERS) -> None:
         self._makers = makers
@@ -124,7 +123,7 @@ class Inputs:
         self._home.cleanup()
 
     def folder(self, name: Input) -> Path:
-        """The folder with this input, which is made when it is asked for first."""
+        """Return the folder of an input; create it on first use."""
         folder = Path(self._home.name) / name
         if not folder.exists():
             folder.mkdir()

@@ -1,4 +1,4 @@
-"""Facts that explain a number: the machine, its limits, and the versions that ran."""
+"""Facts for the interpretation of the values: the machine, its limits, and the versions."""
 
 import os
 import platform
@@ -21,9 +21,7 @@ print(" ".join(f"{name}={version}" for name, version in versions.items()))
 
 
 def versions(python: str) -> dict[str, str]:
-    """The versions that this interpreter has of itself and of the packages that matter; what it
-    lacks is left out.
-    """
+    """Return the versions of an interpreter and of the relevant packages that it has."""
     command = [
         python,
         "-c",
@@ -59,7 +57,7 @@ def _cpu_model() -> str:
 
 
 def facts(ray_python: str | None) -> dict[str, object]:
-    """CPU, memory (bytes), kernel, load and versions, ready for JSON."""
+    """Return CPU, memory in bytes, kernel, load and versions, as JSON values."""
     shared = os.statvfs("/dev/shm") if Path("/dev/shm").is_dir() else None
     return {
         "cpu": _cpu_model(),

@@ -1,8 +1,8 @@
-"""Runs one program in fresh processes under a time limit, and takes its numbers.
+"""Run one program in fresh processes with a time limit, and read its values.
 
-Every process of a measurement carries a mark in its environment, so that daemons that left the
-process group are found too: the next measurement begins when all of them are gone, and what does
-not go is killed.
+All processes of a measurement have the same id in their environment, so that daemons outside of the
+process group are found as well. The next measurement starts after all of them have exited;
+processes that do not exit are killed.
 """
 
 import json
@@ -22,10 +22,10 @@ import psutil
 from bench.inputs import INPUT
 from bench.memory import PeakMemory
 from bench.rows import PEAK_MB, PEAK_PER_BUDGET, RAY, Contender, Row
-from bench.schedule import Turn
+from bench.schedule import PlannedRun
 from bench.summary import Measurement
 
-MARK = "SYNCLINE_BENCH_MARK"
+MEASUREMENT_ID = "SYNCLINE_BENCH_MEASUREMENT"
 ROOT = Path(__file__).resolve().parent.parent
 PYTHON_PATH = os.pathsep.join((str(ROOT), str(ROOT / "src")))
 GRACE_S = 10.0
@@ -35,20 +35,20 @@ AT = "_at"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Ended:
-    """How a program ended: `code` is None if it ran past the limit; times are monotonic seconds;
-    `peak_bytes` if its memory was watched.
-    """
+class ProgramExit:
+    """Outcome of a program: times are monotonic seconds."""
 
     code: int | None
+    """Exit code; None if the program exceeded the time limit."""
     started: float
     ended: float
     output: str
     peak_bytes: int | None = None
+    """Peak memory, if it was sampled."""
 
 
 def command(contender: Contender, python: str, out: Path) -> list[str]:
-    """The command line of a contender's program."""
+    """Return the command line of a contender's program."""
     launch = (
         ["-m", "torch.distributed.run", "--nproc-per-node", "2"]
         if contender.launcher == "torchrun"
@@ -66,37 +66,35 @@ def command(contender: Contender, python: str, out: Path) -> list[str]:
 
 
 def environment(
-    base: Mapping[str, str], row: Row, mark: str, cluster: Mapping[str, str]
+    base: Mapping[str, str], row: Row, measurement_id: str, cluster: Mapping[str, str]
 ) -> dict[str, str]:
-    """The program's environment: this one without settings of either library, with the row's, the
-    cluster's if it runs there, the mark.
+    """Return the program's environment: `base` without settings of either library, the row's
+    variables, the cluster's if the row runs there, and the id of the measurement.
     """
     kept = {
         name: value
         for name, value in base.items()
         if not name.startswith(("SYNCLINE_", "RAY_", "TORCHELASTIC_", "OMP_"))
     }
-    where = cluster if row.group == "cluster" else {}
+    of_cluster = cluster if row.group == "cluster" else {}
     return {
         **kept,
         "PYTHONPATH": PYTHON_PATH,
         "RAY_USAGE_STATS_ENABLED": "0",
         **row.environment,
-        **where,
-        MARK: mark,
+        **of_cluster,
+        MEASUREMENT_ID: measurement_id,
     }
 
 
 def count_lines(output: str) -> int:
-    """Lines that the program's author did not write: neither blank nor his own, a worker's prefix
-    notwithstanding.
-    """
+    """Return the number of lines that the library printed: not blank, and without `user:`."""
     return sum(1 for line in output.splitlines() if line.strip() and OWN_PREFIX not in line)
 
 
-def derive(values: Mapping[str, float], ended: Ended) -> dict[str, float]:
-    """The program's numbers with what only its launcher sees: seconds since its start (`x_at`
-    becomes `x_s`), lines, memory.
+def derive(values: Mapping[str, float], ended: ProgramExit) -> dict[str, float]:
+    """Return the program's values, completed by the launcher: seconds since the start (`x_at`
+    becomes `x_s`), printed lines, memory.
     """
     derived = {name: value for name, value in values.items() if not name.endswith(AT)}
     derived |= {
@@ -112,27 +110,32 @@ def derive(values: Mapping[str, float], ended: Ended) -> dict[str, float]:
     return derived
 
 
-def marked(mark: str) -> list[psutil.Process]:
-    """The living processes of one measurement, wherever they stand in the process tree."""
+def processes_of(measurement_id: str) -> list[psutil.Process]:
+    """Return the live processes of one measurement, anywhere in the process tree."""
     found = []
     for process in psutil.process_iter():
         try:
-            if process.environ().get(MARK) == mark and process.status() != psutil.STATUS_ZOMBIE:
+            if (
+                process.environ().get(MEASUREMENT_ID) == measurement_id
+                and process.status() != psutil.STATUS_ZOMBIE
+            ):
                 found.append(process)
         except psutil.Error:
-            continue  # gone meanwhile, or another user's
+            continue  # the process has ended, or belongs to another user
     return found
 
 
-def clear(mark: str, grace_s: float) -> int:
-    """Waits until no process of the measurement is left, kills what is left after `grace_s`, and
-    says how many that were.
+def stop_processes(measurement_id: str, grace_s: float) -> int:
+    """Wait until the processes of the measurement have exited; kill the rest after `grace_s`.
+
+    Returns:
+        The number of killed processes.
     """
     deadline = time.monotonic() + grace_s
-    while marked(mark) and time.monotonic() < deadline:
+    while processes_of(measurement_id) and time.monotonic() < deadline:
         time.sleep(0.1)
     killed = set()
-    while survivors := marked(mark):
+    while survivors := processes_of(measurement_id):
         for process in survivors:
             try:
                 process.kill()
@@ -145,10 +148,8 @@ def clear(mark: str, grace_s: float) -> int:
 
 def run(
     arguments: Sequence[str], folder: Path, variables: Mapping[str, str], timeout_s: float
-) -> Ended:
-    """Runs a command in its own session with closed input; past the limit its process group is
-    killed.
-    """
+) -> ProgramExit:
+    """Run a command in its own session without input; kill its process group at the time limit."""
     log = folder / "output.txt"
     with log.open("wb") as sink:
         started = time.monotonic()
@@ -171,76 +172,86 @@ def run(
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
-    return Ended(code=code, started=started, ended=ended, output=log.read_text(errors="replace"))
+    return ProgramExit(
+        code=code, started=started, ended=ended, output=log.read_text(errors="replace")
+    )
 
 
-def failure_of(ended: Ended, row: Row, has_values: bool) -> str | None:
-    """Why this run gives no numbers, with the end of its output; None if it does."""
+def failure_of(ended: ProgramExit, row: Row, has_values: bool) -> str | None:
+    """Return why a run has no valid values, with the end of its output; None if it succeeded."""
     if ended.code == 0 and has_values:
         return None
-    cause = f"no end after {row.timeout_s:g} s" if ended.code is None else f"exit code {ended.code}"
+    cause = (
+        f"timeout after {row.timeout_s:g} s" if ended.code is None else f"exit code {ended.code}"
+    )
     tail = "\n".join(ended.output.splitlines()[-TAIL_LINES:])
-    return f"{cause}, {'with' if has_values else 'without'} numbers\n{tail}"
+    return f"{cause}, {'values' if has_values else 'no values'} written\n{tail}"
 
 
-def interpreter(turn: Turn, ray_python: str | None) -> str:
-    """What runs this turn's program: Ray's own, and on a cluster for syncline too, as all that
-    meets there must have the same versions.
+def interpreter(planned: PlannedRun, ray_python: str | None) -> str:
+    """Return the Python for a run: the one with Ray for Ray's programs, and for all programs on a
+    cluster, because both sides need the same versions.
     """
     return (
         ray_python
-        if ray_python and (turn.contender.name == RAY or turn.row.group == "cluster")
+        if ray_python and (planned.contender.name == RAY or planned.row.group == "cluster")
         else sys.executable
     )
 
 
-def watched(
+def run_with_peak_memory(
     arguments: Sequence[str],
     folder: Path,
     variables: Mapping[str, str],
     timeout_s: float,
-    mark: str,
-) -> Ended:
-    """Runs a command as `run` does, with an eye on the memory of all processes of this
-    measurement.
-    """
-    with PeakMemory(lambda: marked(mark)) as memory:
+    measurement_id: str,
+) -> ProgramExit:
+    """Run a command like `run`, and sample the memory of all processes of this measurement."""
+    with PeakMemory(lambda: processes_of(measurement_id)) as memory:
         ended = run(arguments, folder, variables, timeout_s)
     return replace(ended, peak_bytes=memory.peak_bytes)
 
 
 def measure(
-    turn: Turn, ray_python: str | None, cluster: Mapping[str, str], given: Path | None = None
+    planned: PlannedRun,
+    ray_python: str | None,
+    cluster: Mapping[str, str],
+    given: Path | None = None,
 ) -> Measurement:
-    """Makes one measurement; `cluster` has the variables of the one that is there, `given` is the
-    row's input.
+    """Make one measurement. Failures are part of the result; none is raised.
 
-    Failures are part of the answer, never raised.
+    Args:
+        planned: Row, contender and round.
+        ray_python: Python with Ray; None without one.
+        cluster: Environment variables to connect to the cluster.
+        given: Folder with the row's input.
     """
-    python = interpreter(turn, ray_python)
-    mark, load = uuid.uuid4().hex, os.getloadavg()[0]
+    python = interpreter(planned, ray_python)
+    measurement_id, load = uuid.uuid4().hex, os.getloadavg()[0]
     with tempfile.TemporaryDirectory(prefix="bench-", ignore_cleanup_errors=True) as scratch:
         folder = Path(scratch)
         out = folder / "values.json"
-        arguments = command(turn.contender, python, out)
-        variables = environment(os.environ, turn.row, mark, cluster) | (
+        arguments = command(planned.contender, python, out)
+        variables = environment(os.environ, planned.row, measurement_id, cluster) | (
             {INPUT: str(given)} if given else {}
         )
         try:
-            if turn.row.shows_memory:
-                ended = watched(arguments, folder, variables, turn.row.timeout_s, mark)
+            if planned.row.shows_memory:
+                ended = run_with_peak_memory(
+                    arguments, folder, variables, planned.row.timeout_s, measurement_id
+                )
             else:
-                ended = run(arguments, folder, variables, turn.row.timeout_s)
+                ended = run(arguments, folder, variables, planned.row.timeout_s)
         except BaseException:
-            clear(mark, 0.0)
+            stop_processes(measurement_id, 0.0)
             raise
-        killed = clear(mark, 0.0 if ended.code is None else GRACE_S)
+        killed = stop_processes(measurement_id, 0.0 if ended.code is None else GRACE_S)
         values: dict[str, float] = json.loads(out.read_text()) if out.exists() else {}
-        failure = failure_of(ended, turn.row, out.exists())
+        failure = failure_of(ended, planned.row, out.exists())
     return Measurement(
-        row=turn.row.name,
-        contender=turn.contender.name,
-        round=turn.round,
+        row=planned.row.name,
+        contender=planned.contender.name,
+        round=planned.round,
         values=derive(values, ended) if failure is None else values,
         duration_s=ended.ended - ended.started,
         load_before=load,

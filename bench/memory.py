@@ -1,9 +1,8 @@
-"""The most memory that the processes of a measurement had at one moment, sampled from outside of
-them.
+"""Peak memory of the processes of a measurement, sampled from outside.
 
-Counted are the proportional shares (PSS) of all processes, and pages in shared memory that no
-process has mapped at the moment: a store whose objects are files in `/dev/shm` has many of those.
-Not covered: systems without `/proc`, where nothing is counted.
+A sample is the sum of the proportional set sizes (PSS) of all processes, plus pages in `/dev/shm`
+that no process maps: an object store with files in `/dev/shm` has many of them. Systems without
+`/proc` are not covered; the peak is 0 there.
 """
 
 import os
@@ -18,15 +17,11 @@ import psutil
 SHARED_MEMORY = Path("/dev/shm")
 INTERVAL_S = 0.1
 PAUSE_PER_COST = 20
-"""Pauses are at least so many times as long as a look takes, as both share the machine with what is
-measured.
-"""
+"""Minimum ratio of the pause to the duration of a sample: sampling slows the program down."""
 
 
 def shares(rollup: str) -> tuple[int, int]:
-    """What a `smaps_rollup` says: bytes of the process's own share of ordinary pages, and of shared
-    memory.
-    """
+    """Parse a `smaps_rollup`; return (PSS without shared memory, PSS of shared memory) in bytes."""
     sizes = {}
     for line in rollup.splitlines()[1:]:
         name, _, size = line.partition(":")
@@ -35,25 +30,24 @@ def shares(rollup: str) -> tuple[int, int]:
     return sizes["Pss"] - shared, shared
 
 
-def total_bytes(each: Sequence[tuple[int, int]], unmapped_too: int) -> int:
-    """What processes with these `shares` have together; `unmapped_too` is what they put into shared
-    memory, mapped or not.
+def total_bytes(each: Sequence[tuple[int, int]], shared_bytes: int) -> int:
+    """Return the memory of processes with these `shares`; `shared_bytes` is all shared memory that
+    they created, mapped or not.
     """
-    return sum(own for own, _ in each) + max(sum(shared for _, shared in each), unmapped_too)
+    return sum(own for own, _ in each) + max(sum(shared for _, shared in each), shared_bytes)
 
 
 class PeakMemory:
-    """Looks again and again at the processes that `find` names while the block runs; `peak_bytes`
-    is the most that it saw.
+    """Samples the processes that `find` returns until exit; `peak_bytes` is the maximum.
 
-    Everything that appears in `/dev/shm` meanwhile counts as theirs.
+    New files in `/dev/shm` are counted as theirs.
     """
 
     def __init__(self, find: Callable[[], Sequence[psutil.Process]]) -> None:
         self.peak_bytes = 0
         self._find = find
         self._before = _shared_memory_bytes()
-        self._over = threading.Event()
+        self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="peak-memory", daemon=True)
 
     def __enter__(self) -> "PeakMemory":
@@ -66,23 +60,23 @@ class PeakMemory:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self._over.set()
+        self._stopped.set()
         self._thread.join()
 
     def _watch(self) -> None:
         pause = 0.0
-        while not self._over.wait(pause):
+        while not self._stopped.wait(pause):
             begin = time.monotonic()
-            self.peak_bytes = max(self.peak_bytes, self._look())
+            self.peak_bytes = max(self.peak_bytes, self._sample())
             pause = max(INTERVAL_S, PAUSE_PER_COST * (time.monotonic() - begin))
 
-    def _look(self) -> int:
+    def _sample(self) -> int:
         each = []
         for process in self._find():
             try:
                 each.append(shares(Path(f"/proc/{process.pid}/smaps_rollup").read_text()))
             except (OSError, KeyError):
-                continue  # gone meanwhile
+                continue  # the process has ended
         return total_bytes(each, _shared_memory_bytes() - self._before)
 
 

@@ -1,6 +1,4 @@
-"""The order of the measurements: contenders alternate, and no contender always runs after the same
-other one. Pure.
-"""
+"""Order of the measurements: contenders alternate, and their order rotates. Pure."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -9,10 +7,8 @@ from bench.rows import Contender, Group, Row
 
 
 @dataclass(frozen=True, kw_only=True)
-class Turn:
-    """One measurement to make: this contender of this row in this round (from 0; a row may have
-    several in one round of the others).
-    """
+class PlannedRun:
+    """One measurement to make, with its round from 0."""
 
     row: Row
     contender: Contender
@@ -22,10 +18,11 @@ class Turn:
 def choose(
     rows: Sequence[Row], names: Sequence[str], group: Group | None = None
 ) -> tuple[Row, ...]:
-    """The rows named, in their own order; all of them if no name is given; of one group if that is
-    given.
+    """Return the rows with these names in their own order, all rows without names; of one group if
+    `group` is given.
 
-    Raises ValueError on a name that no row has.
+    Raises:
+        ValueError: No row has one of the names.
     """
     known = [row.name for row in rows]
     unknown = [name for name in names if name not in known]
@@ -38,14 +35,15 @@ def choose(
     )
 
 
-def turns(rows: Sequence[Row], rounds: int, absent: frozenset[str] = frozenset()) -> Iterator[Turn]:
-    """Row by row, round by round, every contender that is not `absent` once; each round begins with
-    the next contender.
+def planned_runs(
+    rows: Sequence[Row], rounds: int, absent: frozenset[str] = frozenset()
+) -> Iterator[PlannedRun]:
+    """Yield every contender not in `absent` once per round, row by row; the first contender changes
+    from round to round.
     """
     for row in rows:
         present = [contender for contender in row.contenders if contender.name not in absent]
-        for number in range(rounds * row.turns_per_round):
-            for place in range(len(present)):
-                yield Turn(
-                    row=row, contender=present[(number + place) % len(present)], round=number
-                )
+        for number in range(rounds * row.runs_per_round):
+            for offset in range(len(present)):
+                contender = present[(number + offset) % len(present)]
+                yield PlannedRun(row=row, contender=contender, round=number)

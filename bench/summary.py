@@ -1,6 +1,4 @@
-"""From measurements to what a reader wants to know: medians over the rounds, ratios, and whether
-the targets are met. Pure.
-"""
+"""Summary of the measurements: medians over the rounds, ratios, and verdicts on targets. Pure."""
 
 import statistics
 from collections.abc import Mapping, Sequence
@@ -14,7 +12,7 @@ Verdict = Literal["met", "missed", "no target", "not measured"]
 
 @dataclass(frozen=True, kw_only=True)
 class Measurement:
-    """What one run of one program gave; `failure` says why it gave nothing."""
+    """Values of one run of one program; `failure` is the reason if there are none."""
 
     row: str
     contender: str
@@ -28,8 +26,8 @@ class Measurement:
 
 @dataclass(frozen=True, kw_only=True)
 class Peer:
-    """A contender other than ours and Ray; `ratio` is ours divided by its value, `span` its lowest
-    and highest value.
+    """A contender other than syncline and Ray; `ratio` is syncline's median divided by its own,
+    `span` its lowest and highest value.
     """
 
     name: str
@@ -40,10 +38,8 @@ class Peer:
 
 @dataclass(frozen=True, kw_only=True)
 class Line:
-    """One metric of one row, compared.
-
-    Values are medians over the rounds, spans the lowest and the highest value; None where nothing
-    was measured.
+    """One metric of one row: medians over the rounds, and spans (lowest, highest value); None
+    without measurements.
     """
 
     row: str
@@ -60,7 +56,7 @@ class Line:
 
 
 def samples(measurements: Sequence[Measurement], row: str, contender: str, key: str) -> list[float]:
-    """This number from every round in which this contender gave it."""
+    """Return the values of a metric from the successful runs of a contender."""
     return [
         measurement.values[key]
         for measurement in measurements
@@ -72,22 +68,22 @@ def samples(measurements: Sequence[Measurement], row: str, contender: str, key: 
 
 
 def median(values: Sequence[float]) -> float | None:
-    """The median; None of nothing."""
+    """Return the median; None for no values."""
     return statistics.median(values) if values else None
 
 
 def span(values: Sequence[float]) -> tuple[float, float] | None:
-    """The lowest and the highest value; None of nothing."""
+    """Return the lowest and the highest value; None for no values."""
     return (min(values), max(values)) if values else None
 
 
 def ratio(ours: float | None, peer: float | None) -> float | None:
-    """Ours divided by the peer's; None where one of them is missing or the peer's is zero."""
+    """Return `ours / peer`; None if one of them is missing or the peer's is zero."""
     return ours / peer if ours is not None and peer else None
 
 
 def target_text(metric: Metric) -> str:
-    """The target as the table shows it: `<= 1.2x torchrun`, `>= 5 GB/s`, or a dash."""
+    """Return the target as text: `<= 1.2x torchrun`, `>= 5 GB/s`, or a dash."""
     if metric.target is None:
         return "-"
     sign = "<=" if metric.better == "less" else ">="
@@ -99,8 +95,8 @@ def target_text(metric: Metric) -> str:
 
 
 def verdict(metric: Metric, ours: float | None, values: Mapping[str, float | None]) -> Verdict:
-    """Whether ours reaches the target; `values` holds the peers' medians, of which every one that
-    the target names is needed.
+    """Compare syncline's median with the target; `values` holds the medians of all contenders. A
+    target relative to peers needs the values of all of them.
     """
     if metric.target is None:
         return "no target"
@@ -112,7 +108,7 @@ def verdict(metric: Metric, ours: float | None, values: Mapping[str, float | Non
 
 
 def _limit(metric: Metric, target: Target, values: Mapping[str, float | None]) -> float | None:
-    """The number that ours must reach, in the metric's unit."""
+    """Return the limit in the unit of the metric; None if a peer's value is missing."""
     if not target.peers:
         return target.limit
     known = [value for value in (values.get(peer) for peer in target.peers) if value is not None]
@@ -122,8 +118,8 @@ def _limit(metric: Metric, target: Target, values: Mapping[str, float | None]) -
 
 
 def compare(row: Row, metric: Metric, measurements: Sequence[Measurement]) -> Line:
-    """One line of the table. Peers whose programs do not measure this metric are left out; ones
-    that failed are not.
+    """Return one line of the table, without peers whose programs do not measure this metric; peers
+    that failed are kept.
     """
     given = {
         contender.name: samples(measurements, row.name, contender.name, metric.key)
@@ -159,5 +155,5 @@ def compare(row: Row, metric: Metric, measurements: Sequence[Measurement]) -> Li
 
 
 def compare_all(rows: Sequence[Row], measurements: Sequence[Measurement]) -> list[Line]:
-    """The lines of the table, in the order of the rows."""
+    """Return the lines of the table, in the order of the rows."""
     return [compare(row, metric, measurements) for row in rows for metric in row.metrics]

@@ -1,6 +1,4 @@
-"""The tables for people: one line per metric, numbers right-aligned, ratios as ours divided by the
-peer's. Pure.
-"""
+"""Printed tables: one line per metric; ratios are syncline's value divided by the peer's. Pure."""
 
 from collections.abc import Sequence
 
@@ -18,9 +16,7 @@ _COLOURS: dict[Verdict, str] = {
 
 
 def number(value: float | None) -> str:
-    """Three significant digits, thousands apart: `0.0123`, `1.23`, `12 300`; a dash where nothing
-    was measured.
-    """
+    """Format three significant digits: `0.0123`, `1.23`, `12 300`; a dash for None."""
     if value is None:
         return "-"
     if abs(value) >= 100:
@@ -29,7 +25,7 @@ def number(value: float | None) -> str:
 
 
 def factor(value: float | None) -> str:
-    """A ratio: `1.008x`, `23.5x`, `0.0004x`; a dash where there is none."""
+    """Format a ratio: `1.008x`, `23.5x`, `0.0004x`; a dash for None."""
     if value is None:
         return "-"
     if value >= 10:
@@ -38,7 +34,7 @@ def factor(value: float | None) -> str:
 
 
 def extent(span: tuple[float, float] | None) -> str:
-    """Lowest and highest: `1.2-1.4`; a dash where nothing was measured."""
+    """Format lowest and highest value: `1.2-1.4`; a dash for None."""
     return "-" if span is None else f"{number(span[0])}-{number(span[1])}"
 
 
@@ -51,7 +47,7 @@ TITLES: dict[Group, str] = {
 
 
 def render(lines: Sequence[Line]) -> list[Table]:
-    """A table for each group that has lines."""
+    """Return one table for each group that has lines."""
     grouped = [
         (title, [line for line in lines if line.group == group]) for group, title in TITLES.items()
     ]
@@ -59,18 +55,18 @@ def render(lines: Sequence[Line]) -> list[Table]:
 
 
 def _table(lines: Sequence[Line], title: str) -> Table:
-    """A metric with several peers has as many lines in its cell."""
+    """Return one table; a metric with several peers has one line per peer in its cells."""
     table = Table(title=title, title_justify="left", show_lines=True)
-    table.add_column("what", overflow="fold")
+    table.add_column("workload", overflow="fold")
     table.add_column("unit", no_wrap=True)
-    table.add_column("ours", justify="right", no_wrap=True)
+    table.add_column("syncline", justify="right", no_wrap=True)
     table.add_column("range", justify="right", no_wrap=True, style="dim")
     table.add_column(RAY, justify="right", no_wrap=True)
-    table.add_column("ours/Ray", justify="right", no_wrap=True)
+    table.add_column("ratio to Ray", justify="right", no_wrap=True)
     table.add_column("other peer", no_wrap=True)
-    table.add_column("theirs", justify="right", no_wrap=True)
+    table.add_column("value", justify="right", no_wrap=True)
     table.add_column("range", justify="right", no_wrap=True, style="dim")
-    table.add_column("ours/theirs", justify="right", no_wrap=True)
+    table.add_column("ratio", justify="right", no_wrap=True)
     table.add_column("target", overflow="fold")
     table.add_column("", no_wrap=True)
     for line in lines:

@@ -1,11 +1,11 @@
 """Train a small vision transformer on CIFAR-10 with several workers.
 
-    python examples/train_vit.py                                # the sample of 9 000 images in this repository
-    python examples/train_vit.py --data DIR --epochs 30         # the full set: DIR/train/*.parquet and DIR/test/*.parquet
+    python examples/train_vit.py                           # the sample of 9 000 images
+    python examples/train_vit.py --data DIR --epochs 30    # the full set
 
-Each Parquet file has the columns `image` (JPEG bytes, 32x32) and `label` (0 to 9). Every epoch
-reports the accuracy on the held-out images of `test` together with a checkpoint; the path of the
-best one is printed at the end.
+DIR has `train/*.parquet` and `test/*.parquet`, with the columns `image` (JPEG bytes, 32x32) and
+`label` (0 to 9). Every epoch reports the accuracy on the images of `test` with a checkpoint. The
+program prints the path of the best checkpoint at the end.
 """
 
 import argparse
@@ -31,25 +31,21 @@ CROP_MARGIN = 4
 
 
 def decode(batch: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """JPEG bytes -> uint8 (batch, 3, 32, 32)."""
+    """Decode JPEG bytes to uint8 (batch, 3, 32, 32)."""
     pixels = np.empty((len(batch["image"]), IMAGE_SIZE, IMAGE_SIZE, 3), np.uint8)
-    for jpeg, place in zip(batch["image"], pixels, strict=True):
-        simplejpeg.decode_jpeg(jpeg, buffer=place)
+    for jpeg, image in zip(batch["image"], pixels, strict=True):
+        simplejpeg.decode_jpeg(jpeg, buffer=image)
     return {"image": np.ascontiguousarray(pixels.transpose(0, 3, 1, 2)), "label": batch["label"]}
 
 
 def images_of(folder: Path, rows: int | None) -> data.Dataset:
-    """The decoded images of a folder of Parquet files; decoded in the first epoch, and kept for the
-    later ones.
-    """
+    """Return the decoded images of a folder of Parquet files, cached during the first epoch."""
     images = data.read_parquet(str(folder), columns=["image", "label"])
     return (images if rows is None else images.limit(rows)).map_batches(decode).cache()
 
 
 def shift_and_flip(images: Tensor) -> Tensor:
-    """(batch, 3, 32, 32) -> the same, each image shifted by up to four pixels and, every second
-    time, flipped.
-    """
+    """Shift each image of (batch, 3, 32, 32) by up to four pixels, and flip half of them."""
     padded = nn.functional.pad(images, (CROP_MARGIN,) * 4, mode="reflect")
     span = torch.arange(IMAGE_SIZE)
     rows = torch.randint(2 * CROP_MARGIN + 1, (len(images), 1)) + span
@@ -63,13 +59,13 @@ def shift_and_flip(images: Tensor) -> Tensor:
 
 
 def scaled(images: Tensor) -> Tensor:
-    """uint8 -> float in [-2, 2]."""
+    """Convert uint8 to float in [-2, 2]."""
     return images.float() / 64 - 2
 
 
 class VisionTransformer(nn.Module):
     """A ViT whose patches come from three strided convolutions, which learn faster from few images
-    than one large patch does.
+    than one large patch.
     """
 
     def __init__(self, width: int = 128, layers: int = 4, heads: int = 4) -> None:
@@ -92,14 +88,14 @@ class VisionTransformer(nn.Module):
         self.head = nn.Linear(width, CLASSES)
 
     def forward(self, images: Tensor) -> Tensor:
-        """(batch, 3, 32, 32) -> (batch, 10)"""
+        """Map images (batch, 3, 32, 32) to logits (batch, 10)."""
         tokens = self.patches(images).flatten(2).transpose(1, 2) + self.positions
         return self.head(self.norm(self.encoder(tokens)).mean(1))
 
 
 def warm_up_then_cosine(steps: int) -> Any:
-    """Factor of the learning rate at each of `steps` steps: up over the first eighth, then down
-    along half a cosine.
+    """Return the factor of the learning rate by step: a linear warm-up over an eighth of the steps,
+    then a cosine decay.
     """
     warm_up = max(1, steps // 8)
 
@@ -114,7 +110,7 @@ def warm_up_then_cosine(steps: int) -> Any:
 def train_one_epoch(
     model: nn.Module, batches: Any, optimizer: Any, schedule: Any, bar: tqdm
 ) -> float:
-    """The mean loss of this rank."""
+    """Train one epoch; return the mean loss of this rank."""
     model.train()
     loss_of = nn.CrossEntropyLoss(label_smoothing=0.05)
     total, count = 0.0, 0
@@ -132,7 +128,7 @@ def train_one_epoch(
 
 @torch.no_grad()
 def accuracy_of(model: nn.Module, batches: Any) -> float:
-    """The share of held-out images that all ranks together classify correctly."""
+    """Return the accuracy on the held-out images of all ranks."""
     model.eval()
     counts = torch.zeros(2, device=get_device())
     for batch in batches:
@@ -144,9 +140,7 @@ def accuracy_of(model: nn.Module, batches: Any) -> float:
 
 
 def train_worker(config: dict[str, Any]) -> None:
-    """What each worker runs: its share of the images, the common model, one report with a
-    checkpoint per epoch.
-    """
+    """Train in one worker on its shard; report each epoch with a checkpoint."""
     rank = train.get_context().get_world_rank()
     torch.manual_seed(config["seed"] + rank)
     batches = train.get_dataset_shard("train").iter_torch_batches(
@@ -180,7 +174,7 @@ def train_worker(config: dict[str, Any]) -> None:
 
 
 def report_with_checkpoint(model: nn.Module, metrics: dict[str, Any]) -> None:
-    """Every rank reports; rank 0 brings the weights, which are the same on all."""
+    """Report on every rank; rank 0 attaches the weights, which are equal on all ranks."""
     if train.get_context().get_world_rank() != 0:
         train.report(metrics)
         return
@@ -204,7 +198,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--rows", type=int, help="read only the first ROWS images of each split")
     parser.add_argument(
-        "--storage-path", help="where the run directory goes (default: ~/syncline_results)"
+        "--storage-path", help="parent of the run directory (default: ~/syncline_results)"
     )
     return parser.parse_args()
 
@@ -238,10 +232,11 @@ def main() -> None:
     )
     result = trainer.fit()
     if not result.best_checkpoints:
-        return  # --workers 0 runs in this process and keeps nothing
+        return  # --workers 0 trains in this process and keeps no checkpoint
     checkpoint, metrics = result.best_checkpoints[-1]
     print(
-        f"best checkpoint: epoch {metrics['epoch']}, accuracy {metrics['accuracy']:.3f}, {checkpoint.path}"
+        f"best checkpoint: epoch {metrics['epoch']}, accuracy {metrics['accuracy']:.3f}, "
+        f"{checkpoint.path}"
     )
 
 

@@ -1,12 +1,11 @@
-"""Search for the learning rate, the weight decay and the size of a small vision transformer on
-CIFAR-10.
+"""Search for the learning rate, weight decay and size of a small vision transformer on CIFAR-10.
 
-    python examples/tune_vit.py                                     # eight trials on the sample in this repository, in less than a minute
+    python examples/tune_vit.py    # eight trials on the sample, in less than a minute
     python examples/tune_vit.py --data DIR --rows 50000 --trials 40 --epochs 27
 
-The images are decoded once and lie in shared memory, where every trial reads them. Each epoch ends
-with a checkpoint and the accuracy on held-out images; trials that are behind are stopped early. A
-search that was killed goes on if it is started again with the same `--name`.
+The images are decoded once and stored in shared memory, from which all trials read. Each epoch
+reports a checkpoint and the accuracy on held-out images; ASHA stops trials that fall behind. Rerun
+with the same `--name` to resume a search that was killed.
 """
 
 import argparse
@@ -31,11 +30,11 @@ SPACE = {
 }
 
 Split = tuple[Tensor, Tensor]
-"""Images, uint8 (n, 3, 32, 32), and their labels (n,)."""
+"""Images, uint8 (n, 3, 32, 32), and labels (n,)."""
 
 
 def load(folder: Path, rows: int) -> Split:
-    """The first rows of a folder of Parquet files."""
+    """Load the first rows of a folder of Parquet files."""
     batches = list(images_of(folder, rows).iter_batches(batch_size=1000))
     images, labels = (
         torch.from_numpy(np.concatenate([batch[name] for batch in batches]))
@@ -45,7 +44,7 @@ def load(folder: Path, rows: int) -> Split:
 
 
 def train_trial(config: dict[str, Any], training: Split, held_out: Split, epochs: int) -> None:
-    """One trial: begins, or goes on from its checkpoint, and reports after each epoch."""
+    """Run one trial from the beginning or from its checkpoint; report after each epoch."""
     model = VisionTransformer(**config["model"])
     optimizer = torch.optim.AdamW(
         model.parameters(), lr=config["lr"], weight_decay=config["weight_decay"]
@@ -68,7 +67,7 @@ def train_trial(config: dict[str, Any], training: Split, held_out: Split, epochs
 
 
 def restore(model: nn.Module, optimizer: torch.optim.Optimizer) -> int:
-    """Become what the trial's checkpoint says; returns the epoch to go on with."""
+    """Load the trial's checkpoint, if any; return the next epoch."""
     checkpoint = tune.get_checkpoint()
     if checkpoint is None:
         return 0
@@ -94,7 +93,7 @@ def train_one_epoch(
 
 @torch.no_grad()
 def accuracy_of(model: nn.Module, images: Tensor, labels: Tensor) -> float:
-    """The share of images that the model classifies correctly."""
+    """Return the accuracy on held-out images."""
     model.eval()
     answers = torch.cat([model(scaled(batch)).argmax(1) for batch in images.split(250)])
     return (answers == labels).float().mean().item()
@@ -114,19 +113,19 @@ def parse_arguments() -> argparse.Namespace:
         "--rows",
         type=int,
         default=1500,
-        help="so many images to train with, and half as many to test with",
+        help="images to train with; half as many are used for testing (default: %(default)s)",
     )
     parser.add_argument("--trials", type=int, default=8)
     parser.add_argument(
-        "--epochs", type=int, default=9, help="of a trial that is not stopped early"
+        "--epochs", type=int, default=9, help="maximum epochs of a trial (default: %(default)s)"
     )
     parser.add_argument(
-        "--name", default="tune_vit", help="of the search: one of this name that was killed goes on"
+        "--name", default="tune_vit", help="name of the search; reuse it to resume a killed search"
     )
     parser.add_argument(
         "--storage-path",
         default="~/syncline_results",
-        help="where the search keeps its directory (default: %(default)s)",
+        help="parent of the search's directory (default: %(default)s)",
     )
     return parser.parse_args()
 

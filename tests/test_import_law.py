@@ -114,8 +114,8 @@ HEAVY = ("torch", "pyarrow", "numpy", "pandas", "ray")
 
 
 # The only files that import modules of syncline by name: public packages that load on first use,
-# commands and the web application, which load when they run, and tools that look modules up by names
-# that users write.
+# commands and the web application, which load when they run, and tools that look modules up by
+# names that users write.
 LOADS_OWN_MODULES_BY_NAME = frozenset(
     {
         "__init__.py",
@@ -247,7 +247,8 @@ def layer_violations(source: str, path: PurePosixPath) -> list[str]:
             # `import syncline` or `from syncline import get`: the package's own __init__, which
             # loads core.
             found.append(
-                f"{path}:{line}: imports {name} from the top of the package: name the module that defines it"
+                f"{path}:{line}: imports {name} from the top of the package: name the module that"
+                " defines it"
             )
     return found
 

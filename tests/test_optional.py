@@ -14,7 +14,10 @@ from syncline.optional import load, require
 def test_a_missing_library_is_named_with_its_remedy(demand) -> None:
     with pytest.raises(
         ImportError,
-        match=r"read_x needs the library 'no_such', which is not installed: pip install 'syncline\[x\]'",
+        match=(
+            r"read_x needs the library 'no_such', which is not installed: pip install"
+            r" 'syncline\[x\]'"
+        ),
     ):
         demand("no_such.part", purpose="read_x", install="syncline[x]")
 

@@ -1,3 +1,1 @@
-"""The measured programs. Where two libraries share an API, the library's name is an argument and
-the program is the same.
-"""
+"""The measured programs. Libraries with the same API share one program and are its argument."""

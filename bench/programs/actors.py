@@ -7,9 +7,7 @@ from bench.programs import common
 
 
 def calls(library: ModuleType) -> tuple[common.Run, common.Run]:
-    """What makes so many calls: one at a time, and many in flight. The actor is up when this
-    returns.
-    """
+    """Return functions that make n calls, one at a time and many in flight, of a started actor."""
 
     @library.remote
     class Echo:

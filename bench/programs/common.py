@@ -1,6 +1,4 @@
-"""What the measured programs share: their arguments, their clocks, and the file for their
-numbers.
-"""
+"""Shared by the programs: arguments, timers, and the file for the values."""
 
 import argparse
 import json
@@ -14,11 +12,11 @@ from typing import Any
 
 Values = dict[str, float]
 Run = Callable[[int], None]
-"""Does something so many times."""
+"""Runs an operation n times."""
 
 
 def arguments() -> argparse.Namespace:
-    """`library` (the contender's name for this program) and `out` (the file for the numbers)."""
+    """Parse `library` (the contender's argument) and `out` (the file for the values)."""
     parser = argparse.ArgumentParser()
     parser.add_argument("library")
     parser.add_argument("--out", required=True)
@@ -26,17 +24,16 @@ def arguments() -> argparse.Namespace:
 
 
 def write(out: str, values: Values) -> None:
-    """Writes the numbers of this measurement; whole or not at all, because a program may be killed
-    at any moment.
-    """
+    """Write the values of this measurement atomically: a program may be killed at any moment."""
     scratch = Path(f"{out}.{os.getpid()}")
     scratch.write_text(json.dumps(values))
     scratch.replace(out)
 
 
 def calls(library: ModuleType, submit: Callable[[int], Any]) -> tuple[Run, Run]:
-    """What makes so many calls: one at a time, and many in flight. `submit` gives a reference to
-    what it is given; all is up on return.
+    """Return functions that make n calls, one at a time and many in flight, with workers started.
+
+    `submit(value)` returns a reference to the value.
     """
 
     def one_at_a_time(count: int) -> None:
@@ -51,7 +48,7 @@ def calls(library: ModuleType, submit: Callable[[int], Any]) -> tuple[Run, Run]:
 
 
 def rate(run: Run, count: int, repeats: int = 3) -> float:
-    """Calls per second of `run(count)`, the median over `repeats`."""
+    """Return the operations per second of `run(count)`: the median over `repeats`."""
     rates = []
     for _ in range(repeats):
         begin = time.perf_counter()
@@ -60,22 +57,20 @@ def rate(run: Run, count: int, repeats: int = 3) -> float:
     return statistics.median(rates)
 
 
-def rates_in_turns(runs: Sequence[Run], count: int, turns: int) -> list[float]:
-    """Calls per second of each of `runs`, which take turns, so that what loads the machine slows
-    them all; medians over the turns.
+def interleaved_rates(runs: Sequence[Run], count: int, rounds: int) -> list[float]:
+    """Return the operations per second of each run, medians over the rounds. The runs alternate, so
+    that other load on the machine affects all of them.
     """
     rates: list[list[float]] = [[] for _ in runs]
-    for turn in range(turns):
-        for place in range(len(runs)):
-            index = (turn + place) % len(runs)
+    for round_index in range(rounds):
+        for offset in range(len(runs)):
+            index = (round_index + offset) % len(runs)
             rates[index].append(rate(runs[index], count, repeats=1))
     return [statistics.median(own) for own in rates]
 
 
 def seconds_each(call: Callable[[int], None], count: int, finish: Callable[[], object]) -> float:
-    """Mean seconds per call of `call(index)` over `count` calls and one `finish()`, a first call
-    not counted.
-    """
+    """Return the mean seconds of `count` calls and one `finish()`, after a warm-up call."""
     call(0)
     begin = time.perf_counter()
     for index in range(1, count + 1):
@@ -85,5 +80,5 @@ def seconds_each(call: Callable[[int], None], count: int, finish: Callable[[], o
 
 
 def median_ms(seconds: Sequence[float]) -> float:
-    """The median in milliseconds."""
+    """Return the median in milliseconds."""
     return statistics.median(seconds) * 1e3

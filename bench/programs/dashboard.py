@@ -1,8 +1,7 @@
-"""The dashboard with 10 000 runs, and with one run of 100 000 reports: when its first page is
-there, and how much memory it takes.
+"""The dashboard with 10 000 runs, and with one run of 100 000 reports: time to its pages, memory.
 
-Asked as a browser asks: the time is that of the whole answer, in which the visible rows, or the
-facts of the run, stand.
+The time is that of the complete HTTP response, which contains the visible rows or the facts of the
+run.
 """
 
 import os
@@ -25,7 +24,7 @@ START_LIMIT_S = 60.0
 
 
 def make_runs(storage: Path) -> None:
-    """Finished runs of ten reports each."""
+    """Write finished runs of ten reports each."""
     for number in range(RUNS):
         with RunDirectory(LocalFiles(storage / f"run_{number:05d}")) as record:
             record.write_run(f"run_{number:05d}", {"lr": number}, detailed=False)
@@ -36,7 +35,7 @@ def make_runs(storage: Path) -> None:
 
 
 def make_long_run(storage: Path) -> None:
-    """One run of two ranks."""
+    """Write one run of two ranks."""
     with RunDirectory(LocalFiles(storage / "long")) as record:
         record.write_run("long", {}, detailed=False)
         record.event("attempt", number=1, workers=[{"rank": rank, "pid": 1} for rank in range(2)])
@@ -52,24 +51,24 @@ def make_long_run(storage: Path) -> None:
 
 
 def start(storages: list[Path]) -> tuple[subprocess.Popen[str], str]:
-    """The dashboard, and its address with the token."""
+    """Start the dashboard; return the process, and its address with the token."""
     command = [sys.executable, "-m", "syncline", "dashboard", *map(str, storages), "--port", "0"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     assert process.stdout is not None
     deadline = time.monotonic() + START_LIMIT_S
-    said: list[str] = []
+    printed: list[str] = []
     for line in process.stdout:
-        said.append(line)
+        printed.append(line)
         found = re.search(r"http://\S+", line)
         if found:
             return process, found.group(0)
         if time.monotonic() > deadline:
             break
-    raise RuntimeError(f"the dashboard did not say where it is: {''.join(said)}")
+    raise RuntimeError(f"the dashboard printed no address: {''.join(printed)}")
 
 
 def page_s(address: str, expected: str) -> float:
-    """Seconds until the page is there. RuntimeError if what is expected does not stand in it."""
+    """Return the seconds for loading a page. Raises RuntimeError if it lacks the expected text."""
     opener = urllib.request.build_opener(urllib.request.HTTPCookieProcessor())
     began = time.perf_counter()
     with opener.open(address, timeout=60) as answer:
@@ -95,7 +94,7 @@ def main() -> None:
             values["first_list_s"] = page_s(address, "run_09999")
             values["list_s"] = page_s(address, "run_09999")
             values["run_s"] = page_s(f"{base.rstrip('/')}/run/1/long?{query}", "long")
-            time.sleep(5)  # the other summaries are read meanwhile
+            time.sleep(5)  # until the dashboard has read the other summaries
             values["memory_mb"] = psutil.Process(process.pid).memory_info().rss / 1e6
         finally:
             process.terminate()

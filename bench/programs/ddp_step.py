@@ -1,6 +1,4 @@
-"""The median DDP step of a small model with two workers, one torch thread each, whoever launches
-them.
-"""
+"""Median DDP step of a small model with two workers and one torch thread each."""
 
 import time
 from typing import Any
@@ -15,24 +13,21 @@ STEPS = 1000
 
 
 def check_equal_weights(model: torch.nn.Module) -> None:
-    """Fails unless there are two ranks and they hold the same weights: a loop that does not
-    communicate is no DDP step.
-    """
+    """Raise RuntimeError unless two ranks have equal weights: only DDP makes them equal."""
     weights = torch.cat([parameter.detach().flatten() for parameter in model.parameters()])
     gathered = [torch.empty_like(weights) for _ in range(torch.distributed.get_world_size())]
     torch.distributed.all_gather(gathered, weights)
     if len(gathered) != 2 or not torch.equal(gathered[0], gathered[1]):
         raise RuntimeError(
-            f"the {len(gathered)} ranks do not hold the same weights: this was no DDP run of two workers"
+            f"the {len(gathered)} ranks have no equal weights: this is no DDP run with two workers"
         )
 
 
 def train_fn(config: dict[str, Any]) -> None:
     torch.set_num_threads(1)
     rank = torch.distributed.get_rank()
-    torch.manual_seed(
-        rank
-    )  # other data and other initial weights in each rank: only a real DDP makes the weights equal
+    # Ranks differ in data and initial weights, so that only DDP makes the weights equal.
+    torch.manual_seed(rank)
     layers = torch.nn.Sequential(
         torch.nn.Linear(256, 512),
         torch.nn.ReLU(),

@@ -1,8 +1,7 @@
-"""`put` and `get` of 100 MB arrays: each a new object, read once (one byte of every page), the last
-reference dropped.
+"""`put` and `get` of 100 MB arrays: each is a new object, read once (one byte per page), and its
+last reference is dropped.
 
-Bytes by total time, not by the median: a store that sometimes finds memory to reuse and sometimes
-does not is both at once.
+The result is bytes by total time, not a median: a store may reuse memory for some objects only.
 """
 
 import importlib
@@ -18,7 +17,7 @@ REPEATS = 60
 
 
 def round_trips(library: ModuleType) -> common.Run:
-    """What puts and gets so many arrays. The store is warm when this returns."""
+    """Return a function that puts and gets n arrays, after a warm-up of the store."""
     array = np.random.default_rng(0).integers(0, 256, SIZE_BYTES, dtype=np.uint8)
 
     def put_and_get(count: int) -> None:

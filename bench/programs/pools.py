@@ -1,4 +1,4 @@
-"""The same no-op tasks on the standard library's two process pools, two workers each."""
+"""No-op tasks in the two process pools of the standard library, with two workers each."""
 
 import concurrent.futures
 import multiprocessing

@@ -1,8 +1,8 @@
-"""What recording costs a training: a loop of 5-ms steps with a report in each, beside the same
-steps without, block by block.
+"""Cost of run records: 5-ms training steps with a report each, compared with the same steps
+without.
 
-Blocks alternate in one run, so that what else loads the machine slows both. The record that is left
-is measured, too: ten thousand reports of five numbers by two ranks.
+Blocks of both kinds alternate in one run, so that other load affects both. Also measured: the
+record of 10 000 reports of five metrics by two ranks.
 """
 
 import json
@@ -29,7 +29,7 @@ REPORTS = 10_000
 def train_fn(config: dict[str, Any]) -> None:
     torch.set_num_threads(1)
     matrix = torch.randn(128, 128)
-    multiplications = _per_step(matrix)
+    multiplications = _multiplications_per_step(matrix)
     blocks: list[float] = []
     used: list[float] = []
     for number in range(2 * BLOCKS + 1):
@@ -51,11 +51,11 @@ def train_fn(config: dict[str, Any]) -> None:
 
 
 def _difference(blocks: list[float]) -> float:
-    """How much more every second one is, each beside the two around it: the machine is faster in
-    one minute than in another.
+    """Return the median excess of each odd block over the mean of its two neighbors, because the
+    machine's speed drifts.
     """
     triples = zip(blocks[::2], blocks[1::2], blocks[2::2], strict=False)
-    return statistics.median(loud - (before + after) / 2 for before, loud, after in triples)
+    return statistics.median(report - (before + after) / 2 for before, report, after in triples)
 
 
 def report_fn() -> None:
@@ -72,8 +72,8 @@ def _compute(matrix: torch.Tensor, multiplications: int) -> None:
         matrix @ matrix
 
 
-def _per_step(matrix: torch.Tensor) -> int:
-    """So many multiplications take the time of a step, once the processor has got warm."""
+def _multiplications_per_step(matrix: torch.Tensor) -> int:
+    """Return the number of multiplications that take `STEP_S` on a warm processor."""
     for _ in range(10):
         began = time.perf_counter()
         _compute(matrix, 2000)

@@ -1,4 +1,4 @@
-"""From the SIGKILL of rank 1 to the first step of the new attempt, which starts from a small
+"""Time from the SIGKILL of rank 1 to the first step of the next attempt, which starts from a small
 checkpoint.
 """
 
@@ -15,8 +15,7 @@ import torch.distributed
 
 from bench.programs import common, training
 
-# Long enough for every library to have committed the checkpoint: Ray does that some time after
-# report() returned.
+# Long enough for every library to commit the checkpoint: Ray commits it after report() returns.
 TRAIN_BEFORE_KILL_S = 5.0
 
 
@@ -53,7 +52,7 @@ def train_fn(config: dict[str, Any]) -> None:
         )
     reported_at = time.monotonic()
     while rank == 0 or time.monotonic() - reported_at < TRAIN_BEFORE_KILL_S:
-        step()  # rank 0 goes on until rank 1 is gone, as training does
+        step()  # rank 0 trains until it notices that rank 1 has died
     killed_at.write_text(repr(time.monotonic()))
     os.kill(os.getpid(), signal.SIGKILL)
 

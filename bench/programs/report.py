@@ -1,9 +1,9 @@
-"""What `report(metrics)` costs inside rank 0 of two workers, without and with a checkpoint of 10
-kB; both ranks report.
+"""Duration of `report(metrics)` on rank 0 of two workers, without and with a 10 kB checkpoint; both
+ranks report.
 
-Ray's `report` waits for its controller. One that only queues its message looks cheaper in a short
-burst than it is, so syncline makes many more calls than its queue holds, and its time ends when all
-of them have been received and all checkpoints are committed.
+Ray's `report` waits for its controller. A `report` that only queues a message would look too cheap
+in a short burst. Therefore syncline makes many more calls than its queue holds, and the measurement
+ends when all reports are received and all checkpoints are committed.
 """
 
 import importlib
@@ -17,12 +17,12 @@ import torch.distributed
 from bench.inputs import scaled
 from bench.programs import common, training
 
-# Calls without and with a checkpoint. A report takes Ray two seconds.
+# Calls without and with a checkpoint. A report takes two seconds on Ray.
 CALLS = {"ray": (4, 4), "syncline": (40_000, 200)}
 
 
 def metrics_only_s(library: str) -> float:
-    """Seconds of a `report` without a checkpoint; every rank has to ask."""
+    """Return the seconds of a `report` without a checkpoint. All ranks must call this together."""
     train = importlib.import_module(f"{library}.train")
     received = (
         importlib.import_module("syncline.train.collective").barrier
@@ -46,7 +46,7 @@ def train_fn(config: dict[str, Any]) -> None:
 
     with tempfile.TemporaryDirectory() as scratch:
         folders = []
-        for index in range(with_checkpoint + 1):  # made beforehand: only the call is measured
+        for index in range(with_checkpoint + 1):  # created before: only the call is measured
             folders.append(Path(scratch, f"{index}"))
             folders[-1].mkdir()
             Path(folders[-1], "state.bin").write_bytes(os.urandom(10_000))

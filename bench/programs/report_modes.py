@@ -1,9 +1,8 @@
-"""What `report` takes the training function in every mode, with checkpoints of several sizes, and
-when these are committed.
+"""Duration of `report` in every mode with checkpoints of several sizes, and time to their commit.
 
-The argument is a library and a storage: `syncline-local`, `ray-slow`. Two workers report at the
-same moment, of which rank 0 has the files; the next report waits until the one before is committed,
-so that each is measured alone. BENCH_SCALE multiplies the sizes.
+The argument is a library and a storage: `syncline-local`, `ray-slow`. Two workers report
+simultaneously; rank 0 has the files. Each report waits for the commit of the previous one, so that
+it is measured alone. BENCH_SCALE multiplies the sizes.
 """
 
 import importlib
@@ -26,32 +25,30 @@ LARGE_BYTES, LARGE_CALLS = 100_000_000, 2
 
 
 class Reports:
-    """Rank 0's, or another rank's, calls of `report` with checkpoints."""
+    """The calls of `report` with checkpoints on one rank."""
 
     def __init__(self, config: dict[str, Any]) -> None:
         self.train = importlib.import_module(f"{config['library']}.train")
         self.is_first = torch.distributed.get_rank() == 0
         self.run_directory, self.scratch = Path(config["run_directory"]), Path(config["scratch"])
-        # As the run has it: fsspec takes two that were made in different threads for others.
+        # The filesystem of the run: fsspec filesystems from different threads compare unequal.
         self.filesystem = self.train.get_context().get_storage().storage_filesystem
         self.made = 0
 
     def measure(self, mode: str, size: int, calls: int) -> tuple[float, float]:
-        """The medians of the seconds that a call took, and of those from its begin until the
-        checkpoint was committed.
-        """
+        """Return the median seconds of a call, and from its start to the commit."""
         taken, committed = zip(*(self.once(mode, size) for _ in range(calls)), strict=True)
         return statistics.median(taken), statistics.median(committed)
 
     def once(self, mode: str, size: int) -> tuple[float, float]:
-        stays = mode == "NO_UPLOAD"
+        stays_in_place = mode == "NO_UPLOAD"
         folder = (
-            self.make(size, self.run_directory if stays else self.scratch)
+            self.make(size, self.run_directory if stays_in_place else self.scratch)
             if self.is_first
             else None
         )
         checkpoint = (
-            self.train.Checkpoint(str(folder), self.filesystem if stays else None)
+            self.train.Checkpoint(str(folder), self.filesystem if stays_in_place else None)
             if folder
             else None
         )
@@ -67,15 +64,13 @@ class Reports:
             consistency_mode=self.train.CheckpointConsistencyMode.COMMITTED
         )
         committed = time.perf_counter() - begin
-        if folder and not stays:
-            shutil.rmtree(folder, ignore_errors=True)  # ASYNC has deleted it
+        if folder and not stays_in_place:
+            shutil.rmtree(folder, ignore_errors=True)  # ASYNC has deleted it already
         return taken, committed
 
     def make(self, size: int, parent: Path) -> Path:
-        """A checkpoint of one file in `parent`, past any slow storage: writing it is not what is
-        measured.
-        """
-        os.sync()  # what was written before it shall not slow down what is measured now
+        """Write a checkpoint of one file in `parent`, bypassing slow storage: not measured."""
+        os.sync()  # earlier writes must not slow down the measurement
         self.made += 1
         folder = parent / f"given-{self.made}"
         folder.mkdir(parents=True)
@@ -89,7 +84,7 @@ class Reports:
 def train_fn(config: dict[str, Any]) -> None:
     values = {"metrics_ms": report.metrics_only_s(config["library"]) * 1e3}
     reports = Reports(config)
-    reports.measure("SYNC", 1, 1)  # the first one pays for what is loaded when it is needed
+    reports.measure("SYNC", 1, 1)  # warm-up: the first call imports modules
     for mode in MODES:
         for name, full_size in SIZES.items():
             size = scaled(full_size)
@@ -102,7 +97,8 @@ def train_fn(config: dict[str, Any]) -> None:
             }
             if reports.is_first:
                 print(
-                    f"user: {mode} {name}: {taken_s * 1e3:.2f} ms, committed after {committed_s:.3f} s",
+                    f"user: {mode} {name}: {taken_s * 1e3:.2f} ms, "
+                    f"committed after {committed_s:.3f} s",
                     flush=True,
                 )
     if reports.is_first:

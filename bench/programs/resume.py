@@ -1,12 +1,11 @@
-"""From the start of the training function to its first batch, in a run that goes on at 1 % and at
-99 % of an epoch.
+"""Time from the start of the training function to its first batch, in runs that resume at 1 % and
+at 99 % of an epoch.
 
-The argument is a library and what it reads: `syncline-dataset`, `ray-loader`. The first attempt
-reads that share of the epoch, reports a checkpoint and fails. In the second one syncline goes on
-there by itself. Ray knows no such thing, so its programs do what they have to: read from the
-beginning, and drop the batches that they had. A sample costs its time in the second attempt only,
-since in the first one it would be spent on nothing that is measured. BENCH_SCALE multiplies the
-samples.
+The argument is a library and its input: `syncline-dataset`, `ray-loader`. The first attempt reads
+that share of the epoch, reports a checkpoint and fails. In the second attempt syncline resumes
+there automatically. Ray does not, so its programs read from the beginning and drop the batches
+before. Only the second attempt is measured, so samples are slow in it only. BENCH_SCALE multiplies
+the samples.
 """
 
 import importlib
@@ -34,13 +33,13 @@ ITEM_S = 1e-3
 LOADER_PROCESSES = 8
 MAP_ROWS, MAP_ROW_S = 1000, 50e-6
 BLOCK_BYTES = 1 << 20
-"""About the rows of three files. Ray would read all files into one block, and the first batch would
-wait for every row.
+"""About the rows of three files. Ray would read all files into one block otherwise, and the first
+batch would wait for all rows.
 """
 
 
 class Items(Dataset[int]):
-    """Their own numbers, each after `item_s` seconds."""
+    """A dataset of its indexes, each after `item_s` seconds."""
 
     def __init__(self, count: int, item_s: float) -> None:
         self.count, self.item_s = count, item_s
@@ -54,8 +53,8 @@ class Items(Dataset[int]):
         return index
 
 
-def costly(failed: Path) -> Callable[[dict[str, Any]], dict[str, Any]]:
-    """A function on batches that costs time once the run has failed."""
+def slow_after_failure(failed: Path) -> Callable[[dict[str, Any]], dict[str, Any]]:
+    """Return a function on batches that takes time once the run has failed."""
 
     def double(batch: dict[str, Any]) -> dict[str, Any]:
         if failed.exists():
@@ -66,7 +65,7 @@ def costly(failed: Path) -> Callable[[dict[str, Any]], dict[str, Any]]:
 
 
 def batches(config: dict[str, Any]) -> Iterator[np.ndarray]:
-    """The ids of this rank's batches."""
+    """Yield the ids of this rank's batches."""
     if config["reads"] == "dataset":
         shard = importlib.import_module(f"{config['library']}.train").get_dataset_shard("train")
         for batch in shard.iter_torch_batches(batch_size=BATCH_ROWS):
@@ -85,7 +84,7 @@ def train_fn(config: dict[str, Any]) -> None:
     train = importlib.import_module(f"{config['library']}.train")
     checkpoint, source = train.get_checkpoint(), batches(config)
     if checkpoint is None:
-        fail_on_the_way(config, train, source)
+        run_until_failure(config, train, source)
         return
     with checkpoint.as_directory() as folder:
         skipped = (
@@ -103,14 +102,14 @@ def train_fn(config: dict[str, Any]) -> None:
     torch.distributed.all_reduce(repeats)
     if torch.distributed.get_rank() == 0:
         print(
-            f"user: {config['key']} {slowest.item():.3f}, {repeats.item()} samples again",
+            f"user: {config['key']} {slowest.item():.3f}, {repeats.item()} samples repeated",
             flush=True,
         )
         common.write(config["part"], {config["key"]: slowest.item(), "repeated": repeats.item()})
 
 
-def fail_on_the_way(config: dict[str, Any], train: Any, source: Iterator[np.ndarray]) -> None:
-    """The first attempt: a share of the epoch, the checkpoint in its middle, and an error."""
+def run_until_failure(config: dict[str, Any], train: Any, source: Iterator[np.ndarray]) -> None:
+    """Run the first attempt: read a share of the epoch, report a checkpoint, fail."""
     wanted = max(1, int(SHARES[config["key"]] * scaled(PARTS_ROWS) / WORKERS / BATCH_ROWS))
     seen = list(islice(source, wanted))
     assert len(seen) == wanted, f"{len(seen)} batches instead of {wanted}"
@@ -119,21 +118,21 @@ def fail_on_the_way(config: dict[str, Any], train: Any, source: Iterator[np.ndar
         np.save(Path(folder, f"seen-{rank}.npy"), np.concatenate(seen))
         Path(folder, "batches.json").write_text(json.dumps(wanted))
         train.report({"batches": wanted}, checkpoint=train.Checkpoint.from_directory(folder))
-        train.get_all_reported_checkpoints()  # returns when it is committed
+        train.get_all_reported_checkpoints()  # returns after the commit
     torch.distributed.barrier()
     config["failed"].touch()
-    raise RuntimeError("user: as it is meant to be, the first attempt ends here")
+    raise RuntimeError("user: intended failure at the end of the first attempt")
 
 
 def run(library: str, reads: str, key: str, data: Any) -> common.Values:
-    """The numbers of one run that fails and goes on."""
+    """Return the values of one run that fails and resumes."""
     failed, part = Path(f"failed-{key}").absolute(), Path(f"part-{key}.json").absolute()
     datasets = None
     if reads == "dataset":
         data.DataContext.get_current().target_max_block_size = BLOCK_BYTES
         datasets = {
             "train": data.read_parquet(str(pipelines.input_folder())).map_batches(
-                costly(failed), batch_size=MAP_ROWS
+                slow_after_failure(failed), batch_size=MAP_ROWS
             )
         }
     config = {"reads": reads, "key": key, "failed": failed, "part": str(part)}

@@ -1,9 +1,9 @@
-"""The scheduler of datasets alone, driven by simulated tasks: events per second from 10 000 to 1
-000 000 blocks on 1 000 nodes.
+"""The scheduler of datasets alone, driven by simulated tasks: CPU time per event with 10 000 to
+1 000 000 blocks on 1 000 nodes.
 
-Blocks are read, worked on by two stages, and taken in order. Tasks end in a random order; no row
-exists and no process is started, so that all the time is the scheduler's and the simulation's own.
-Microseconds per event have to stay flat.
+Blocks are read, processed by two stages, and consumed in order. Tasks end in a random order. There
+are no rows and no processes, so that only the scheduler and the simulation take time. Microseconds
+per event must not grow.
 """
 
 import argparse
@@ -13,7 +13,7 @@ import time
 from collections import deque
 
 from bench.programs import common
-from syncline.data.execute import program as stages
+from syncline.data.execute import physical_plan as stages
 from syncline.data.execute.messages import (
     BlockInfo,
     Deliver,
@@ -35,19 +35,21 @@ BLOCKS_PER_READ = 2
 
 
 def pipeline(blocks: int) -> tuple[stages.Stage, ...]:
-    """Reading, a function, and one in actors."""
+    """Return the stages: read, a function, and a function in actors."""
     actors = stages.Actors(min_size=1, max_size=NODES * SLOTS_PER_NODE, initial_size=1)
     return (
         stages.Stage(
             name="read", grouping=stages.SourceTasks(payloads=range(blocks // BLOCKS_PER_READ))
         ),
-        stages.Stage(name="map", inputs=(0,), grouping=stages.BundleBlocks(), executor=stages.Workers()),
+        stages.Stage(
+            name="map", inputs=(0,), grouping=stages.BundleBlocks(), executor=stages.Workers()
+        ),
         stages.Stage(name="predict", inputs=(1,), grouping=stages.BundleBlocks(), executor=actors),
     )
 
 
 class Simulation:
-    """Tasks that take their turn at random among those that run."""
+    """An execution in which a random running task makes the next block."""
 
     def __init__(self, blocks: int) -> None:
         self.scheduler = Scheduler(pipeline(blocks), preserve_order=True, max_errored_blocks=0)
@@ -62,18 +64,18 @@ class Simulation:
 
     def run(self) -> None:
         slots = NODES * SLOTS_PER_NODE
-        self.tell(Started(slots=slots, budget_bytes=4 * slots * BLOCK_BYTES))
+        self.handle(Started(slots=slots, budget_bytes=4 * slots * BLOCK_BYTES))
         while not self.is_over:
             for event in self.round():
-                self.tell(event)
+                self.handle(event)
 
     def round(self) -> deque[Event]:
-        """What happens next: a task makes a block, and the consumer takes what is there."""
+        """Return the next events: a block is made, and the consumer takes all delivered ones."""
         events: deque[Event] = deque(Taken() for _ in range(self.untaken))
         self.untaken = 0
         if self.running:
-            place = self.random.randrange(len(self.running))
-            task, self.running[place] = self.running[place], self.running[-1]
+            index = self.random.randrange(len(self.running))
+            task, self.running[index] = self.running[index], self.running[-1]
             self.running.pop()
             self.block += 1
             self.left[task] -= 1
@@ -82,14 +84,12 @@ class Simulation:
                 del self.left[task]
             events.append(
                 Produced(
-                    task=task,
-                    info=BlockInfo(self.block, BLOCK_ROWS, BLOCK_BYTES),
-                    is_last=is_last,
+                    task=task, info=BlockInfo(self.block, BLOCK_ROWS, BLOCK_BYTES), is_last=is_last
                 )
             )
         return events
 
-    def tell(self, event: Event) -> None:
+    def handle(self, event: Event) -> None:
         self.events += 1
         for instruction in self.scheduler.handle(event):
             match instruction:
@@ -106,7 +106,7 @@ class Simulation:
 
 
 def measure(blocks: int) -> tuple[float, float]:
-    """Events per second and microseconds per event, of CPU time: other programs do not count."""
+    """Return events per second and microseconds per event, of CPU time."""
     simulation = Simulation(blocks)
     begin = time.process_time()
     simulation.run()
@@ -127,7 +127,8 @@ if __name__ == "__main__":
         per_s, each_us = measure(size)
         peak_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
         print(
-            f"{size:>9} blocks: {per_s:9.0f} events/s, {each_us:5.1f} us per event, peak {peak_mb:.0f} MB",
+            f"{size:>9} blocks: {per_s:9.0f} events/s, {each_us:5.1f} us per event, "
+            f"peak {peak_mb:.0f} MB",
             flush=True,
         )
         values |= {

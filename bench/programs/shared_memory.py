@@ -1,5 +1,5 @@
-"""What the memory allows: 100 MB copied into shared memory, into a fresh segment each time or
-always into the same one.
+"""Upper limit by the memory: 100 MB copied into shared memory, into a fresh segment each time or
+into the same one.
 """
 
 import time

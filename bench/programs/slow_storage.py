@@ -1,9 +1,9 @@
-"""Storage that is as slow as one far away, for both libraries: this machine's disk behind fsspec,
-each request late, all writes paced.
+"""Simulated remote storage for both libraries: the local disk behind fsspec, with a delay per
+request and a limit on the write throughput.
 
-`filesystem()` is what a run takes as `storage_filesystem`. It can be pickled, because workers can
-import this module. Files may be put there beforehand past it, as its paths are those of the disk.
-Not slowed down: how fast reads go once they have begun.
+`filesystem()` is a `storage_filesystem` for runs. It can be pickled, because workers can import
+this module. Its paths are those of the disk, so files can also be written directly. The throughput
+of reads is not limited.
 """
 
 import functools
@@ -18,17 +18,18 @@ from fsspec.implementations.local import LocalFileSystem
 from pyarrow import fs
 
 REQUEST_S = 0.02
-"""How late the answer to every request is."""
+"""Delay of every request, in seconds."""
 WRITE_BYTES_PER_S = 50_000_000
-"""What all files that a process writes get together."""
+"""Throughput of all files that a process writes, together."""
 REQUESTS = (
-    "get_file_info", "get_file_info_selector", "create_dir", "delete_dir", "delete_dir_contents", "delete_file", "move", "copy_file",
-    "open_input_stream", "open_input_file", "open_output_stream",
-)  # fmt: skip
+    *("get_file_info", "get_file_info_selector", "create_dir", "delete_dir"),
+    *("delete_dir_contents", "delete_file", "move", "copy_file"),
+    *("open_input_stream", "open_input_file", "open_output_stream"),
+)
 
 
 class Link:
-    """What carries so many bytes per second; who sends while others do waits for his turn."""
+    """A link with limited throughput; concurrent senders wait."""
 
     def __init__(self, bytes_per_s: float) -> None:
         self._bytes_per_s = bytes_per_s
@@ -36,7 +37,7 @@ class Link:
         self._free_at = 0.0
 
     def send(self, size_bytes: int) -> None:
-        """Returns when they have gone through."""
+        """Block until the bytes are transferred."""
         with self._lock:
             self._free_at = max(self._free_at, time.monotonic()) + size_bytes / self._bytes_per_s
             pause_s = self._free_at - time.monotonic()
@@ -47,7 +48,7 @@ LINK = Link(WRITE_BYTES_PER_S)
 
 
 class SlowFile(io.FileIO):
-    """A file whose bytes go through the link."""
+    """A file that is written through the link."""
 
     def write(self, data: Any) -> int:
         LINK.send(memoryview(data).nbytes)
@@ -55,7 +56,7 @@ class SlowFile(io.FileIO):
 
 
 class SlowHandler(fs.FSSpecHandler):  # type: ignore[misc]
-    """The disk; `REQUESTS` are late."""
+    """The local disk with a delay of `REQUESTS`."""
 
     def __init__(self) -> None:
         super().__init__(LocalFileSystem())
@@ -67,19 +68,19 @@ class SlowHandler(fs.FSSpecHandler):  # type: ignore[misc]
         return pa.PythonFile(SlowFile(path, "wb"), mode="w")
 
 
-def _late(request: Callable[..., Any]) -> Callable[..., Any]:
+def _delayed(request: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(request)
-    def late(*arguments: Any, **options: Any) -> Any:
+    def delayed(*arguments: Any, **options: Any) -> Any:
         time.sleep(REQUEST_S)
         return request(*arguments, **options)
 
-    return late
+    return delayed
 
 
 for _name in REQUESTS:
-    setattr(SlowHandler, _name, _late(getattr(SlowHandler, _name)))
+    setattr(SlowHandler, _name, _delayed(getattr(SlowHandler, _name)))
 
 
 def filesystem() -> fs.FileSystem:
-    """The slow storage, whose paths are those of this machine's disk."""
+    """Return the slow storage, with the paths of the local disk."""
     return fs.PyFileSystem(SlowHandler())

@@ -1,5 +1,5 @@
-"""Two workers, one all-reduce of a small tensor, a timestamp (monotonic, so the launcher's clock
-can be subtracted).
+"""Two workers, one all-reduce of a small tensor, and its time on the monotonic clock, from which
+the launcher subtracts the start of the process.
 """
 
 import time

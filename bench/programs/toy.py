@@ -1,6 +1,4 @@
-"""A toy run: two workers, three reports. Lines that begin with `user:` are the program's own; the
-launcher's are counted.
-"""
+"""A toy run: two workers, three reports. The launcher counts all lines without `user:`."""
 
 import importlib
 from typing import Any

@@ -1,4 +1,4 @@
-"""One way to run a train function in two workers, whoever launches them."""
+"""Run a training function in two workers with any of the libraries."""
 
 import importlib
 import os
@@ -18,11 +18,11 @@ def train(
     run: Mapping[str, Any] | None = None,
     datasets: Mapping[str, Any] | None = None,
 ) -> None:
-    """Runs `train_fn(config)` in two workers: with the library's `TorchTrainer`, or in this process
-    as torchrun's worker.
+    """Run `train_fn(config)` in two workers: with the library's `TorchTrainer`, or in this process
+    as one of torchrun's workers.
 
-    `run` has further arguments of `RunConfig`, and `datasets` are the trainer's; torchrun has
-    neither.
+    `run` holds further arguments of `RunConfig`, and `datasets` those of the trainer; torchrun
+    ignores both.
     """
     config = {**config, "library": library}
     if library == "torchrun":
@@ -31,7 +31,7 @@ def train(
         torch.distributed.destroy_process_group()
         return
     base = importlib.import_module(f"{library}.train")
-    usual = {
+    defaults = {
         "name": "bench",
         "storage_path": os.path.abspath("storage"),
         "failure_config": base.FailureConfig(max_failures=max_failures),
@@ -40,13 +40,13 @@ def train(
         train_fn,
         train_loop_config=config,
         scaling_config=base.ScalingConfig(num_workers=2),
-        run_config=base.RunConfig(**{**usual, **(run or {})}),
+        run_config=base.RunConfig(**{**defaults, **(run or {})}),
         datasets=datasets,
     ).fit()
 
 
 def wrap(library: str, model: torch.nn.Module) -> torch.nn.Module:
-    """The model in `DistributedDataParallel`, wrapped the way that users of the library do it."""
+    """Wrap a model in `DistributedDataParallel` as users of the library do."""
     if library == "torchrun":
         return torch.nn.parallel.DistributedDataParallel(model)
     wrapped: torch.nn.Module = importlib.import_module(f"{library}.train.torch").prepare_model(

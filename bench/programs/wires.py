@@ -1,8 +1,8 @@
-"""What two processes can do at best: a pipe, bare frames on a Unix socket, and those with an I/O
-thread in between.
+"""Upper limits for calls between two processes: a pipe, raw frames on a Unix socket, and raw frames
+with an I/O thread.
 
-A frame is four bytes of length and a payload of 16 bytes. Frames in flight travel in bursts, one
-system call for each burst.
+A frame is four bytes of length and a payload of 16 bytes. Frames in flight are sent in batches, one
+system call per batch.
 """
 
 import multiprocessing
@@ -19,7 +19,7 @@ from bench.programs import common
 PAYLOAD = b"0123456789abcdef"
 LENGTH = struct.Struct(">I")
 FRAME = LENGTH.pack(len(PAYLOAD)) + PAYLOAD
-BURST = 256
+BATCH_FRAMES = 256
 
 
 def echo_pipe(connection: multiprocessing.connection.Connection) -> None:
@@ -47,7 +47,7 @@ def measure_pipe() -> common.Values:
 
 
 def frames(connection: socket.socket) -> Iterator[list[bytes]]:
-    """The payloads that each read of the socket completes; ends with the connection."""
+    """Yield the payloads that each read of the socket completes, until the connection closes."""
     pending = b""
     while received := connection.recv(65536):
         pending += received
@@ -63,7 +63,7 @@ def frames(connection: socket.socket) -> Iterator[list[bytes]]:
 
 
 def fork_echo() -> socket.socket:
-    """A socket to a child that sends every frame back; the child ends with the connection."""
+    """Return a socket to a child that echoes every frame and exits with the connection."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
     if os.fork() == 0:
         ours.close()
@@ -78,10 +78,10 @@ def measure_socket() -> common.Values:
     connection = fork_echo()
     answers = frames(connection)
 
-    def exchange(burst: int) -> None:
-        connection.sendall(FRAME * burst)
+    def exchange(count: int) -> None:
+        connection.sendall(FRAME * count)
         answered = 0
-        while answered < burst:
+        while answered < count:
             answered += len(next(answers))
 
     def one_at_a_time(count: int) -> None:
@@ -89,8 +89,8 @@ def measure_socket() -> common.Values:
             exchange(1)
 
     def many_in_flight(count: int) -> None:
-        for begin in range(0, count, BURST):
-            exchange(min(BURST, count - begin))
+        for begin in range(0, count, BATCH_FRAMES):
+            exchange(min(BATCH_FRAMES, count - begin))
 
     one_at_a_time(500)
     return {

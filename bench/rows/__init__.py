@@ -1,16 +1,16 @@
-"""What is measured: all rows, group by group, and the form that they have.
+"""All rows of the benchmarks, by group.
 
-- `form.py`      contenders, metrics, targets, rows
-- `machine.py`   tasks, actors and objects on this machine
-- `train.py`     training on this machine
-- `data.py`      pipelines of data on this machine
-- `tune.py`      searches on this machine
-- `runs.py`      records of runs, and the dashboard
-- `cluster.py`   what runs on one Ray cluster
+- `definitions.py`  contenders, metrics, targets, rows
+- `machine.py`      tasks, actors and objects on this machine
+- `train.py`        training on this machine
+- `data.py`         data pipelines on this machine
+- `tune.py`         hyperparameter searches on this machine
+- `runs.py`         run records and the dashboard
+- `cluster.py`      all of these on one Ray cluster
 """
 
 from bench.rows import cluster, data, machine, runs, train, tune
-from bench.rows.form import (
+from bench.rows.definitions import (
     OURS,
     PEAK_MB,
     PEAK_PER_BUDGET,

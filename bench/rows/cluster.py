@@ -1,10 +1,10 @@
-"""The same on one Ray cluster, whose guests syncline's programs and Ray's are one after another."""
+"""Rows on one Ray cluster, where syncline's and Ray's programs alternate."""
 
-from bench.rows.form import OURS, RAY, Contender, Metric, Row, Target, libraries
+from bench.rows.definitions import OURS, RAY, Contender, Metric, Row, Target, libraries
 
 
 def _over_bare_ray(key: str, label: str, unit: str) -> Metric:
-    """What a call through our engine costs more than the same call of Ray's: a tenth at most."""
+    """Return a metric whose target is at most 10 % overhead over the same call of Ray."""
     target = Target(limit=0.91, peers=(RAY,))
     return Metric(
         key=key, label=label, unit=unit, better="more", target=target, ray_key=f"ray_{key}"
@@ -19,7 +19,7 @@ ROWS: tuple[Row, ...] = (
         metrics=(
             Metric(
                 key="all_reduce_s",
-                label="process start to first all-reduce, 2 workers",
+                label="process start to the first all-reduce, 2 workers",
                 unit="s",
                 better="less",
                 target=Target(limit=0.4, peers=(RAY,)),
@@ -40,7 +40,7 @@ ROWS: tuple[Row, ...] = (
             ),
             Metric(
                 key="checkpoint_ms",
-                label="report with a checkpoint of 10 kB",
+                label="report with a 10 kB checkpoint",
                 unit="ms",
                 better="less",
                 target=Target(limit=10.0),

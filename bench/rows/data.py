@@ -1,8 +1,6 @@
-"""Pipelines of data on this machine, with the most memory that each program had beside every
-time.
-"""
+"""Data pipelines on this machine, each with its peak memory."""
 
-from bench.rows.form import (
+from bench.rows.definitions import (
     OURS,
     PEAK_MB,
     PEAK_PER_BUDGET,
@@ -21,15 +19,13 @@ _DAFT_SETTINGS = {"DAFT_RUNNER": "native", "DAFT_PROGRESS_BAR": "0", "DO_NOT_TRA
 
 
 def _peak(budget_factor: float | None = None) -> Metric:
-    """The most memory of all processes of a row's programs, or that memory for each byte of their
-    budget, with a target.
-    """
+    """Return the metric of peak memory; with `budget_factor`, relative to the budget."""
     if budget_factor is None:
-        return Metric(key=PEAK_MB, label="peak memory of that", unit="MB", better="less")
+        return Metric(key=PEAK_MB, label="peak memory", unit="MB", better="less")
     target = Target(limit=budget_factor)
     return Metric(
         key=PEAK_PER_BUDGET,
-        label="that memory for each byte of the budget",
+        label="peak memory relative to the budget",
         unit="",
         better="less",
         target=target,
@@ -37,7 +33,7 @@ def _peak(budget_factor: float | None = None) -> Metric:
 
 
 def _rows_per_s(label: str, *peers: str) -> Metric:
-    """Rows per second; with peers, at least as many as the best of them."""
+    """Return the metric of rows per second; the target is at least the best of the peers."""
     return Metric(
         key="rows_per_s",
         label=label,
@@ -52,7 +48,7 @@ def _seconds(key: str, label: str, target: Target | None = None) -> Metric:
 
 
 def _images(decoder: str) -> tuple[Contender, ...]:
-    """Those who decode images with a function of the program's."""
+    """Return the contenders that decode images with a function of the program."""
     return (
         Contender(name=OURS, module="data.images", argument=f"syncline-{decoder}"),
         Contender(name=RAY, module="data.images", argument=f"ray-{decoder}"),
@@ -61,8 +57,8 @@ def _images(decoder: str) -> tuple[Contender, ...]:
 
 
 _FIRST_BATCH = (
-    _seconds("first_batch_s", "process start to the first batch of that"),
-    _seconds("warm_first_batch_s", "first batch of the second epoch of that", Target(limit=0.2)),
+    _seconds("first_batch_s", "process start to the first batch"),
+    _seconds("warm_first_batch_s", "first batch of a second epoch", Target(limit=0.2)),
 )
 
 ROWS: tuple[Row, ...] = (
@@ -72,7 +68,7 @@ ROWS: tuple[Row, ...] = (
         contenders=_images("python"),
         metrics=(
             _rows_per_s(
-                "CIFAR-10, 50 000 JPEGs by a Python function (PIL) into torch batches", _LOADER
+                "CIFAR-10 JPEGs decoded by a Python function (PIL) into torch batches", _LOADER
             ),
             *_FIRST_BATCH,
             _peak(),
@@ -90,7 +86,7 @@ ROWS: tuple[Row, ...] = (
             Contender(name=_DAFT_DECODES, module="data.image_daft", argument="decode"),
         ),
         metrics=(
-            _rows_per_s("the same by a native decoder (simplejpeg)", _DAFT, _DAFT_DECODES),
+            _rows_per_s("CIFAR-10 JPEGs decoded natively (simplejpeg)", _DAFT, _DAFT_DECODES),
             *_FIRST_BATCH,
             _peak(),
         ),
@@ -107,9 +103,7 @@ ROWS: tuple[Row, ...] = (
             Contender(name=_DAFT, module="data.scan_peers", argument="daft"),
         ),
         metrics=(
-            _rows_per_s(
-                "Parquet scan of 1 GB: a filter, 9 of 26 columns, torch batches", "pyarrow"
-            ),
+            _rows_per_s("1 GB of Parquet, filtered and projected, into torch batches", "pyarrow"),
             _peak(),
         ),
         timeout_s=300.0,
@@ -125,8 +119,8 @@ ROWS: tuple[Row, ...] = (
             Contender(name=_DAFT, module="data.table_peers", argument="daft"),
         ),
         metrics=(
-            _seconds("small_group_s", "sum and mean of 1 M rows by key, warm", Target(limit=0.5)),
-            _seconds("group_s", "sum and mean of 10 M rows by key"),
+            _seconds("small_group_s", "sum and mean by key, 1 M rows, warm", Target(limit=0.5)),
+            _seconds("group_s", "sum and mean by key, 10 M rows"),
             _seconds("sort_s", "sort of 10 M rows"),
             _peak(),
         ),
@@ -140,13 +134,13 @@ ROWS: tuple[Row, ...] = (
         metrics=(
             _seconds(
                 "shuffle_s",
-                "random shuffle of 1 GB with a budget of 256 MB",
+                "random shuffle of 1 GB with a memory budget of 256 MB",
                 Target(limit=1.0, peers=(RAY,)),
             ),
             _peak(),
             Metric(
                 key=PEAK_PER_BUDGET,
-                label="that memory for each byte of the budget",
+                label="peak memory relative to the budget",
                 unit="",
                 better="less",
             ),
@@ -160,15 +154,15 @@ ROWS: tuple[Row, ...] = (
         metrics=(
             Metric(
                 key="share",
-                label="speed with a local shuffle, of the speed without",
+                label="throughput with a local shuffle, relative to no shuffle",
                 unit="",
                 better="more",
                 target=Target(limit=0.7),
             ),
-            _rows_per_s("decoded images in shuffled torch batches"),
+            _rows_per_s("decoded images in locally shuffled torch batches"),
             Metric(
                 key="held_share",
-                label="the same share where the images are in memory already",
+                label="same ratio with the images in memory",
                 unit="",
                 better="more",
             ),
@@ -184,7 +178,7 @@ ROWS: tuple[Row, ...] = (
         metrics=(
             _seconds(
                 "stream_s",
-                "4 GB made, mapped and streamed with a budget of 1 GB",
+                "create, map and read 4 GB with a memory budget of 1 GB",
                 Target(limit=1.0, peers=(RAY,)),
             ),
             _peak(),
@@ -202,11 +196,11 @@ ROWS: tuple[Row, ...] = (
         metrics=(
             Metric(
                 key="wait_share",
-                label="share of a step that two training workers wait for images",
+                label="share of a training step spent waiting for data, 2 workers",
                 unit="",
                 better="less",
             ),
-            _rows_per_s("rows that they train on"),
+            _rows_per_s("rows trained on"),
             _peak(),
         ),
         timeout_s=600.0,
@@ -219,21 +213,24 @@ ROWS: tuple[Row, ...] = (
         metrics=(
             Metric(
                 key="event_us_10000",
-                label="scheduler of 1 000 nodes, per event: 10 000 blocks",
+                label="scheduler alone, one event with 10 000 blocks on 1 000 nodes",
                 unit="us",
                 better="less",
             ),
             Metric(
-                key="event_us_1000000", label="the same: 1 000 000 blocks", unit="us", better="less"
+                key="event_us_1000000",
+                label="one event with 1 000 000 blocks",
+                unit="us",
+                better="less",
             ),
             Metric(
                 key="growth",
-                label="how much an event grew",
+                label="cost of an event relative to 10 000 blocks",
                 unit="",
                 better="less",
                 target=Target(limit=1.5),
             ),
-            Metric(key="peak_mb_1000000", label="peak memory of that", unit="MB", better="less"),
+            Metric(key="peak_mb_1000000", label="peak memory", unit="MB", better="less"),
         ),
         timeout_s=900.0,
     ),

@@ -1,6 +1,6 @@
-"""Tasks, actors and objects on this machine, each library starting what it needs."""
+"""Tasks, actors and objects on this machine; each library starts its own engine."""
 
-from bench.rows.form import Contender, Metric, Row, Target, libraries
+from bench.rows.definitions import Contender, Metric, Row, Target, libraries
 
 _POOLS = ("ProcessPoolExecutor", "multiprocessing.Pool")
 
@@ -34,8 +34,8 @@ ROWS: tuple[Row, ...] = (
         contenders=(
             *libraries("actors"),
             Contender(name="pipe", module="wires", argument="pipe"),
-            Contender(name="bare frames", module="wires", argument="socket"),
-            Contender(name="bare frames, I/O thread", module="wires", argument="threaded"),
+            Contender(name="raw frames on a socket", module="wires", argument="socket"),
+            Contender(name="raw frames, I/O thread", module="wires", argument="threaded"),
         ),
         metrics=(
             Metric(

@@ -1,6 +1,6 @@
-"""What recording costs, and how soon the dashboard shows what was recorded."""
+"""Cost of run records, and latency of the dashboard."""
 
-from bench.rows.form import OURS, Contender, Metric, Row, Target
+from bench.rows.definitions import OURS, Contender, Metric, Row, Target
 
 ROWS: tuple[Row, ...] = (
     Row(
@@ -8,35 +8,30 @@ ROWS: tuple[Row, ...] = (
         group="runs",
         contenders=(Contender(name=OURS, module="recording", argument="syncline"),),
         metrics=(
-            Metric(key="step_ms", label="a step without a report", unit="ms", better="less"),
+            Metric(key="step_ms", label="training step without a report", unit="ms", better="less"),
             Metric(
                 key="overhead_percent",
-                label="how much longer a step with a report takes",
+                label="cost of one report per step",
                 unit="%",
                 better="less",
                 target=Target(limit=1.0),
             ),
+            Metric(key="worker_us", label="CPU time per report, worker", unit="us", better="less"),
             Metric(
-                key="worker_us",
-                label="CPU time of the worker's process for each report",
-                unit="us",
-                better="less",
-            ),
-            Metric(
-                key="controller_us",
-                label="CPU time of the program for each report",
-                unit="us",
-                better="less",
+                key="controller_us", label="CPU time per report, driver", unit="us", better="less"
             ),
             Metric(
                 key="record_mb",
-                label="record of 10 000 reports by two ranks",
+                label="size of the record of 10 000 reports by two ranks",
                 unit="MB",
                 better="less",
                 target=Target(limit=20.0),
             ),
             Metric(
-                key="open_ms", label="to read that record, with one curve", unit="ms", better="less"
+                key="open_ms",
+                label="time to read that record with one curve",
+                unit="ms",
+                better="less",
             ),
         ),
     ),
@@ -46,30 +41,33 @@ ROWS: tuple[Row, ...] = (
         contenders=(Contender(name=OURS, module="dashboard", argument="syncline"),),
         metrics=(
             Metric(
-                key="start_s", label="dashboard: command to its address", unit="s", better="less"
+                key="start_s",
+                label="dashboard: start until it prints its address",
+                unit="s",
+                better="less",
             ),
             Metric(
                 key="first_list_s",
-                label="first list of 10 000 runs",
+                label="list of 10 000 runs, first time",
                 unit="s",
                 better="less",
                 target=Target(limit=1.0),
             ),
             Metric(
                 key="list_s",
-                label="the list again",
+                label="list of 10 000 runs, second time",
                 unit="s",
                 better="less",
                 target=Target(limit=1.0),
             ),
             Metric(
                 key="run_s",
-                label="first page of a run of 100 000 reports",
+                label="page of a run with 100 000 reports",
                 unit="s",
                 better="less",
                 target=Target(limit=1.0),
             ),
-            Metric(key="memory_mb", label="memory after that", unit="MB", better="less"),
+            Metric(key="memory_mb", label="memory afterwards", unit="MB", better="less"),
         ),
         timeout_s=300.0,
     ),

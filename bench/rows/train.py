@@ -1,8 +1,6 @@
-"""Training on this machine: starts, steps, reports in all modes, what a restart costs, and the
-controller alone.
-"""
+"""Training on this machine: startup, steps, reports, restarts, and the controller alone."""
 
-from bench.rows.form import (
+from bench.rows.definitions import (
     OURS,
     RAY,
     Contender,
@@ -10,18 +8,17 @@ from bench.rows.form import (
     Row,
     Target,
     libraries,
-    told,
     with_torchrun,
 )
 
 MODES = ("SYNC", "ASYNC", "NO_UPLOAD")
 SIZES = {"1 kB": 1_000, "10 MB": 10_000_000, "500 MB": 500_000_000}
-"""Bytes of the checkpoints that are reported in every mode."""
+"""Sizes in bytes of the checkpoints reported in every mode."""
 
 
 def _report_modes(name: str, storage: str, where: str) -> Row:
-    """`report` in every mode with checkpoints of every size, on one storage."""
-    at_once = Metric(
+    """Return the row of `report` in every mode with checkpoints of every size on one storage."""
+    metrics_only = Metric(
         key="metrics_ms",
         label=f"report(metrics), {where}",
         unit="ms",
@@ -31,26 +28,26 @@ def _report_modes(name: str, storage: str, where: str) -> Row:
     return Row(
         name=name,
         group="train",
-        contenders=told("report_modes", storage),
+        contenders=libraries("report_modes", storage),
         metrics=(
-            at_once,
+            metrics_only,
             *(
                 metric
                 for mode in MODES
                 for size in SIZES
-                for metric in _of_checkpoint(mode, size, where)
+                for metric in _checkpoint_metrics(mode, size, where)
             ),
         ),
         timeout_s=600.0,
     )
 
 
-def _of_checkpoint(mode: str, size: str, where: str) -> tuple[Metric, Metric]:
-    """What the training function waits, and when the checkpoint is there."""
-    waits = {
+def _checkpoint_metrics(mode: str, size: str, where: str) -> tuple[Metric, Metric]:
+    """Return the metrics for the duration of the call and for the commit of the checkpoint."""
+    targets = {
         "SYNC": Target(limit=1.0, peers=(RAY,)),
-        "ASYNC": Target(limit=10.0),  # whatever the size and the storage
-        "NO_UPLOAD": None,  # Ray writes nothing then; we do, as the run is to go on exactly there
+        "ASYNC": Target(limit=10.0),  # independent of size and storage
+        "NO_UPLOAD": None,  # Ray writes nothing; syncline records where to resume
     }
     return (
         Metric(
@@ -58,11 +55,11 @@ def _of_checkpoint(mode: str, size: str, where: str) -> tuple[Metric, Metric]:
             label=f"report, {mode}, {size}, {where}",
             unit="ms",
             better="less",
-            target=waits[mode],
+            target=targets[mode],
         ),
         Metric(
             key=f"{mode}_{size}_committed_s",
-            label="that checkpoint committed after",
+            label="until the checkpoint is committed",
             unit="s",
             better="less",
             target=Target(limit=1.0, peers=(RAY,)),
@@ -70,35 +67,35 @@ def _of_checkpoint(mode: str, size: str, where: str) -> tuple[Metric, Metric]:
     )
 
 
-def _resume(name: str, reads: str, what: str, *, has_input: bool) -> Row:
-    """What a restart in the middle of an epoch waits for its first batch; Ray knows no such thing,
-    so there the program skips.
+def _resume(name: str, reads: str, label: str, *, has_input: bool) -> Row:
+    """Return the row of the first batch after a restart within an epoch. Ray cannot resume there,
+    so its program reads and drops the batches before.
     """
-    skips = "a program on Ray reads and drops"
+    ray = "on Ray: reads and drops"
     return Row(
         name=name,
         group="train",
-        contenders=told("resume", reads),
+        contenders=libraries("resume", reads),
         metrics=(
             Metric(
-                key="at_1_s", label=f"{what}: first batch at 1 % ({skips})", unit="s", better="less"
+                key="at_1_s", label=f"{label}: first batch at 1 % ({ray})", unit="s", better="less"
             ),
             Metric(
                 key="at_99_s",
-                label=f"{what}: first batch at 99 % ({skips})",
+                label=f"{label}: first batch at 99 % ({ray})",
                 unit="s",
                 better="less",
             ),
             Metric(
                 key="growth",
-                label="how much longer that takes",
+                label="first batch at 99 % relative to 1 %",
                 unit="",
                 better="less",
                 target=Target(limit=1.2),
             ),
             Metric(
                 key="repeated",
-                label="samples in these that the epoch had had",
+                label="repeated samples",
                 unit="",
                 better="less",
                 target=Target(limit=0),
@@ -117,14 +114,14 @@ ROWS: tuple[Row, ...] = (
         metrics=(
             Metric(
                 key="all_reduce_s",
-                label="process start to first all-reduce, 2 workers",
+                label="process start to the first all-reduce, 2 workers",
                 unit="s",
                 better="less",
                 target=Target(limit=1.2, peers=("torchrun",)),
             ),
             Metric(
                 key="process_s",
-                label="the whole of that process",
+                label="whole process",
                 unit="s",
                 better="less",
                 target=Target(limit=1.2, peers=("torchrun",)),
@@ -140,13 +137,13 @@ ROWS: tuple[Row, ...] = (
         metrics=(
             Metric(
                 key="step_ms",
-                label="DDP step of a small model, 2 workers",
+                label="DDP step, 2 workers",
                 unit="ms",
                 better="less",
                 target=Target(limit=1.01, peers=("torchrun",)),
             ),
         ),
-        turns_per_round=3,
+        runs_per_round=3,
         environment={"OMP_NUM_THREADS": "1"},
     ),
     Row(
@@ -177,7 +174,7 @@ ROWS: tuple[Row, ...] = (
             ),
             Metric(
                 key="checkpoint_ms",
-                label="report with a checkpoint of 10 kB",
+                label="report with a 10 kB checkpoint",
                 unit="ms",
                 better="less",
                 target=Target(limit=10.0),
@@ -185,13 +182,13 @@ ROWS: tuple[Row, ...] = (
         ),
         timeout_s=180.0,
     ),
-    _report_modes("report_local", "local", "this machine's disk"),
+    _report_modes("report_local", "local", "local disk"),
     _report_modes("report_slow", "slow", "slow storage"),
-    _resume("resume_dataset", "dataset", "resumed dataset of 200 files, 1 M rows", has_input=True),
+    _resume("resume_dataset", "dataset", "resumed dataset, 1 M rows in 200 files", has_input=True),
     _resume(
         "resume_loader",
         "loader",
-        "resumed DataLoader, 1 M items of 1 ms, 8 processes a worker",
+        "resumed DataLoader, 1 M items of 1 ms, 8 processes per worker",
         has_input=False,
     ),
     Row(
@@ -201,21 +198,23 @@ ROWS: tuple[Row, ...] = (
         metrics=(
             Metric(
                 key="event_us_100",
-                label="controller alone, per event: 100 ranks",
+                label="controller alone, one event with 100 ranks",
                 unit="us",
                 better="less",
             ),
-            Metric(key="event_us_10000", label="the same: 10 000 ranks", unit="us", better="less"),
+            Metric(
+                key="event_us_10000", label="one event with 10 000 ranks", unit="us", better="less"
+            ),
             Metric(
                 key="growth",
-                label="how much an event grew",
+                label="cost of an event relative to 100 ranks",
                 unit="",
                 better="less",
                 target=Target(limit=1.5),
             ),
             Metric(
                 key="bytes_per_rank_10000",
-                label="memory for each of these ranks at the end",
+                label="memory per rank at the end",
                 unit="bytes",
                 better="less",
             ),
@@ -229,7 +228,7 @@ ROWS: tuple[Row, ...] = (
         metrics=(
             Metric(
                 key="lines",
-                label="lines of a quiet run that the user did not write",
+                label="lines printed besides the user's own",
                 unit="",
                 better="less",
                 target=Target(limit=5),

@@ -1,13 +1,13 @@
-"""Searches on this machine: trivial trials, few and many, what lies between two of them, restoring,
-the controller alone, a population, and how good what is found is.
+"""Searches on this machine: short trials, time between trials, restoring, the controller alone,
+population-based training, and the quality of the results.
 """
 
-from bench.rows.form import OURS, RAY, Contender, Metric, Row, Target, libraries, told
+from bench.rows.definitions import OURS, RAY, Contender, Metric, Row, Target, libraries
 
 _OPTUNA = "Optuna"
 _FUNCTIONS = {"branin": "Branin", "hartmann6": "Hartmann 6", "rosenbrock": "Rosenbrock 3"}
 _NOISE = 2.0
-"""Standard errors of a difference that say nothing."""
+"""Standard errors of a difference that count as noise."""
 
 
 def _per_s(key: str, label: str, target: Target | None = None) -> Metric:
@@ -19,20 +19,20 @@ def _less(key: str, label: str, unit: str, target: Target | None = None) -> Metr
 
 
 def _with_optuna(argument: str) -> tuple[Contender, ...]:
-    """The same trials with syncline, with Ray and in Optuna."""
+    """Return the same trials with syncline, with Ray and with Optuna."""
     return (
-        *told("tune.trials", argument),
+        *libraries("tune.trials", argument),
         Contender(name=_OPTUNA, module="tune.trials_optuna", argument=argument),
     )
 
 
-def _found(key: str, label: str) -> tuple[Metric, Metric]:
-    """What a kind of search finds, and whether that is worse than what Optuna's finds."""
+def _regret(key: str, label: str) -> tuple[Metric, Metric]:
+    """Return the regret of a search, and its difference to Optuna's."""
     return (
-        _less(key, f"{label}: regret, median over seeds", ""),
+        _less(key, f"median regret over seeds, {label}", ""),
         _less(
             f"{key}_worse",
-            "worse than Optuna's by so many standard errors",
+            "excess over Optuna's regret, in standard errors",
             "",
             Target(limit=_NOISE),
         ),
@@ -46,8 +46,8 @@ ROWS: tuple[Row, ...] = (
         contenders=_with_optuna("few"),
         metrics=(
             _per_s("trials_per_s", "50 trivial trials of 10 reports", Target(limit=100)),
-            _per_s("reused_per_s", "the same with reuse_actors=True", Target(limit=100)),
-            _less("process_s", "the whole of that process", "s"),
+            _per_s("reused_per_s", "same, reuse_actors=True", Target(limit=100)),
+            _less("process_s", "whole process", "s"),
         ),
         timeout_s=300.0,
     ),
@@ -58,7 +58,7 @@ ROWS: tuple[Row, ...] = (
         metrics=(
             _per_s("thousand_per_s", "1 000 trials of one report (Ray: 40)"),
             _per_s("ten_thousand_per_s", "10 000 trials of one report"),
-            _less("growth", "how much a trial's cost grew", "", Target(limit=1.2)),
+            _less("growth", "cost per trial relative to 1 000 trials", "", Target(limit=1.2)),
         ),
         timeout_s=900.0,
     ),
@@ -69,13 +69,13 @@ ROWS: tuple[Row, ...] = (
         metrics=(
             _less(
                 "returned_ms",
-                "trial returns to its successor's first line",
+                "a trial returns until the first line of its successor",
                 "ms",
                 Target(limit=0.1, peers=(RAY,)),
             ),
             _less(
                 "stopped_ms",
-                "the same where the search stops the trial",
+                "the search stops a trial until the first line of its successor",
                 "ms",
                 Target(limit=0.1, peers=(RAY,)),
             ),
@@ -86,10 +86,10 @@ ROWS: tuple[Row, ...] = (
         group="tune",
         contenders=libraries("tune.restore"),
         metrics=(
-            _less("restore_s", "killed after 10 000 trials (Ray: 200): restored and training", "s"),
-            _less("each_ms", "that time for each trial", "ms", Target(limit=1.0, peers=(RAY,))),
-            _less("run_again", "trials that had ended and ran again", "", Target(limit=0)),
-            _less("results_s", "results of that search read, without running", "s"),
+            _less("restore_s", "killed after 10 000 trials (Ray: 200) until restored", "s"),
+            _less("each_ms", "same, per trial", "ms", Target(limit=1.0, peers=(RAY,))),
+            _less("run_again", "finished trials that ran again", "", Target(limit=0)),
+            _less("results_s", "time to read the results of that search", "s"),
         ),
         timeout_s=600.0,
     ),
@@ -100,10 +100,10 @@ ROWS: tuple[Row, ...] = (
             Contender(name=OURS, module="tune.controller_simulation", argument="syncline"),
         ),
         metrics=(
-            _less("event_us_100", "controller and ASHA alone, per event: 100 trials", "us"),
-            _less("event_us_10000", "the same: 10 000 trials", "us"),
-            _less("growth", "how much an event grew", "", Target(limit=1.5)),
-            _less("bytes_per_trial", "memory for each of these trials at the end", "bytes"),
+            _less("event_us_100", "controller and ASHA alone, one event with 100 trials", "us"),
+            _less("event_us_10000", "one event with 10 000 trials", "us"),
+            _less("growth", "cost of an event relative to 100 trials", "", Target(limit=1.5)),
+            _less("bytes_per_trial", "memory per trial at the end", "bytes"),
         ),
     ),
     Row(
@@ -117,7 +117,7 @@ ROWS: tuple[Row, ...] = (
                 "s",
                 Target(limit=1.0, peers=(RAY,)),
             ),
-            Metric(key="best_accuracy", label="best accuracy of that", unit="", better="more"),
+            Metric(key="best_accuracy", label="best accuracy", unit="", better="more"),
         ),
         timeout_s=300.0,
     ),
@@ -132,13 +132,13 @@ ROWS: tuple[Row, ...] = (
             *(
                 metric
                 for name, label in _FUNCTIONS.items()
-                for metric in _found(f"tpe_{name}", f"TPE, {label}")
+                for metric in _regret(f"tpe_{name}", f"TPE, {label}")
             ),
-            *_found("tuner_branin", "TPE, Branin, by Tuner in 2 processes"),
+            *_regret("tuner_branin", "TPE, Branin, by Tuner in 2 processes"),
             *(
                 metric
                 for name, label in _FUNCTIONS.items()
-                for metric in _found(f"asha_{name}", f"ASHA, {label}")
+                for metric in _regret(f"asha_{name}", f"ASHA, {label}")
             ),
         ),
         timeout_s=300.0,

@@ -1,11 +1,9 @@
-"""Train a small network with workers all over a cluster, or on this machine where no cluster is
-named.
+"""Train a small network with workers on a cluster, or on this machine without a cluster.
 
-    python examples/cluster/train.py SYNCLINE_ADDRESS=HOST:6379 SYNCLINE_STORAGE_PATH=/shared/runs
+    export SYNCLINE_ADDRESS=HOST:6379 SYNCLINE_STORAGE_PATH=/shared/runs
     python examples/cluster/train.py --workers 8
 
-Prints where each worker runs, the loss after each epoch, and in the end the path of the last
-checkpoint.
+Prints the host of each worker, the loss after each epoch, and the path of the last checkpoint.
 """
 
 import argparse
@@ -26,10 +24,11 @@ SAMPLES, FEATURES = 4096, 16
 
 
 def train_worker(config: dict[str, Any]) -> None:
-    """Runs in every worker, each on its part of the samples."""
+    """Train in one worker on its shard of the samples."""
     context = train.get_context()
     print(
-        f"rank {context.get_world_rank()} of {context.get_world_size()} runs on {socket.gethostname()}",
+        f"rank {context.get_world_rank()} of {context.get_world_size()} runs on "
+        f"{socket.gethostname()}",
         flush=True,
     )
     x = torch.randn(SAMPLES, FEATURES, generator=torch.Generator().manual_seed(0))
@@ -53,10 +52,8 @@ def train_worker(config: dict[str, Any]) -> None:
 
 
 def main() -> None:
-    """Read the command line, train, say what came of it."""
-    parser = argparse.ArgumentParser(
-        description="Train a small network with workers all over a cluster."
-    )
+    """Parse the command line, train, and print the result."""
+    parser = argparse.ArgumentParser(description="Train a small network with workers on a cluster.")
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--epochs", type=int, default=5)
     parser.add_argument("--gpus", action="store_true", help="give every worker a GPU")

@@ -1,4 +1,4 @@
-"""Runs a measured program on few rows, and knows which of its numbers the table shows."""
+"""Run a measured program on few rows, and list the values that the table needs from it."""
 
 import json
 import os
@@ -14,7 +14,7 @@ from bench.rows import ROWS
 def run(
     module: str, argument: str, folder: Path, given: Path | None = None, scale: str = "0.001"
 ) -> dict[str, float]:
-    """The numbers of one program, on few rows."""
+    """Run one program on few rows; return its values."""
     out = folder / "values.json"
     variables = {
         **os.environ,
@@ -38,7 +38,7 @@ def run(
 
 
 def keys_of(module: str) -> set[str]:
-    """What the rows of the table read from this program of ours, its launcher's part left out."""
+    """Return the keys that rows read from a program of syncline, without those of the launcher."""
     from_launcher = {"first_batch_s", "peak_mb", "peak_per_budget"}
     return {
         metric.key

@@ -1,13 +1,11 @@
-"""What the measured programs share: rates in turns."""
+"""Shared functions of the measured programs: interleaved rates."""
 
 import pytest
 
 from bench.programs import common
 
 
-def test_runs_take_turns_and_each_round_begins_with_the_next_one(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_runs_alternate_and_the_first_one_rotates(monkeypatch: pytest.MonkeyPatch) -> None:
     order: list[str] = []
     speeds = iter((1.0, 10.0, 20.0, 9.0, 2.0, 90.0))
 
@@ -16,7 +14,7 @@ def test_runs_take_turns_and_each_round_begins_with_the_next_one(
         return next(speeds)
 
     monkeypatch.setattr(common, "rate", rate)
-    rates = common.rates_in_turns(
+    rates = common.interleaved_rates(
         [lambda count: order.append(f"a{count}"), lambda count: order.append(f"b{count}")],
         count=5,
         turns=3,

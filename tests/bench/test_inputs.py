@@ -1,6 +1,4 @@
-"""The inputs of programs: links to images until there are enough, files for the scan, and
-everything made once.
-"""
+"""Input files: repeated links to images, files for the scan, creation on first use."""
 
 from pathlib import Path
 
@@ -18,7 +16,7 @@ def folder(tmp_path: Path) -> Path:
     return made
 
 
-def test_images_come_again_and_again_until_there_are_enough(tmp_path: Path, folder: Path) -> None:
+def test_images_repeat_until_there_are_enough(tmp_path: Path, folder: Path) -> None:
     source = tmp_path / "source"
     source.mkdir()
     for name, rows in (("a", 3), ("b", 2)):
@@ -28,17 +26,19 @@ def test_images_come_again_and_again_until_there_are_enough(tmp_path: Path, fold
     assert all(file.is_symlink() for file in folder.iterdir())
 
 
-def test_a_folder_without_images_is_named_with_the_remedy(tmp_path: Path, folder: Path) -> None:
+def test_error_names_the_folder_without_images_and_the_variable(
+    tmp_path: Path, folder: Path
+) -> None:
     with pytest.raises(FileNotFoundError, match=rf"{tmp_path}.*set {CIFAR10} to a folder"):
         link_images(folder, tmp_path, 7)
 
 
-def test_the_sample_has_what_programs_read() -> None:
+def test_sample_has_the_columns_that_programs_read() -> None:
     (file,) = (SAMPLE / "train").glob("*.parquet")
     assert set(pq.read_schema(file).names) == {"image", "label"}
 
 
-def test_files_of_the_scan_hold_all_rows_once_in_order(folder: Path) -> None:
+def test_scan_files_hold_all_rows_once_in_order(folder: Path) -> None:
     write_numbers(folder, 1001)
     table = pq.read_table(folder)
     assert table["id"].to_pylist() == list(range(1001))
@@ -58,7 +58,7 @@ def test_sizes_are_scaled(scale: str | None, expected: int) -> None:
     assert scaled(1000, {} if scale is None else {SCALE: scale}) == expected
 
 
-def test_an_input_is_made_once_when_it_is_asked_for_and_gone_after_the_run() -> None:
+def test_input_is_created_on_first_use_and_deleted_after_the_run() -> None:
     made: list[Path] = []
     with Inputs({"scan": made.append, "images": made.append}) as inputs:
         first = inputs.folder("scan")

@@ -1,6 +1,4 @@
-"""What the launcher of a measurement sees and keeps: command lines, output, failures, and processes
-left behind.
-"""
+"""One measurement: command lines, environment, output, failures, and remaining processes."""
 
 import dataclasses
 import os
@@ -11,31 +9,31 @@ from pathlib import Path
 import pytest
 
 from bench.measure import (
-    MARK,
-    Ended,
-    clear,
+    MEASUREMENT_ID,
+    ProgramExit,
     command,
     count_lines,
     derive,
     environment,
     failure_of,
     interpreter,
-    marked,
+    processes_of,
     run,
+    stop_processes,
 )
 from bench.rows import OURS, PEAK_MB, PEAK_PER_BUDGET, RAY, Contender, Group, Metric, Row
-from bench.schedule import Turn
+from bench.schedule import PlannedRun
 
 ROW = Row(
     name="row", contenders=(), metrics=(), timeout_s=7.0, environment={"OMP_NUM_THREADS": "1"}
 )
 
 
-def ended(code: int | None = 0, output: str = "") -> Ended:
-    return Ended(code=code, started=100.0, ended=103.0, output=output)
+def ended(code: int | None = 0, output: str = "") -> ProgramExit:
+    return ProgramExit(code=code, started=100.0, ended=103.0, output=output)
 
 
-def test_programs_run_as_modules_and_torchrun_starts_two() -> None:
+def test_programs_run_as_modules_and_torchrun_starts_two_workers() -> None:
     plain = Contender(name="a", module="tasks", argument="ray")
     assert command(plain, "py", Path("o")) == [
         "py",
@@ -56,22 +54,22 @@ def test_programs_run_as_modules_and_torchrun_starts_two() -> None:
     ]
 
 
-def test_settings_of_the_person_who_measures_do_not_reach_the_programs() -> None:
+def test_settings_of_the_caller_do_not_reach_the_programs() -> None:
     base = {"PATH": "/bin", "SYNCLINE_ADDRESS": "x", "RAY_ADDRESS": "x", "OMP_NUM_THREADS": "64"}
-    variables = environment(base, ROW, "mark", {})
+    variables = environment(base, ROW, "measurement_id", {})
     assert variables["PATH"] == "/bin"
     assert variables["OMP_NUM_THREADS"] == "1"
-    assert variables[MARK] == "mark"
+    assert variables[MEASUREMENT_ID] == "measurement_id"
     assert "SYNCLINE_ADDRESS" not in variables
     assert "RAY_ADDRESS" not in variables
 
 
-def test_only_a_program_of_the_group_cluster_is_told_where_the_cluster_is() -> None:
+def test_only_programs_of_the_group_cluster_get_its_address() -> None:
     cluster = {"RAY_ADDRESS": "here", "SYNCLINE_ADDRESS": "here"}
     guest = Row(name="guest", contenders=(), metrics=(), group="cluster")
-    told = environment({"RAY_ADDRESS": "elsewhere"}, guest, "mark", cluster)
+    told = environment({"RAY_ADDRESS": "elsewhere"}, guest, "measurement_id", cluster)
     assert (told["RAY_ADDRESS"], told["SYNCLINE_ADDRESS"]) == ("here", "here")
-    assert "RAY_ADDRESS" not in environment({}, ROW, "mark", cluster)
+    assert "RAY_ADDRESS" not in environment({}, ROW, "measurement_id", cluster)
 
 
 @pytest.mark.parametrize(
@@ -84,38 +82,38 @@ def test_only_a_program_of_the_group_cluster_is_told_where_the_cluster_is() -> N
         ("machine", OURS, None, sys.executable),
     ],
 )
-def test_all_that_meets_on_a_cluster_has_one_interpreter(
+def test_all_programs_on_a_cluster_use_the_same_interpreter(
     group: Group, contender: str, ray_python: str | None, expected: str
 ) -> None:
-    turn = Turn(
+    planned = PlannedRun(
         row=Row(name="row", contenders=(), metrics=(), group=group),
         contender=Contender(name=contender, module="m", argument="a"),
         round=0,
     )
-    assert interpreter(turn, ray_python) == expected
+    assert interpreter(planned, ray_python) == expected
 
 
-def test_own_lines_are_not_counted_whatever_prefix_a_worker_gave_them() -> None:
+def test_lines_of_the_user_are_not_counted_even_with_a_prefix() -> None:
     assert count_lines("user: a\n(worker 3) user: b\n\n  \nstarted\n50%\r100%\n") == 3
 
 
-def test_the_launcher_adds_what_only_it_sees() -> None:
+def test_launcher_adds_seconds_since_start_and_lines() -> None:
     values = derive({"all_reduce_at": 102.5}, ended(output="a\nb\n"))
     assert values == {"all_reduce_s": 2.5, "process_s": 3.0, "lines": 2.0}
 
 
-def test_memory_is_told_where_it_was_watched_and_set_against_the_programs_budget() -> None:
-    watched = dataclasses.replace(ended(), peak_bytes=30_000_000)
-    assert derive({}, watched)[PEAK_MB] == 30.0
-    assert PEAK_PER_BUDGET not in derive({}, watched)
-    assert derive({"budget_mb": 20.0}, watched)[PEAK_PER_BUDGET] == 1.5
+def test_sampled_memory_is_reported_and_divided_by_the_budget() -> None:
+    run_with_peak_memory = dataclasses.replace(ended(), peak_bytes=30_000_000)
+    assert derive({}, run_with_peak_memory)[PEAK_MB] == 30.0
+    assert PEAK_PER_BUDGET not in derive({}, run_with_peak_memory)
+    assert derive({"budget_mb": 20.0}, run_with_peak_memory)[PEAK_PER_BUDGET] == 1.5
     assert PEAK_MB not in derive({"budget_mb": 20.0}, ended())
 
 
 @pytest.mark.parametrize(
     ("key", "expected"), [(PEAK_MB, True), (PEAK_PER_BUDGET, True), ("other", False)]
 )
-def test_only_rows_that_show_memory_have_theirs_watched(key: str, expected: bool) -> None:
+def test_memory_is_sampled_only_for_rows_that_show_it(key: str, expected: bool) -> None:
     row = Row(
         name="row", contenders=(), metrics=(Metric(key=key, label="", unit="MB", better="less"),)
     )
@@ -126,12 +124,12 @@ def test_only_rows_that_show_memory_have_theirs_watched(key: str, expected: bool
     ("code", "has_values", "expected"),
     [
         (0, True, None),
-        (None, True, "no end after 7 s, with numbers"),
-        (1, False, "exit code 1, without numbers"),
-        (0, False, "exit code 0, without"),
+        (None, True, "timeout after 7 s, values written"),
+        (1, False, "exit code 1, no values written"),
+        (0, False, "exit code 0, no values"),
     ],
 )
-def test_a_failure_says_how_it_ended_and_shows_the_end_of_the_output(
+def test_failure_gives_the_cause_and_the_end_of_the_output(
     code: int | None, has_values: bool, expected: str | None
 ) -> None:
     failure = failure_of(ended(code, output="the last words"), ROW, has_values)
@@ -144,7 +142,7 @@ def test_a_failure_says_how_it_ended_and_shows_the_end_of_the_output(
 
 
 @pytest.mark.processes
-def test_a_program_past_its_limit_is_killed_and_keeps_its_output(tmp_path: Path) -> None:
+def test_program_over_its_limit_is_killed_and_its_output_kept(tmp_path: Path) -> None:
     program = "import time; print('waiting', flush=True); time.sleep(600)"
     for limit_s in (
         1.0,
@@ -161,17 +159,17 @@ def test_a_program_past_its_limit_is_killed_and_keeps_its_output(tmp_path: Path)
 
 @pytest.mark.processes
 def test_a_daemon_in_a_session_of_its_own_is_found_by_its_mark_and_killed() -> None:
-    mark = f"test-{os.getpid()}"
+    measurement_id = f"test-{os.getpid()}"
     daemon = subprocess.Popen(
         [sys.executable, "-c", "import time; time.sleep(600)"],
-        env={**os.environ, MARK: mark},
+        env={**os.environ, MEASUREMENT_ID: measurement_id},
         start_new_session=True,
         stdin=subprocess.DEVNULL,
     )
     try:
-        assert [process.pid for process in marked(mark)] == [daemon.pid]
-        assert clear(mark, grace_s=0.0) == 1
-        assert marked(mark) == []
+        assert [process.pid for process in processes_of(measurement_id)] == [daemon.pid]
+        assert stop_processes(measurement_id, grace_s=0.0) == 1
+        assert processes_of(measurement_id) == []
     finally:
         daemon.kill()
         daemon.wait()

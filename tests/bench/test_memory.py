@@ -1,4 +1,4 @@
-"""The memory of a measurement's processes: what counts, and that a peak is seen from outside."""
+"""Peak memory of a measurement's processes: what counts, and sampling from outside."""
 
 import subprocess
 import sys
@@ -20,22 +20,22 @@ HOLDS_64_MB = (
 )
 
 
-def test_a_process_has_its_share_of_ordinary_pages_and_of_shared_memory() -> None:
+def test_shares_split_ordinary_pages_and_shared_memory() -> None:
     assert shares(ROLLUP) == (300 * 1024, 200 * 1024)
 
 
-def test_a_kernel_that_does_not_tell_shared_memory_apart_counts_it_as_ordinary() -> None:
+def test_kernel_without_shared_memory_figures_counts_all_as_ordinary() -> None:
     assert shares("header\nPss:  500 kB\n") == (500 * 1024, 0)
 
 
-@pytest.mark.parametrize(("unmapped_too", "expected"), [(0, 360), (40, 360), (100, 400)])
-def test_shared_memory_counts_once_mapped_or_not(unmapped_too: int, expected: int) -> None:
-    assert total_bytes([(100, 20), (200, 40)], unmapped_too) == expected
+@pytest.mark.parametrize(("shared_bytes", "expected"), [(0, 360), (40, 360), (100, 400)])
+def test_shared_memory_counts_once_mapped_or_not(shared_bytes: int, expected: int) -> None:
+    assert total_bytes([(100, 20), (200, 40)], shared_bytes) == expected
 
 
 @pytest.mark.processes
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="memory is counted in /proc")
-def test_memory_of_another_process_is_seen_while_it_lives() -> None:
+def test_memory_of_a_live_process_is_sampled() -> None:
     process = subprocess.Popen(
         [sys.executable, "-c", HOLDS_64_MB], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     )
@@ -52,7 +52,7 @@ def test_memory_of_another_process_is_seen_while_it_lives() -> None:
     assert memory.peak_bytes > 64_000_000
 
 
-def test_a_process_that_is_gone_ends_no_watch() -> None:
+def test_sampling_continues_after_a_process_has_exited() -> None:
     gone = subprocess.Popen([sys.executable, "-c", ""], stdin=subprocess.DEVNULL)
     known = psutil.Process(gone.pid)
     gone.wait()

@@ -1,6 +1,4 @@
-"""Programs with pipelines: clocks on loops, and that those of ours, of the DataLoader and of
-pyarrow run on a few rows.
-"""
+"""Data programs: timed passes; programs of syncline, DataLoader and pyarrow run on a few rows."""
 
 from pathlib import Path
 
@@ -24,24 +22,24 @@ def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_a_pass_counts_rows_and_notes_when_the_first_came() -> None:
+def test_pass_counts_rows_and_times_the_first_batch() -> None:
     done = timed(lambda: ({"a": [0] * rows} for rows in (3, 2)), "a")
     assert done.rows == 5
     assert 0 <= done.first_s <= done.total_s
 
 
-def test_a_pipeline_without_rows_is_no_measurement() -> None:
-    with pytest.raises(RuntimeError, match="there was no batch"):
+def test_pipeline_without_rows_is_an_error() -> None:
+    with pytest.raises(RuntimeError, match="produced no batch"):
         timed(list, "a")
 
 
-def test_two_epochs_must_give_equally_many_rows() -> None:
+def test_both_epochs_must_have_equally_many_rows() -> None:
     sizes = iter((3, 2))
     with pytest.raises(AssertionError, match="3 rows in the first epoch, 2 in the second"):
         two_epochs(lambda: [{"a": [0] * next(sizes)}], "a")
 
 
-def test_a_result_with_too_few_rows_is_no_measurement(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_result_with_too_few_rows_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(SCALE, "0.001")
     with pytest.raises(AssertionError, match="0 rows instead of"):
         measure(group=lambda frame: 0, sort=len, load=lambda parts: parts)
@@ -88,7 +86,7 @@ def test_scans(module: str, argument: str, tmp_path: Path) -> None:
         ("data.stream", "syncline"),
     ],
 )
-def test_programs_that_make_their_rows(module: str, argument: str, tmp_path: Path) -> None:
+def test_programs_without_input_files(module: str, argument: str, tmp_path: Path) -> None:
     expected = "data.tables" if module == "data.table_peers" else module
     assert keys_of(expected) <= run(module, argument, tmp_path).keys()
 
@@ -104,7 +102,7 @@ def test_local_shuffle(images: Path, tmp_path: Path) -> None:
 
 @pytest.mark.long
 @pytest.mark.processes
-def test_training_that_waits(images: Path, tmp_path: Path) -> None:
+def test_training_on_images(images: Path, tmp_path: Path) -> None:
     values = run("data.feed", "syncline", tmp_path, images, scale="0.004")
     assert keys_of("data.feed") <= values.keys()
     assert 0 <= values["wait_share"] <= 1

@@ -3,10 +3,10 @@
 import pytest
 
 from bench.rows import OURS, RAY, ROWS, Contender, Group, Metric, Row
-from bench.schedule import choose, turns
+from bench.schedule import choose, planned_runs
 
 
-def row(name: str, *contenders: str, turns_per_round: int = 1, group: Group = "machine") -> Row:
+def row(name: str, *contenders: str, runs_per_round: int = 1, group: Group = "machine") -> Row:
     return Row(
         name=name,
         group=group,
@@ -14,14 +14,14 @@ def row(name: str, *contenders: str, turns_per_round: int = 1, group: Group = "m
             Contender(name=contender, module="m", argument="a") for contender in contenders
         ),
         metrics=(Metric(key="value", label="", unit="", better="less"),),
-        turns_per_round=turns_per_round,
+        runs_per_round=runs_per_round,
     )
 
 
-def test_contenders_alternate_and_each_round_begins_with_the_next_one() -> None:
+def test_contenders_alternate_and_the_first_one_rotates() -> None:
     order = [
-        (turn.row.name, turn.round, turn.contender.name)
-        for turn in turns([row("a", "x", "y"), row("b", "z")], 3)
+        (planned.row.name, planned.round, planned.contender.name)
+        for planned in planned_runs([row("a", "x", "y"), row("b", "z")], 3)
     ]
     assert order == [
         ("a", 0, "x"), ("a", 0, "y"), ("a", 1, "y"), ("a", 1, "x"), ("a", 2, "x"), ("a", 2, "y"),
@@ -29,13 +29,16 @@ def test_contenders_alternate_and_each_round_begins_with_the_next_one() -> None:
     ]  # fmt: skip
 
 
-def test_a_noisy_row_takes_more_turns() -> None:
-    assert [turn.round for turn in turns([row("a", "x", turns_per_round=3)], 2)] == list(range(6))
+def test_noisy_row_has_several_runs_per_round() -> None:
+    assert [
+        planned.round for planned in planned_runs([row("a", "x", runs_per_round=3)], 2)
+    ] == list(range(6))
 
 
-def test_absent_contenders_take_no_turn() -> None:
+def test_absent_contenders_do_not_run() -> None:
     assert {
-        turn.contender.name for turn in turns([row("a", OURS, RAY, "x")], 2, frozenset({RAY}))
+        planned.contender.name
+        for planned in planned_runs([row("a", OURS, RAY, "x")], 2, frozenset({RAY}))
     } == {OURS, "x"}
 
 
@@ -51,12 +54,12 @@ def test_rows_are_chosen_by_group() -> None:
     assert [chosen.name for chosen in choose(rows, ["a", "c"], "cluster")] == ["c"]
 
 
-def test_an_unknown_row_is_named_beside_the_known_ones() -> None:
+def test_error_lists_the_unknown_row_and_the_known_ones() -> None:
     with pytest.raises(ValueError, match="'startpu'.*choose from a, b"):
         choose([row("a"), row("b")], ["startpu"])
 
 
-def test_every_target_names_what_its_own_row_measures() -> None:
+def test_targets_name_contenders_of_their_row() -> None:
     for contest in ROWS:
         names = {contender.name for contender in contest.contenders}
         assert OURS in names

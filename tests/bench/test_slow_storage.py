@@ -1,6 +1,4 @@
-"""Storage that is slow on purpose: every request is late, writes share a link, and a run can keep
-its checkpoints there.
-"""
+"""Slow storage: every request is delayed, writes share a link, runs store checkpoints there."""
 
 import pickle
 import time
@@ -16,7 +14,7 @@ from syncline.train.storage.context import StorageContext
 
 @pytest.fixture
 def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """How long would have been slept, in seconds; the clock stands still."""
+    """Seconds of all sleeps; the clock does not advance."""
     slept: list[float] = []
     monkeypatch.setattr(time, "sleep", slept.append)
     monkeypatch.setattr(time, "monotonic", lambda: 0.0)
@@ -24,7 +22,7 @@ def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     return slept
 
 
-def test_each_request_is_late_once_and_each_written_byte_waits_for_the_link(
+def test_requests_are_delayed_once_and_writes_wait_for_the_link(
     tmp_path: Path, pauses: list[float]
 ) -> None:
     slow = slow_storage.filesystem()
@@ -37,7 +35,7 @@ def test_each_request_is_late_once_and_each_written_byte_waits_for_the_link(
     assert (tmp_path / "a/b/file").stat().st_size == 75_000_000
 
 
-def test_readers_and_listings_are_late_too(tmp_path: Path, pauses: list[float]) -> None:
+def test_reads_and_listings_are_delayed(tmp_path: Path, pauses: list[float]) -> None:
     (tmp_path / "file").write_bytes(b"abc")
     slow = slow_storage.filesystem()
     with slow.open_input_stream(f"{tmp_path}/file") as file:
@@ -50,7 +48,7 @@ def test_readers_and_listings_are_late_too(tmp_path: Path, pauses: list[float]) 
     assert pauses == [slow_storage.REQUEST_S] * 4
 
 
-def test_it_travels_to_workers(tmp_path: Path) -> None:
+def test_filesystem_can_be_pickled(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     assert (
         pickle.loads(pickle.dumps(slow_storage.filesystem()))
@@ -59,7 +57,7 @@ def test_it_travels_to_workers(tmp_path: Path) -> None:
     )
 
 
-def test_a_checkpoint_comes_there_whole(tmp_path: Path, pauses: list[float]) -> None:
+def test_checkpoint_is_stored_completely(tmp_path: Path, pauses: list[float]) -> None:
     given = tmp_path / "given"
     given.mkdir()
     (given / "state.bin").write_bytes(b"weights")

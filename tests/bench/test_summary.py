@@ -48,7 +48,7 @@ def measured(
     )
 
 
-def test_samples_leave_out_failures_other_rows_other_contenders_and_other_numbers() -> None:
+def test_samples_exclude_failures_and_other_rows_contenders_and_metrics() -> None:
     measurements = [
         measured(OURS, 0, {"value": 3.0}),
         measured(OURS, 1, {"value": 99.0}, failure="exit code 1"),
@@ -60,7 +60,7 @@ def test_samples_leave_out_failures_other_rows_other_contenders_and_other_number
     assert samples(measurements, "row", OURS, "value") == [3.0, 1.0]
 
 
-def test_median_and_span_of_values_and_of_nothing() -> None:
+def test_median_and_span() -> None:
     assert (median([5.0, 1.0, 2.0]), span([5.0, 1.0, 2.0])) == (2.0, (1.0, 5.0))
     assert (median([]), span([])) == (None, None)
 
@@ -91,21 +91,21 @@ def test_an_absolute_target_is_met_at_its_limit_and_missed_beyond(
 
 
 @pytest.mark.parametrize(("ours", "expected"), [(2.4, "met"), (2.5, "missed")])
-def test_a_ratio_target_multiplies_the_peers_number(ours: float, expected: str) -> None:
+def test_ratio_target_multiplies_the_peers_value(ours: float, expected: str) -> None:
     assert (
         verdict(metric("less", Target(limit=1.2, peers=("torchrun",))), ours, {"torchrun": 2.0})
         == expected
     )
 
 
-def test_a_ratio_target_with_several_peers_is_held_against_the_best_of_them() -> None:
+def test_ratio_target_with_several_peers_uses_the_best_one() -> None:
     peers = {"a": 100.0, "b": 200.0}
     assert verdict(metric("more", Target(limit=2.0, peers=("a", "b"))), 399.0, peers) == "missed"
     assert verdict(metric("more", Target(limit=2.0, peers=("a", "b"))), 400.0, peers) == "met"
     assert verdict(metric("less", Target(limit=2.0, peers=("a", "b"))), 201.0, peers) == "missed"
 
 
-def test_a_verdict_needs_ours_and_every_peer_that_the_target_names() -> None:
+def test_verdict_needs_the_values_of_all_peers_of_the_target() -> None:
     target = Target(limit=2.0, peers=("a", "b"))
     assert verdict(metric("more", target), 1000.0, {"a": 1.0, "b": None}) == "not measured"
     assert verdict(metric("more", target), None, {"a": 1.0, "b": 1.0}) == "not measured"
@@ -144,7 +144,7 @@ def test_a_line_compares_medians_over_the_rounds() -> None:
     assert line.verdict == "met"
 
 
-def test_rays_number_may_come_from_the_program_of_ours_that_measures_both() -> None:
+def test_value_of_ray_may_come_from_a_program_of_syncline() -> None:
     both = Metric(
         key="calls",
         label="calls",
@@ -163,9 +163,7 @@ def test_rays_number_may_come_from_the_program_of_ours_that_measures_both() -> N
     assert line.peers == ()
 
 
-def test_a_peer_that_failed_stays_in_the_line_and_one_that_does_not_measure_this_is_left_out() -> (
-    None
-):
+def test_failed_peers_stay_in_the_line_and_peers_without_the_metric_do_not() -> None:
     contest = row(OURS, "failing", "silent")
     measurements = [
         measured(OURS, 0, {"value": 1.0}),
@@ -177,6 +175,6 @@ def test_a_peer_that_failed_stays_in_the_line_and_one_that_does_not_measure_this
     assert line.ray is None
 
 
-def test_nothing_measured_gives_a_line_for_every_metric() -> None:
+def test_every_metric_has_a_line_without_measurements() -> None:
     contest = row(OURS, RAY, metrics=(metric("less", Target(limit=1.0)), metric()))
     assert [line.verdict for line in compare_all([contest], [])] == ["not measured", "no target"]

@@ -1,4 +1,4 @@
-"""The benchmarks' table: how numbers read, and that every contender's cell lines up."""
+"""Tables of the benchmarks: number formats, and alignment of the peers' cells."""
 
 import io
 
@@ -70,7 +70,7 @@ def line(peers: tuple[Peer, ...], verdict: str = "met", group: Group = "machine"
     )
 
 
-def test_each_peer_has_its_number_and_its_ratio_on_its_own_line() -> None:
+def test_each_peer_has_a_line_with_its_value_and_ratio() -> None:
     text = printed(
         line(
             (
@@ -87,13 +87,13 @@ def test_each_peer_has_its_number_and_its_ratio_on_its_own_line() -> None:
     assert [cell.strip() for cell in pool.split("│")[7:11]] == ["pool", "-", "-", "-"]
 
 
-def test_columns_line_up_and_a_missed_target_is_named() -> None:
+def test_columns_are_aligned_and_missed_targets_marked() -> None:
     text = [row for row in printed(line((), "missed"), line((), "met")) if row.startswith("│")]
     assert len({tuple(place for place, sign in enumerate(row) if sign == "│") for row in text}) == 1
     assert ["missed" in row for row in text] == [True, False]
 
 
-def test_each_group_has_a_table_and_one_without_lines_has_none() -> None:
+def test_each_group_with_lines_has_a_table() -> None:
     assert [table.title for table in render([line(()), line((), group="cluster")])] == [
         TITLES["machine"],
         TITLES["cluster"],

@@ -1,4 +1,4 @@
-"""Programs that train: ours run on little, and give every number that the table shows of them."""
+"""Training programs of syncline on small inputs write all values that the table shows."""
 
 from pathlib import Path
 
@@ -22,7 +22,7 @@ def test_reports_in_all_modes(tmp_path: Path) -> None:
 @pytest.mark.long
 @pytest.mark.processes
 @pytest.mark.parametrize("reads", ["dataset", "loader"])
-def test_a_run_that_goes_on_reads_nothing_again(reads: str, tmp_path: Path) -> None:
+def test_resumed_run_repeats_no_sample(reads: str, tmp_path: Path) -> None:
     files = tmp_path / "files"
     files.mkdir()
     write_numbers(files, 4_000, files=4, features=8)

@@ -131,8 +131,13 @@ class Handler(BaseHTTPRequestHandler):
         asked = json.loads(self.body())
         name = asked["submission_id"] or "made-up"
         self.server.jobs[name] = {
-            "submission_id": name, "status": "RUNNING", "entrypoint": asked["entrypoint"], "start_time": 1000, "looks": 0, "asked": asked
-        }  # fmt: skip
+            "submission_id": name,
+            "status": "RUNNING",
+            "entrypoint": asked["entrypoint"],
+            "start_time": 1000,
+            "looks": 0,
+            "asked": asked,
+        }
         return self.answer({"submission_id": name})
 
 

@@ -12,7 +12,10 @@ from syncline.core import control
 LATER = 4_000_000_000.0
 """After the start of this process, which stands for the run's."""
 NOBODY = 2**22 + 1
-WAITING = '  File "/home/me/train.py", line 9, in train\n  File "/e/site-packages/torch/distributed/c10d.py", line 5, in all_reduce\n'
+WAITING = (
+    '  File "/home/me/train.py", line 9, in train\n  File'
+    ' "/e/site-packages/torch/distributed/c10d.py", line 5, in all_reduce\n'
+)
 SLEEPING = '  File "/home/me/train.py", line 7, in train\n    time.sleep(600)\n'
 
 

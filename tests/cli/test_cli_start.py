@@ -16,7 +16,8 @@ from syncline.testing.waiting import eventually
 STARTED = "Local node IP: 10.0.0.7\nRay runtime started.\n  ray start --address='10.0.0.7:6400'\n"
 TAKES_JOBS = (
     STARTED
-    + "To submit a Ray job:\n  RAY_API_SERVER_ADDRESS='http://127.0.0.1:8000' ray job submit -- python my_script.py\n"
+    + "To submit a Ray job:\n  RAY_API_SERVER_ADDRESS='http://127.0.0.1:8000' ray job submit --"
+    " python my_script.py\n"
 )
 FLAGS = (
     "address",
@@ -179,7 +180,10 @@ def test_stop_tells_what_it_stopped(syncline_command, fake_ray, output, said):
 
 def test_stop_tells_of_clusters_that_this_user_may_not_stop(syncline_command, fake_ray):
     fake_ray(
-        output="Could not terminate `raylet` due to AccessDenied\nDid not find any active Ray processes."
+        output=(
+            "Could not terminate `raylet` due to AccessDenied\nDid not find any active Ray"
+            " processes."
+        )
     )
     done = syncline_command("stop")
     assert done.exit_code == 0
@@ -199,13 +203,14 @@ def test_block_announces_stays_and_passes_the_signal_on(tmp_path):
     ray = tmp_path / "bin" / "ray"
     ray.parent.mkdir()
     ray.write_text(
-        f"#!{sys.executable}\nimport signal, sys\nsignal.signal(signal.SIGTERM, lambda *_: sys.exit(5))\n"
-        "print('Local node IP: 10.0.0.7'); print('Ray runtime started.'); print('--block'); sys.stdout.flush(); signal.pause()\n"
+        f"#!{sys.executable}\nimport signal, sys\nsignal.signal(signal.SIGTERM, lambda *_:"
+        " sys.exit(5))\nprint('Local node IP: 10.0.0.7'); print('Ray runtime started.');"
+        " print('--block'); sys.stdout.flush(); signal.pause()\n"
     )
     ray.chmod(0o755)
     program = (
-        f"import sys; sys.executable = {str(ray.with_name('python'))!r}; sys.argv[1:] = ['start', '--head', '--block'];"
-        "from syncline.cli import main; sys.exit(main())"
+        f"import sys; sys.executable = {str(ray.with_name('python'))!r}; sys.argv[1:] = ['start',"
+        " '--head', '--block'];from syncline.cli import main; sys.exit(main())"
     )
     pipe = subprocess.PIPE
     with subprocess.Popen(

@@ -113,7 +113,10 @@ def test_connection_that_ends_without_a_word_is_an_end(serve):
     [
         ("HTTP/1.1 404 Not Found\r\n\r\n", 404),
         (
-            "HTTP/1.1 101 Yes\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: stale\r\n\r\n",
+            (
+                "HTTP/1.1 101 Yes\r\nUpgrade: websocket\r\nConnection:"
+                " Upgrade\r\nSec-WebSocket-Accept: stale\r\n\r\n"
+            ),
             0,
         ),
         ("SSH-2.0\r\n\r\n", 0),

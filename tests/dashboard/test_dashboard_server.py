@@ -318,8 +318,7 @@ def test_a_second_one_says_that_there_is_a_first_and_takes_the_same_token(
     assert done.returncode == 1
     assert (
         f"Port {first.port} of 127.0.0.1 is in use by another program: specify another one "
-        "with --port"
-        in done.stderr
+        "with --port" in done.stderr
     )
     assert "Traceback" not in done.stderr
 

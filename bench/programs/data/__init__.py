@@ -1,1 +1,1 @@
-"""Pipelines of data: the same work by syncline, by Ray Data and by other peers."""
+"""Data pipelines: the same work with syncline, Ray Data and other libraries."""

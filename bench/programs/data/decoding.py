@@ -1,4 +1,4 @@
-"""One image, as each of the measured programs decodes it."""
+"""Image decoders, shared by the programs."""
 
 import io
 from collections.abc import Sequence
@@ -9,20 +9,20 @@ from PIL import Image
 
 
 def decode_python(jpeg: bytes) -> np.ndarray:
-    """JPEG -> float32 (3, 32, 32) in [-1, 1], by PIL."""
+    """Decode a JPEG with PIL: float32 (3, 32, 32) in [-1, 1]."""
     pixels = np.asarray(Image.open(io.BytesIO(jpeg)))
     return pixels.transpose(2, 0, 1).astype(np.float32) / 127.5 - 1
 
 
 def decode_native(jpeg: bytes) -> np.ndarray:
-    """JPEG -> uint8 (32, 32, 3), by simplejpeg."""
+    """Decode a JPEG with simplejpeg: uint8 (32, 32, 3)."""
     pixels: np.ndarray = simplejpeg.decode_jpeg(jpeg)
     return pixels
 
 
 def decode_native_batch(jpegs: Sequence[bytes]) -> np.ndarray:
-    """JPEGs -> uint8 (images, 32, 32, 3), by simplejpeg, each to its place."""
+    """Decode JPEGs with simplejpeg, without copies: uint8 (images, 32, 32, 3)."""
     pixels = np.empty((len(jpegs), 32, 32, 3), np.uint8)
-    for jpeg, place in zip(jpegs, pixels, strict=True):
-        simplejpeg.decode_jpeg(jpeg, buffer=place)
+    for jpeg, image in zip(jpegs, pixels, strict=True):
+        simplejpeg.decode_jpeg(jpeg, buffer=image)
     return pixels

@@ -1,9 +1,9 @@
-"""How long two training workers wait for decoded images: the demo's model, images from
-syncline.data, Ray Data or a DataLoader.
+"""Share of a step that two training workers wait for decoded images from syncline.data, Ray Data or
+a DataLoader, with the model of the example.
 
-Ray is told of two CPUs more than its training workers take, as its datasets would wait for ever
-otherwise. The first epoch is not counted. The argument `loader` trains with syncline, each worker
-reading through a DataLoader with one process.
+Ray gets two CPUs more than its training workers use, because its datasets would wait forever
+otherwise. The first epoch is not counted. With the argument `loader`, syncline trains and each
+worker reads with a DataLoader of one process.
 """
 
 import importlib
@@ -30,26 +30,24 @@ CPUS = {"ray": pipelines.CPUS + WORKERS}
 
 
 def loader_of(rank: int) -> Iterable[tuple[torch.Tensor, torch.Tensor]]:
-    """This rank's share through a DataLoader."""
+    """Return a DataLoader over this rank's shard."""
     rows = image_loader.Images(decode_native, scaled(ROWS))
-    share: DistributedSampler[Any] = DistributedSampler(
+    sampler: DistributedSampler[Any] = DistributedSampler(
         rows, WORKERS, rank, shuffle=False, drop_last=True
     )
     return DataLoader(
-        rows, batch_size=BATCH_ROWS, sampler=share, num_workers=1, persistent_workers=True
+        rows, batch_size=BATCH_ROWS, sampler=sampler, num_workers=1, persistent_workers=True
     )
 
 
 def shard_of(train: Any) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-    """This rank's share of the dataset, once."""
+    """Yield the batches of this rank's dataset shard."""
     for batch in train.get_dataset_shard("train").iter_torch_batches(batch_size=BATCH_ROWS):
         yield batch["image"], batch["label"]
 
 
 class Epoch:
-    """Steps over batches; counts the rows, the seconds that steps took, and those of them in which
-    there was no batch yet.
-    """
+    """Training over batches; counts rows, total seconds, and seconds spent waiting for batches."""
 
     def __init__(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
         self.model, self.optimizer = model, optimizer

@@ -1,4 +1,4 @@
-"""The same images by Daft's own decoder: into torch batches of 128 (argument `torch`), or only
+"""The same images with Daft's decoder: into torch batches of 128 (argument `torch`), or only
 decoded (`decode`).
 """
 
@@ -16,7 +16,7 @@ SHAPE = (32, 32, 3)
 
 
 def decoded(as_tensors: bool) -> Any:
-    """The frame of decoded images, as Daft's images of one size or as tensors of that shape."""
+    """Return the frame of decoded images, as Daft's images of one size or as tensors."""
     image = decode_image(daft.col("image"), mode="RGB").cast(daft.DataType.image("RGB", *SHAPE[:2]))
     frame = daft.read_parquet(str(pipelines.input_folder() / "*.parquet"))
     return frame.with_column(
@@ -26,9 +26,9 @@ def decoded(as_tensors: bool) -> Any:
 
 
 def torch_batches(frame: Any) -> Iterator[dict[str, torch.Tensor]]:
-    """The rows in batches of 128, fewer at the end of one of Daft's own batches."""
+    """Yield batches of 128 rows; the last part of each of Daft's batches is smaller."""
     for batch in frame.to_arrow_iter():
-        # The arrays are read-only, which torch does not know: a copy, as for all others.
+        # Copied as by all other libraries: the arrays are read-only, which torch does not support.
         images = torch.from_numpy(batch.column("image").to_numpy_ndarray().copy())
         labels = torch.from_numpy(batch.column("label").to_numpy().copy())
         for begin in range(0, len(labels), pipelines.BATCH_ROWS):

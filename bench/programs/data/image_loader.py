@@ -1,4 +1,4 @@
-"""The same images through torch's DataLoader with two worker processes; the argument is `python` or
+"""The same images with torch's DataLoader and two worker processes; the argument is `python` or
 `native`.
 """
 
@@ -15,7 +15,7 @@ from bench.programs.data.decoding import decode_native, decode_python
 
 
 class Images(Dataset[tuple[torch.Tensor, int]]):
-    """The rows of a folder of Parquet files, each decoded when it is asked for."""
+    """Rows of a folder of Parquet files, decoded on access."""
 
     def __init__(self, decode: Callable[[bytes], np.ndarray], limit: int | None = None) -> None:
         table = pq.read_table(pipelines.input_folder(), columns=["image", "label"]).slice(0, limit)

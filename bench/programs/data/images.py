@@ -1,8 +1,8 @@
-"""JPEGs from Parquet files, decoded by a function of the program's, into torch batches of 128; with
-syncline and with Ray Data.
+"""JPEGs from Parquet files, decoded by a function of the program, into torch batches of 128; with
+syncline and Ray Data.
 
 The argument is `LIBRARY-python` (PIL, row by row, into floats with channels first) or
-`LIBRARY-native` (simplejpeg, batch by batch, into bytes as they are).
+`LIBRARY-native` (simplejpeg, batch by batch, into bytes with channels last).
 """
 
 from types import ModuleType
@@ -26,7 +26,7 @@ def transform_batch(batch: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
 
 
 def decoded(data: ModuleType, decoder: str) -> Any:
-    """The dataset of decoded images."""
+    """Return the dataset of decoded images."""
     images = data.read_parquet(str(pipelines.input_folder()))
     return (
         images.map(transform)

@@ -1,7 +1,7 @@
 """Torch batches of decoded images with and without a local shuffle, streamed and from memory; with
 syncline and Ray Data.
 
-Passes with and without it take turns. The buffer has room for about 50 batches.
+Passes with and without shuffle alternate. The buffer holds about 50 batches.
 """
 
 import statistics
@@ -12,13 +12,11 @@ from bench.programs import common
 from bench.programs.data import images, pipelines
 
 BUFFER_ROWS = 6_400
-TURNS = 3
+ROUNDS = 3
 
 
 def compared(dataset: Any) -> tuple[float, float]:
-    """Rows per second without and with a local shuffle, medians over the turns; a first pass is not
-    counted.
-    """
+    """Return rows per second without and with a local shuffle, medians after a warm-up pass."""
 
     def batches(**options: Any) -> Callable[[], Iterable[Any]]:
         return lambda: dataset.iter_torch_batches(batch_size=pipelines.BATCH_ROWS, **options)
@@ -28,12 +26,12 @@ def compared(dataset: Any) -> tuple[float, float]:
         batches(local_shuffle_buffer_size=BUFFER_ROWS, local_shuffle_seed=0),
     )
     pipelines.timed(plain, "image")
-    turns = [
+    rates = [
         (pipelines.timed(plain, "image").rows_per_s, pipelines.timed(shuffled, "image").rows_per_s)
-        for _ in range(TURNS)
+        for _ in range(ROUNDS)
     ]
-    return statistics.median(turn[0] for turn in turns), statistics.median(
-        turn[1] for turn in turns
+    return statistics.median(pair[0] for pair in rates), statistics.median(
+        pair[1] for pair in rates
     )
 
 

@@ -1,5 +1,5 @@
-"""What the programs with pipelines share: a library ready to work on two CPUs, budgets, and clocks
-on loops over batches.
+"""Shared by the data programs: start a library on two CPUs with a budget, and time passes over
+batches.
 """
 
 import importlib
@@ -18,15 +18,16 @@ CPUS = 2
 
 
 def input_folder() -> Path:
-    """The folder with this row's input."""
+    """Return the folder with this row's input."""
     return Path(os.environ[INPUT])
 
 
 def start(
     library: str, budget_bytes: int | None = None, cpus: int = CPUS
 ) -> tuple[ModuleType, ModuleType]:
-    """The library, up on so many CPUs, and its module for data, quiet; with a budget, object store
-    and executions are held to it.
+    """Start a library; return it and its module `data`, without progress bars.
+
+    `budget_bytes` limits the object store and the executions.
     """
     core = importlib.import_module(library)
     core.init(num_cpus=cpus, object_store_memory=budget_bytes)
@@ -42,7 +43,7 @@ def start(
 
 @dataclass(frozen=True, kw_only=True)
 class Pass:
-    """One loop over batches: `first_at` is the monotonic second of the first batch, durations are
+    """One pass over batches: `first_at` is the monotonic time of the first batch, durations are
     seconds.
     """
 
@@ -57,8 +58,10 @@ class Pass:
 
 
 def timed(batches: Callable[[], Iterable[Any]], column: str | int) -> Pass:
-    """Runs through `batches()`, counting what is in `column` of each; RuntimeError if there is no
-    batch.
+    """Time a pass over `batches()` and count the values in `column`.
+
+    Raises:
+        RuntimeError: There is no batch.
     """
     begin = time.monotonic()
     rows, first_at = 0, None
@@ -67,16 +70,14 @@ def timed(batches: Callable[[], Iterable[Any]], column: str | int) -> Pass:
         rows += len(values)
         first_at = first_at or time.monotonic()
     if first_at is None:
-        raise RuntimeError("there was no batch: the measured pipeline gives no rows")
+        raise RuntimeError("the measured pipeline produced no batch: check its input")
     return Pass(
         rows=rows, first_at=first_at, first_s=first_at - begin, total_s=time.monotonic() - begin
     )
 
 
 def two_epochs(batches: Callable[[], Iterable[Any]], column: str | int) -> dict[str, float]:
-    """When the first batch came, and, of a second epoch, how soon its first batch came and how fast
-    all rows did.
-    """
+    """Return the time of the first batch, and the latency and throughput of a second epoch."""
     cold, warm = timed(batches, column), timed(batches, column)
     assert cold.rows == warm.rows, f"{cold.rows} rows in the first epoch, {warm.rows} in the second"
     return {

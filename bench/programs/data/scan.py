@@ -1,7 +1,7 @@
-"""Files of 1 GB with 26 columns, a filter that keeps a quarter of the rows, nine columns, torch
+"""Scan of 1 GB in 26 columns: a filter that keeps a quarter of the rows, nine columns, torch
 batches; with syncline and Ray Data.
 
-Rows per second are those in the files. A second pass is measured, from a warm start.
+Rows per second count the rows in the files. The second of two passes is measured.
 """
 
 import importlib
@@ -11,7 +11,7 @@ from bench.programs import common
 from bench.programs.data import pipelines
 
 BATCH_ROWS = 16_384
-COLUMNS = ("id", *(f"f{place:02}" for place in range(8)))
+COLUMNS = ("id", *(f"f{index:02}" for index in range(8)))
 KEPT_GROUPS = 25
 
 if __name__ == "__main__":

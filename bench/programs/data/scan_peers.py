@@ -1,4 +1,4 @@
-"""The same scan by plain pyarrow and by Daft; batches end where those of the reader do."""
+"""The same scan with pyarrow and with Daft; batches end with those of the reader."""
 
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -14,9 +14,9 @@ from bench.programs.data.scan import BATCH_ROWS, COLUMNS, KEPT_GROUPS
 
 
 def to_torch(batches: Iterable[Any]) -> Iterator[dict[str, torch.Tensor]]:
-    """Record batches as dicts of tensors of at most `BATCH_ROWS` rows."""
+    """Yield record batches as dicts of tensors with at most `BATCH_ROWS` rows."""
     for batch in batches:
-        # The arrays are read-only, which torch does not know: a copy, as for all others.
+        # Copied as by all other libraries: the arrays are read-only, which torch does not support.
         tensors = {name: torch.from_numpy(batch.column(name).to_numpy().copy()) for name in COLUMNS}
         for begin in range(0, batch.num_rows, BATCH_ROWS):
             yield {name: tensor[begin : begin + BATCH_ROWS] for name, tensor in tensors.items()}

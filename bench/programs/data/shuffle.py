@@ -1,5 +1,5 @@
-"""A random shuffle of 1 GB where object store and execution have 256 MB; with syncline and Ray
-Data.
+"""Random shuffle of 1 GB with a budget of 256 MB for object store and execution; with syncline and
+Ray Data.
 """
 
 import time
@@ -22,7 +22,7 @@ if __name__ == "__main__":
         total += int(batch["data"][:, 0].sum())
     shuffle_s = time.perf_counter() - begin
     assert (rows, total) == (scaled(ROWS), scaled(ROWS) * (scaled(ROWS) - 1) // 2), (
-        "rows were lost or doubled"
+        "the shuffle lost or repeated rows"
     )
     common.write(options.out, {"shuffle_s": shuffle_s, "budget_mb": BUDGET_BYTES / 1e6})
     core.shutdown()

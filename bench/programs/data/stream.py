@@ -1,5 +1,5 @@
-"""4 GB made, mapped by a function and streamed to a loop where object store and execution have 1
-GB; with syncline and Ray Data.
+"""4 GB created, mapped by a function and read with a budget of 1 GB for object store and execution;
+with syncline and Ray Data.
 """
 
 import time

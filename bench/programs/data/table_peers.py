@@ -1,4 +1,4 @@
-"""The same group-by and sort with pandas and with Daft."""
+"""The same aggregation and sort with pandas and with Daft."""
 
 from typing import Any
 

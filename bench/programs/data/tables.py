@@ -1,7 +1,7 @@
-"""Sum and mean of 1 M and of 10 M rows by key, and a sort of 10 M rows, all of them in memory
-before; with syncline and Ray Data.
+"""Sum and mean by key of 1 M and 10 M rows, and a sort of 10 M rows, all in memory; with syncline
+and Ray Data.
 
-The group-by of 1 M rows runs twice, and the second time counts.
+The aggregation of 1 M rows runs twice; the second run counts.
 """
 
 import importlib
@@ -23,7 +23,7 @@ PARTS = 16
 
 
 def make(rows: int) -> list[pa.Table]:
-    """Random rows in 16 tables: `key`, one of 10 000 integers, and `value`."""
+    """Return random rows in 16 tables: `key`, one of 10 000 integers, and `value`."""
     random = np.random.default_rng(0)
     table = pa.table({"key": random.integers(0, KEYS, rows), "value": random.random(rows)})
     each = -(-rows // PARTS)
@@ -31,7 +31,7 @@ def make(rows: int) -> list[pa.Table]:
 
 
 def seconds(run: Callable[[], int], expected: int) -> float:
-    """How long `run` takes, which has to give so many rows."""
+    """Return the seconds of `run`, which must return the expected number of rows."""
     begin = time.perf_counter()
     rows = run()
     taken = time.perf_counter() - begin
@@ -40,15 +40,15 @@ def seconds(run: Callable[[], int], expected: int) -> float:
 
 
 def keys_in(tables: list[pa.Table]) -> int:
-    """How many keys there are."""
+    """Return the number of different keys."""
     return len(np.unique(np.concatenate([table["key"].to_numpy() for table in tables])))
 
 
 def measure(
     group: Callable[[Any], int], sort: Callable[[Any], int], load: Callable[[list[pa.Table]], Any]
 ) -> common.Values:
-    """Times `group` and `sort`, which give the number of rows that come out, on what `load` makes
-    of tables.
+    """Time `group` and `sort`, which return the number of result rows, on the data that `load`
+    returns.
     """
     tables = make(scaled(SMALL_ROWS))
     keys, frame = keys_in(tables), load(tables)

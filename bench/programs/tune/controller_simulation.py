@@ -1,8 +1,8 @@
-"""The search's controller alone: 100 and 10 000 simulated trials of up to nine steps, under ASHA;
-some of them die on the way.
+"""The search's controller alone: 100 and 10 000 simulated trials of up to nine steps under ASHA;
+some of them die.
 
-What its instructions ask for is done at once, so all the time is the controller's, the scheduler's
-and the simulation's own. Microseconds per event have to stay flat.
+The simulation answers each instruction immediately, so that only the controller, the scheduler and
+the simulation take time. Microseconds per event must not grow.
 """
 
 import argparse
@@ -14,7 +14,7 @@ from typing import Any
 
 from bench.inputs import scaled
 from bench.programs import common
-from bench.programs.tune.rehearsal import Rehearsal
+from bench.programs.tune.simulated_search import SimulatedSearch
 from syncline.tune.schedulers import ASHAScheduler
 from syncline.tune.search.search_algorithm import Suggestion
 
@@ -24,11 +24,11 @@ CPUS = 64
 STEPS = 9
 SAVES_EVERY = 3
 FAILURE_CHANCE = 0.01
-"""Of a step, to be the end of its process."""
+"""Probability that a trial's process dies in a step."""
 
 
-class Numbers:
-    """Proposes so many numbers, and costs next to nothing."""
+class Counter:
+    """A search algorithm of negligible cost that suggests n numbers."""
 
     def __init__(self, samples: int) -> None:
         self.left = samples
@@ -43,57 +43,57 @@ class Numbers:
         return self.left == 0
 
     def on_trial_result(self, trial_id: str, result: dict[str, Any]) -> None:
-        """Nothing to learn."""
+        """Ignore the result."""
 
     def on_trial_complete(
         self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False
     ) -> None:
-        """Nothing to learn."""
+        """Ignore the result."""
 
 
-def rehearsed(trials: int) -> Rehearsal:
-    """A search of so many trials that has been run."""
+def searched(trials: int) -> SimulatedSearch:
+    """Run a search with this number of trials."""
     chance = random.Random(0)
 
     def loss(config: dict[str, Any], step: int) -> float | None:
         return None if chance.random() < FAILURE_CHANCE else chance.random()
 
     scheduler = ASHAScheduler(max_t=STEPS, reduction_factor=3)
-    rehearsal = Rehearsal(
-        Numbers(trials), scheduler, loss, steps=STEPS, cpus=CPUS, saves_every=SAVES_EVERY
+    search = SimulatedSearch(
+        Counter(trials), scheduler, loss, steps=STEPS, cpus=CPUS, saves_every=SAVES_EVERY
     )
-    ended = rehearsal.run()
+    ended = search.run()
     assert len(ended) == trials, f"{len(ended)} trials instead of {trials}"
-    return rehearsal
+    return search
 
 
 def event_us(trials: int) -> float:
-    """Microseconds of CPU time per event, of as many searches as it takes for enough events."""
+    """Return the microseconds of CPU time per event, over as many searches as needed."""
     seconds, events, failures, checkpoints = 0.0, 0, 0, 0
     while events < scaled(LEAST_EVENTS):
         begin = time.process_time()
-        rehearsal = rehearsed(trials)
+        search = searched(trials)
         seconds += time.process_time() - begin
-        events += rehearsal.events
-        failures += rehearsal.failures
-        checkpoints += rehearsal.checkpoints
+        events += search.events
+        failures += search.failures
+        checkpoints += search.checkpoints
     print(
-        f"user: {trials} trials: {seconds / events * 1e6:.2f} us per event ({events} events, {checkpoints} checkpoints, "
-        f"{failures} failures)",
+        f"user: {trials} trials: {seconds / events * 1e6:.2f} us per event ({events} events, "
+        f"{checkpoints} checkpoints, {failures} failures)",
         flush=True,
     )
     return seconds / events * 1e6
 
 
 def bytes_per_trial(trials: int) -> float:
-    """What a search that has ended holds."""
+    """Return the memory that a finished search holds, per trial."""
     gc.collect()
     tracemalloc.start()
-    rehearsal = rehearsed(trials)
+    search = searched(trials)
     gc.collect()
     held, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    return held / len(rehearsal.machine.trials)
+    return held / len(search.machine.trials)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Functions on boxes whose minimum is known, as benchmarks of optimisation use them.
+"""Functions with known minima, common in benchmarks of optimization.
 
 Surjanovic, Bingham: Virtual Library of Simulation Experiments,
 https://www.sfu.ca/~ssurjano/optimization.html.
@@ -17,15 +17,15 @@ class Function:
 
     value: Callable[[Sequence[float]], float]
     box: tuple[tuple[float, float], ...]
-    """Lowest and highest value of every coordinate."""
+    """Lowest and highest value of each coordinate."""
     minimum: float
 
     def regret(self, point: Point) -> float:
-        """How far above the minimum."""
-        return self.value([point[f"x{place}"] for place in range(len(self.box))]) - self.minimum
+        """Return the distance of the value to the minimum."""
+        return self.value([point[f"x{index}"] for index in range(len(self.box))]) - self.minimum
 
     def regret_after(self, point: Point, step: int) -> float:
-        """The same on a learning curve that comes down to it, the sooner the smaller `x0` is."""
+        """Return the regret on a learning curve that falls to it, faster for a smaller `x0`."""
         low, high = self.box[0]
         speed = 0.2 + 0.3 * (high - point["x0"]) / (high - low)
         return self.regret(point) * (1 + 2 * math.exp(-speed * step))
@@ -66,8 +66,8 @@ def hartmann6(x: Sequence[float]) -> float:
 
 def rosenbrock(x: Sequence[float]) -> float:
     return sum(
-        100 * (x[place + 1] - x[place] ** 2) ** 2 + (1 - x[place]) ** 2
-        for place in range(len(x) - 1)
+        100 * (x[index + 1] - x[index] ** 2) ** 2 + (1 - x[index]) ** 2
+        for index in range(len(x) - 1)
     )
 
 

@@ -1,8 +1,7 @@
 """Population-based training of a small convolutional network on the sample of CIFAR-10: four
 members on two CPUs, eight intervals.
 
-Gives the wall time of the search and the best accuracy of its last results. BENCH_SCALE multiplies
-the images.
+Values: the wall time of the search and the best final accuracy. BENCH_SCALE multiplies the images.
 """
 
 import importlib
@@ -28,7 +27,7 @@ BATCH_ROWS = 64
 
 
 def images(part: str, limit: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """float32 [limit, 3, 32, 32] around 0, and labels."""
+    """Return float32 [limit, 3, 32, 32] in [-1, 1), and labels."""
     (file,) = (SAMPLE / part).glob("*.parquet")
     table = pq.read_table(file).slice(0, limit)
     pixels = np.stack(
@@ -41,10 +40,10 @@ def images(part: str, limit: int) -> tuple[torch.Tensor, torch.Tensor]:
 
 def network() -> torch.nn.Module:
     return torch.nn.Sequential(
-        torch.nn.Conv2d(3, 16, 3, padding=1), torch.nn.ReLU(), torch.nn.MaxPool2d(2),
-        torch.nn.Conv2d(16, 32, 3, padding=1), torch.nn.ReLU(), torch.nn.MaxPool2d(2),
-        torch.nn.Flatten(), torch.nn.Linear(32 * 8 * 8, 10),
-    )  # fmt: skip
+        *(torch.nn.Conv2d(3, 16, 3, padding=1), torch.nn.ReLU(), torch.nn.MaxPool2d(2)),
+        *(torch.nn.Conv2d(16, 32, 3, padding=1), torch.nn.ReLU(), torch.nn.MaxPool2d(2)),
+        *(torch.nn.Flatten(), torch.nn.Linear(32 * 8 * 8, 10)),
+    )
 
 
 def train_fn(config: dict[str, Any]) -> None:
@@ -64,7 +63,7 @@ def train_fn(config: dict[str, Any]) -> None:
         optimizer.load_state_dict(state["optimizer"])
         for group in optimizer.param_groups:
             group |= {"lr": config["lr"], "momentum": config["momentum"]}
-    while True:  # the search stops it
+    while True:  # until the search stops the trial
         epoch += 1
         for rows in torch.randperm(len(labels)).split(BATCH_ROWS):
             optimizer.zero_grad()
@@ -83,7 +82,7 @@ def train_fn(config: dict[str, Any]) -> None:
 
 @torch.no_grad()
 def accuracy(model: torch.nn.Module, features: torch.Tensor, labels: torch.Tensor) -> float:
-    """Share of the images that the model names rightly."""
+    """Return the share of correctly classified images."""
     return float((model(features).argmax(1) == labels).float().mean())
 
 

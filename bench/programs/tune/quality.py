@@ -1,12 +1,11 @@
-"""How near to the minimum of a function searches come: TPE, and ASHA on learning curves; medians
-over seeds, ours beside Optuna's.
+"""Regret of searches: TPE, and ASHA on learning curves; medians over seeds, syncline and Optuna.
 
-Syncline's searches are rehearsed, one trial at a time: the searcher, the scheduler and the
-controller are the real ones, and no process is started. (The controller asks for a configuration
-while the trial before it still runs, so TPE knows one result less than in Optuna.) TPE on the first
-function is run by `Tuner`, too, two trials at a time in processes. Given `syncline`, the program
-also says how much worse than Optuna's a median is, in standard errors of the difference. Given
-`optuna`, it runs Optuna's searches only. BENCH_SCALE multiplies the seeds.
+Searches of syncline are simulated, one trial at a time: searcher, scheduler and controller are the
+real ones, without processes. (The controller asks for a configuration while the trial before still
+runs, so TPE knows one result less than in Optuna.) TPE on the first function also runs with
+`Tuner`, two trials at a time in processes. With the argument `syncline`, the program also compares
+each median with Optuna's, in standard errors of the difference; with `optuna`, it runs Optuna's
+searches only. BENCH_SCALE multiplies the seeds.
 """
 
 import importlib
@@ -21,11 +20,11 @@ from bench.inputs import scaled
 from bench.programs import common
 from bench.programs.tune import searches
 from bench.programs.tune.functions import FUNCTIONS, Function
-from bench.programs.tune.rehearsal import Rehearsal
+from bench.programs.tune.simulated_search import SimulatedSearch
 from syncline import tune
 from syncline.tune.schedulers import ASHAScheduler, FIFOScheduler
 from syncline.tune.search.optuna import OptunaSearch
-from syncline.tune.search.search_generator import SearchGenerator
+from syncline.tune.search.search_algorithm import SearchGenerator
 
 SEEDS = 20
 TPE_TRIALS = 40
@@ -35,39 +34,37 @@ BY_TUNER = "branin"
 
 
 def tpe_by_optuna(function: Function, seed: int, trials: int = TPE_TRIALS) -> float:
-    """The least regret that Optuna's TPE finds."""
+    """Return the smallest regret that Optuna's TPE finds."""
     study = optuna.create_study(sampler=optuna.samplers.TPESampler(seed=seed))
     study.optimize(lambda trial: function.regret(_suggested(function, trial)), n_trials=trials)
     return study.best_value
 
 
 def tpe_by_us(function: Function, seed: int) -> float:
-    """The same with our adapter and controller."""
+    """Return the same with syncline's adapter and controller."""
     search = _search(OptunaSearch(seed=seed), function, TPE_TRIALS)
-    ended = Rehearsal(
+    ended = SimulatedSearch(
         search, FIFOScheduler(), lambda config, step: function.regret(config), steps=1
     ).run()
     return min(trial.last_result[searches.METRIC] for trial in ended)
 
 
 def trial(config: dict[str, Any]) -> None:
-    """One evaluation in a process of its own."""
+    """Evaluate one configuration in a process."""
     tune.report({searches.METRIC: FUNCTIONS[config["function"]].regret(config)})
 
 
 def tpe_by_tuner(name: str, seed: int) -> float:
-    """The same in processes, two at a time."""
+    """Return the same with processes, two at a time."""
     space = {**_space(FUNCTIONS[name]), "function": name}
-    how = {"search_alg": OptunaSearch(seed=seed), "reuse_actors": True}
-    results = searches.tuner(tune, trial, space, TPE_TRIALS, name=f"{name}-{seed}", **how).fit()
+    options = {"search_alg": OptunaSearch(seed=seed), "reuse_actors": True}
+    results = searches.tuner(tune, trial, space, TPE_TRIALS, name=f"{name}-{seed}", **options).fit()
     assert results.num_errors == 0, results.errors
     return float(results.get_best_result().metrics[searches.METRIC])
 
 
 def asha_by_optuna(function: Function, seed: int) -> float:
-    """The least regret of random points that come to the end, where Optuna's pruner stops those
-    that are behind.
-    """
+    """Return the smallest regret of random points that Optuna's pruner does not stop."""
 
     def objective(trial: optuna.Trial) -> float:
         point = _suggested(function, trial)
@@ -85,20 +82,20 @@ def asha_by_optuna(function: Function, seed: int) -> float:
 
 
 def asha_by_us(function: Function, seed: int) -> float:
-    """The same with our scheduler and controller, and the same points."""
+    """Return the same with syncline's scheduler and controller, and the same points."""
     search = _search(
         OptunaSearch(sampler=optuna.samplers.RandomSampler(seed=seed)), function, ASHA_TRIALS
     )
     scheduler = ASHAScheduler(max_t=ASHA_STEPS, reduction_factor=ASHA_ETA)
-    ended = Rehearsal(search, scheduler, function.regret_after, steps=ASHA_STEPS).run()
+    ended = SimulatedSearch(search, scheduler, function.regret_after, steps=ASHA_STEPS).run()
     return min(
         trial.last_result[searches.METRIC] for trial in ended if trial.iteration == ASHA_STEPS
     )
 
 
-def worse(ours: Sequence[float], theirs: Sequence[float]) -> float:
-    """The difference of the medians in its own standard errors, as resampling has them; more than 0
-    if ours is worse.
+def excess(ours: Sequence[float], theirs: Sequence[float]) -> float:
+    """Return the difference of the medians in its standard errors, estimated by resampling;
+    positive if ours is worse.
     """
     difference = statistics.median(ours) - statistics.median(theirs)
     if difference == 0:
@@ -112,13 +109,13 @@ def worse(ours: Sequence[float], theirs: Sequence[float]) -> float:
 
 
 def _space(function: Function) -> dict[str, Any]:
-    return {f"x{place}": tune.uniform(low, high) for place, (low, high) in enumerate(function.box)}
+    return {f"x{index}": tune.uniform(low, high) for index, (low, high) in enumerate(function.box)}
 
 
 def _suggested(function: Function, trial: optuna.Trial) -> dict[str, float]:
     return {
-        f"x{place}": trial.suggest_float(f"x{place}", low, high)
-        for place, (low, high) in enumerate(function.box)
+        f"x{index}": trial.suggest_float(f"x{index}", low, high)
+        for index, (low, high) in enumerate(function.box)
     }
 
 
@@ -129,7 +126,7 @@ def _search(searcher: OptunaSearch, function: Function, samples: int) -> SearchG
 
 
 def measure(library: str) -> common.Values:
-    """The median regret of every search."""
+    """Return the median regret of every search."""
     values: common.Values = {}
     seeds = range(max(2, scaled(SEEDS)))
     for name, function in FUNCTIONS.items():
@@ -143,7 +140,7 @@ def measure(library: str) -> common.Values:
                 f"tpe_{name}": [tpe_by_us(function, seed) for seed in seeds],
                 f"asha_{name}": [asha_by_us(function, seed) for seed in seeds],
             }
-            values |= {f"{key}_worse": worse(regrets[key], peers[key]) for key in peers}
+            values |= {f"{key}_worse": excess(regrets[key], peers[key]) for key in peers}
         values |= {key: statistics.median(found) for key, found in regrets.items()}
         if name == BY_TUNER:
             key = f"tuner_{name}"
@@ -152,12 +149,10 @@ def measure(library: str) -> common.Values:
                 found = [tpe_by_tuner(name, seed) for seed in seeds]
                 values |= {
                     key: statistics.median(found),
-                    f"{key}_worse": worse(found, peers[f"tpe_{name}"]),
+                    f"{key}_worse": excess(found, peers[f"tpe_{name}"]),
                 }
-        print(
-            f"user: {name}: {', '.join(f'{key} {value:.3g}' for key, value in values.items() if name in key)}",
-            flush=True,
-        )
+        shown = [f"{key} {value:.3g}" for key, value in values.items() if name in key]
+        print(f"user: {name}: {', '.join(shown)}", flush=True)
     return values
 
 

@@ -1,9 +1,8 @@
-"""A search that is killed after many trials, and goes on in another process: how long until it
-trains again.
+"""Time to restore a search that was killed after many trials, until it trains again.
 
-All trials but the last two end at once; these two wait, and while they do, the program that
-searches is killed. Of the search that is restored, the clock runs until the first of the two
-trains, the engine being up. BENCH_SCALE multiplies the numbers of trials.
+All trials but the last two end immediately; while these two wait, the driver is killed. The time is
+measured from `restore` until the first of the two trains, with a running engine. BENCH_SCALE
+multiplies the numbers of trials.
 """
 
 import argparse
@@ -19,7 +18,7 @@ from types import ModuleType
 from typing import Any
 
 from bench.inputs import scaled
-from bench.measure import MARK, clear
+from bench.measure import MEASUREMENT_ID, stop_processes
 from bench.programs import common
 from bench.programs.tune import searches
 
@@ -27,7 +26,7 @@ ENDED = {"syncline": 10_000, "ray": 200}
 NAME = "killed"
 FILL_LIMIT_S = 400.0
 SAVED_AFTER_S = {"syncline": 0.0, "ray": 15.0}
-"""Ray writes the state of a search every ten seconds; what has happened since is lost to it."""
+"""Ray saves the state of a search every ten seconds only; later results would be lost."""
 GONE_S = 20.0
 
 
@@ -48,17 +47,19 @@ def trial(config: dict[str, Any]) -> None:
 
 
 def fill(tune: ModuleType, library: str, ended: int) -> None:
-    """Searches until it is killed."""
+    """Search until killed."""
     space = {"x": tune.uniform(0, 1), "library": library, "folder": os.getcwd(), "ended": ended}
-    # Processes that serve several trials: the search is to come about quickly.
+    # Reused actors make the search faster.
     searches.tuner(tune, trial, space, ended + searches.CPUS, name=NAME, reuse_actors=True).fit()
 
 
 def fill_and_kill(library: str, ended: int) -> None:
-    """Leaves the files of a search with so many trials that have ended, and two that had begun."""
-    mark = uuid.uuid4().hex
+    """Leave the files of a search with n ended and two running trials."""
+    measurement_id = uuid.uuid4().hex
     arguments = [sys.executable, "-m", "bench.programs.tune.restore", library, "--fill", str(ended)]
-    process = subprocess.Popen(arguments, env={**os.environ, MARK: mark}, stdin=subprocess.DEVNULL)
+    process = subprocess.Popen(
+        arguments, env={**os.environ, MEASUREMENT_ID: measurement_id}, stdin=subprocess.DEVNULL
+    )
     try:
         deadline = time.monotonic() + FILL_LIMIT_S
         while len(list(Path().glob("waits-*"))) < searches.CPUS:
@@ -69,16 +70,14 @@ def fill_and_kill(library: str, ended: int) -> None:
     finally:
         process.send_signal(signal.SIGKILL)
         process.wait()
-        clear(mark, GONE_S)
+        stop_processes(measurement_id, GONE_S)
     Path("killed").touch()
 
 
 def restore(tune: ModuleType, ended: int) -> common.Values:
-    """Seconds until a trial trains, and what came of the search."""
-    path, tuner_class = (
-        os.path.abspath(f"storage/{NAME}"),
-        tune.Tuner,
-    )  # which is imported when it is named first
+    """Return the seconds until a trial trains, and facts about the restored search."""
+    # `Tuner` is imported on first use, before the clock starts.
+    path, tuner_class = os.path.abspath(f"storage/{NAME}"), tune.Tuner
     begin = time.monotonic()
     results = tuner_class.restore(path, trial).fit()
     stamps = sorted(map(float, Path("begun").read_text().split()))

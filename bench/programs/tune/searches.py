@@ -1,4 +1,4 @@
-"""One way to search, whichever library does it: the two share their API."""
+"""One way to search with syncline and with Ray Tune, which share their API."""
 
 import importlib
 import os
@@ -10,13 +10,13 @@ METRIC, MODE = "loss", "min"
 
 
 def start(library: str, cpus: int = CPUS) -> ModuleType:
-    """Starts the library's engine with so many CPUs, and gives its module for tuning."""
+    """Start the library's engine with n CPUs; return its module `tune`."""
     importlib.import_module(library).init(num_cpus=cpus)
     return importlib.import_module(f"{library}.tune")
 
 
 def run_config(tune: ModuleType, name: str, **others: Any) -> Any:
-    """A quiet search of that name, kept in the working directory."""
+    """Return the configuration of a quiet search in the working directory."""
     return tune.RunConfig(name=name, storage_path=os.path.abspath("storage"), verbose=0, **others)
 
 
@@ -28,15 +28,13 @@ def tuner(
     *,
     name: str,
     run: dict[str, Any] | None = None,
-    **how: Any,
+    **options: Any,
 ) -> Any:
-    """A tuner of so many samples; `run` has further arguments of `RunConfig`, `how` of
-    `TuneConfig`.
-    """
-    objective = {} if "scheduler" in how else {"metric": METRIC, "mode": MODE}
+    """Return a tuner; `run` holds further arguments of `RunConfig`, `options` of `TuneConfig`."""
+    objective = {} if "scheduler" in options else {"metric": METRIC, "mode": MODE}
     return tune.Tuner(
         trainable,
         param_space=space,
-        tune_config=tune.TuneConfig(num_samples=samples, **objective, **how),
+        tune_config=tune.TuneConfig(num_samples=samples, **objective, **options),
         run_config=run_config(tune, name, **(run or {})),
     )

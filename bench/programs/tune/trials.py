@@ -1,7 +1,7 @@
 """Trials per second of trials that only report.
 
-The argument is a library and what it runs: `syncline-few` (50 trials of 10 reports), `ray-many` (1
-000 and 10 000 trials of one report; on Ray, with which that would take hours, a few). BENCH_SCALE
+The argument is a library and a workload: `syncline-few` (50 trials of 10 reports), `ray-many`
+(1 000 and 10 000 trials of one report; only a few on Ray, which would need hours). BENCH_SCALE
 multiplies the numbers of trials.
 """
 
@@ -28,7 +28,7 @@ def trial(config: dict[str, Any]) -> None:
 def trials_per_s(
     tune: ModuleType, library: str, samples: int, reports: int, *, reuse_actors: bool = False
 ) -> float:
-    """Of one `fit()`."""
+    """Return the trials per second of one `fit()`."""
     space = {"x": tune.uniform(0, 1), "reports": reports, "library": library}
     tuner = searches.tuner(
         tune,
@@ -48,9 +48,9 @@ def trials_per_s(
     return samples / seconds
 
 
-def measure(library: str, what: str) -> common.Values:
+def measure(library: str, workload: str) -> common.Values:
     tune = searches.start(library)
-    if what == "few":
+    if workload == "few":
         few = {
             reuse: trials_per_s(tune, library, scaled(FEW), REPORTS, reuse_actors=reuse)
             for reuse in (False, True)
@@ -70,6 +70,6 @@ def measure(library: str, what: str) -> common.Values:
 
 if __name__ == "__main__":
     options = common.arguments()
-    library, _, what = options.library.partition("-")
-    common.write(options.out, measure(library, what))
+    library, _, workload = options.library.partition("-")
+    common.write(options.out, measure(library, workload))
     importlib.import_module(library).shutdown()

@@ -1,5 +1,5 @@
-"""The same trials in Optuna, in one process, one after the other; the argument is `few` or `many`,
-as in `trials.py`.
+"""The same trials in Optuna, sequentially in one process; the argument is `few` or `many`, as in
+`trials.py`.
 """
 
 import time
@@ -12,7 +12,7 @@ from bench.programs.tune.trials import FEW, REPORTS, TEN_THOUSAND, THOUSAND
 
 
 def trials_per_s(samples: int, reports: int) -> float:
-    """Of one `optimize()` with random values."""
+    """Return the trials per second of one `optimize()` with random values."""
 
     def objective(trial: optuna.Trial) -> float:
         x = trial.suggest_float("x", 0, 1)

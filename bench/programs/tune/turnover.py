@@ -1,7 +1,7 @@
-"""From a trial's end to the first line of its successor, which waits for the one CPU that there is.
+"""Time from a trial's end to the first line of its successor, which waits for the only CPU.
 
-A trial ends because its function returns, or because a result of it is to be the last: such
-functions would go on, and have to be stopped. BENCH_SCALE multiplies the numbers of trials.
+A trial ends because its function returns, or because the search stops it after a result.
+BENCH_SCALE multiplies the numbers of trials.
 """
 
 import importlib
@@ -19,7 +19,7 @@ from bench.programs import common
 from bench.programs.tune import searches
 
 TRIALS = {"syncline": 30, "ray": 8}
-STAYS_S = 60.0
+SLEEP_S = 60.0
 
 
 def trial(config: dict[str, Any]) -> None:
@@ -29,14 +29,14 @@ def trial(config: dict[str, Any]) -> None:
     if config["is_stopped"]:
         stamps.write_text(json.dumps((begun, time.monotonic())))
         report({searches.METRIC: config["x"]})
-        time.sleep(STAYS_S)
+        time.sleep(SLEEP_S)
     else:
         report({searches.METRIC: config["x"]})
         stamps.write_text(json.dumps((begun, time.monotonic())))
 
 
 def gap_ms(tune: ModuleType, library: str, *, is_stopped: bool) -> float:
-    """The median between one trial and the next one."""
+    """Return the median milliseconds between one trial and the next one."""
     name, samples = f"stopped-{is_stopped}", max(2, scaled(TRIALS[library]))
     stamps = Path(name).absolute()
     stamps.mkdir()

@@ -192,7 +192,10 @@ def loop():
     for name, dataset, expected in (
         (
             "lazy",
-            "data.range(160, override_num_blocks=10).map_batches(lambda batch: {'id': batch['id']})",
+            (
+                "data.range(160, override_num_blocks=10).map_batches(lambda batch: {'id':"
+                " batch['id']})"
+            ),
             "80",
         ),
         ("held", "data.range(400_000, override_num_blocks=4).materialize()", "kept in memory"),

@@ -188,8 +188,7 @@ def test_errors_are_those_of_the_embedded_engine_and_name_what_is_missing(
         "class Mistake(Exception): pass\nlimit = 3\ndef loop(): pass\n"
     )
     facts, output = facts_of(
-        program(
-            """
+        program("""
 def fails():
     def deep():
         raise ValueError("a mistake of the user")
@@ -211,8 +210,7 @@ import only_here
 tell(missing=caught(trainer(only_here.loop, name="missing", workers=1).fit))
 tell(unpicklable=caught(trainer(lambda: lock, name="unpicklable", workers=1).fit) if (lock := threading.Lock()) else None)
 tell(too_large=caught(trainer(fails, name="too_large", workers=100).fit))
-"""
-        )
+""")
     )
     assert facts["kind"] == "WorkerGroupError"
     assert "a mistake of the user" in str(facts["text"])
@@ -230,8 +228,7 @@ def test_a_killed_worker_and_a_killed_node_are_replaced(
     program: Run, cluster: RayCluster, tmp_path: Path
 ) -> None:
     cluster.add_node("second", num_cpus=1)
-    process = program(
-        """
+    process = program("""
 def loop():
     rank = train.get_context().get_world_rank()
     checkpoint = train.get_checkpoint()
@@ -248,8 +245,7 @@ syncline.init()
 result = trainer(loop, max_failures=2).fit()
 epochs = [report["metrics"]["epoch"] for report in result.reports]
 tell(value=result.return_value, epochs=epochs, alive=[node["NodeID"] for node in syncline.nodes() if node["Alive"]])
-"""
-    )
+""")
     places = {}
     for epoch in range(3):
         for rank in range(2):
@@ -273,8 +269,7 @@ def test_storage_that_only_one_node_sees_is_refused_with_the_others_named(
 ) -> None:
     cluster.add_node("third", num_cpus=1)
     facts, _ = facts_of(
-        program(
-            """
+        program("""
 from fsspec.implementations.memory import MemoryFileSystem
 from pyarrow.fs import FSSpecHandler, PyFileSystem
 
@@ -282,8 +277,7 @@ try:
     trainer(lambda: None, storage_path="/here", storage_filesystem=PyFileSystem(FSSpecHandler(MemoryFileSystem()))).fit()
 except ValueError as error:
     tell(error=str(error), host=socket.gethostname())
-"""
-        )
+""")
     )
     cluster.kill_node("third")
     assert str(facts["host"]) in str(facts["error"])

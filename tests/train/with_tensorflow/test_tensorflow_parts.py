@@ -110,7 +110,7 @@ def test_checkpoint_of_another_kind_is_refused(tmp_path: Path) -> None:
 
 
 def test_worker_gets_tf_config(monkeypatch: pytest.MonkeyPatch) -> None:
-    from syncline.train.tensorflow import backend
+    from syncline.train.tensorflow import config
 
     class Session:
         world_rank = 1
@@ -119,8 +119,8 @@ def test_worker_gets_tf_config(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv(name, "")
         monkeypatch.delenv(name)
     monkeypatch.setenv("TF_USE_LEGACY_KERAS", "0")
-    monkeypatch.setattr(backend, "get_session", lambda _: Session)
-    backend.join(["10.0.0.1:1", "10.0.0.2:2"])
+    monkeypatch.setattr(config, "get_session", lambda _: Session)
+    config.join(["10.0.0.1:1", "10.0.0.2:2"])
     assert json.loads(settings.environment("TF_CONFIG") or "") == {
         "cluster": {"worker": ["10.0.0.1:1", "10.0.0.2:2"]},
         "task": {"type": "worker", "index": 1},

@@ -64,7 +64,10 @@ def test_verbose_names_the_latest_ended_trial_every_few_seconds(make_trial, cloc
             reporter.report(trials, False)
     assert written == [
         "train_1a2b_00000 TERMINATED after 1 iteration and 0.5 s: loss=0.5; 1 have ended",
-        "train_1a2b_00005 TERMINATED after 1 iteration and 0.5 s: loss=0.5 (and 4 others); 6 have ended",
+        (
+            "train_1a2b_00005 TERMINATED after 1 iteration and 0.5 s: loss=0.5 (and 4 others); 6"
+            " have ended"
+        ),
     ]
 
 

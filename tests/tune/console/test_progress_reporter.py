@@ -34,8 +34,8 @@ def test_cli_reporter_prints_the_table(make_trial, capsys, clock) -> None:
     assert text.startswith("== Status ==\nCurrent time: ")
     assert "(running for 1 min 05 s)\nResources: 1/2 CPUs\n" in text
     assert (
-        "Current best trial: train_1a2b_00001 with loss=0.25 after 1 iteration and parameters={'lr': 0.2}"
-        in text
+        "Current best trial: train_1a2b_00001 with loss=0.25 after 1 iteration and"
+        " parameters={'lr': 0.2}" in text
     )
     assert "Number of trials: 2/5 (1 RUNNING, 1 TERMINATED)" in text
     assert "| Trial name       | status     |  lr | the loss | it |" in text

@@ -50,15 +50,24 @@ def test_wrong_names_are_answered_with_the_nearest():
 
 
 SIGNATURES = {
-    "AsyncHyperBandScheduler": "time_attr metric mode max_t grace_period reduction_factor brackets stop_last_trials",
+    "AsyncHyperBandScheduler": (
+        "time_attr metric mode max_t grace_period reduction_factor brackets stop_last_trials"
+    ),
     "HyperBandScheduler": "time_attr metric mode max_t reduction_factor stop_last_trials",
     "HyperBandForBOHB": "time_attr metric mode max_t reduction_factor stop_last_trials",
-    "MedianStoppingRule": "time_attr metric mode grace_period min_samples_required min_time_slice hard_stop",
-    "PopulationBasedTraining": "time_attr metric mode perturbation_interval burn_in_period hyperparam_mutations quantile_fraction "
-    "resample_probability perturbation_factors custom_explore_fn log_config require_attrs synch",
+    "MedianStoppingRule": (
+        "time_attr metric mode grace_period min_samples_required min_time_slice hard_stop"
+    ),
+    "PopulationBasedTraining": (
+        "time_attr metric mode perturbation_interval burn_in_period hyperparam_mutations"
+        " quantile_fraction resample_probability perturbation_factors custom_explore_fn log_config"
+        " require_attrs synch"
+    ),
     "PopulationBasedTrainingReplay": "policy_file",
-    "PB2": "time_attr metric mode perturbation_interval hyperparam_bounds quantile_fraction log_config require_attrs synch "
-    "custom_explore_fn",
+    "PB2": (
+        "time_attr metric mode perturbation_interval hyperparam_bounds quantile_fraction log_config"
+        " require_attrs synch custom_explore_fn"
+    ),
     "ResourceChangingScheduler": "base_scheduler resources_allocation_function",
 }
 

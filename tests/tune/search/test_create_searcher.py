@@ -55,7 +55,10 @@ def test_names_are_those_of_ray():
 
 def test_importing_the_package_loads_no_library_of_searchers():
     heavy = "('optuna', 'hyperopt', 'ax', 'torch', 'pandas', 'pyarrow')"
-    code = f"import sys, syncline.tune.search; print([name for name in {heavy} if name in sys.modules])"
+    code = (
+        f"import sys, syncline.tune.search; print([name for name in {heavy} if name in"
+        " sys.modules])"
+    )
     done = subprocess.run(
         [sys.executable, "-c", code],
         capture_output=True,

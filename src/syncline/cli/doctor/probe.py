@@ -16,6 +16,7 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from types import ModuleType
 from typing import Any
 
 import psutil
@@ -202,8 +203,11 @@ def driver_version() -> str | None:
         nvml.nvmlShutdown()
 
 
-def _torch_probe() -> Any:
-    return importlib.import_module("syncline.cli.doctor.torch_probe")
+def _torch_probe() -> ModuleType:
+    # Imported on demand: torch is optional, and its import takes seconds.
+    from syncline.cli.doctor import torch_probe
+
+    return torch_probe
 
 
 def _temporary_directory() -> str:

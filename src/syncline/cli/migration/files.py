@@ -20,7 +20,6 @@ import tempfile
 import tokenize
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from json import scanner
 from pathlib import Path
 from typing import NamedTuple
 
@@ -34,8 +33,11 @@ SKIPPED = frozenset({"__pycache__", "build", "dist", "node_modules", "site-packa
 PYTHON_MAGICS = frozenset({"%%capture", "%%prun", "%%time", "%%timeit"})
 """Magics of cells whose other lines are Python."""
 _MENTIONS_RAY = re.compile(rb"\bray\b|\bRAY_|\bTUNE_RESULT_DIR\b")
+_STRING = re.compile(r'"(?:[^"\\]|\\.)*"')
 _MAGIC = re.compile(r"^(\s*(?:[\w.,\s]+=\s*)?)([!%].*)$")
 _HELP = re.compile(r"^(\s*)(\??\??[\w.*]+\?{1,2}|\?{1,2}[\w.*]+)\s*$")
+
+_Path = tuple[str | int, ...]
 
 
 class Change(NamedTuple):
@@ -123,9 +125,10 @@ def write(migration: Migration) -> None:
         raise
 
 
-class _JsonString(str):
-    """A string of a JSON file, with its position there, quotes included."""
+class _String(NamedTuple):
+    """A string of a JSON file, and its position there, quotes included."""
 
+    text: str
     start: int
     end: int
 
@@ -134,7 +137,7 @@ class _Cell(NamedTuple):
     """A code cell: its number from 1 among all cells, and the strings of its source."""
 
     number: int
-    strings: Sequence[_JsonString]
+    strings: Sequence[_String]
     python: str
     """As many bytes and lines as the source, and a newline; comments if the cell does not parse."""
     notes: Sequence[Note]
@@ -151,19 +154,19 @@ def _migrate_notebook(path: Path, raw: str) -> Migration:
     for cell in cells:
         after, start, end_line = "", at, line + cell.python.count("\n")
         for string in cell.strings:
-            stop = start + len(string.encode())
+            stop = start + len(string.text.encode())
             inside = [edit for edit in edits if start <= edit.start and edit.end <= stop]
             if inside:
                 changed = apply(
-                    string,
+                    string.text,
                     [Edit(edit.start - start, edit.end - start, edit.text) for edit in inside],
                 )
                 is_ascii = raw[string.start : string.end].isascii()
                 content += [raw[written : string.start], json.dumps(changed, ensure_ascii=is_ascii)]
                 written = string.end
-            after += changed if inside else string
+            after += changed if inside else string.text
             start = stop
-        before = "".join(cell.strings)
+        before = "".join(string.text for string in cell.strings)
         if after != before:
             changes.append(Change(cell.number, before, after))
         inside_cell = [
@@ -184,29 +187,40 @@ def _migrate_notebook(path: Path, raw: str) -> Migration:
 
 def _code_cells(raw: str) -> list[_Cell]:
     """Parse a notebook. Raises Unparsable."""
-    decoder = json.JSONDecoder()
-    decoder.parse_string = _parse_string
-    decoder.scan_once = scanner.py_make_scanner(decoder)
     try:
-        cells = [(cell["cell_type"], cell["source"]) for cell in decoder.decode(raw)["cells"]]
+        content = json.loads(raw)
+        spans = (match.span() for match in _STRING.finditer(raw))
+        strings = dict(zip(_strings(content, ()), spans, strict=True))
+        cells = [(cell["cell_type"], cell["source"]) for cell in content["cells"]]
     except (ValueError, KeyError, TypeError) as error:
         raise Unparsable(f"not a notebook of format 4: {error!r}") from None
-    return [
-        _code_cell(number, [source] if isinstance(source, str) else source)
-        for number, (kind, source) in enumerate(cells, start=1)
-        if kind == "code"
-    ]
+    found = []
+    for index, (kind, source) in enumerate(cells):
+        path: _Path = ("cells", index, "source")
+        if isinstance(source, str):
+            pieces = [_String(source, *strings[path])]
+        else:
+            pieces = [_String(text, *strings[path + (at,)]) for at, text in enumerate(source)]
+        if kind == "code":
+            found.append(_code_cell(index + 1, pieces))
+    return found
 
 
-def _parse_string(raw: str, begin: int, strict: bool = True) -> tuple[_JsonString, int]:
-    value, end = json.decoder.scanstring(raw, begin, strict)
-    string = _JsonString(value)
-    string.start, string.end = begin - 1, end
-    return string, end
+def _strings(value: object, path: _Path) -> Iterator[_Path]:
+    """Yield the paths of all strings of a JSON value in the order of the file; () for keys."""
+    if isinstance(value, str):
+        yield path
+    elif isinstance(value, list):
+        for index, item in enumerate(value):
+            yield from _strings(item, (*path, index))
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            yield ()
+            yield from _strings(item, (*path, key))
 
 
-def _code_cell(number: int, strings: Sequence[_JsonString]) -> _Cell:
-    source = "".join(strings)
+def _code_cell(number: int, strings: Sequence[_String]) -> _Cell:
+    source = "".join(string.text for string in strings)
     blank = "\n".join("#" * len(line.encode()) for line in source.split("\n")) + "\n"
     magic = "".join(source.split(maxsplit=1)[:1])
     if magic.startswith("%%") and magic not in PYTHON_MAGICS:

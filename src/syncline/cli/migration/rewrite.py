@@ -352,7 +352,8 @@ class _Examiner(libcst.CSTVisitor):
                 self._look_up(root, match.group())
                 self._rename(root, len(before.encode()), match.group(), scope)
             return
-        name, top = imported.target, root
+        top: libcst.CSTNode = root
+        name = imported.target
         while isinstance(parent := self._parents[top], libcst.Attribute) and parent.value is top:
             name, top = f"{name}.{parent.attr.value}", parent
         found = self._look_up(root, name)

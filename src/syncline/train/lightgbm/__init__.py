@@ -2,7 +2,7 @@
 
 Files in the order in which data flows through them:
     trainer.py       `LightGBMTrainer`, and `normalize_pandas_for_lightgbm` for Arrow columns
-    backend.py       `LightGBMConfig`, its backend, the worker's side, `get_network_params`
+    config.py       `LightGBMConfig`, its backend, the worker's side, `get_network_params`
     callback.py      `RayTrainReportCallback`: reports metrics and checkpoints
     checkpoint.py    `LightGBMCheckpoint`: checkpoints of models
 
@@ -11,9 +11,9 @@ workers and on first use: that takes seconds, and a process with its threads can
 """
 
 from syncline.optional import require
-from syncline.train.lightgbm.backend import LightGBMConfig, get_network_params
 from syncline.train.lightgbm.callback import RayTrainReportCallback
 from syncline.train.lightgbm.checkpoint import LightGBMCheckpoint
+from syncline.train.lightgbm.config import LightGBMConfig, get_network_params
 from syncline.train.lightgbm.trainer import LightGBMTrainer, normalize_pandas_for_lightgbm
 
 __all__ = [

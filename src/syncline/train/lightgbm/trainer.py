@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from syncline.train.boosting import refuse_older_form
 from syncline.train.checkpoint import Checkpoint
 from syncline.train.config import DataConfig, ScalingConfig, ValidationConfig
-from syncline.train.lightgbm.backend import LightGBMConfig
 from syncline.train.lightgbm.checkpoint import load_booster
+from syncline.train.lightgbm.config import LightGBMConfig
 from syncline.train.run_config import RunConfig
 from syncline.train.trainer import DataParallelTrainer, LoopConfig, TrainLoop
 

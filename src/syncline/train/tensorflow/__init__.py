@@ -3,7 +3,7 @@
 
 Files in the order in which data flows through them:
     trainer.py       `TensorflowTrainer`
-    backend.py       `TensorflowConfig`, its backend, the worker's side, `prepare_dataset_shard`
+    config.py       `TensorflowConfig`, its backend, the worker's side, `prepare_dataset_shard`
     keras.py         `ReportCheckpointCallback`: reports Keras's metrics and checkpoints
     checkpoint.py    `TensorflowCheckpoint`: checkpoints of models
 
@@ -12,8 +12,8 @@ workers and on first use.
 """
 
 from syncline.optional import require
-from syncline.train.tensorflow.backend import TensorflowConfig, prepare_dataset_shard
 from syncline.train.tensorflow.checkpoint import TensorflowCheckpoint
+from syncline.train.tensorflow.config import TensorflowConfig, prepare_dataset_shard
 from syncline.train.tensorflow.trainer import TensorflowTrainer
 
 __all__ = ["TensorflowCheckpoint", "TensorflowConfig", "TensorflowTrainer", "prepare_dataset_shard"]

@@ -8,7 +8,7 @@ from typing import Any
 from syncline.train.checkpoint import Checkpoint
 from syncline.train.config import DataConfig, ScalingConfig, ValidationConfig
 from syncline.train.run_config import RunConfig
-from syncline.train.tensorflow.backend import TensorflowConfig
+from syncline.train.tensorflow.config import TensorflowConfig
 from syncline.train.trainer import DataParallelTrainer, LoopConfig, TrainLoop
 
 

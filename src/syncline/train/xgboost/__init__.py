@@ -2,7 +2,7 @@
 
 Files in the order in which data flows through them:
     trainer.py       `XGBoostTrainer`
-    backend.py       `XGBoostConfig`, its backend, and the worker's side: tracker, communicator
+    config.py       `XGBoostConfig`, its backend, and the worker's side: tracker, communicator
     callback.py      `RayTrainReportCallback`: reports metrics and checkpoints
     checkpoint.py    `XGBoostCheckpoint`: checkpoints of models
 
@@ -14,8 +14,8 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from syncline.optional import require
-from syncline.train.xgboost.backend import XGBoostConfig
 from syncline.train.xgboost.checkpoint import XGBoostCheckpoint
+from syncline.train.xgboost.config import XGBoostConfig
 from syncline.train.xgboost.trainer import XGBoostTrainer
 
 if TYPE_CHECKING:

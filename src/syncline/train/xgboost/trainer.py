@@ -10,8 +10,8 @@ from syncline.train.checkpoint import Checkpoint
 from syncline.train.config import DataConfig, ScalingConfig, ValidationConfig
 from syncline.train.run_config import RunConfig
 from syncline.train.trainer import DataParallelTrainer, LoopConfig, TrainLoop
-from syncline.train.xgboost.backend import XGBoostConfig
 from syncline.train.xgboost.checkpoint import load_booster
+from syncline.train.xgboost.config import XGBoostConfig
 
 if TYPE_CHECKING:
     from xgboost import Booster

@@ -11,7 +11,6 @@ continue with fewer workers.
 
 from __future__ import annotations
 
-import importlib
 from typing import TYPE_CHECKING, Any
 
 from syncline.util.sgd.torch.trainer import TorchTrainer
@@ -27,4 +26,6 @@ def __getattr__(name: str) -> Any:
     """Load the class that needs `syncline.tune`, which trainers alone do not."""
     if name != "BaseTorchTrainable":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return importlib.import_module("syncline.util.sgd.torch.trainable").BaseTorchTrainable
+    from syncline.util.sgd.torch.trainable import BaseTorchTrainable
+
+    return BaseTorchTrainable

@@ -4,16 +4,26 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Protocol
 
 from syncline.tune.execution.placement_groups import Gang, PlacementGroupFactory
 from syncline.tune.trainable.trainable import Trainable
-from syncline.util.sgd.torch.trainer import TorchTrainer, scaling_of
+from syncline.util.sgd.torch.workers import scaling_of
 
 FILE = "trainer.checkpoint"
 """Name of the trainer's file in a checkpoint."""
 
 TuneStep = Callable[..., dict[str, Any]]
+
+
+class Trainer(Protocol):
+    """The methods of `TorchTrainer` that a trial calls."""
+
+    def train(self) -> Mapping[str, Any]: ...
+    def validate(self) -> Mapping[str, Any]: ...
+    def save(self, checkpoint: str) -> object: ...
+    def load(self, checkpoint: str) -> None: ...
+    def shutdown(self) -> None: ...
 
 
 class BaseTorchTrainable(Trainable):
@@ -22,7 +32,7 @@ class BaseTorchTrainable(Trainable):
     Each step reports the results of one epoch and of the validation after it.
     """
 
-    trainer_cls: type[TorchTrainer]
+    trainer_cls: Callable[..., Trainer]
     trainer_arguments: Mapping[str, Any]
     override_tune_step: TuneStep | None
 
@@ -33,7 +43,7 @@ class BaseTorchTrainable(Trainable):
         return Gang([scaling.bundle()] * scaling.max_workers)
 
     @property
-    def trainer(self) -> TorchTrainer:
+    def trainer(self) -> Trainer:
         """The trainer of this trial."""
         return self._trainer
 
@@ -65,7 +75,7 @@ class BaseTorchTrainable(Trainable):
 
 
 def make_trainable(
-    trainer_cls: type[TorchTrainer], arguments: Mapping[str, Any], step: TuneStep | None
+    trainer_cls: Callable[..., Trainer], arguments: Mapping[str, Any], step: TuneStep | None
 ) -> type[BaseTorchTrainable]:
     """Return a class of trials that train with `trainer_cls(**arguments)`.
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import logging
 import threading
 import weakref
@@ -14,14 +13,19 @@ import torch
 
 from syncline.core import api
 from syncline.optional import require
-from syncline.train.config import ScalingConfig
 from syncline.train.errors import TrainingFailedError
 from syncline.train.torch_backend import TorchConfig
 from syncline.util.sgd.torch.constants import NCCL_TIMEOUT_S, VALID_SCHEDULER_STEP
 from syncline.util.sgd.torch.results import reduced
 from syncline.util.sgd.torch.runner import Plan, Snapshot
 from syncline.util.sgd.torch.training_operator import OperatorOptions, TrainingOperator
-from syncline.util.sgd.torch.workers import LocalWorkers, RemoteWorkers, WorkerDied, Workers
+from syncline.util.sgd.torch.workers import (
+    LocalWorkers,
+    RemoteWorkers,
+    WorkerDied,
+    Workers,
+    scaling_of,
+)
 
 logger = logging.getLogger("syncline")
 
@@ -311,10 +315,10 @@ class TorchTrainer:
         a validation, or of `override_tune_step(trainer, {"iteration": steps done before})`. A trial
         reserves the resources of its workers together.
         """
-        # This module needs tune, which trainers alone do not.
-        trainable = importlib.import_module("syncline.util.sgd.torch.trainable")
-        made: type[Any] = trainable.make_trainable(cls, kwargs, override_tune_step)
-        return made
+        # Imported on demand: it loads `syncline.tune`, which trainers alone do not need.
+        from syncline.util.sgd.torch.trainable import make_trainable
+
+        return make_trainable(cls, kwargs, override_tune_step)
 
     # -- inside
 
@@ -381,23 +385,6 @@ def _stop_workers(workers: Workers) -> None:
     """Stop the workers of a dropped trainer, in another thread because this one may hold a lock."""
     if api.is_initialized():
         threading.Thread(target=workers.stop, kwargs={"force": True}, daemon=True).start()
-
-
-def scaling_of(
-    *,
-    num_workers: int = 1,
-    num_cpus_per_worker: float = 1,
-    use_gpu: bool | str = "auto",
-    **_other: Any,
-) -> ScalingConfig:
-    """Return the resources of a trainer's workers. Raises ValueError for invalid arguments."""
-    if isinstance(num_workers, bool) or not isinstance(num_workers, int) or num_workers < 1:
-        raise ValueError(f"`num_workers={num_workers!r}` must be 1 or more.")
-    if use_gpu not in (True, False, "auto"):
-        raise ValueError(f"`use_gpu={use_gpu!r}` must be True, False or 'auto'.")
-    uses_gpu = torch.cuda.is_available() if use_gpu == "auto" else bool(use_gpu)
-    resources = {"CPU": num_cpus_per_worker, **({"GPU": 1} if uses_gpu else {})}
-    return ScalingConfig(num_workers=num_workers, use_gpu=uses_gpu, resources_per_worker=resources)
 
 
 def _operator_cls(

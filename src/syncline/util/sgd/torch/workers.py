@@ -11,6 +11,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
+import torch
+
 from syncline.core import api
 from syncline.core.refs import ObjectRef
 from syncline.exceptions import RayError, RayTaskError
@@ -268,3 +270,20 @@ def _starting_points(snapshots: Sequence[Snapshot] | None, workers: int) -> list
         (each, first if rank == 0 or each.state is None else each.state)
         for rank, each in enumerate(snapshots)
     ]
+
+
+def scaling_of(
+    *,
+    num_workers: int = 1,
+    num_cpus_per_worker: float = 1,
+    use_gpu: bool | str = "auto",
+    **_other: Any,
+) -> ScalingConfig:
+    """Return the resources of a trainer's workers. Raises ValueError for invalid arguments."""
+    if isinstance(num_workers, bool) or not isinstance(num_workers, int) or num_workers < 1:
+        raise ValueError(f"`num_workers={num_workers!r}` must be 1 or more.")
+    if use_gpu not in (True, False, "auto"):
+        raise ValueError(f"`use_gpu={use_gpu!r}` must be True, False or 'auto'.")
+    uses_gpu = torch.cuda.is_available() if use_gpu == "auto" else bool(use_gpu)
+    resources = {"CPU": num_cpus_per_worker, **({"GPU": 1} if uses_gpu else {})}
+    return ScalingConfig(num_workers=num_workers, use_gpu=uses_gpu, resources_per_worker=resources)

@@ -1,7 +1,7 @@
-"""A search without processes: what syncline's controller says is done at once, in this thread.
+"""A search without processes: the instructions of syncline's controller are carried out immediately
+in this thread.
 
-The searcher, the scheduler and the controller are the real ones. Of trials there is a function
-only, which gives the result of a step.
+Searcher, scheduler and controller are the real ones; a function returns the result of a step.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ KILLED = pack_error(RuntimeError("killed"))
 
 
 class Search(Protocol):
-    """What a rehearsal asks of a search algorithm."""
+    """The methods of a search algorithm that the simulation calls."""
 
     def next_trial(self, trial_id: str) -> Suggestion | None: ...
     def is_finished(self) -> bool: ...
@@ -38,16 +38,16 @@ class Search(Protocol):
     ) -> None: ...
 
 
-class Rehearsal:
+class SimulatedSearch:
     """One search.
 
     Args:
-        search: Who proposes configurations.
-        scheduler: Who stops trials.
-        loss: Of a configuration after so many steps (from 1); None for a process that died.
-        steps: Trials end after so many.
-        cpus: So many trials at a time; with several, what they report comes in an order of chance.
-        saves_every: Steps from a checkpoint to the next.
+        search: Suggests configurations.
+        scheduler: Stops trials.
+        loss: Loss of a configuration after n steps (from 1); None if the process dies.
+        steps: Number of steps after which a trial ends.
+        cpus: Number of concurrent trials; their results arrive in random order.
+        saves_every: Steps between checkpoints; 0 for none.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class Rehearsal:
         rules = SearchRules(
             trainable_name="trial",
             is_function=False,
-            storage=StorageContext("/nowhere", "search"),
+            storage=StorageContext("/unused", "search"),
             trial_prefix="t",
             metric=METRIC,
             strict_metrics=True,
@@ -86,28 +86,28 @@ class Rehearsal:
         self._ended = False
 
     def run(self) -> list[Trial]:
-        """To the end; all trials."""
-        self._tell(events.SearchStarted(total_resources={"CPU": self._cpus}))
+        """Run the search to the end; return all trials."""
+        self._handle(events.SearchStarted(total_resources={"CPU": self._cpus}))
         while not self._ended:
-            place = self._random.randrange(len(self._running))
-            self._running[place], self._running[-1] = self._running[-1], self._running[place]
-            self._tell(self._running.pop())
+            index = self._random.randrange(len(self._running))
+            self._running[index], self._running[-1] = self._running[-1], self._running[index]
+            self._handle(self._running.pop())
         return self.machine.trials
 
-    def _tell(self, event: Event) -> None:
-        """An event, and the suggestions and reservations that follow from it."""
-        at_once = [event]
-        while at_once:
+    def _handle(self, event: Event) -> None:
+        """Handle an event, and the suggestions and reservations that follow from it."""
+        pending = [event]
+        while pending:
             self.events += 1
-            happened = self.machine.with_stopper_verdict(at_once.pop())
+            happened = self.machine.with_stopper_verdict(pending.pop())
             for instruction in self.machine.handle(happened):
                 if isinstance(instruction, events.AskSearcher):
-                    at_once.append(self._suggest(instruction.trial_id))
+                    pending.append(self._suggest(instruction.trial_id))
                 elif (answer := self._carry_out(instruction)) is not None:
                     self._running.append(answer)
             if self._reserving is not None and len(self._held) < self._cpus:
                 self._held.add(self._reserving)
-                at_once.append(events.ResourcesReserved(trial_id=self._reserving))
+                pending.append(events.ResourcesReserved(trial_id=self._reserving))
                 self._reserving = None
 
     def _suggest(self, trial_id: str) -> Event:
@@ -125,7 +125,7 @@ class Rehearsal:
         )
 
     def _carry_out(self, do: Instruction) -> Event | None:
-        """What comes of an instruction, if anything."""
+        """Return the event that follows from an instruction, if any."""
         match do:
             case events.ReserveResources():
                 self._reserving = do.trial_id
