@@ -17,7 +17,7 @@ def test_runs_alternate_and_the_first_one_rotates(monkeypatch: pytest.MonkeyPatc
     rates = common.interleaved_rates(
         [lambda count: order.append(f"a{count}"), lambda count: order.append(f"b{count}")],
         count=5,
-        turns=3,
+        rounds=3,
     )
     assert order == ["a5", "b5", "b5", "a5", "a5", "b5"]
     assert rates == [2.0, 20.0]
