@@ -24,7 +24,7 @@ from bench.programs.tune.simulated_search import SimulatedSearch
 from syncline import tune
 from syncline.tune.schedulers import ASHAScheduler, FIFOScheduler
 from syncline.tune.search.optuna import OptunaSearch
-from syncline.tune.search.search_algorithm import SearchGenerator
+from syncline.tune.search.search_generator import SearchGenerator
 
 SEEDS = 20
 TPE_TRIALS = 40

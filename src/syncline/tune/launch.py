@@ -62,7 +62,8 @@ from syncline.tune.result import Config
 from syncline.tune.schedulers import create_scheduler
 from syncline.tune.schedulers.trial_scheduler import FIFOScheduler, TrialScheduler
 from syncline.tune.search import BasicVariantGenerator, create_searcher
-from syncline.tune.search.search_algorithm import SearchAlgorithm, SearchGenerator
+from syncline.tune.search.search_algorithm import SearchAlgorithm
+from syncline.tune.search.search_generator import SearchGenerator
 from syncline.tune.stopper import make_stopper
 from syncline.tune.trainable.function_trainable import Resources, requested_resources
 from syncline.tune.trainable.trainable import Trainable

@@ -34,7 +34,8 @@ from syncline.tune.execution.placement_groups import PlacementGroupFactory
 from syncline.tune.experiment.trial import Trial
 from syncline.tune.schedulers import AsyncHyperBandScheduler
 from syncline.tune.search import BasicVariantGenerator, Searcher
-from syncline.tune.search.search_algorithm import SearchAlgorithm, SearchGenerator
+from syncline.tune.search.search_algorithm import SearchAlgorithm
+from syncline.tune.search.search_generator import SearchGenerator
 from tests.train.storage.remote_filesystems import in_memory
 from tests.tune.controller.simulation import Simulation, rules
 

@@ -10,7 +10,7 @@ import pytest
 
 from syncline.tune.schedulers import PopulationBasedTraining, TrialScheduler
 from syncline.tune.schedulers.population import Population
-from syncline.tune.search.search_algorithm import SearchGenerator
+from syncline.tune.search.search_generator import SearchGenerator
 from tests.tune.schedulers.search_simulation import Lessons, World, make_trial, started
 
 GOES_ON, WAITS, NOOP = TrialScheduler.CONTINUE, TrialScheduler.PAUSE, TrialScheduler.NOOP

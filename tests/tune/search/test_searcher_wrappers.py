@@ -5,7 +5,7 @@ import math
 import pytest
 
 from syncline.tune.search import BasicVariantGenerator, ConcurrencyLimiter, Repeater, Searcher
-from syncline.tune.search.searcher_wrappers import TRIAL_INDEX
+from syncline.tune.search.repeater import TRIAL_INDEX
 
 
 class Counting(Searcher):

@@ -35,7 +35,7 @@ from syncline.tune.schedulers.pbt_replay import (
 )
 from syncline.tune.schedulers.population import Member, Population
 from syncline.tune.schedulers.trial_scheduler import ControllerView, MetricScheduler
-from syncline.tune.search.search_algorithm import SearchGenerator
+from syncline.tune.search.search_generator import SearchGenerator
 
 __all__ = ["PopulationBasedTraining", "PopulationBasedTrainingReplay"]
 

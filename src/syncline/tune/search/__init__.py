@@ -4,9 +4,12 @@
     sample.py             domains and samplers: `uniform` to `sample_from`
     variant_generator.py  configurations from a space
     util.py               nested dictionaries, check of initial points
-    searcher.py           base class of searchers, capture of their state
-    searcher_wrappers.py  `ConcurrencyLimiter` and `Repeater`
-    search_algorithm.py   source of trials for the controller, and its implementation for searchers
+    searcher.py           base class of searchers and of searchers around another one, capture of
+                          their state
+    concurrency_limiter.py, repeater.py
+                          searchers around another one
+    search_algorithm.py   source of trials for the controller
+    search_generator.py   source of trials from a searcher
     basic_variant.py      grid search and random search
     parameters.py         a space as a flat list of parameters, for libraries
     library_searcher.py   base class of searchers that use a library
@@ -25,10 +28,12 @@ from syncline.tune.search.ax import AxSearch
 from syncline.tune.search.basic_variant import BasicVariantGenerator
 from syncline.tune.search.bayesopt import BayesOptSearch
 from syncline.tune.search.bohb import TuneBOHB
+from syncline.tune.search.concurrency_limiter import ConcurrencyLimiter
 from syncline.tune.search.hebo import HEBOSearch
 from syncline.tune.search.hyperopt import HyperOptSearch
 from syncline.tune.search.nevergrad import NevergradSearch
 from syncline.tune.search.optuna import OptunaSearch
+from syncline.tune.search.repeater import Repeater
 from syncline.tune.search.sample import (
     choice,
     lograndint,
@@ -43,9 +48,9 @@ from syncline.tune.search.sample import (
     sample_from,
     uniform,
 )
-from syncline.tune.search.search_algorithm import SearchAlgorithm, SearchGenerator, Suggestion
+from syncline.tune.search.search_algorithm import SearchAlgorithm, Suggestion
+from syncline.tune.search.search_generator import SearchGenerator
 from syncline.tune.search.searcher import Searcher
-from syncline.tune.search.searcher_wrappers import ConcurrencyLimiter, Repeater
 from syncline.tune.search.variant_generator import grid_search
 from syncline.tune.search.zoopt import ZOOptSearch
 

@@ -1,12 +1,13 @@
-"""`Searcher`, the base class of algorithms that suggest configurations and learn from results,
-and the capture of a searcher's state.
+"""`Searcher`, the base class of algorithms that suggest configurations and learn from results;
+`SearcherWrapper`, the base class of searchers around another one; and the capture of a searcher's
+state.
 
-Not covered: use by the controller (`search_algorithm.py`), searchers that wrap another one
-(`searcher_wrappers.py`).
+Not covered: use by the controller (`search_generator.py`).
 """
 
 from __future__ import annotations
 
+import copy
 import inspect
 import logging
 import pickle
@@ -350,3 +351,77 @@ def _restore_state(searcher: Searcher, state: SearcherState) -> None:
         logger.warning(
             "%s starts from scratch: its state could not be saved.", type(searcher).__name__
         )
+
+
+class SearcherWrapper(Searcher):
+    """Base of searchers around another one, `searcher`, to which all methods are forwarded.
+
+    The state does not contain the state of the inner searcher.
+    """
+
+    def __init__(self, searcher: Searcher) -> None:
+        if not isinstance(searcher, Searcher):
+            raise TypeError(
+                f"{type(self).__name__} needs a Searcher, not {searcher!r}. To limit the trials of "
+                f"a BasicVariantGenerator, use BasicVariantGenerator(max_concurrent=...)."
+            )
+        self.searcher = searcher
+
+    @property
+    def metric(self) -> MetricNames:
+        return self.searcher.metric
+
+    @property
+    def mode(self) -> Modes:
+        return self.searcher.mode
+
+    def set_search_properties(
+        self, metric: MetricNames, mode: Modes, config: Config, **spec: object
+    ) -> bool:
+        return set_search_properties(self.searcher, metric, mode, config, **spec)
+
+    def suggest(self, trial_id: str) -> Config | str | None:
+        return self.searcher.suggest(trial_id)
+
+    def on_trial_result(self, trial_id: str, result: Metrics) -> None:
+        self.searcher.on_trial_result(trial_id, result)
+
+    def on_trial_complete(
+        self, trial_id: str, result: Metrics | None = None, error: bool = False
+    ) -> None:
+        self.searcher.on_trial_complete(trial_id, result=result, error=error)
+
+    def on_pause(self, trial_id: str) -> None:
+        self.searcher.on_pause(trial_id)
+
+    def on_unpause(self, trial_id: str) -> None:
+        self.searcher.on_unpause(trial_id)
+
+    def set_max_concurrency(self, max_concurrent: int) -> bool:
+        return self.searcher.set_max_concurrency(max_concurrent)
+
+    def add_evaluated_point(
+        self,
+        parameters: Config,
+        value: float,
+        error: bool = False,
+        pruned: bool = False,
+        intermediate_values: list[float] | None = None,
+    ) -> None:
+        self.searcher.add_evaluated_point(parameters, value, error, pruned, intermediate_values)
+
+    def get_state(self) -> dict[str, object]:
+        # One deepcopy call for all attributes keeps shared objects shared.
+        return copy.deepcopy(
+            {name: value for name, value in self.__dict__.items() if name != "searcher"}
+        )
+
+    def set_state(self, state: dict[str, object]) -> None:
+        self.__dict__.update(state)
+
+    def save(self, checkpoint_path: str) -> None:
+        """Write the state of the inner searcher, which can be restored without the wrapper."""
+        self.searcher.save(checkpoint_path)
+
+    def restore(self, checkpoint_path: str) -> None:
+        self.searcher.restore(checkpoint_path)

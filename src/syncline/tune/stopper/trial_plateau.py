@@ -1,11 +1,8 @@
-"""Stoppers for metrics that no longer improve: `TrialPlateauStopper` ends a trial,
-`ExperimentPlateauStopper` the search.
-"""
+"""`TrialPlateauStopper`, and the functions that it shares with `ExperimentPlateauStopper`."""
 
 from __future__ import annotations
 
 import math
-from bisect import insort
 from collections import deque
 from collections.abc import Collection, Mapping
 from typing import Any, Literal
@@ -58,7 +55,7 @@ class TrialPlateauStopper(Stopper):
 
     def __call__(self, trial_id: str, result: Metrics) -> bool:
         latest = self._latest.setdefault(trial_id, deque(maxlen=self._num_results))
-        latest.append(_finite_value(result, self._metric))
+        latest.append(finite_value(result, self._metric))
         self._num_reported[trial_id] = self._num_reported.get(trial_id, 0) + 1
         stops = (
             self._num_reported[trial_id] >= self._grace_period
@@ -84,84 +81,16 @@ class TrialPlateauStopper(Stopper):
 
     def _is_flat(self, latest: deque[float | None]) -> bool:
         values = [value for value in latest if value is not None]
-        return len(values) == self._num_results and _standard_deviation(values) < self._std
+        return len(values) == self._num_results and standard_deviation(values) < self._std
 
 
-class ExperimentPlateauStopper(Stopper):
-    """Stop all trials when the best values of a metric over all trials are close together.
-
-    Results without a finite value of the metric are ignored.
-
-    Args:
-        metric: Name of the metric; `a/b` for a nested one.
-        std: Standard deviation of the best values at which the search ends.
-        top: Number of best values to use, at least 2.
-        mode: "min" if low values are good, "max" if high values are good.
-        patience: Number of consecutive results with such a standard deviation before the search
-            ends.
-
-    Raises:
-        ValueError: An argument is out of range.
-    """
-
-    def __init__(
-        self,
-        metric: str,
-        std: float = 0.001,
-        top: int = 10,
-        mode: Literal["min", "max"] = "min",
-        patience: int = 0,
-    ) -> None:
-        if mode not in ("min", "max"):
-            raise ValueError(f'mode={mode!r} must be "min" or "max".')
-        if not isinstance(top, int) or top < 2:
-            raise ValueError(
-                f"top={top!r} must be an integer of at least 2, because a standard deviation needs "
-                f"two values."
-            )
-        if not isinstance(patience, int) or patience < 0:
-            raise ValueError(f"patience={patience!r} must be an integer of at least 0.")
-        if not isinstance(std, (int, float)) or not std > 0:
-            raise ValueError(f"std={std!r} must be above 0: a lower value would never be reached.")
-        self._mode = mode
-        self._metric = metric
-        self._patience = patience
-        self._iterations = 0
-        self._std = std
-        self._top = top
-        self._top_values: list[float] = []
-
-    def __call__(self, trial_id: str, result: Metrics) -> bool:
-        value = _finite_value(result, self._metric)
-        if value is None:
-            return self.stop_all()
-        insort(self._top_values, value)
-        if len(self._top_values) > self._top:
-            self._top_values.pop(-1 if self._mode == "min" else 0)
-        self._iterations = self._iterations + 1 if self.has_plateaued() else 0
-        return self.stop_all()
-
-    def has_plateaued(self) -> bool:
-        """Return True if the best values are close together, regardless of `patience`."""
-        return (
-            len(self._top_values) == self._top
-            and _standard_deviation(self._top_values) <= self._std
-        )
-
-    def stop_all(self) -> bool:
-        return self._iterations > 0 and self._iterations >= self._patience
-
-    def unknown_keys(self, result: Mapping[str, Any]) -> list[str]:
-        return [self._metric] if lookup(result, self._metric) is None else []
-
-
-def _standard_deviation(values: Collection[float]) -> float:
+def standard_deviation(values: Collection[float]) -> float:
     """Return the population standard deviation of finite values."""
     mean = math.fsum(values) / len(values)
     return math.sqrt(math.fsum((value - mean) ** 2 for value in values) / len(values))
 
 
-def _finite_value(result: Mapping[str, Any], metric: str) -> float | None:
+def finite_value(result: Mapping[str, Any], metric: str) -> float | None:
     """Return the metric as a float; None if it is missing, not a number, or not finite."""
     try:
         value = float(lookup(result, metric))
