@@ -105,11 +105,11 @@ def test_the_rank_that_others_wait_for_is_named_as_the_page_says(tmp_path: Path)
         assert eventually(lambda: shown in stacks(), what="the stacks are those of the page")
         _, error = hanging.communicate(timeout=120)
     assert hanging.returncode == 1
-    told = re.sub(
+    printed = re.sub(
         r"\s+", " ", error.replace(f"{tmp_path}/", "").replace("within 20 s", "within 1800 s")
     )
     (expected,) = re.findall(r"^```\n(TimeoutError.*?)^```$", text, flags=re.MULTILINE | re.DOTALL)
-    assert re.sub(r"\s+", " ", expected).strip() in told
+    assert re.sub(r"\s+", " ", expected).strip() in printed
 
 
 @pytest.mark.long
