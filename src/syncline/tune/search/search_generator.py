@@ -192,9 +192,7 @@ def _warn_of_incomplete_group(searcher: Searcher, num_samples: int) -> None:
             )
 
 
-def _check_same(
-    name: str, own: str | list[str] | None, given: str | list[str] | None, searcher: str
-) -> None:
+def _check_same(name: str, own: MetricNames, given: MetricNames, searcher: str) -> None:
     if own is None or given is None or own == given:
         return
     if isinstance(own, list | tuple) and given in own:

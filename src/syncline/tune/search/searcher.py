@@ -25,9 +25,9 @@ from syncline.tune.result import DONE, Config, Metrics
 
 logger = logging.getLogger(__name__)
 
-MetricNames: TypeAlias = str | list[str] | None
+MetricNames: TypeAlias = str | Sequence[str] | None
 """Metric to optimize, or one for each of several objectives; None if unset."""
-Modes: TypeAlias = str | list[str] | None
+Modes: TypeAlias = str | Sequence[str] | None
 """"min" or "max", or one for each of several objectives; None if unset."""
 
 _unsaved_classes: set[type] = set()
