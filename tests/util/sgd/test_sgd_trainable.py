@@ -48,6 +48,7 @@ def test_step_is_an_epoch_and_a_validation_and_checkpoints_carry_the_trainer(
     )
     assert issubclass(cls, BaseTorchTrainable)
     trial = cls({"lr": 0.01})
+    assert isinstance(trial.trainer, TorchTrainer)
     assert trial.trainer.get_local_operator().config == {"lr": 0.01, "kept": 1}
     result = trial.train()
     assert (result["epoch"], result["training_iteration"]) == (1, 1)
@@ -55,6 +56,7 @@ def test_step_is_an_epoch_and_a_validation_and_checkpoints_carry_the_trainer(
     saved = trial.save(str(tmp_path))
     other = cls({"lr": 0.01})
     other.restore(saved)
+    assert isinstance(other.trainer, TorchTrainer)
     assert torch.equal(other.trainer.get_model().weight, trial.trainer.get_model().weight)
     assert other.train()["epoch"] == 2
     trial.stop()
