@@ -148,6 +148,7 @@ def test_profiles_of_each_kind_are_files_of_the_run_and_the_training_goes_on(
     with training(steps, tmp_path / "steps") as run:
         live = run.live()
         assert [worker["rank"] for worker in live.members()] == [0, 1]
+        eventually(run.reports, what="torch is imported and the first step is done")
 
         svg = run.path / live.profile(0, "cpu", seconds=2)
         assert re.fullmatch(r"\d{8}-\d{6}-rank-0-cpu\.svg", svg.name)

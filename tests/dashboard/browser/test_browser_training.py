@@ -51,7 +51,7 @@ def test_what_a_live_run_reports_is_seen_as_it_comes(watched: Watched, training:
     page = watched.go(training.address)
     expect(page.locator("h1 + .sl-badge")).to_have_text("running")
     first = reports(page)
-    eventually(lambda: reports(page) > first, what="more reports are count_text")
+    eventually(lambda: reports(page) > first, what="the page counts more reports")
     for metric in ("loss", "step", "nested/rows"):
         expect(
             section(page, "metrics").locator(f"[role=img][aria-label^='{metric}:'] canvas")
@@ -110,7 +110,7 @@ def is_marked(page: Page) -> bool:
 
 def test_profiles_are_recorded_and_open(watched: Watched, training: Program) -> None:
     page = watched.go(training.address)
-    page.get_by_label("Seconds", exact=True).fill("1")
+    page.get_by_label("Seconds", exact=True).fill("3")
     page.get_by_label("Trace steps").fill("2")
     for button, ending in (
         ("CPU flame graph", "cpu.svg"),

@@ -408,7 +408,7 @@ def test_mesh_that_does_not_fit_strategy_is_refused(
 @pytest.mark.usefixtures("alone")
 def test_plan_needs_dimension_for_tensor_parallelism() -> None:
     for kwargs in ({}, {"mesh": init_device_mesh("cpu", (1,), mesh_dim_names=("dp",))}):
-        with pytest.raises(ValueError, match="`parallelize_plan` needs the ranks.*named 'tp'"):
+        with pytest.raises(ValueError, match="`parallelize_plan` needs ranks.*named 'tp'"):
             prepare_model(Deep(), parallel_strategy_kwargs={**kwargs, "parallelize_plan": {}})
 
 
@@ -422,6 +422,6 @@ def unplanned(strategy: str) -> str:
 def test_mesh_with_tp_needs_a_plan(group: ProcessGroupOfFakes) -> None:
     for strategy in ("ddp", "fsdp"):
         assert all(
-            "`mesh` has 4 ranks in its dimension 'tp', but nothing says" in text
+            "`mesh` has 4 ranks in its dimension 'tp', but no plan" in text
             for text in group.execute(unplanned, strategy)
         )
