@@ -75,7 +75,7 @@ def test_a_run_on_a_cluster_is_asked_through_its_actor(
         (tmp_path / "over").touch()
         assert program.wait(GENEROUS_S) == 0
         eventually(lambda: reach(run) is None, what="its actor has left")
-        with pytest.raises(ProgramUnreachable, match="not under way"):
+        with pytest.raises(ProgramUnreachable, match="no longer running"):
             found.stacks()
     finally:
         program.kill()
