@@ -50,7 +50,7 @@ class Lifecycle(Generic[State]):
         history_length: Number of past transitions to keep for errors.
     """
 
-    __slots__ = ("_history", "_state", "_subject", "_table")
+    __slots__ = ("_state", "_subject", "_table", "_transitions")
 
     def __init__(
         self,
@@ -63,7 +63,7 @@ class Lifecycle(Generic[State]):
         self._subject = subject
         self._table = table
         self._state = initial
-        self._history: deque[str] = deque(maxlen=history_length)
+        self._transitions: deque[tuple[State, State, str]] = deque(maxlen=history_length)
 
     @property
     def state(self) -> State:
@@ -78,7 +78,10 @@ class Lifecycle(Generic[State]):
     @property
     def history(self) -> tuple[str, ...]:
         """Recent transitions with their reasons, oldest first."""
-        return tuple(self._history)
+        return tuple(
+            f"{state.value} -> {target.value}: {reason}"
+            for state, target, reason in self._transitions
+        )
 
     def go(self, target: State, reason: str) -> None:
         """Enter `target`.
@@ -87,8 +90,8 @@ class Lifecycle(Generic[State]):
             InvalidTransition: The table has no transition from the current state to `target`.
         """
         if target not in self._table[self._state]:
-            raise InvalidTransition(self._subject, self._state, target, self._history)
-        self._history.append(f"{self._state.value} -> {target.value}: {reason}")
+            raise InvalidTransition(self._subject, self._state, target, self.history)
+        self._transitions.append((self._state, target, reason))
         self._state = target
 
 
