@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
 import click
 
-import syncline
 from syncline import settings
 from syncline.cli.output import CommandError, warn
 from syncline.core.host import ray_node_runs_here
+from syncline.core.lifecycle import init_quietly, shutdown
 
 address_option = click.option(
     "--address",
@@ -70,17 +69,10 @@ def cluster_if_any(address: str | None) -> Iterator[bool]:
 @contextmanager
 def _engine(address: str, failure: str) -> Iterator[None]:
     try:
-        syncline.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
-    except (
-        ConnectionError,
-        TimeoutError,
-        ModuleNotFoundError,
-        RuntimeError,
-        ValueError,
-        OSError,
-    ) as error:
+        init_quietly(address)
+    except ConnectionError as error:
         raise CommandError(f"{failure}: {error}") from error
     try:
         yield
     finally:
-        syncline.shutdown()
+        shutdown()

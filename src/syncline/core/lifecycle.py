@@ -145,6 +145,18 @@ def init(address: str | None = None, **arguments: Any) -> InitContext:
         return InitContext(_start(name, config))
 
 
+def init_quietly(address: str) -> None:
+    """Call `init` without output of workers, for tools that only inspect; "" for this machine.
+
+    Raises:
+        ConnectionError: The engine did not start, or no cluster answered; the message says why.
+    """
+    try:
+        init(address, log_to_driver=False, logging_level=logging.ERROR)
+    except (ModuleNotFoundError, OSError, RuntimeError, ValueError) as error:
+        raise ConnectionError(str(error)) from error
+
+
 def load_engine(name: EngineName, config: EngineConfig) -> Engine:
     """Import and start an engine."""
     try:

@@ -9,20 +9,16 @@ output: the input of `engine_snapshot`, or {"failed": reason}. It exits when its
 from __future__ import annotations
 
 import json
-import logging
 import os
 import sys
 from collections.abc import Callable, Iterable
 from dataclasses import asdict
 from typing import IO
 
-import syncline
 from syncline.core import api
+from syncline.core.lifecycle import init_quietly, shutdown
 from syncline.dashboard.engine_snapshots import ROWS
 from syncline.runs.json_values import JsonObject
-
-CONNECTING = (ConnectionError, TimeoutError, ModuleNotFoundError, RuntimeError, ValueError, OSError)
-"""Errors that `init` raises if the cluster cannot be reached."""
 
 
 def cluster_facts() -> JsonObject:
@@ -53,14 +49,14 @@ def main(address: str) -> int:
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)  # keep Ray's own output out of the answers
     try:
-        syncline.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
-    except CONNECTING as error:
+        init_quietly(address)
+    except ConnectionError as error:
         print(json.dumps({"failed": str(error)}), file=answers, flush=True)
         return 1
     try:
         serve(sys.stdin, answers, cluster_facts)
     finally:
-        syncline.shutdown()
+        shutdown()
     return 0
 
 

@@ -12,11 +12,10 @@ import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import syncline
 from syncline import settings
 from syncline.core import api, control
 from syncline.core.control import ActionFailed, Program, ProgramUnreachable
-from syncline.core.lifecycle import ensure_engine
+from syncline.core.lifecycle import ensure_engine, init_quietly
 from syncline.exceptions import GetTimeoutError, RayActorError, RayTaskError
 from syncline.runs import Run
 from syncline.runs.discovery import RUN_ACTOR_NAMESPACE, run_actor_name
@@ -172,8 +171,7 @@ def _ask_on_cluster(path: str, address: str | None) -> Ask | None:
         except GetTimeoutError:
             raise ProgramUnreachable(
                 f"The run {name!r} did not answer within {timeout_s:g} s: its controller is "
-                f"busy or "
-                "disconnected."
+                "busy or disconnected."
             ) from None
 
     return ask
@@ -185,15 +183,8 @@ def _connected(address: str | None) -> bool:
         if address is None:
             return False
         try:
-            syncline.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
-        except (
-            ConnectionError,
-            TimeoutError,
-            ModuleNotFoundError,
-            RuntimeError,
-            ValueError,
-            OSError,
-        ) as error:
+            init_quietly(address)
+        except ConnectionError as error:
             logger.warning(
                 "Cannot reach the cluster at %s, so its runs cannot be inspected: %s",
                 address,
