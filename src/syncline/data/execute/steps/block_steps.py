@@ -23,7 +23,7 @@ from syncline.data.columnar.expressions import EvaluationContext, Expr, filter_r
 from syncline.data.columnar.expressions.generated import seeded, uniform
 from syncline.data.columnar.schemas import require_columns
 from syncline.data.execute.physical_plan import Step, TaskState
-from syncline.data.execute.steps.user_functions import UserFunctionError
+from syncline.data.execute.steps.user_functions import user_errors
 from syncline.data.io import filesystem as filesystems
 from syncline.data.io.sinks.datasink import WRITE_UUID, Datasink, TaskContext
 from syncline.data.io.sources import arrow_files
@@ -56,12 +56,8 @@ class ColumnStep(Step):
             context = EvaluationContext(
                 block_index=task.task, row_offset=row, execution_index=task.epoch
             )
-            try:
+            with user_errors(self.name, row, block.num_rows):
                 made = step.apply(block, context)
-            except Exception as error:
-                raise UserFunctionError(
-                    self.name, range(row, row + block.num_rows), error
-                ) from error
             yield made
             row += block.num_rows
 
@@ -139,12 +135,8 @@ class AggregateStep(Step):
     def run(self, blocks: Iterator[pa.Table], task: TaskState) -> Iterator[pa.Table]:
         row = 0
         for block in blocks:
-            try:
+            with user_errors(self.name, row, block.num_rows):
                 states = phases.partial(block, self.keys, self.aggregates)
-            except Exception as error:
-                raise UserFunctionError(
-                    self.name, range(row, row + block.num_rows), error
-                ) from error
             yield states
             row += block.num_rows
 

@@ -120,6 +120,15 @@ async def _cancel_all() -> None:
 _MAX_ERROR_LENGTH = 300
 
 
+@contextmanager
+def user_errors(operator: str, first_row: int, rows: int) -> Iterator[None]:
+    """Raise errors of the block as UserFunctionErrors of these rows."""
+    try:
+        yield
+    except Exception as error:
+        raise UserFunctionError(operator, range(first_row, first_row + rows), error) from error
+
+
 class UserFunctionError(Exception):
     """A user function raised an error or returned an invalid value.
 

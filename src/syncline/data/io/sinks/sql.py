@@ -37,4 +37,4 @@ class SQLDatasink(Datasink[None]):
                 try:
                     cursor.executemany(self.sql, values)
                 except Exception as error:
-                    raise error.with_traceback(None)  # the database's message is enough
+                    raise error.with_traceback(None) from None  # the database's message is enough

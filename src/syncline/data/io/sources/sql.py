@@ -164,4 +164,4 @@ def _execute(cursor: Cursor, query: str, params: object) -> None:
         else:
             cursor.execute(query, params)
     except Exception as error:
-        raise error.with_traceback(None)  # the database's message is enough
+        raise error.with_traceback(None) from None  # the database's message is enough
