@@ -34,7 +34,7 @@ FAILURE_CHANCE = 0.05
 
 
 class Simulation:
-    """A run whose ranks all do the same, in a random order in every round."""
+    """A run in which every rank takes the same steps, in a random order in each round."""
 
     def __init__(self, ranks: int) -> None:
         limits = Limits(report_s=60, collective_s=60, resize_s=60)

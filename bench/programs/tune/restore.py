@@ -54,7 +54,7 @@ def fill(tune: ModuleType, library: str, ended: int) -> None:
 
 
 def fill_and_kill(library: str, ended: int) -> None:
-    """Leave the files of a search with n ended and two running trials."""
+    """Start a search and kill it once `ended` trials have ended and two run."""
     measurement_id = uuid.uuid4().hex
     arguments = [sys.executable, "-m", "bench.programs.tune.restore", library, "--fill", str(ended)]
     process = subprocess.Popen(

@@ -34,14 +34,14 @@ class Measurement:
 
 
 def _nothing() -> None:
-    """Do nothing, as a task."""
+    """Empty task."""
 
 
 class _Idle:
-    """An actor that does nothing."""
+    """Actor with an empty method."""
 
     def nothing(self) -> None:
-        """Do nothing, as a call."""
+        """Empty method."""
 
 
 def measure(

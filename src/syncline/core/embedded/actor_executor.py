@@ -116,7 +116,7 @@ class ActorExecutor:
             outcome.error = cancelled()
         except BaseException as error:
             self._packer.fail(outcome, error, context.name, retry_on)
-        # drop references before the hub learns of the end
+        # Drop references before the hub hears that the call ended.
         result, positional, keyword = None, (), {}
         CURRENT.reset(token)
         faults.reach("worker.before_result")

@@ -334,7 +334,7 @@ class ShuffleWindows:
         return random.permutation(length).astype(np.int64, copy=False)
 
     def settled(self, rows: int) -> int:
-        """Return how many of the first `rows` rows are in completed windows."""
+        """Return the number of rows in complete windows among the first `rows`."""
         return rows - rows % self.rows
 
     def to_dict(self) -> dict[str, int]:

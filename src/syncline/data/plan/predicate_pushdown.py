@@ -138,7 +138,7 @@ def input_of(node: Project, name: str) -> Expr | None:
         if isinstance(expr, UnnestExpr):
             return None
         if isinstance(expr, StarExpr):
-            # The star may replace an earlier column of this name; that depends on the input.
+            # If the input has this column, the star replaces the one found so far.
             if found is not None or name in node.dropped:
                 return None
             found = ColumnExpr(name)

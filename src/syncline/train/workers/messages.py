@@ -134,11 +134,6 @@ class StepTimes:
     communication_s: float = 0.0
     """In collective operations, except the part that overlaps with computation."""
 
-    @property
-    def compute_s(self) -> float:
-        """Remaining time."""
-        return max(0.0, self.total_s - self.data_s - self.report_s - self.communication_s)
-
 
 @dataclass(frozen=True, kw_only=True)
 class UsageReported:

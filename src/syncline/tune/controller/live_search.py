@@ -87,8 +87,8 @@ class TrialSampler:
                 usage = sampler.sample()
             except psutil.Error:  # the process just ended
                 continue
-            # Only the first sampler measures the host over the whole interval; the interval of
-            # each other one starts where the previous one ended.
+            # Every sampler measures the host since the last sample of any of them, so only the
+            # first one covers the whole interval.
             host = host or {name: usage[name] for name in _HOST_KEYS if name in usage}
             self._samplers[key] = sampler
             self._record.sample(trial.trial_id, trial.attempt, trial.pid, {**usage, **host})

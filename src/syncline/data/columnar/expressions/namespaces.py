@@ -321,7 +321,7 @@ class StructNamespace(Namespace[E]):
     )
 
     def __getitem__(self, key: str | int) -> E:
-        """Return the field of a name or position."""
+        """Return the field with this name or position."""
         if isinstance(key, str | int):
             return self._expr.compute("struct_field", indices=[key])
         raise TypeError(f"a struct index is a field's name or position, not {key!r}")
