@@ -202,6 +202,11 @@ class CollectiveBarrier:
         return self._sequence
 
     @property
+    def has_waiting(self) -> bool:
+        """True if a rank has reached the barrier."""
+        return bool(self._waiting)
+
+    @property
     def waiting(self) -> frozenset[int]:
         """Ranks that have reached the barrier."""
         return frozenset(self._waiting)
@@ -242,7 +247,7 @@ class CollectiveBarrier:
 
     @property
     def _is_complete(self) -> bool:
-        return len(self._waiting | self._excluded) == self._world_size
+        return len(self._waiting) + len(self._excluded - self._waiting) == self._world_size
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -303,6 +308,11 @@ class Attempt:
         self.preemption: Preemption | None = None
         self.ended: set[int] = set()  # in a preemption: ranks whose training function has ended
         self.target_size: int | None = None  # number of workers to resize to
+
+    @property
+    def all_streams_closed(self) -> bool:
+        """True if no rank may send messages."""
+        return len(self.closed_streams) == self.world_size
 
     @property
     def open_streams(self) -> tuple[int, ...]:

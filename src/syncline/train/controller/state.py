@@ -225,7 +225,7 @@ class TrainStateMachine(Dispatcher[Event, list[Instruction]], handles=Event):
 
     def _at_barrier(self, rank: int, message: BarrierReached) -> list[Instruction]:
         barrier = self._current.collective
-        is_first = not barrier.waiting
+        is_first = not barrier.has_waiting
         if barrier.reached(rank, message.sequence, message.data):
             return self._release_barrier()
         if self.state is not State.RUNNING:
@@ -283,7 +283,7 @@ class TrainStateMachine(Dispatcher[Event, list[Instruction]], handles=Event):
         if self.state is State.DRAINING:
             if event.failure is not None and rank not in attempt.finished:
                 attempt.failures[rank] = event.failure
-            return [] if attempt.open_streams else self._after_drain()
+            return self._after_drain() if attempt.all_streams_closed else []
         return []
 
     def _rank_failed(self, rank: int, failure: WorkerFailure) -> list[Instruction]:
@@ -315,7 +315,7 @@ class TrainStateMachine(Dispatcher[Event, list[Instruction]], handles=Event):
     def _drain(self) -> list[Instruction]:
         attempt = self._current
         attempt.is_draining = True
-        if not attempt.open_streams:
+        if attempt.all_streams_closed:
             return self._after_drain()
         return [
             DrainWorkers(ranks=attempt.open_streams),
