@@ -1,5 +1,6 @@
 """Kernel of the state machines in data, train and tune.
 
+- `StateEnum`: base of the enums of states.
 - `Lifecycle`: the state of one subject, a table of allowed transitions, and a bounded history.
 - `Dispatcher` and `on`: one typed handler per message class, complete when the class is defined.
 - `Timers`: named deadlines on an injected clock, for the driver beside a machine.
@@ -10,7 +11,6 @@ executes the instructions. Not covered: persistence, hierarchical states, thread
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 from typing import Any, ClassVar, Generic, TypeVar, get_args
@@ -19,6 +19,13 @@ State = TypeVar("State", bound=Enum)
 Message = TypeVar("Message")
 Result = TypeVar("Result")
 _Owner = TypeVar("_Owner")
+
+
+class StateEnum(Enum):
+    """Enum of states, whose hash needs no Python call: states are keys on hot paths."""
+
+    __hash__ = object.__hash__
+
 
 TransitionTable = Mapping[State, frozenset[State]]
 """Each state with the states that may follow it; a final state has none."""
@@ -50,7 +57,12 @@ class Lifecycle(Generic[State]):
         history_length: Number of past transitions to keep for errors.
     """
 
-    __slots__ = ("_state", "_subject", "_table", "_transitions")
+    __slots__ = ("_history_length", "_subject", "_table", "_transitions", "is_final", "state")
+
+    state: State
+    """Current state; only `go` changes it."""
+    is_final: bool
+    """True if no transition leaves the current state."""
 
     def __init__(
         self,
@@ -62,18 +74,10 @@ class Lifecycle(Generic[State]):
     ) -> None:
         self._subject = subject
         self._table = table
-        self._state = initial
-        self._transitions: deque[tuple[State, State, str]] = deque(maxlen=history_length)
-
-    @property
-    def state(self) -> State:
-        """Current state."""
-        return self._state
-
-    @property
-    def is_final(self) -> bool:
-        """True if no transition leaves the current state."""
-        return not self._table[self._state]
+        self.state = initial
+        self.is_final = not table[initial]
+        self._history_length = history_length
+        self._transitions: list[tuple[State, State, str]] = []  # an empty deque has 600 bytes
 
     @property
     def history(self) -> tuple[str, ...]:
@@ -89,10 +93,13 @@ class Lifecycle(Generic[State]):
         Raises:
             InvalidTransition: The table has no transition from the current state to `target`.
         """
-        if target not in self._table[self._state]:
-            raise InvalidTransition(self._subject, self._state, target, self.history)
-        self._transitions.append((self._state, target, reason))
-        self._state = target
+        if target not in self._table[self.state]:
+            raise InvalidTransition(self._subject, self.state, target, self.history)
+        self._transitions.append((self.state, target, reason))
+        if len(self._transitions) > self._history_length:
+            del self._transitions[0]
+        self.state = target
+        self.is_final = not self._table[target]
 
 
 def on(

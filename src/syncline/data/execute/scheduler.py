@@ -24,9 +24,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from enum import Enum
 
-from syncline.core.state_machine import Dispatcher, Lifecycle, TransitionTable, on
+from syncline.core.state_machine import Dispatcher, Lifecycle, StateEnum, TransitionTable, on
 from syncline.data.execute.messages import (
     Abandoned,
     Cancel,
@@ -68,18 +67,14 @@ _SLOT_TOLERANCE = 1e-6
 class StageCounts:
     """Statistics of a stage."""
 
-    queued_blocks: int
-    """Input pieces without a task so far."""
     queued_rows: int
-    queued_bytes: int
+    """Input rows without a task so far."""
     held_bytes: int
     """Bytes of the existing blocks that the stage produced, wherever they are."""
     running: int
     """Running tasks."""
     waiting: int
     """Tasks that wait to be resumed."""
-    done: int
-    """Ended tasks."""
     total: int | None
     """All tasks; None if unknown or for a stage without tasks."""
     output_blocks: int
@@ -104,7 +99,6 @@ class Counts:
     """Expected bytes of the next blocks of running tasks."""
     delivered_blocks: int
     """Delivered blocks that the consumer has not taken."""
-    delivered_bytes: int
     errored_tasks: int
     """Failed tasks excused by `max_errored_blocks`."""
 
@@ -116,7 +110,6 @@ class OutputBuffer:
         self._tracker = tracker
         self._has_points = has_points
         self._waiting: deque[Part] = deque()
-        self.bytes = 0
         self.ended = False
 
     def __len__(self) -> int:
@@ -125,7 +118,6 @@ class OutputBuffer:
     def add(self, port: int, part: Part) -> None:
         """Deliver a part."""
         self._waiting.append(part)
-        self.bytes += part.size_bytes
         point = part.point if self._has_points else None
         self._tracker.instructions.append(
             Deliver(piece=part.piece, size_bytes=part.size_bytes, point=point)
@@ -137,9 +129,7 @@ class OutputBuffer:
 
     def taken(self) -> None:
         """Release the oldest part, which the consumer took."""
-        part = self._waiting.popleft()
-        self.bytes -= part.size_bytes
-        self._tracker.release(part.block)
+        self._tracker.release(self._waiting.popleft().block)
 
 
 def point_after(
@@ -154,7 +144,7 @@ def point_after(
     )
 
 
-class ExecutionState(Enum):
+class ExecutionState(StateEnum):
     """State of an execution."""
 
     CREATED = "created"
@@ -422,20 +412,16 @@ class Scheduler(Dispatcher[Event, None], handles=Event):
             held_bytes=self._tracker.counted_bytes,
             expected_bytes=self._reserved_bytes,
             delivered_blocks=len(self._output),
-            delivered_bytes=self._output.bytes,
             errored_tasks=self._errored,
         )
 
     def _stage_counts(self, operator: AnyOperator) -> StageCounts:
         tasked = operator if isinstance(operator, TaskOperator) else None
         return StageCounts(
-            queued_blocks=operator.queued_blocks,
             queued_rows=operator.queued_rows,
-            queued_bytes=operator.queued_bytes,
             held_bytes=self._tracker.stage_bytes[operator.number],
             running=operator.running,
             waiting=0 if tasked is None else tasked.waiting,
-            done=0 if tasked is None else tasked.done,
             total=None if tasked is None else tasked.total,
             output_blocks=operator.output_blocks,
             output_rows=operator.output_rows,

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import Enum
 
-from syncline.core.state_machine import TransitionTable
+from syncline.core.state_machine import StateEnum, TransitionTable
 
 
-class State(Enum):
+class State(StateEnum):
     """State of the run."""
 
     INITIALIZING = "initializing"
