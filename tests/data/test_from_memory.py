@@ -38,6 +38,12 @@ def test_items_are_rows_or_values_of_the_column_item():
     assert blocks_of(data.from_items([])) == []
 
 
+def test_override_num_blocks_keeps_the_rows_of_several_tables_in_order():
+    tables = [pa.table({"a": [0, 1, 2]}), pa.table({"a": [3]}), pa.table({"a": [4, 5]})]
+    dataset = data.from_arrow(tables, override_num_blocks=4)
+    assert [block["a"].to_pylist() for block in blocks_of(dataset)] == [[0], [1, 2], [3], [4, 5]]
+
+
 def test_few_items_are_spread_over_the_cpus():
     assert len(blocks_of(data.from_items(list(range(1000))))) == 2 * machine_limits().cpus
     assert len(blocks_of(data.from_items([1, 2, 3]))) == min(3, 2 * machine_limits().cpus)

@@ -100,6 +100,9 @@ def test_arguments_of_parquet(dataset, tmp_path: Path):
     assert len(files_below(tmp_path / "b")) == 1
     dataset.write_parquet(str(tmp_path / "c"), num_rows_per_file=100, max_rows_per_file=100)
     assert len(files_below(tmp_path / "c")) == 1
+    wide = dataset.repartition(10).add_column("wide", lambda frame: "x" * 1000)
+    wide.write_parquet(str(tmp_path / "bytes"), min_bytes_per_file=4500)
+    assert len(files_below(tmp_path / "bytes")) == 2
     with pytest.raises(ValueError, match="older name"):
         dataset.write_parquet(str(tmp_path / "d"), num_rows_per_file=1, min_rows_per_file=1)
     with pytest.raises(ValueError, match="catalog"):

@@ -846,16 +846,15 @@ class Dataset:
         """
         if catalog is not None:
             raise ValueError("catalog is not supported: pass the directory of the table's files")
-        sink = ParquetDatasink(
+        self._write_tables(
+            ParquetDatasink,
             path,
+            options,
+            arrow_parquet_args_fn,
             partition_cols=partition_cols,
-            writer_args_fn=arrow_parquet_args_fn,
-            writer_args=further(options, BLOCK_FILES_WRITE),
             max_rows_per_file=max_rows_per_file,
             min_bytes_per_file=min_bytes_per_file,
-            **sink_arguments(options),
         )
-        self._write(sink, options)
 
     @keywords(BLOCK_FILES_WRITE, rest="arrow_csv_args")
     def write_csv(
@@ -871,13 +870,7 @@ class Dataset:
         Raises:
             ValueError: CSV cannot hold a column; the target exists and `mode` is create or error.
         """
-        sink = CSVDatasink(
-            path,
-            writer_args_fn=arrow_csv_args_fn,
-            writer_args=further(options, BLOCK_FILES_WRITE),
-            **sink_arguments(options),
-        )
-        self._write(sink, options)
+        self._write_tables(CSVDatasink, path, options, arrow_csv_args_fn)
 
     @keywords(BLOCK_FILES_WRITE, rest="pandas_json_args")
     def write_json(
@@ -894,13 +887,7 @@ class Dataset:
         Raises:
             ValueError: The target exists and `mode` is create or error.
         """
-        sink = JSONDatasink(
-            path,
-            writer_args_fn=pandas_json_args_fn,
-            writer_args=further(options, BLOCK_FILES_WRITE),
-            **sink_arguments(options),
-        )
-        self._write(sink, options)
+        self._write_tables(JSONDatasink, path, options, pandas_json_args_fn)
 
     @keywords(BLOCK_FILES_WRITE, without=("num_rows_per_file",), rest="arrow_orc_args")
     def write_orc(
@@ -917,13 +904,7 @@ class Dataset:
         Raises:
             ValueError: ORC cannot hold a column; the target exists and `mode` is create or error.
         """
-        sink = ORCDatasink(
-            path,
-            writer_args_fn=arrow_orc_args_fn,
-            writer_args=further(options, BLOCK_FILES_WRITE),
-            **sink_arguments(options),
-        )
-        self._write(sink, options)
+        self._write_tables(ORCDatasink, path, options, arrow_orc_args_fn)
 
     @keywords(BLOCK_FILES_WRITE)
     def write_numpy(
@@ -1012,8 +993,8 @@ class Dataset:
             ray_remote_args: Options of `remote` for the write tasks.
             concurrency: Maximum number of concurrent write tasks; None for no limit.
         """
-        options = {"ray_remote_args": ray_remote_args, "concurrency": concurrency}
-        self._write(SQLDatasink(sql, connection_factory), options)
+        sink = SQLDatasink(sql, connection_factory)
+        self.write_datasink(sink, ray_remote_args=ray_remote_args, concurrency=concurrency)
 
     @keywords(WRITE)
     def write_lance(
@@ -1261,6 +1242,24 @@ class Dataset:
         """Return the value of one aggregator, or those of several by name."""
         results = self.aggregate(*aggregators)
         return next(iter(results.values())) if len(results) == 1 else results
+
+    def _write_tables(
+        self,
+        sink: Callable[..., Datasink[Any]],
+        path: str,
+        options: Options,
+        arguments_fn: ArgumentsFunction,
+        **arguments: Any,
+    ) -> None:
+        """Write files of a format whose library takes the options that are not shared."""
+        made = sink(
+            path,
+            writer_args=further(options, BLOCK_FILES_WRITE),
+            writer_args_fn=arguments_fn,
+            **arguments,
+            **sink_arguments(options),
+        )
+        self._write(made, options)
 
     def _write(self, sink: Datasink[Any], options: Options) -> None:
         stats = write_job.write(

@@ -16,7 +16,7 @@ no block is empty.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -31,7 +31,7 @@ from syncline.data.context import DataContext
 from syncline.data.dataset import Dataset, MaterializedDataset
 from syncline.data.execute.block_store import held_block_of
 from syncline.data.io.conversion import Frame
-from syncline.data.io.sources import memory
+from syncline.data.io.sources.datasource import slice_bounds
 from syncline.data.io.sources.huggingface import HuggingFaceDatasource
 from syncline.data.io.sources.torch_dataset import TorchDatasource
 from syncline.data.options import num_blocks_of
@@ -65,14 +65,10 @@ def from_items(
         ValueError: `override_num_blocks` is below 1.
     """
     wanted = num_blocks_of(override_num_blocks, parallelism)
-    tables = memory.tables_from_items(list(items), 1)
-    size = sum(map(blocks.size_bytes, tables))
-    return held(
-        memory.split_tables(
-            tables, wanted or max(_BLOCKS_PER_CPU * machine_limits().cpus, _least_blocks(size))
-        )
-        or tables
-    )
+    rows = [item if isinstance(item, Mapping) else {"item": item} for item in items]
+    table = blocks.from_rows(rows)
+    least = max(_BLOCKS_PER_CPU * machine_limits().cpus, _least_blocks(blocks.size_bytes(table)))
+    return held(_split([table], wanted or least))
 
 
 def from_pandas(
@@ -84,12 +80,13 @@ def from_pandas(
         dfs: The DataFrames.
         override_num_blocks: Number of blocks.
     """
-    return _of_tables(memory.tables_from_pandas(dfs), override_num_blocks)
+    return _of_tables(map(_table_of, _listed(dfs)), override_num_blocks)
 
 
 def from_numpy(ndarrays: np.ndarray | list[np.ndarray]) -> MaterializedDataset:
     """Create a dataset from the rows of one or several arrays `(rows, …)`, in the column `data`."""
-    return _of_tables(memory.tables_from_numpy(ndarrays), None)
+    given = [ndarrays] if isinstance(ndarrays, np.ndarray) else ndarrays
+    return _of_tables(map(_table_of_array, given), None)
 
 
 def from_arrow(
@@ -101,12 +98,12 @@ def from_arrow(
         tables: Tables, or bytes of a table in Arrow's IPC stream format.
         override_num_blocks: Number of blocks.
     """
-    return _of_tables(memory.tables_from_arrow(tables), override_num_blocks)
+    return _of_tables(map(_table_of, _listed(tables)), override_num_blocks)
 
 
 def from_blocks(blocks: list[pa.Table | pd.DataFrame]) -> MaterializedDataset:  # the name is Ray's
     """Create a dataset from tables and DataFrames, each of them one block."""
-    return held([memory.tables_from_arrow(block)[0] for block in blocks])
+    return held(list(map(_table_of, blocks)))
 
 
 def from_pandas_refs(
@@ -117,7 +114,7 @@ def from_pandas_refs(
     Args:
         dfs: References, for instance to results of tasks.
     """
-    return _of_refs("from_pandas_refs", dfs, blocks.from_batch)
+    return _of_refs("from_pandas_refs", dfs, _table_of)
 
 
 def from_numpy_refs(
@@ -138,7 +135,7 @@ def from_arrow_refs(
     Args:
         tables: References to tables, or to bytes of a table in Arrow's IPC stream format.
     """
-    return _of_refs("from_arrow_refs", tables, _table_of_arrow)
+    return _of_refs("from_arrow_refs", tables, _table_of)
 
 
 def held(tables: Sequence[pa.Table]) -> MaterializedDataset:
@@ -151,18 +148,37 @@ def held_blocks(found: Sequence[HeldBlock]) -> MaterializedDataset:
     return MaterializedDataset(Held(blocks=tuple(found)))
 
 
-def _of_tables(tables: list[pa.Table], override_num_blocks: int | None) -> MaterializedDataset:
-    wanted = num_blocks_of(override_num_blocks)
+def _of_tables(found: Iterable[pa.Table], override_num_blocks: int | None) -> MaterializedDataset:
+    tables, wanted = list(found), num_blocks_of(override_num_blocks)
     if wanted is not None:
-        return held(memory.split_tables(tables, wanted) or tables[:1])
+        return held(_split(tables, wanted) or tables[:1])
     return held(
         [
             part
             for table in tables
-            for part in memory.split_tables([table], _least_blocks(blocks.size_bytes(table)))
-            or [table]
+            for part in _split([table], _least_blocks(blocks.size_bytes(table))) or [table]
         ]
     )
+
+
+def _split(tables: Sequence[pa.Table], num_blocks: int) -> list[pa.Table]:
+    """Split the rows into at most `num_blocks` tables in the same order, without copying; none
+    without rows.
+    """
+    rows = sum(table.num_rows for table in tables)
+    return [
+        blocks.concat(list(_between(tables, start, end)))
+        for start, end in slice_bounds(rows, num_blocks)
+    ]
+
+
+def _between(tables: Sequence[pa.Table], start: int, end: int) -> Iterator[pa.Table]:
+    first = 0
+    for table in tables:
+        low, high = max(start, first), min(end, first + table.num_rows)
+        if low < high:
+            yield table.slice(low - first, high - low)
+        first += table.num_rows
 
 
 def _least_blocks(size_bytes: int) -> int:
@@ -214,12 +230,19 @@ def _converted(value: T, convert: Callable[[T], pa.Table]) -> tuple[Metadata, pa
     return (table.num_rows, blocks.size_bytes(table), table.schema, same), None if same else table
 
 
+def _table_of(value: Frame | bytes) -> pa.Table:
+    """Return a table or DataFrame as a table; bytes are a table in Arrow's IPC stream format."""
+    if isinstance(value, bytes):
+        return pa.ipc.open_stream(value).read_all()
+    return blocks.from_batch(value)
+
+
 def _table_of_array(array: np.ndarray) -> pa.Table:
-    return memory.tables_from_numpy(array)[0]
+    return blocks.from_batch({"data": np.asarray(array)})
 
 
-def _table_of_arrow(value: pa.Table | bytes) -> pa.Table:
-    return memory.tables_from_arrow(value)[0]
+def _listed(values: object) -> list[Frame]:
+    return list(values) if isinstance(values, list | tuple) else [values]
 
 
 # -- other libraries
@@ -288,16 +311,12 @@ def from_dask(df: Frame) -> MaterializedDataset:
     parts = [dask.delayed(_as_block)(part) for part in df.to_delayed()]
     persisted = scheduler.ray_dask_persist(*parts)
     refs = [part.dask[part.key].ref for part in persisted]
-    return held_blocks(blocks_of_refs(refs, _identity))
+    return held_blocks(blocks_of_refs(refs, _table_of))
 
 
 def _as_block(part: Frame) -> pa.Table:
     """Return a partition as a table. A Series becomes one column with its name."""
     return blocks.from_batch(part if is_frame(part) else part.to_frame())
-
-
-def _identity(table: pa.Table) -> pa.Table:
-    return table
 
 
 def from_tf(dataset: Frame) -> MaterializedDataset:

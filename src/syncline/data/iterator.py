@@ -217,7 +217,7 @@ class DataIterator:
         jax = load(
             "syncline.data.iterate.jax", purpose="iter_jax_batches", install="jax", library="jax"
         )
-        conversion = jax.batch_conversion(
+        conversion = jax.JaxConversion(
             batch_size=batch_size,
             dtypes=dtypes,
             collate_fn=collate_fn,

@@ -350,19 +350,16 @@ class Preprocessor:
             )
 
     def _determine_transform_to_use(self) -> BatchFormat:
-        methods = {
-            "_transform_pandas": BatchFormat.PANDAS,
-            "_transform_numpy": BatchFormat.NUMPY,
-            "_transform_arrow": BatchFormat.ARROW,
-        }
+        methods = {format_: f"_transform_{format_.value}" for format_ in BatchFormat}
         own = [
             format_
-            for name, format_ in methods.items()
+            for format_, name in methods.items()
             if getattr(type(self), name) is not getattr(Preprocessor, name)
         ]
         if not own:
             raise NotImplementedError(
-                f"{type(self).__name__} implements none of {', '.join(methods)}: implement one"
+                f"{type(self).__name__} implements none of {', '.join(methods.values())}: "
+                "implement one"
             )
         return own[0] if len(own) == 1 else self.preferred_batch_format()
 
@@ -370,12 +367,12 @@ class Preprocessor:
         arguments = self._get_transform_config() | {
             name: value for name, value in options.items() if value is not None
         }
-        format_ = self._determine_transform_to_use()
-        if format_ == BatchFormat.PANDAS:
-            return ds.map_batches(self._transform_pandas, batch_format="pandas", **arguments)
-        if format_ == BatchFormat.NUMPY:
-            return ds.map_batches(self._transform_numpy, batch_format="numpy", **arguments)
-        return ds.map_batches(self._transform_arrow, batch_format="pyarrow", **arguments)
+        format_ = BatchFormat(self._determine_transform_to_use())
+        return ds.map_batches(
+            getattr(self, f"_transform_{format_.value}"),
+            batch_format="pyarrow" if format_ is BatchFormat.ARROW else format_.value,
+            **arguments,
+        )
 
     def _transform_batch(self, data: DataBatch) -> DataBatch:
         if not (isinstance(data, pa.Table | Mapping | np.ndarray) or frames.is_frame(data)):

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from os import PathLike
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from syncline.data.dataset import Dataset
 from syncline.data.io import filesystem as filesystems
@@ -124,6 +124,10 @@ def read(source: Datasource, options: Options) -> Dataset:
     return Dataset(node)
 
 
+_RANGE: ReadOptions = {"parallelism": -1, "concurrency": None, "override_num_blocks": None}
+"""Options of `range` and `range_tensor`."""
+
+
 @keywords(READ, rest="read_args")
 def read_datasource(
     datasource: Datasource,
@@ -175,49 +179,27 @@ def _most_at_once(compute: ComputeStrategy) -> int | None:
     )
 
 
-def range(
-    n: int,
-    *,
-    parallelism: int = -1,
-    concurrency: int | None = None,
-    override_num_blocks: int | None = None,
-) -> Dataset:
+@keywords(_RANGE)
+def range(n: int, **options: Unpack[ReadOptions]) -> Dataset:
     """Create a dataset of the numbers 0 to n-1, in the column `id`.
 
     Args:
         n: Number of rows.
-        parallelism: Older name of `override_num_blocks`; -1 means None.
-        concurrency: Maximum number of concurrent read tasks; None for no limit.
-        override_num_blocks: Number of blocks; None lets the executor choose.
+        options: `override_num_blocks`, its older name `parallelism` and `concurrency` of
+            `ReadOptions`.
     """
-    options = {
-        "parallelism": parallelism,
-        "concurrency": concurrency,
-        "override_num_blocks": override_num_blocks,
-    }
     return read(RangeDatasource(n), options)
 
 
-def range_tensor(
-    n: int,
-    *,
-    shape: Sequence[int] = (1,),
-    parallelism: int = -1,
-    concurrency: int | None = None,
-    override_num_blocks: int | None = None,
-) -> Dataset:
+@keywords(_RANGE)
+def range_tensor(n: int, *, shape: Sequence[int] = (1,), **options: Unpack[ReadOptions]) -> Dataset:
     """Create a dataset of tensors filled with 0 to n-1, in the column `data`. Other arguments as in
     `range`.
 
     Args:
         shape: Shape of each tensor.
     """
-    options = {
-        "parallelism": parallelism,
-        "concurrency": concurrency,
-        "override_num_blocks": override_num_blocks,
-    }
-    return read(RangeDatasource(n, block_format="tensor", tensor_shape=shape), options)
+    return read(RangeDatasource(n, shape), options)
 
 
 @keywords(READ)
@@ -284,6 +266,13 @@ _STREAM = ("arrow_open_stream_args",)
 def _own(options: type, base: type = FileOptions) -> list[str]:
     """Names that a TypedDict has besides those of its base."""
     return [name for name in options.__annotations__ if name not in base.__annotations__]
+
+
+def _read_files(
+    source: Callable[..., Datasource], paths: Paths, options: Options, **arguments: Any
+) -> Dataset:
+    """Return the dataset of a file source with `FileOptions` and arguments of its own."""
+    return read(source(paths, **arguments, **source_arguments(options)), options)
 
 
 @keywords(
@@ -360,10 +349,7 @@ def read_csv(paths: Paths, **options: Unpack[CSVOptions]) -> Dataset:
     Raises:
         FileNotFoundError: A path does not exist.
     """
-    return read(
-        CSVDatasource(paths, arrow_csv_args=further(options, FILES), **source_arguments(options)),
-        options,
-    )
+    return _read_files(CSVDatasource, paths, options, **further(options, FILES))
 
 
 @keywords(
@@ -383,12 +369,7 @@ def read_json(paths: Paths, *, lines: bool = False, **options: Unpack[JSONOption
     Raises:
         FileNotFoundError: A path does not exist.
     """
-    return read(
-        JSONDatasource(
-            paths, lines=lines, arrow_json_args=further(options, FILES), **source_arguments(options)
-        ),
-        options,
-    )
+    return _read_files(JSONDatasource, paths, options, lines=lines, **further(options, FILES))
 
 
 @keywords(FILES)
@@ -410,11 +391,8 @@ def read_text(
     Raises:
         FileNotFoundError: A path does not exist.
     """
-    return read(
-        TextDatasource(
-            paths, encoding=encoding, drop_empty_lines=drop_empty_lines, **source_arguments(options)
-        ),
-        options,
+    return _read_files(
+        TextDatasource, paths, options, encoding=encoding, drop_empty_lines=drop_empty_lines
     )
 
 
@@ -429,7 +407,7 @@ def read_binary_files(paths: Paths, **options: Unpack[FileOptions]) -> Dataset:
     Raises:
         FileNotFoundError: A path does not exist.
     """
-    return read(BinaryDatasource(paths, **source_arguments(options)), options)
+    return _read_files(BinaryDatasource, paths, options)
 
 
 @keywords(
@@ -452,11 +430,8 @@ def read_numpy(
         FileNotFoundError: A path does not exist.
     """
     arguments = further(options, FILES)
-    return read(
-        NumpyDatasource(
-            paths, numpy_load_args=arguments, allow_pickle=allow_pickle, **source_arguments(options)
-        ),
-        options,
+    return _read_files(
+        NumpyDatasource, paths, options, numpy_load_args=arguments, allow_pickle=allow_pickle
     )
 
 
@@ -484,15 +459,8 @@ def read_images(
         FileNotFoundError: A path does not exist.
         ImportError: pillow is not installed.
     """
-    return read(
-        ImageDatasource(
-            paths,
-            size=size,
-            mode=mode,
-            open_stream_args=arrow_open_file_args,
-            **source_arguments(options),
-        ),
-        options,
+    return _read_files(
+        ImageDatasource, paths, options, size=size, mode=mode, open_stream_args=arrow_open_file_args
     )
 
 
@@ -508,7 +476,7 @@ def read_orc(paths: Paths, **options: Unpack[FileOptions]) -> Dataset:
         FileNotFoundError: A path does not exist.
         ValueError: The first file is not in ORC format.
     """
-    return read(ORCDatasource(paths, **source_arguments(options)), options)
+    return _read_files(ORCDatasource, paths, options)
 
 
 @keywords(FILES, without=("partitioning",))
@@ -528,9 +496,7 @@ def read_tfrecords(
         FileNotFoundError: A path does not exist.
         ImportError: protobuf is not installed.
     """
-    return read(
-        TFRecordDatasource(paths, tf_schema=tf_schema, **source_arguments(options)), options
-    )
+    return _read_files(TFRecordDatasource, paths, options, tf_schema=tf_schema)
 
 
 @keywords(FILES, without=("partitioning",))
@@ -562,14 +528,14 @@ def read_webdataset(
     Raises:
         FileNotFoundError: A path does not exist.
     """
-    source = WebDatasetDatasource(
+    return _read_files(
+        WebDatasetDatasource,
         paths,
+        options,
         decoder=decoder,
         fileselect=fileselect,
         filerename=filerename,
         suffixes=suffixes,
         verbose_open=verbose_open,
         expand_json=expand_json,
-        **source_arguments(options),
     )
-    return read(source, options)

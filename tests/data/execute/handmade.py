@@ -23,7 +23,7 @@ from syncline.data.execute.physical_plan import (
     Workers,
 )
 from syncline.data.execute.steps.function_steps import MapBatchesStep
-from syncline.data.execute.steps.heads import BlocksHead, ReadHead
+from syncline.data.execute.steps.heads import pass_blocks, read_payload
 from syncline.data.io.sources.range import RangeDatasource
 from syncline.data.plan.compute import Resources
 from syncline.data.plan.nodes import HeldBlock, UserFunction
@@ -43,7 +43,7 @@ def numbers(
     return Stage(
         name="ReadRange",
         grouping=SourceTasks(payloads=RangeDatasource(rows).get_read_tasks(tasks)),
-        chain=Chain(head=ReadHead(), steps=tuple(steps), context=DataContext(), **chain),
+        chain=Chain(head=read_payload, steps=tuple(steps), context=DataContext(), **chain),
         executor=executor or Threads(),
     )
 
@@ -81,7 +81,7 @@ def mapped(
     """Apply a function to the batches of stage `on`, by default in workers."""
     step = batch_step(function, batch_size=batch_size, **spec)
     chain = Chain(
-        head=BlocksHead(),
+        head=pass_blocks,
         steps=(step,),
         context=context or DataContext(),
         timeout_s=spec.get("timeout_s"),

@@ -23,31 +23,31 @@ class Clock:
 
 def test_time_without_a_task_waits_for_input_until_the_last_block_was_made():
     clock = Clock()
-    meter = OperatorMeter(name="Map", clock=clock)
+    meter = OperatorMeter("Map", clock=clock)
     clock.now = 110.0
-    meter.begin_block(107.0)
+    meter.begin_attempt(107.0)
     read = meter.read()
     assert (read.waiting_input_s, read.waiting_downstream_s) == (7.0, 3.0)
 
 
 def test_time_without_a_task_waits_for_room_where_input_was_there():
     clock = Clock()
-    meter = OperatorMeter(name="Map", clock=clock)
-    meter.begin_block(90.0)
+    meter = OperatorMeter("Map", clock=clock)
+    meter.begin_attempt(90.0)
     clock.now = 105.0
     meter.end_block()
     clock.now = 109.0
-    meter.begin_block(None)
+    meter.begin_block()
     read = meter.read()
     assert (read.waiting_input_s, read.waiting_downstream_s, read.busy_s) == (0.0, 4.0, 5.0)
 
 
 def test_an_operator_is_busy_while_any_of_its_tasks_runs():
     clock = Clock()
-    meter = OperatorMeter(name="Map", clock=clock)
-    meter.begin_block(None)
+    meter = OperatorMeter("Map", clock=clock)
+    meter.begin_block()
     clock.now = 102.0
-    meter.begin_block(None)
+    meter.begin_block()
     clock.now = 103.0
     meter.end_block()
     clock.now = 107.0
@@ -58,7 +58,7 @@ def test_an_operator_is_busy_while_any_of_its_tasks_runs():
 
 
 def test_turns_are_added_up():
-    meter = OperatorMeter(name="Map", clock=Clock())
+    meter = OperatorMeter("Map", clock=Clock())
     meter.count(
         TaskReport(rows=5, size_bytes=40, wall_s=1.0, cpu_s=0.5, read_s=0.25, function_s=0.5),
         counts_block=True,

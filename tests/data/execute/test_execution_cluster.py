@@ -12,7 +12,7 @@ import syncline
 from syncline.data.columnar.kernels import partition
 from syncline.data.context import DataContext
 from syncline.data.execute.physical_plan import Chain, ExchangeRows, Stage, Threads
-from syncline.data.execute.steps.heads import ConcatHead
+from syncline.data.execute.steps.heads import concatenate
 from syncline.exceptions import UserCodeException
 from syncline.testing.clusters import RayCluster
 from tests.data.execute.handmade import actors, execute, ids, mapped, numbers
@@ -53,7 +53,7 @@ def test_an_exchange_delivers_every_row_once():
         name="Exchange",
         inputs=(0,),
         grouping=grouping,
-        chain=Chain(head=ConcatHead(), context=DataContext()),
+        chain=Chain(head=concatenate, context=DataContext()),
     )
     assert ids(execute(numbers(40, 4), stage)) == [*range(1, 40, 2), *range(0, 40, 2)]
 

@@ -15,7 +15,7 @@ import syncline
 from syncline.data.columnar.kernels import partition
 from syncline.data.context import DataContext
 from syncline.data.execute.physical_plan import Chain, ExchangeRows, Stage, Threads
-from syncline.data.execute.steps.heads import ConcatHead
+from syncline.data.execute.steps.heads import concatenate
 from syncline.exceptions import UserCodeException
 from tests.data.execute.handmade import actors, batch_step, execute, held, ids, mapped, numbers
 
@@ -166,7 +166,7 @@ def exchange(sample=None, prepare=None, *, direct_bytes=0) -> Stage:
         name="Shuffle",
         inputs=(0,),
         grouping=grouping,
-        chain=Chain(head=ConcatHead(), context=DataContext()),
+        chain=Chain(head=concatenate, context=DataContext()),
     )
 
 

@@ -18,7 +18,7 @@ from syncline.core import api
 from syncline.data.columnar.kernels import partition
 from syncline.data.context import DataContext
 from syncline.data.execute.physical_plan import Chain, ExchangeRows, Stage, Workers
-from syncline.data.execute.steps.heads import ConcatHead
+from syncline.data.execute.steps.heads import concatenate
 from syncline.exceptions import UserCodeException, WorkerCrashedError
 from syncline.testing.waiting import eventually
 from tests.data.execute.handmade import batch_step, execute, held, ids, mapped, numbers
@@ -216,7 +216,7 @@ def test_an_exchange_in_workers_delivers_every_row_once():
         name="Exchange",
         inputs=(0,),
         grouping=grouping,
-        chain=Chain(head=ConcatHead(), context=DataContext()),
+        chain=Chain(head=concatenate, context=DataContext()),
         executor=Workers(),
     )
     assert sorted(ids(execute(numbers(1000, 10), stage))) == list(range(1000))

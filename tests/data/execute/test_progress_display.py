@@ -18,13 +18,10 @@ from syncline.data.execute.stats import ExecutionStats, OperatorStats
 
 def stage(queued_rows: int, held_bytes: int) -> StageCounts:
     return StageCounts(
-        queued_blocks=1,
         queued_rows=queued_rows,
-        queued_bytes=0,
         held_bytes=held_bytes,
         running=1,
         waiting=0,
-        done=1,
         total=None,
         output_blocks=1,
         output_rows=1,
@@ -41,7 +38,6 @@ COUNTS = Counts(
     held_bytes=0,
     expected_bytes=0,
     delivered_blocks=0,
-    delivered_bytes=0,
     errored_tasks=0,
 )
 LONG = "Map(" + "f" * 60 + ")"

@@ -18,13 +18,10 @@ def stages(count: int) -> list[Stage]:
 
 def counts(count: int, **changes: int) -> Counts:
     stage = StageCounts(
-        queued_blocks=1,
         queued_rows=20,
-        queued_bytes=30,
         held_bytes=40,
         running=2,
         waiting=1,
-        done=3,
         total=9,
         output_blocks=5,
         output_rows=50,
@@ -36,7 +33,6 @@ def counts(count: int, **changes: int) -> Counts:
         "held_bytes": 400,
         "expected_bytes": 0,
         "delivered_blocks": 0,
-        "delivered_bytes": 0,
         "errored_tasks": 0,
     }
     return Counts(stages=(stage,) * count, slots=2.0, used_slots=1.5, **{**whole, **changes})

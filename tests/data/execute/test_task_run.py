@@ -12,7 +12,7 @@ import pytest
 from syncline.data.context import DataContext
 from syncline.data.execute.physical_plan import Chain, Ports, Step, TaskState
 from syncline.data.execute.steps.function_steps import MapRowsStep
-from syncline.data.execute.steps.heads import BlocksHead
+from syncline.data.execute.steps.heads import pass_blocks
 from syncline.data.execute.steps.user_functions import UserFunctionError
 from syncline.data.execute.task_run import close_chain, open_chain, run_chain
 from syncline.data.io.sinks.datasink import TaskContext
@@ -20,7 +20,7 @@ from syncline.data.plan.nodes import UserFunction
 
 
 def chain_of(*steps: Step, **limits: Any) -> Chain:
-    return Chain(head=BlocksHead(), steps=steps, context=DataContext(), **limits)
+    return Chain(head=pass_blocks, steps=steps, context=DataContext(), **limits)
 
 
 def ids(count: int, start: int = 0) -> pa.Table:
@@ -28,6 +28,7 @@ def ids(count: int, start: int = 0) -> pa.Table:
 
 
 def shapes(chain: Chain, tables: list[pa.Table], **options: Any) -> list[tuple[list[int], bool]]:
+    open_chain(chain)
     outputs = run_chain(chain, [tables], None, TaskState(), **options)
     return [(output.table.column("id").to_pylist(), output.is_last) for output in outputs]
 
@@ -140,7 +141,8 @@ def test_the_contexts_are_current_while_blocks_are_made_and_not_in_between() -> 
         return row
 
     step = MapRowsStep(function=UserFunction(function=look), name="Map")
-    chain = Chain(head=BlocksHead(), steps=(step,), context=context, max_block_rows=1)
+    chain = Chain(head=pass_blocks, steps=(step,), context=context, max_block_rows=1)
+    open_chain(chain)
     outputs = run_chain(chain, [[ids(2)]], None, TaskState(task=7))
     next(outputs)
     assert TaskContext.get_current() is None
@@ -175,13 +177,10 @@ class Recorder(Step):
         self.events.append(f"close {self.name}")
 
 
-def test_a_chain_is_opened_once_and_closed_once() -> None:
+def test_the_steps_of_a_chain_are_opened_and_closed_in_order() -> None:
     events: list[str] = []
     chain = chain_of(Recorder(events, "a"), Recorder(events, "b"))
-    for _ in range(2):
-        list(run_chain(chain, [[ids(1)]], None, TaskState()))
     open_chain(chain)
-    close_chain(chain)
     close_chain(chain)
     assert events == ["open a", "open b", "close a", "close b"]
 
@@ -192,7 +191,6 @@ def test_what_was_opened_is_closed_when_a_step_cannot_be_opened() -> None:
     for _ in range(2):
         with pytest.raises(UserFunctionError, match="no model"):
             open_chain(chain)
-    close_chain(chain)
     assert events == ["open a", "close a"] * 2
 
 
@@ -216,7 +214,9 @@ def test_time_of_reading_and_of_functions_is_told_apart() -> None:
 
     task = TaskState()
     step = MapRowsStep(function=UserFunction(function=slow), name="Map")
-    list(run_chain(Chain(head=SlowHead(), steps=(step,), context=DataContext()), [], None, task))
+    chain = Chain(head=SlowHead(), steps=(step,), context=DataContext())
+    open_chain(chain)
+    list(run_chain(chain, [], None, task))
     assert task.read_s >= 0.02
     assert task.function_s >= 0.06
 

@@ -12,16 +12,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from syncline.data.columnar import block as blocks
-from syncline.data.columnar import expressions
+from syncline.data.columnar import expressions, schemas
 from syncline.data.columnar.aggregate import phases
 from syncline.data.columnar.expressions import Expr
 from syncline.data.columnar.kernels import join, partition, sort
 from syncline.data.context import DataContext
 from syncline.data.execute import physical_plan as st
 from syncline.data.execute.physical_plan import ExecutionLimits, TaskState
-from syncline.data.execute.task_run import run_chain
-from syncline.data.io.sources.datasource import Datasource
-from syncline.data.io.sources.memory import MemoryDatasource
+from syncline.data.execute.task_run import open_chain, run_chain
+from syncline.data.io.sources.datasource import BlockMetadata, Datasource, ReadTask
 from syncline.data.io.sources.parquet import ParquetDatasource
 from syncline.data.io.sources.range import RangeDatasource
 from syncline.data.plan import lowering
@@ -48,8 +47,53 @@ def held(*tables: pa.Table) -> n.Held:
     )
 
 
+class Tables(Datasource):
+    """A source of tables that reads only the columns of its projection, one table per task."""
+
+    def __init__(self, tables: Sequence[pa.Table]) -> None:
+        self._tables = tables
+
+    def get_read_tasks(
+        self,
+        parallelism: int,
+        per_task_row_limit: int | None = None,
+        data_context: DataContext | None = None,
+    ) -> list[ReadTask]:
+        return [
+            ReadTask(
+                functools.partial(_selected, table, self._projected(table.schema).names),
+                BlockMetadata(table.num_rows, table.nbytes),
+                self._projected(table.schema),
+                per_task_row_limit,
+            )
+            for table in self._tables
+        ]
+
+    def estimate_inmemory_data_size(self) -> int:
+        return sum(table.nbytes for table in self._tables)
+
+    def schema(self) -> pa.Schema | None:
+        if not self._tables:
+            return None
+        return self._projected(schemas.unify(table.schema for table in self._tables))
+
+    def num_rows(self) -> int:
+        return sum(table.num_rows for table in self._tables)
+
+    def supports_projection_pushdown(self) -> bool:
+        return True
+
+    @property
+    def reads_in_threads(self) -> bool:
+        return True
+
+
+def _selected(table: pa.Table, names: list[str]) -> list[pa.Table]:
+    return [table.select(names)]
+
+
 def memory(*tables: pa.Table) -> n.Read:
-    return n.Read(source=MemoryDatasource(tables))
+    return n.Read(source=Tables(tables))
 
 
 def parquet(path: Path, table: pa.Table, row_group_size: int = 10) -> n.Read:
@@ -255,6 +299,7 @@ def _run_stage(stage: st.Stage, inputs: list[list[pa.Table]]) -> list[pa.Table]:
         case _:
             tasks = [(ports, None) for ports in _ports(stage.grouping, inputs)]
     assert stage.chain is not None
+    open_chain(stage.chain)
     return [
         output.table
         for number, (ports, payload) in enumerate(tasks)

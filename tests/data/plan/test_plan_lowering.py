@@ -304,7 +304,7 @@ def test_epoch_reaches_sources_and_tasks() -> None:
 
 def test_small_aggregation_is_a_partial_step_and_one_sorted_partition() -> None:
     stages = lowered(grouped(memory(TABLE.slice(0, 20), TABLE.slice(20)), ["b"], Sum("a"), Count()))
-    assert names(stages) == ["ReadMemory->PartialAggregate", "Aggregate"]
+    assert names(stages) == ["ReadTables->PartialAggregate", "Aggregate"]
     assert all(stage.executor == st.Threads() for stage in stages)
     result = rows_of(stages)
     assert result.column("b").to_pylist() == list(range(7))

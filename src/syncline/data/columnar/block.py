@@ -17,7 +17,6 @@ import numpy as np
 import pyarrow as pa
 
 from syncline.data.columnar import columns, frames, schemas
-from syncline.data.columnar.schemas import SchemaMismatchError
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -31,27 +30,6 @@ AnyBatch: TypeAlias = Any
 """A batch whose format is chosen at run time."""
 RowMaker: TypeAlias = Callable[[list[list[object]]], list[Row]]
 BatchFormat: TypeAlias = Literal["default", "numpy", "pandas", "pyarrow"] | None
-
-__all__ = [
-    "BatchFormat",
-    "Block",
-    "BlockAccessor",
-    "SchemaMismatchError",
-    "check_batch_format",
-    "compact",
-    "concat",
-    "described",
-    "empty",
-    "from_batch",
-    "from_columns",
-    "from_rows",
-    "row_list",
-    "rows",
-    "size_bytes",
-    "take",
-    "to_batch",
-    "to_column",
-]
 
 # Rows are converted to Python values in slices, so that a reader of the first rows does not pay
 # for all of them.
@@ -77,17 +55,17 @@ def from_rows(rows: Sequence[Mapping[str, object]], *, first_row: int = 0) -> Bl
     names = list(rows[0])
     try:
         values = {name: [row[name] for row in rows] for name in names}
+        uneven = set(map(len, rows)) != {len(names)}
     except KeyError:
-        return _from_uneven_rows(rows, first_row)
-    if set(map(len, rows)) != {len(names)}:
-        return _from_uneven_rows(rows, first_row)
-    return from_columns(
-        {
-            name: columns.from_values(name, column, first_row=first_row)
-            for name, column in values.items()
-        },
-        len(rows),
-    )
+        uneven = True
+    if uneven:
+        every = dict.fromkeys(name for row in rows for name in row)
+        values = {name: [row.get(name) for row in rows] for name in every}
+    arrays = {
+        name: columns.from_values(name, column, first_row=first_row)
+        for name, column in values.items()
+    }
+    return from_columns(arrays, len(rows))
 
 
 def from_batch(batch: Batch) -> Block:
@@ -135,10 +113,7 @@ def row_list(block: Block) -> list[Row]:
     """Return the rows of `rows` as a list."""
     if not block.num_columns:
         return [{} for _ in range(block.num_rows)]
-    values = [
-        [value for chunk in column.chunks for value in columns.to_pylist(chunk)]
-        for column in block.columns
-    ]
+    values = [columns.values_of(column) for column in block.columns]
     if len(values) > _MOST_WRITTEN_OUT:
         return [
             dict(zip(block.column_names, row, strict=True)) for row in zip(*values, strict=True)
@@ -257,18 +232,6 @@ def _combined(block: Block) -> Block:
     if all(column.num_chunks <= 1 for column in block.columns):
         return block
     return block.combine_chunks() if block.nbytes < _COMBINE_BELOW_BYTES else block
-
-
-def _from_uneven_rows(rows: Sequence[Mapping[str, object]], first_row: int) -> Block:
-    names = dict.fromkeys(name for row in rows for name in row)
-    values = {name: [row.get(name) for row in rows] for name in names}
-    return from_columns(
-        {
-            name: columns.from_values(name, column, first_row=first_row)
-            for name, column in values.items()
-        },
-        len(rows),
-    )
 
 
 def to_column(name: str, value: columns.Scalar) -> pa.Array | pa.ChunkedArray:

@@ -113,6 +113,25 @@ def to_numpy(column: pa.ChunkedArray) -> np.ndarray:
     return np.concatenate(parts)
 
 
+def is_list(type_: pa.DataType) -> bool:
+    """Return True for list types, of fixed size or not."""
+    return bool(
+        pa.types.is_list(type_)
+        or pa.types.is_large_list(type_)
+        or pa.types.is_fixed_size_list(type_)
+    )
+
+
+def is_text(type_: pa.DataType) -> bool:
+    """Return True for types of strings."""
+    return bool(pa.types.is_string(type_) or pa.types.is_large_string(type_))
+
+
+def values_of(column: pa.ChunkedArray) -> list[Scalar]:
+    """Return `to_pylist` of all chunks of a column."""
+    return [value for chunk in column.chunks for value in to_pylist(chunk)]
+
+
 def to_pylist(array: pa.Array) -> list[Scalar]:
     """Return one Python value per row, ndarrays for tensors, None for null; several times faster
     than Arrow's `to_pylist`.

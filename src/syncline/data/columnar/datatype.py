@@ -28,8 +28,6 @@ _TIME_CLASSES: dict[str, Callable[[str, str | None], pa.DataType]] = {
     "time64": lambda unit, tz: pa.time64(unit),
     "duration": lambda unit, tz: pa.duration(unit),
 }
-# Arrow's own check of nested types misses fixed-size lists in some versions.
-_LISTS = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
 
 
 def _factory(type_: pa.DataType) -> Any:
@@ -200,7 +198,7 @@ class DataType:
 
     def is_list_type(self) -> _Bool:
         """Return True for lists, of fixed size or not."""
-        return self._arrow_is(*_LISTS) or self.physical is list
+        return self._arrow_is(columns.is_list) or self.physical is list
 
     def is_tensor_type(self) -> _Bool:
         """Return True for ndarrays."""

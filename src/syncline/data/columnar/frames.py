@@ -92,10 +92,6 @@ def to_frame(table: pa.Table) -> pd.DataFrame:
         frame = pandas.DataFrame(index=pandas.RangeIndex(table.num_rows))
     for position, name in enumerate(table.column_names):
         if name not in plain:
-            rows = [row for chunk in table.column(name).chunks for row in columns.to_pylist(chunk)]
-            frame.insert(
-                position,
-                name,
-                pandas.Series(tensors.objects_to_ndarray(rows), index=frame.index, dtype=object),
-            )
+            rows = tensors.objects_to_ndarray(columns.values_of(table.column(name)))
+            frame.insert(position, name, pandas.Series(rows, index=frame.index, dtype=object))
     return frame  # type: ignore[no-any-return]

@@ -13,7 +13,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from syncline.data.columnar import columns, tensors
+from syncline.data.columnar import tensors
+from syncline.data.columnar.columns import is_text, to_pylist
 from syncline.data.columnar.tensors import PythonObjectType, RaggedTensorType
 
 
@@ -120,7 +121,7 @@ def joined_type(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
     if (
         isinstance(left, pa.BaseExtensionType)
         or isinstance(right, pa.BaseExtensionType)
-        or _is_text(left) != _is_text(right)
+        or is_text(left) != is_text(right)
     ):
         return None
     try:
@@ -153,10 +154,6 @@ def nulls(rows: int, type_: pa.DataType) -> pa.ChunkedArray:
     else:
         array = pa.nulls(rows, type_)
     return pa.chunked_array([array])
-
-
-def _is_text(type_: pa.DataType) -> bool:
-    return bool(pa.types.is_string(type_) or pa.types.is_large_string(type_))
 
 
 def _decoded(type_: pa.DataType) -> pa.DataType:
@@ -197,7 +194,7 @@ def _cast_chunk(chunk: pa.Array, type_: pa.DataType) -> pa.Array:
     if isinstance(type_, RaggedTensorType):
         return tensors.as_ragged(chunk, type_.value_type)
     if isinstance(type_, PythonObjectType):
-        return tensors.object_array(columns.to_pylist(chunk))
+        return tensors.object_array(to_pylist(chunk))
     if isinstance(type_, pa.FixedShapeTensorType):
         return pa.ExtensionArray.from_storage(type_, chunk.storage.cast(type_.storage_type))
     # Integers beyond 2**53 may lose their last digits when they become floats.

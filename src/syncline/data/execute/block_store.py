@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 import pyarrow as pa
@@ -137,10 +137,10 @@ def to_held_block(output: OutputBlock, input_files: tuple[str, ...]) -> HeldBloc
     )
 
 
-def held_block_of(table: pa.Table) -> HeldBlock:
-    """Return a held block for a table of this process."""
+def held_block_of(table: pa.Table, *, in_store: bool = False) -> HeldBlock:
+    """Return a held block for a table of this process, or for a copy of it in the object store."""
     return HeldBlock(
-        value=table,
+        value=api.put(blocks.compact(table)) if in_store else table,
         num_rows=table.num_rows,
         size_bytes=blocks.size_bytes(table),
         schema=table.schema,
@@ -187,11 +187,5 @@ def _piece(block: HeldBlock, start: int, stop: int) -> HeldBlock:
     piece = (
         blocks.empty(block.schema) if start == stop else table_of(block).slice(start, stop - start)
     )
-    in_store = isinstance(block.value, ObjectRef) and start < stop
-    return HeldBlock(
-        value=api.put(blocks.compact(piece)) if in_store else piece,
-        num_rows=piece.num_rows,
-        size_bytes=blocks.size_bytes(piece),
-        schema=block.schema,
-        input_files=block.input_files,
-    )
+    held = held_block_of(piece, in_store=isinstance(block.value, ObjectRef) and start < stop)
+    return replace(held, schema=block.schema, input_files=block.input_files)

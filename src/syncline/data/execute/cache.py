@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import io
 import logging
 import secrets
 import threading
@@ -429,25 +430,20 @@ def _content_digest(block: HeldBlock) -> str:
     """Return a digest of all rows: signatures look at a sample only, which is not enough here."""
     table = table_of(block)
     sink = _DigestFile()
-    with pa.ipc.new_stream(pa.PythonFile(sink, mode="w"), table.schema) as stream:
+    with pa.ipc.new_stream(sink, table.schema) as stream:
         stream.write_table(table.combine_chunks())
     return sink.hash.hexdigest()
 
 
-class _DigestFile:
-    """A file object that only computes a digest."""
-
-    closed = False
+class _DigestFile(io.RawIOBase):
+    """A file that only computes a digest."""
 
     def __init__(self) -> None:
         self.hash = hashlib.blake2b(digest_size=16)
 
-    def write(self, data: bytes) -> int:
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
         self.hash.update(data)
         return len(data)
-
-    def flush(self) -> None:
-        """Do nothing."""
-
-    def close(self) -> None:
-        """Do nothing."""

@@ -359,16 +359,14 @@ class Driver:
     def _start(self, active: ActiveTask) -> None:
         task = active.launch.task
         stored = [self._store[number] for number in active.blocks]
-        meter = self._meters[task.stage]
-        meter.attempts += 1
-        meter.begin_block(max((each.made_at for each in stored), default=None))
+        self._meters[task.stage].begin_attempt(max((each.made_at for each in stored), default=None))
         active.is_running, active.running_since = True, time.monotonic()
         self._executors.start(active, stored)
 
     def _resume(self, instruction: m.Resume) -> None:
         active = self._active_tasks[instruction.task]
         active.is_running, active.running_since = True, time.monotonic()
-        self._meters[instruction.task.stage].begin_block(None)
+        self._meters[instruction.task.stage].begin_block()
         self._executors.resume(active)
 
     def _cancel(self, instruction: m.Cancel) -> None:
@@ -436,18 +434,6 @@ class Driver:
             num_rows=rows, size_bytes=size, restart=Restart(), _stored=stored, _start=piece.start
         )
         self._cache_writers.add(instruction.stage, block)
-
-    def _tee_ended(self, instruction: m.TeeEnded) -> None:
-        self._cache_writers.complete(instruction.stage)
-
-    def _drop(self, instruction: m.Drop) -> None:
-        self._store.drop(instruction.block)
-
-    def _finish(self, _: m.Finish) -> None:
-        self._end(None, "finished")
-
-    def _fail(self, instruction: m.Fail) -> None:
-        self._end(instruction.error)
 
     # -- reports of the executors
 
@@ -564,11 +550,11 @@ _DO: dict[type, Callable[[Driver, Any], None]] = {
     m.Prepare: Driver._prepare,
     m.Deliver: Driver._deliver,
     m.TeeBlock: Driver._tee_block,
-    m.TeeEnded: Driver._tee_ended,
-    m.Drop: Driver._drop,
+    m.TeeEnded: lambda driver, instruction: driver._cache_writers.complete(instruction.stage),
+    m.Drop: lambda driver, instruction: driver._store.drop(instruction.block),
     m.Cancel: Driver._cancel,
-    m.Finish: Driver._finish,
-    m.Fail: Driver._fail,
+    m.Finish: lambda driver, _: driver._end(None, "finished"),
+    m.Fail: lambda driver, instruction: driver._end(instruction.error),
 }
 
 _live: weakref.WeakSet[Driver] = weakref.WeakSet()

@@ -16,7 +16,6 @@ import weakref
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
-from types import TracebackType
 from typing import Any
 
 import pyarrow as pa
@@ -30,7 +29,6 @@ from syncline.data.execute.physical_plan import (
     ExecutionLimits,
     PhysicalPlan,
     SourceBlocks,
-    Stage,
     TeeBlocks,
     limits_for,
     point_of,
@@ -77,16 +75,6 @@ class Execution(Iterator[OutputBlock]):
         """Consecutive losses of the same row."""
         self._lost_row: int | None = None
         self._start()
-
-    @property
-    def stages(self) -> tuple[Stage, ...]:
-        """Stages, inputs before their readers."""
-        return self._plan.stages
-
-    @property
-    def seed(self) -> int:
-        """Seed of this execution, given or drawn."""
-        return self._plan.seed
 
     def __next__(self) -> OutputBlock:
         block = self.next(None)
@@ -142,12 +130,7 @@ class Execution(Iterator[OutputBlock]):
     def __enter__(self) -> Execution:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        frames: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def _start(self) -> None:

@@ -77,10 +77,8 @@ def rows_text(first_row: int, rows: int) -> str:
     return f"row {first_row}" if rows == 1 else f"rows {first_row} to {first_row + rows - 1}"
 
 
-class Head(Protocol):
-    """First element of a chain: produces tables from the input of a task."""
-
-    def __call__(self, ports: Ports, payload: Payload, task: TaskState) -> Iterator[pa.Table]: ...
+Head: TypeAlias = Callable[[Ports, Payload, TaskState], Iterator[pa.Table]]
+"""First element of a chain: produces tables from the input of a task."""
 
 
 class Step:
@@ -218,12 +216,12 @@ class SourceBlocks:
 
 @dataclass(frozen=True, kw_only=True)
 class BundleBlocks:
-    """One task per bundle of whole blocks with at least `min_rows` rows in total.
-
-    An empty block joins the next bundle.
+    """One task per bundle of whole blocks with at least `min_rows` rows and `min_bytes` bytes in
+    total. An empty block joins the next bundle.
     """
 
     min_rows: int = 1
+    min_bytes: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)

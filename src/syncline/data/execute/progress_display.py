@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from syncline.core.host import is_interactive
@@ -31,11 +32,13 @@ class ProgressLines:
 
     def __init__(self, display: Display, context: DataContext, name: str) -> None:
         self._display = display
-        self._per_operator = (
-            context.enable_operator_progress_bars and context.execution_options.verbose_progress
+        self._lines = partial(
+            lines,
+            name=name,
+            per_operator=context.enable_operator_progress_bars
+            and context.execution_options.verbose_progress,
+            truncate=context.enable_progress_bar_name_truncation,
         )
-        self._truncate = context.enable_progress_bar_name_truncation
-        self._name = name
         self._began = time.monotonic()
 
     @classmethod
@@ -53,11 +56,6 @@ class ProgressLines:
     def close(self, stats: ExecutionStats, counts: Counts) -> None:
         """Draw the lines for the last time; they stay on the screen."""
         self._display.remove(self, self._lines(stats, counts))
-
-    def _lines(self, stats: ExecutionStats, counts: Counts) -> list[str]:
-        return lines(
-            stats, counts, name=self._name, per_operator=self._per_operator, truncate=self._truncate
-        )
 
 
 def lines(

@@ -49,14 +49,14 @@ class Query:
         name: Name in progress and statistics.
     """
 
-    def __init__(self, node: Node, context: DataContext, *, name: str | None = None) -> None:
+    def __init__(self, node: Node, context: DataContext, name: str | None = None) -> None:
         self.node = node
         self.context = context
         self.name = name
         self.observations = Observations()
 
-    def __reduce__(self) -> tuple[Callable[..., Query], tuple[Node, DataContext, str | None]]:
-        return _unpickled, (self.node, self.context, self.name)
+    def __reduce__(self) -> tuple[type[Query], tuple[Node, DataContext, str | None]]:
+        return Query, (self.node, self.context, self.name)
 
     def recorded_in(self, target: RecordTarget) -> Query:
         """Return the same query with executions that are recorded in a run directory."""
@@ -182,7 +182,3 @@ class Query:
         )
         name = "" if self.name is None else f"name={self.name}, "
         return f"{class_name}({name}num_rows={'?' if rows is None else rows}, schema={columns})"
-
-
-def _unpickled(node: Node, context: DataContext, name: str | None) -> Query:
-    return Query(node, context, name=name)

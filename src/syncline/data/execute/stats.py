@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from typing import Any
 
 from syncline.data.execute.physical_plan import SkippedRows, rows_text
 from syncline.data.execute.task_run import TaskReport
@@ -92,42 +93,7 @@ class ExecutionStats:
 
     def to_string(self) -> str:
         """Return a table with a line per operator, a summary, and the skipped rows."""
-        titles = (
-            "operator",
-            "tasks",
-            "blocks",
-            "rows",
-            "size",
-            "rows/s",
-            "wall",
-            "cpu",
-            "reading",
-            "function",
-            "no input",
-            "no room",
-        )
-        lines = [
-            (
-                each.name,
-                str(each.tasks),
-                str(each.blocks),
-                f"{each.rows:,}",
-                size_text(each.size_bytes),
-                f"{each.rows_per_s:,.0f}",
-                *map(
-                    _seconds,
-                    (
-                        each.wall_s,
-                        each.cpu_s,
-                        each.read_s,
-                        each.function_s,
-                        each.waiting_input_s,
-                        each.waiting_downstream_s,
-                    ),
-                ),
-            )
-            for each in self.operators
-        ]
+        lines = [[text(each) for _, text in _COLUMNS] for each in self.operators]
         first = (
             ""
             if self.first_block_s is None
@@ -138,7 +104,9 @@ class ExecutionStats:
             f"in {_seconds(self.wall_s)}{first}; "
             f"the program waited {_seconds(self.program_waited_s)} for them"
         )
-        return "\n".join([*_aligned([titles, *lines]), whole, *self._skip_lines()])
+        return "\n".join(
+            [*_aligned([[title for title, _ in _COLUMNS], *lines]), whole, *self._skip_lines()]
+        )
 
     def _skip_lines(self) -> list[str]:
         skipped = self.skipped
@@ -163,97 +131,73 @@ class ExecutionStats:
         return self.to_string()
 
 
-@dataclass(kw_only=True)
 class OperatorMeter:
     """Counters of one running operator. Written by the driver's thread, read by any thread."""
 
-    name: str
-    clock: Callable[[], float] = time.monotonic
-    tasks: int = 0
-    attempts: int = 0
-    blocks: int = 0
-    rows: int = 0
-    size_bytes: int = 0
-    wall_s: float = 0.0
-    cpu_s: float = 0.0
-    read_s: float = 0.0
-    function_s: float = 0.0
-    waiting_input_s: float = 0.0
-    waiting_downstream_s: float = 0.0
-    busy_s: float = 0.0
-    skipped: list[SkippedInTask] = field(default_factory=list)
-    running: int = 0
-    changed_at: float = 0.0
-    """When the operator last became busy or idle."""
+    def __init__(self, name: str, clock: Callable[[], float] = time.monotonic) -> None:
+        self._stats = OperatorStats(name=name)
+        self._clock = clock
+        self._running = 0
+        self._changed_at = clock()
+        """When the operator last became busy or idle."""
 
-    def __post_init__(self) -> None:
-        self.changed_at = self.clock()
-
-    def begin_block(self, inputs_made_at: float | None) -> None:
-        """Count the start of a task's next block.
-
-        `inputs_made_at` is the time when the last input block was created; None without input or
-        for a resumed task.
+    def begin_attempt(self, inputs_made_at: float | None) -> None:
+        """Count the start of a task, and of its first block. `inputs_made_at` is the time when the
+        last input block was created; None without input.
         """
-        if self.running == 0:
-            now = self.clock()
+        self._add(attempts=1)
+        self.begin_block(inputs_made_at)
+
+    def begin_block(self, inputs_made_at: float | None = None) -> None:
+        """Count the start of a task's next block."""
+        if self._running == 0:
+            now = self._clock()
             ready_at = (
-                self.changed_at
+                self._changed_at
                 if inputs_made_at is None
-                else min(max(inputs_made_at, self.changed_at), now)
+                else min(max(inputs_made_at, self._changed_at), now)
             )
-            self.waiting_input_s += ready_at - self.changed_at
-            self.waiting_downstream_s += now - ready_at
-            self.changed_at = now
-        self.running += 1
+            self._add(
+                waiting_input_s=ready_at - self._changed_at, waiting_downstream_s=now - ready_at
+            )
+            self._changed_at = now
+        self._running += 1
 
     def end_block(self) -> None:
         """Count the end of a block."""
-        self.running -= 1
-        if self.running == 0:
-            now = self.clock()
-            self.busy_s += now - self.changed_at
-            self.changed_at = now
+        self._running -= 1
+        if self._running == 0:
+            now = self._clock()
+            self._add(busy_s=now - self._changed_at)
+            self._changed_at = now
 
     def count(self, report: TaskReport, *, counts_block: bool) -> None:
         """Add a task report. `counts_block` is False for samples and partitions."""
-        self.wall_s += report.wall_s
-        self.cpu_s += report.cpu_s
-        self.read_s += report.read_s
-        self.function_s += report.function_s
+        self._add(
+            wall_s=report.wall_s,
+            cpu_s=report.cpu_s,
+            read_s=report.read_s,
+            function_s=report.function_s,
+        )
         if report.rows is not None and counts_block:
-            self.blocks += 1
-            self.rows += report.rows
-            self.size_bytes += report.size_bytes
+            self._add(blocks=1, rows=report.rows, size_bytes=report.size_bytes)
 
     def ended(self, number: int, skipped: Sequence[SkippedRows]) -> None:
         """Count the end of a task."""
-        self.tasks += 1
-        self.skipped += [SkippedInTask(task=number, rows=rows) for rows in skipped]
+        self._add(tasks=1, skipped=tuple(SkippedInTask(task=number, rows=each) for each in skipped))
 
     def read(self) -> OperatorStats:
         """Return the statistics so far."""
-        busy_s = self.busy_s + (self.clock() - self.changed_at if self.running else 0.0)
-        return OperatorStats(
-            name=self.name,
-            tasks=self.tasks,
-            attempts=self.attempts,
-            blocks=self.blocks,
-            rows=self.rows,
-            size_bytes=self.size_bytes,
-            wall_s=self.wall_s,
-            cpu_s=self.cpu_s,
-            read_s=self.read_s,
-            function_s=self.function_s,
-            waiting_input_s=self.waiting_input_s,
-            waiting_downstream_s=self.waiting_downstream_s,
-            busy_s=busy_s,
-            skipped=tuple(self.skipped),
-        )
+        since = self._clock() - self._changed_at if self._running else 0.0
+        return replace(self._stats, busy_s=self._stats.busy_s + since)
 
     def read_passed(self, blocks: int, rows: int, size_bytes: int) -> OperatorStats:
         """Return the statistics of an operator without tasks, which passes blocks on."""
-        return replace(self.read(), blocks=blocks, rows=rows, size_bytes=size_bytes)
+        return replace(self._stats, blocks=blocks, rows=rows, size_bytes=size_bytes)
+
+    def _add(self, **amounts: Any) -> None:
+        sums = {name: getattr(self._stats, name) + amount for name, amount in amounts.items()}
+        self._stats = replace(self._stats, **sums)
 
 
 def size_text(size_bytes: float) -> str:
@@ -273,6 +217,23 @@ def _seconds(seconds: float) -> str:
         if seconds < 100
         else f"{seconds:.0f} s"
     )
+
+
+_COLUMNS: tuple[tuple[str, Callable[[OperatorStats], str]], ...] = (
+    ("operator", lambda each: each.name),
+    ("tasks", lambda each: str(each.tasks)),
+    ("blocks", lambda each: str(each.blocks)),
+    ("rows", lambda each: f"{each.rows:,}"),
+    ("size", lambda each: size_text(each.size_bytes)),
+    ("rows/s", lambda each: f"{each.rows_per_s:,.0f}"),
+    ("wall", lambda each: _seconds(each.wall_s)),
+    ("cpu", lambda each: _seconds(each.cpu_s)),
+    ("reading", lambda each: _seconds(each.read_s)),
+    ("function", lambda each: _seconds(each.function_s)),
+    ("no input", lambda each: _seconds(each.waiting_input_s)),
+    ("no room", lambda each: _seconds(each.waiting_downstream_s)),
+)
+"""Titles and texts of the columns of `ExecutionStats.to_string`."""
 
 
 def _aligned(table: Sequence[Sequence[str]]) -> list[str]:

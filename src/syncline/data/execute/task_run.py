@@ -18,17 +18,18 @@ import math
 import os
 import random
 import sys
-import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import AbstractContextManager, closing, nullcontext
-from dataclasses import dataclass, field
+from contextlib import AbstractContextManager, ExitStack, closing, nullcontext
+from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 
+from syncline.core import random_states
+from syncline.core.random_states import States
 from syncline.core.tracebacks import is_self_explanatory, user_traceback
 from syncline.data.columnar import block as block_functions
 from syncline.data.columnar.kernels.partition import Partitioned
@@ -304,37 +305,19 @@ class RandomStateScope(AbstractContextManager[None]):
 
     def __init__(self, *numbers: int) -> None:
         self._numbers = numbers
-        self._own: list[Callable[[], object]] = []
-        self._outer: list[Callable[[], object]] = []
+        self._own: States | None = None
+        self._outer: States = {}
 
     def __enter__(self) -> None:
-        self._outer = _restorers()
-        if self._own:
-            _call_all(self._own)
-        else:
+        self._outer = random_states.capture()
+        if self._own is None:
             seed_generators(*self._numbers)
+        else:
+            random_states.restore(self._own)
 
     def __exit__(self, *error: object) -> None:
-        self._own = _restorers()
-        _call_all(self._outer)
-
-
-def _restorers() -> list[Callable[[], object]]:
-    """Return functions that restore the current state of each generator."""
-    python, numpy, torch = random.getstate(), np.random.get_state(), _torch()
-    restorers: list[Callable[[], object]] = [
-        lambda: random.setstate(python),
-        lambda: np.random.set_state(numpy),
-    ]
-    if torch is not None:
-        state = torch.get_rng_state()
-        restorers.append(lambda: torch.set_rng_state(state))
-    return restorers
-
-
-def _call_all(restorers: list[Callable[[], object]]) -> None:
-    for restore in restorers:
-        restore()
+        self._own = random_states.capture()
+        random_states.restore(self._outer)
 
 
 def _torch() -> Any:
@@ -343,65 +326,37 @@ def _torch() -> Any:
     return torch if hasattr(torch, "default_generator") else None  # another thread may be importing
 
 
-@dataclass(kw_only=True)
-class _OpenChain:
-    """A chain known to this process."""
-
-    chain: Chain
-    lock: threading.Lock = field(default_factory=threading.Lock)
-    is_open: bool = False
-
-
-_chains: dict[int, _OpenChain] = {}
-_chains_lock = threading.Lock()
-
-
 def open_chain(chain: Chain) -> None:
-    """Open the steps of a chain once per process; `run_chain` calls this as well.
+    """Open the steps of a chain. If one cannot be opened, close those before it.
 
     Raises:
         UserFunctionError: A class of the user cannot be constructed.
     """
-    with _chains_lock:
-        known = _chains.setdefault(id(chain), _OpenChain(chain=chain))
-    with known.lock:
-        if known.is_open:
-            return
-        names: Counter[str] = Counter()
-        opened = 0
-        try:
-            with DataContext.current(chain.context):
-                for step in chain.steps:
-                    if isinstance(step, UserStep):
-                        names[step.name] += 1
-                        step.set_key_number(names[step.name])
-                    step.open()
-                    opened += 1
-        except BaseException:
-            for step in chain.steps[:opened]:
-                step.close()
-            raise
-        known.is_open = True
+    names: Counter[str] = Counter()
+    with ExitStack() as opened, DataContext.current(chain.context):
+        for step in chain.steps:
+            if isinstance(step, UserStep):
+                names[step.name] += 1
+                step.set_key_number(names[step.name])
+            step.open()
+            opened.callback(step.close)
+        opened.pop_all()
 
 
 def close_chain(chain: Chain) -> None:
-    """Close the steps of a chain if they are open. None of its tasks may be running."""
-    with _chains_lock:
-        known = _chains.pop(id(chain), None)
-    if known is not None and known.is_open:
-        for step in chain.steps:
-            step.close()
+    """Close the steps of an open chain. None of its tasks may be running."""
+    for step in chain.steps:
+        step.close()
 
 
 def run_chain(
     chain: Chain, ports: Ports, payload: Payload, task: TaskState, *, skip_rows: int = 0
 ) -> Iterator[Output]:
-    """Yield the blocks of a task lazily, without the first `skip_rows` rows.
+    """Yield the blocks of a task of an open chain lazily, without the first `skip_rows` rows.
 
     Block boundaries do not depend on `skip_rows`. Tables may be slices of larger ones. A task
     without rows yields one empty block if its columns are known, so that the schema survives.
     """
-    open_chain(chain)
     outputs = _without_first(_resized(_blocks(chain, ports, payload, task), chain), skip_rows)
     context = TaskContext(task_idx=task.task, op_name=task.stage)
     with closing(outputs):

@@ -9,7 +9,6 @@ after transient errors. Not covered: listing (`sources/file_listing.py`) and pub
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from typing import TypeVar
@@ -25,9 +24,7 @@ Path = str | os.PathLike[str]
 Paths = Path | Sequence[Path]
 T = TypeVar("T")
 
-MAX_ATTEMPTS = 10
-FIRST_PAUSE_S = 0.2
-LONGEST_PAUSE_S = 32.0
+RETRIES = RetryPolicy(attempts=10, first_pause_s=0.2, longest_pause_s=32.0)
 
 
 def resolve(paths: Paths, filesystem: object = None) -> tuple[pyarrow_fs.FileSystem, list[str]]:
@@ -85,27 +82,15 @@ def sync(filesystem: pyarrow_fs.FileSystem, path: str) -> None:
         storage.sync(path)
 
 
-def call_with_retry(
-    call: Callable[[], T],
-    description: str,
-    patterns: Sequence[str],
-    *,
-    max_attempts: int = MAX_ATTEMPTS,
-    sleep: Callable[[float], None] = time.sleep,
-) -> T:
+def call_with_retry(call: Callable[[], T], description: str, patterns: Sequence[str]) -> T:
     """Return the result of `call`; retry it after transient errors with exponential backoff.
 
     Args:
         call: The call. Its last error is raised unchanged.
         description: The operation, for the log.
         patterns: As `DataContext.retried_io_errors`.
-        max_attempts: Maximum number of calls.
-        sleep: Function that waits for a number of seconds.
     """
-    policy = RetryPolicy(
-        attempts=max_attempts, first_pause_s=FIRST_PAUSE_S, longest_pause_s=LONGEST_PAUSE_S
-    )
-    return call_with_retries(call, description, policy=policy, sleep=sleep, patterns=patterns)
+    return call_with_retries(call, description, policy=RETRIES, patterns=patterns)
 
 
 def iterate_with_retry(

@@ -13,9 +13,9 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from syncline.data.collate_fn import CollateFn, batch_format_of
+from syncline.data.collate_fn import batch_format_of
 from syncline.data.columnar import block as blocks
-from syncline.data.columnar.block import BatchFormat, Block
+from syncline.data.columnar.block import Block
 
 jax: Any = import_module("jax")
 
@@ -26,25 +26,44 @@ PerColumn: TypeAlias = Any
 """A setting for all columns, or a dict by column."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(kw_only=True)
 class JaxConversion:
     """Converts blocks to batches: `convert` on the prefetching thread, `receive` on the user's.
+    Arguments as in `iter_jax_batches`.
 
     Collective operations happen in `receive`, in the order in which the user takes batches.
+
+    Raises:
+        ValueError: The devices cannot share a batch evenly, or `collate_fn` has no batch format.
     """
 
     batch_size: int
     dtypes: PerColumn
-    collate: Callable[[Any], Any] | None
-    batch_format: BatchFormat
+    collate_fn: Callable[[Any], Any] | None
     synchronize: bool
     paddings: PerColumn
-    sharding: Any
+
+    def __post_init__(self) -> None:
+        devices = jax.local_device_count()
+        if self.batch_size % devices:
+            raise ValueError(
+                f"batch_size={self.batch_size} is no multiple of the {devices} devices of this "
+                "process."
+            )
+        collate = self.collate_fn
+        self._batch_format = "numpy" if collate is None else batch_format_of(collate)
+        if self._batch_format is None:
+            raise ValueError(
+                f"collate_fn is of type {type(collate).__name__}. Derive it from "
+                "ArrowBatchCollateFn, NumpyBatchCollateFn or PandasBatchCollateFn."
+            )
+        mesh = jax.sharding.Mesh(np.array(jax.devices()), ("data",))
+        self._sharding = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("data"))
 
     def convert(self, table: Block) -> Arrays:
         """Convert a block to ndarrays, padded if necessary."""
-        batch = blocks.to_batch(table, self.batch_format)
-        arrays: Arrays = batch if self.collate is None else self.collate(batch)
+        batch = blocks.to_batch(table, self._batch_format)
+        arrays: Arrays = batch if self.collate_fn is None else self.collate_fn(batch)
         return arrays if self.paddings is None else _each(arrays, self._padded)
 
     def receive(self, arrays: Arrays) -> JaxBatch:
@@ -71,45 +90,9 @@ class JaxConversion:
 
     def _on_devices(self, name: str | None, array: np.ndarray) -> JaxBatch:
         shape = (len(array) * jax.process_count(), *array.shape[1:])
-        sharded = jax.make_array_from_process_local_data(self.sharding, array, shape)
+        sharded = jax.make_array_from_process_local_data(self._sharding, array, shape)
         dtype = _of_column(self.dtypes, name)
         return sharded if dtype is None else sharded.astype(dtype)
-
-
-def batch_conversion(
-    *,
-    batch_size: int,
-    dtypes: PerColumn,
-    collate_fn: CollateFn[Arrays] | None,
-    synchronize: bool,
-    paddings: PerColumn,
-) -> JaxConversion:
-    """Return the conversion of `iter_jax_batches`.
-
-    Raises:
-        ValueError: The devices cannot share a batch evenly, or `collate_fn` has no batch format.
-    """
-    devices = jax.local_device_count()
-    if batch_size % devices:
-        raise ValueError(
-            f"batch_size={batch_size} is no multiple of the {devices} devices of this process."
-        )
-    batch_format = "numpy" if collate_fn is None else batch_format_of(collate_fn)
-    if batch_format is None:
-        raise ValueError(
-            f"collate_fn is of type {type(collate_fn).__name__}. Derive it from "
-            "ArrowBatchCollateFn, NumpyBatchCollateFn or PandasBatchCollateFn."
-        )
-    mesh = jax.sharding.Mesh(np.array(jax.devices()), ("data",))
-    return JaxConversion(
-        batch_size=batch_size,
-        dtypes=dtypes,
-        collate=collate_fn,
-        batch_format=batch_format,
-        synchronize=synchronize,
-        paddings=paddings,
-        sharding=jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("data")),
-    )
 
 
 def _check_same(rows: int) -> None:

@@ -21,6 +21,7 @@ from syncline.core.error_frames import unpack_error
 from syncline.data.columnar import block as blocks
 from syncline.data.columnar.schemas import Schema
 from syncline.data.context import DataContext
+from syncline.data.execute.block_store import held_block_of
 from syncline.data.execute.worker_handles import same_node_options
 from syncline.data.iterate.batch_source import EMPTY_TABLE, BatchSource, Materialized, SourceDataset
 from syncline.data.iterate.batching import BatchOptions, Pass, RankRows
@@ -36,6 +37,7 @@ from syncline.data.iterate.split_rendezvous import (
     Share,
     this_process,
 )
+from syncline.data.plan import checks
 from syncline.data.plan.nodes import HeldBlock
 from syncline.data.plan.signature import signature
 from syncline.exceptions import ActorDiedError, ObjectLostError
@@ -60,32 +62,14 @@ def split_sources(
     make_dataset: MakeDataset,
     timeouts: SplitTimeouts | None = None,
 ) -> list[SplitSource]:
-    """Return sources of `n` parts of a dataset, for `n` concurrent consumers in any processes.
+    """Return the sources of `Dataset.streaming_split`, for `n` concurrent consumers in any
+    processes. The dataset is read once per pass for all of them together.
 
     A loop begins when all consumers have begun theirs. It raises a `SplitError` if one of them
-    cannot join or has died.
-
-    Args:
-        dataset: The dataset, read once per pass for all consumers together.
-        n: Number of consumers.
-        equal: The last rows, too few for a batch of every consumer: False gives them to the first
-            consumers, True or "drop" drops what cannot be divided equally, and "pad" repeats rows
-            so that all consumers get equally many.
-        locality_hints: Nodes of the consumers; ignored, because blocks are shared through the
-            object store.
-        make_dataset: Creates a dataset from blocks.
-        timeouts: Timeouts, for tests.
-
-    Raises:
-        TypeError: `n` is no int.
-        ValueError: An argument is out of range.
+    cannot join or has died. If the last rows are too few for a batch of every consumer,
+    `equal=False` gives them to the first consumers.
     """
-    if isinstance(n, bool) or not isinstance(n, int):
-        raise TypeError(
-            f"n={n!r} is of type {type(n).__name__}, not a number of consumers. Use an int."
-        )
-    if n < 1:
-        raise ValueError(f"n={n} consumers cannot share a dataset. Use 1 or more.")
+    n = checks.count("n", n, least=1)
     if locality_hints is not None and len(locality_hints) != n:
         raise ValueError(
             f"locality_hints has {len(locality_hints)} entries for {n} consumers. Use one each."
@@ -266,16 +250,8 @@ class SplitSource(BatchSource):
             tables = [blocks.compact(each.table) for each in current.rows if each.table.num_rows]
         finally:
             current.cancel()
-        held = [
-            HeldBlock(
-                value=api.put(table),
-                num_rows=table.num_rows,
-                size_bytes=blocks.size_bytes(table),
-                schema=table.schema,
-            )
-            for table in tables
-        ]
-        return self.make_dataset(tuple(held), self.context)
+        held = tuple(held_block_of(table, in_store=True) for table in tables)
+        return self.make_dataset(held, self.context)
 
     def retire(self) -> None:
         self.client.tell("retire", self.rank)

@@ -84,18 +84,9 @@ def torch_conversion(
     pin_memory: bool = False,
     worker_device: torch.device | None = None,
 ) -> TorchConversion:
-    """Return the conversion of `iter_torch_batches`.
-
-    Args:
-        dtypes: Dtype of all tensors, or by column; None keeps the dtypes of the columns.
-        device: Device; "auto" is `worker_device`, or the CPU without one.
-        collate_fn: A `CollateFn`, or a callable that takes a dict of ndarrays. Tensors in its
-            result are moved to the device, other values are not.
-        pin_memory: Copy tensors through page-locked memory.
-        worker_device: Device of this training worker.
-
-    Raises:
-        ValueError: `collate_fn` is used with `dtypes`, or cannot be called.
+    """Return the conversion of `iter_torch_batches`; arguments as there. The device "auto" is
+    `worker_device`, or the CPU without one. Raise ValueError for `collate_fn` with `dtypes`, or one
+    that cannot be called.
     """
     if collate_fn is not None and dtypes is not None:
         raise ValueError(
@@ -111,16 +102,11 @@ def torch_conversion(
     if chosen == torch.device("cuda") and torch.cuda.is_available():
         # The current GPU is a property of the thread, and batches are made on another thread.
         chosen = torch.device("cuda", torch.cuda.current_device())
-    if collate_fn is None:
-        return TorchConversion(
-            device=chosen,
-            collate=lambda batch: to_tensors(batch, dtypes),
-            batch_format="numpy",
-            pin_memory=pin_memory,
-        )
-    batch_format = batch_format_of(collate_fn) or "numpy"  # other callables take ndarrays
     return TorchConversion(
-        device=chosen, collate=collate_fn, batch_format=batch_format, pin_memory=pin_memory
+        device=chosen,
+        collate=collate_fn or (lambda batch: to_tensors(batch, dtypes)),
+        batch_format=batch_format_of(collate_fn) or "numpy",  # other callables take ndarrays
+        pin_memory=pin_memory,
     )
 
 

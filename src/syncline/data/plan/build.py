@@ -27,7 +27,7 @@ from syncline.data.columnar.kernels.join import JoinType
 from syncline.data.execute.cache import CacheSlot
 from syncline.data.io import filesystem as filesystems
 from syncline.data.io.sinks.datasink import Datasink
-from syncline.data.plan import checks, seeds
+from syncline.data.plan import checks, properties, seeds
 from syncline.data.plan.function_options import (
     NotAFunctionError,
     Options,
@@ -506,18 +506,7 @@ def join(
     schemas = [side.schema() if validate_schemas else side.known_schema() for side in (left, right)]
     checks.keys(schemas[0], left_keys, "join on")
     checks.keys(schemas[1], right_keys, "join on")
-    if all(schema is not None for schema in schemas):
-        # A join of two empty tables raises the error that the execution would raise.
-        join_kernel.join(
-            blocks.empty(schemas[0]),
-            blocks.empty(schemas[1]),
-            join_type,
-            left_keys,
-            right_keys,
-            left_suffix=left_suffix,
-            right_suffix=right_suffix,
-        )
-    return Join(
+    node = Join(
         parts=(left.node, right.node),
         join_type=join_type,
         left_on=left_keys,
@@ -526,6 +515,9 @@ def join(
         right_suffix=right_suffix,
         num_blocks=num_blocks,
     )
+    if schemas[0] is not None and schemas[1] is not None:
+        properties.joined_schema(node, schemas[0], schemas[1])
+    return node
 
 
 def _join_keys(on: object, right_on: object) -> tuple[tuple[str, ...], tuple[str, ...]]:

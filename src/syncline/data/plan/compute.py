@@ -13,25 +13,15 @@ class ComputeStrategy:
     """Base class of the strategies."""
 
 
+@dataclass(frozen=True)
 class TaskPoolStrategy(ComputeStrategy):
-    """Run a function in worker processes without state between blocks.
+    """Run a function in worker processes without state between blocks."""
 
-    Args:
-        size: Maximum number of concurrent tasks; None for no limit.
-    """
+    size: int | None = None
+    """Maximum number of concurrent tasks; None for no limit."""
 
-    def __init__(self, size: int | None = None) -> None:
-        _check_count("size", size)
-        self.size = size
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, TaskPoolStrategy) and self.size == other.size
-
-    def __hash__(self) -> int:
-        return hash((TaskPoolStrategy, self.size))
-
-    def __repr__(self) -> str:
-        return f"TaskPoolStrategy(size={self.size})"
+    def __post_init__(self) -> None:
+        _check_count("size", self.size)
 
 
 class ActorPoolStrategy(ComputeStrategy):
@@ -92,15 +82,7 @@ class ActorPoolStrategy(ComputeStrategy):
         return isinstance(other, ActorPoolStrategy) and vars(self) == vars(other)
 
     def __hash__(self) -> int:
-        return hash(
-            (
-                ActorPoolStrategy,
-                self.min_size,
-                self.max_size,
-                self.initial_size,
-                self.max_tasks_in_flight_per_actor,
-            )
-        )
+        return hash(tuple(vars(self).values()))
 
     def __repr__(self) -> str:
         return (

@@ -7,9 +7,6 @@ the same partitions.
 
 from __future__ import annotations
 
-from typing import cast
-
-from syncline.data.columnar.kernels.join import JoinType
 from syncline.data.context import MIB, DataContext
 from syncline.data.execute.physical_plan import (
     ExchangeRows,
@@ -24,15 +21,14 @@ from syncline.data.execute.steps.function_steps import MapGroupsStep
 from syncline.data.execute.steps.heads import (
     AggregateHead,
     ChooseBoundaries,
-    GroupsHead,
-    HashPartitionHead,
     JoinHead,
-    MergeSortedHead,
     PartitionAtRandom,
     PartitionByHash,
     PartitionByRange,
     PermuteHead,
     SampleKeys,
+    SortHead,
+    concatenate,
 )
 from syncline.data.plan import properties
 from syncline.data.plan.fusion import StageDraft, StepRequest, function_executor
@@ -117,9 +113,8 @@ def _grouping(
     if isinstance(node, Sort):
         return _sorted(node, parts, direct_bytes)
     if isinstance(node, RandomShuffle):
-        at_random = PartitionAtRandom(seed=seed)
         return ExchangeRows(
-            partition=(at_random,),
+            partition=(PartitionAtRandom(seed=seed),),
             parts=node.num_blocks,
             default_parts=parts,
             direct_bytes=direct_bytes,
@@ -135,23 +130,16 @@ def _grouping(
 
 
 def _sorted(node: Sort, parts: int, direct_bytes: int) -> ExchangeRows:
-    partition = PartitionByRange(
-        keys=node.keys, descending=node.descending, boundaries=node.boundaries
-    )
-    if node.boundaries is not None:
-        return ExchangeRows(
-            partition=(partition,),
-            parts=len(node.boundaries) + 1,
-            default_parts=parts,
-            direct_bytes=direct_bytes,
-        )
+    cuts = node.boundaries
     return ExchangeRows(
-        partition=(partition,),
-        parts=None,
+        partition=(PartitionByRange(keys=node.keys, descending=node.descending, boundaries=cuts),),
+        parts=None if cuts is None else len(cuts) + 1,
         default_parts=parts,
         direct_bytes=direct_bytes,
-        sample=SampleKeys(keys=node.keys, seed=0),
-        prepare=ChooseBoundaries(keys=node.keys, descending=node.descending),
+        sample=SampleKeys(keys=node.keys, seed=0) if cuts is None else None,
+        prepare=ChooseBoundaries(keys=node.keys, descending=node.descending)
+        if cuts is None
+        else None,
     )
 
 
@@ -171,17 +159,17 @@ def _head(node: AllToAll, seed: int) -> Head:
         case RandomShuffle():
             return PermuteHead(seed=seed)
         case Sort():
-            return MergeSortedHead(keys=node.keys, descending=node.descending)
+            return SortHead(keys=node.keys, descending=node.descending)
         case Aggregate():
             return AggregateHead(keys=node.keys, aggregates=node.aggregates)
         case HashPartition():
-            return HashPartitionHead(keys=node.keys, sort=node.sort)
+            return SortHead(keys=node.keys) if node.sort else concatenate
         case MapGroups():
-            return GroupsHead(keys=node.keys)
+            return SortHead(keys=node.keys)
         case Join():
             left, right = map(properties.known_schema, node.parts)
             return JoinHead(
-                join_type=cast("JoinType", node.join_type),
+                join_type=node.join_type,
                 left_on=node.left_on,
                 right_on=node.right_on,
                 left_suffix=node.left_suffix,

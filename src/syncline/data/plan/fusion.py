@@ -57,6 +57,8 @@ class StepRequest:
     """True if the step returns as many rows as it gets."""
     min_rows: int = 1
     """Minimum number of rows in a task, so that batches and files have their requested size."""
+    min_bytes: int = 0
+    """Minimum number of bytes that a task passes to the step."""
     timeout_s: float | None = None
     in_driver: bool = False
     """True if the step must run in the driver process."""
@@ -147,15 +149,17 @@ class StageDraft:
 
     def _has_enough_rows(self, request: StepRequest) -> bool:
         """Return True if the tasks have the required rows, or an unknown number of rows. Raises the
-        bundle size if that is enough.
+        bundle size if that is enough. The bytes of the last step are never known.
         """
+        is_single = isinstance(self.grouping, SourceTasks) and len(self.grouping.payloads) <= 1
+        if request.min_bytes:
+            return is_single
         if isinstance(self.grouping, BundleBlocks):
             if self.keeps_rows and request.min_rows > self.grouping.min_rows:
                 self.grouping = BundleBlocks(min_rows=request.min_rows)
             return True
         if isinstance(self.grouping, ZipInputs | ExchangeRows):
             return request.min_rows <= 1
-        is_single = isinstance(self.grouping, SourceTasks) and len(self.grouping.payloads) <= 1
         return is_single or self.rows_per_task is None or self.rows_per_task >= request.min_rows
 
     @property

@@ -53,7 +53,7 @@ from syncline.data.execute.steps.function_steps import (
     MapBatchesStep,
     MapRowsStep,
 )
-from syncline.data.execute.steps.heads import BlocksHead, ConcatHead, ReadHead, ZipHead
+from syncline.data.execute.steps.heads import concatenate, pass_blocks, read_payload, zip_ports
 from syncline.data.io.sources.datasource import BlockMetadata, Datasource, ReadTask, limit_tasks
 from syncline.data.plan import properties, seeds
 from syncline.data.plan.compute import ActorPoolStrategy, Resources, TaskPoolStrategy
@@ -244,7 +244,7 @@ class _Lowering:
                     node, MixInputs(weights=node.weights, until_shortest=until_shortest)
                 )
             case Zip():
-                return self._regroup(node, ZipInputs(), ZipHead())
+                return self._regroup(node, ZipInputs(), zip_ports)
             case _:
                 return self._row_by_row(node)
 
@@ -277,7 +277,7 @@ class _Lowering:
             StageDraft(
                 names=[node.name],
                 grouping=SourceTasks(payloads=tasks),
-                head=ReadHead(),
+                head=read_payload,
                 executor=executor,
                 slots=task_slots(node.resources),
                 in_driver=not node.source.supports_distributed_reads,
@@ -306,7 +306,7 @@ class _Lowering:
                 names=["Keep"],
                 inputs=(below,),
                 grouping=BundleBlocks(),
-                head=ConcatHead(),
+                head=concatenate,
                 steps=steps,
                 keeps_rows=True,
                 whole_blocks=True,  # a file for each
@@ -342,7 +342,7 @@ class _Lowering:
             names=[node.name],
             inputs=self._inputs(node),
             grouping=grouping,
-            head=ConcatHead(),
+            head=concatenate,
             keeps_rows=True,
             whole_blocks=True,
             rows_per_task=node.target_num_rows if node.strict else None,
@@ -383,8 +383,8 @@ class _Lowering:
         draft = StageDraft(
             names=[],
             inputs=(below,),
-            grouping=BundleBlocks(min_rows=request.min_rows),
-            head=BlocksHead(),
+            grouping=BundleBlocks(min_rows=request.min_rows, min_bytes=request.min_bytes),
+            head=pass_blocks,
             keeps_rows=True,
             executor=request.executor,
             slots=request.slots,
@@ -413,6 +413,7 @@ class _Lowering:
             executor=executor,
             slots=task_slots(node.resources),
             min_rows=node.sink.min_rows_per_write or 1,
+            min_bytes=node.sink.min_bytes_per_write or 0,
             in_driver=not node.sink.supports_distributed_writes,
         )
 
@@ -477,7 +478,7 @@ def _cache_read(name: str, rows: Held | Datasource) -> StageDraft:
     return StageDraft(
         names=[name],
         grouping=SourceTasks(payloads=rows.get_read_tasks(1)),
-        head=ReadHead(),
+        head=read_payload,
         keeps_rows=True,
         whole_blocks=True,
         sealed=True,

@@ -17,6 +17,7 @@ import pyarrow as pa
 from syncline.data.columnar.aggregate import AggregateFn
 from syncline.data.columnar.block import BatchFormat
 from syncline.data.columnar.expressions import Expr
+from syncline.data.columnar.kernels.join import JoinType
 from syncline.data.io.sinks.datasink import Datasink
 from syncline.data.io.sources.datasource import Datasource
 from syncline.data.plan.compute import ComputeStrategy, Resources, TaskPoolStrategy
@@ -360,7 +361,7 @@ class ManyInputs(Node):
 class Join(ManyInputs):
     """Rows of two inputs, matched by keys."""
 
-    join_type: str
+    join_type: JoinType
     left_on: tuple[str, ...]
     right_on: tuple[str, ...]
     left_suffix: str | None = None

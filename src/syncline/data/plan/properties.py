@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterable
-from typing import TypeGuard, cast
+from typing import TypeGuard
 from weakref import WeakKeyDictionary
 
 import pyarrow as pa
@@ -19,7 +19,6 @@ from syncline.data.columnar.aggregate import AggregateFn, Count, phases
 from syncline.data.columnar.aggregate.base import works_by_columns
 from syncline.data.columnar.expressions import ColumnExpr, Expr, UDFExpr, projected_schema
 from syncline.data.columnar.kernels import join
-from syncline.data.columnar.kernels.join import JoinType
 from syncline.data.plan.nodes import (
     Aggregate,
     Cache,
@@ -198,7 +197,7 @@ def _schema(node: Node, inputs: list[pa.Schema | None]) -> pa.Schema | None:
         case Zip():
             return functools.reduce(join.zip_tables, map(blocks.empty, known)).schema
         case Join():
-            return _joined(node, known[0], known[1])
+            return joined_schema(node, known[0], known[1])
         case _:
             same = isinstance(
                 node, (FilterExpr, FilterRows, RandomSample, Limit, Cache, *SAME_ROWS)
@@ -222,11 +221,12 @@ def _aggregated(node: Aggregate, schema: pa.Schema) -> pa.Schema | None:
     return phases.aggregate(blocks.empty(schema), node.keys, node.aggregates).schema
 
 
-def _joined(node: Join, left: pa.Schema, right: pa.Schema) -> pa.Schema:
+def joined_schema(node: Join, left: pa.Schema, right: pa.Schema) -> pa.Schema:
+    """Return the schema of a join. Raise the errors that the execution would raise."""
     return join.join(
         blocks.empty(left),
         blocks.empty(right),
-        cast("JoinType", node.join_type),
+        node.join_type,
         node.left_on,
         node.right_on,
         left_suffix=node.left_suffix,

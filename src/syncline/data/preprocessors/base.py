@@ -9,6 +9,7 @@ preprocessors in one pass.
 from __future__ import annotations
 
 import inspect
+import operator
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -28,6 +29,13 @@ if TYPE_CHECKING:
 
 Column: TypeAlias = pa.Array | pa.ChunkedArray
 """A column of a table."""
+
+
+def parameter(attribute: str) -> Any:
+    """Return a property for a parameter of the constructor, which describes it, by the name of the
+    attribute that holds it.
+    """
+    return property(operator.attrgetter(attribute))
 
 
 class ColumnPreprocessor(SerializablePreprocessorBase):
@@ -50,15 +58,8 @@ class ColumnPreprocessor(SerializablePreprocessorBase):
         self._columns = columns
         self._output_columns = self._derive_and_validate_output_columns(columns, output_columns)
 
-    @property
-    def columns(self) -> list[str]:
-        """Names of the input columns."""
-        return self._columns
-
-    @property
-    def output_columns(self) -> list[str]:
-        """Names of the output columns."""
-        return self._output_columns
+    columns: list[str] = parameter("_columns")
+    output_columns: list[str] = parameter("_output_columns")
 
     def _plan_statistics(self, plan: StatComputationPlan) -> None:
         """Add the aggregators whose results `_learn` gets."""

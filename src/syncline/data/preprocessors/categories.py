@@ -63,8 +63,8 @@ def codes_of(name: str, column: pa.ChunkedArray, mapping: Codes) -> pa.ChunkedAr
     """
     column = decoded(column)
     if as_lists(column) is not None:
-        rows = (hashable(row) for chunk in column.chunks for row in column_values.to_pylist(chunk))
-        return pa.chunked_array([pa.array([mapping.get(row) for row in rows], pa.int64())])
+        codes = [mapping.get(hashable(row)) for row in column_values.values_of(column)]
+        return pa.chunked_array([pa.array(codes, pa.int64())])
     known = pa.array(list(mapping))
     both = to_common_type(column, known)
     if both is None:

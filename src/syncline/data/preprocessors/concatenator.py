@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from syncline.data.columnar import columns as column_values
 from syncline.data.columnar import tensors
 from syncline.data.columnar.schemas import UnknownColumnError
-from syncline.data.preprocessors.base import ColumnPreprocessor, as_lists, numbers
+from syncline.data.preprocessors.base import ColumnPreprocessor, as_lists, numbers, parameter
 
 
 class Concatenator(ColumnPreprocessor):
@@ -47,20 +47,9 @@ class Concatenator(ColumnPreprocessor):
         """Name of the output column."""
         return self._output_columns[0]
 
-    @property
-    def dtype(self) -> npt.DTypeLike | None:
-        """Type of the tensors."""
-        return self._dtype
-
-    @property
-    def raise_if_missing(self) -> bool:
-        """True if a missing column raises ValueError."""
-        return self._raise_if_missing
-
-    @property
-    def flatten(self) -> bool:
-        """True if columns may hold lists and tensors."""
-        return self._flatten
+    dtype: npt.DTypeLike | None = parameter("_dtype")
+    raise_if_missing: bool = parameter("_raise_if_missing")
+    flatten: bool = parameter("_flatten")
 
     def _check_columns(self, names: Sequence[str]) -> None:
         try:

@@ -12,7 +12,7 @@ import pyarrow as pa
 from syncline.data.columnar import frames
 from syncline.data.columnar.aggregate import Max, Min
 from syncline.data.preprocessor import StatComputationPlan
-from syncline.data.preprocessors.base import Column, ColumnPreprocessor, array_of_numbers
+from syncline.data.preprocessors.base import Column, ColumnPreprocessor, array_of_numbers, parameter
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -31,15 +31,6 @@ _MARGIN = 0.001
 class _Discretizer(ColumnPreprocessor, Generic[Bins]):
     """Maps each number to the index of its bin, or null outside of all bins; with a categorical
     dtype, to the category with that index.
-
-    Args:
-        columns: Names of columns of numbers.
-        bins: The bins of all columns, or a dict with the bins of each column.
-        right: True if a bin includes its right edge, False if it includes its left edge.
-        include_lowest: True if the first bin also includes its left edge.
-        duplicates: "raise" or "drop" duplicate edges.
-        dtypes: For some columns, a `pandas.CategoricalDtype` with one category for each bin.
-        output_columns: Names of the output columns; the input columns by default.
     """
 
     def __init__(
@@ -66,30 +57,11 @@ class _Discretizer(ColumnPreprocessor, Generic[Bins]):
                 "for each of the columns"
             )
 
-    @property
-    def bins(self) -> Bins | dict[str, Bins]:
-        """The bins given to the constructor."""
-        return self._bins
-
-    @property
-    def right(self) -> bool:
-        """True if a bin includes its right edge."""
-        return self._right
-
-    @property
-    def include_lowest(self) -> bool:
-        """True if the first bin also includes its left edge."""
-        return self._include_lowest
-
-    @property
-    def duplicates(self) -> str:
-        """Handling of duplicate edges: "raise" or "drop"."""
-        return self._duplicates
-
-    @property
-    def dtypes(self) -> Dtypes | None:
-        """Types of some of the output columns."""
-        return self._dtypes
+    bins: Bins | dict[str, Bins] = parameter("_bins")
+    right: bool = parameter("_right")
+    include_lowest: bool = parameter("_include_lowest")
+    duplicates: str = parameter("_duplicates")
+    dtypes: Dtypes | None = parameter("_dtypes")
 
     def _bins_of(self, name: str) -> Bins:
         return self._bins[name] if isinstance(self._bins, dict) else self._bins

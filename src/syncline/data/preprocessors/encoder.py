@@ -23,6 +23,7 @@ from syncline.data.preprocessors.base import (
     ColumnPreprocessor,
     as_lists,
     counts_matrix,
+    parameter,
     with_columns,
 )
 from syncline.data.preprocessors.categories import CategoryCounter, Codes, Counts, counter_of
@@ -85,10 +86,7 @@ class _LimitedEncoder(_CategoryEncoder):
         super().__init__(columns, output_columns)
         self._max_categories = max_categories or {}
 
-    @property
-    def max_categories(self) -> dict[str, int]:
-        """Maximum number of categories of some columns."""
-        return self._max_categories
+    max_categories: dict[str, int] = parameter("_max_categories")
 
     def _limit(self, name: str) -> int | None:
         return self._max_categories.get(name)
@@ -122,10 +120,7 @@ class OrdinalEncoder(_CategoryEncoder):
         super().__init__(columns, output_columns)
         self._elements = encode_lists
 
-    @property
-    def encode_lists(self) -> bool:
-        """True if the elements of lists are encoded."""
-        return self._elements
+    encode_lists: bool = parameter("_elements")
 
     def _transform_column(self, name: str, column: pa.ChunkedArray) -> Column:
         lists = as_lists(column) if self._elements else None
@@ -241,10 +236,7 @@ class Categorizer(ColumnPreprocessor):
         super().__init__(columns, output_columns)
         self._dtypes = dtypes or {}
 
-    @property
-    def dtypes(self) -> dict[str, pd.CategoricalDtype]:
-        """The types given to the constructor."""
-        return self._dtypes
+    dtypes: dict[str, pd.CategoricalDtype] = parameter("_dtypes")
 
     def _plan_statistics(self, plan: StatComputationPlan) -> None:
         self.stats_ |= {

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from syncline.data.columnar import columns as column_values
 from syncline.data.columnar import tensors
-from syncline.data.preprocessors.base import ColumnPreprocessor, numbers, with_columns
+from syncline.data.preprocessors.base import ColumnPreprocessor, numbers, parameter, with_columns
 
 
 def simple_hash(value: object, num_features: int) -> int:
@@ -35,10 +35,7 @@ class FeatureHasher(ColumnPreprocessor):
         self._num_features = num_features
         self._output_columns = [output_column]
 
-    @property
-    def num_features(self) -> int:
-        """Length of the tensor."""
-        return self._num_features
+    num_features: int = parameter("_num_features")
 
     @property
     def output_column(self) -> str:

@@ -14,6 +14,7 @@ from syncline.data.preprocessor import StatComputationPlan
 from syncline.data.preprocessors.base import (
     ColumnPreprocessor,
     decoded,
+    parameter,
     to_common_type,
     with_columns,
 )
@@ -53,15 +54,8 @@ class SimpleImputer(ColumnPreprocessor):
         self._strategy: Strategy = strategy
         self._fill_value = fill_value
 
-    @property
-    def strategy(self) -> Strategy:
-        """Choice of the value: "mean", "most_frequent" or "constant"."""
-        return self._strategy
-
-    @property
-    def fill_value(self) -> str | float | None:
-        """The value for "constant"."""
-        return self._fill_value
+    strategy: Strategy = parameter("_strategy")
+    fill_value: str | float | None = parameter("_fill_value")
 
     def _plan_statistics(self, plan: StatComputationPlan) -> None:
         if self._strategy == "mean":

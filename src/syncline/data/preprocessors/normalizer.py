@@ -12,6 +12,7 @@ from syncline.data.preprocessors.base import (
     ColumnPreprocessor,
     array_of_numbers,
     from_numbers,
+    parameter,
     with_columns,
 )
 
@@ -46,10 +47,7 @@ class Normalizer(ColumnPreprocessor):
             raise ValueError(f"norm={norm!r} is unknown: choose {', '.join(map(repr, _NORMS))}")
         self._norm = norm
 
-    @property
-    def norm(self) -> Norm:
-        """The norm."""
-        return self._norm
+    norm: Norm = parameter("_norm")
 
     def _transform_arrow(self, table: pa.Table) -> pa.Table:
         self._check_columns(table.column_names)

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from syncline.data.columnar.aggregate import AbsMax, ApproximateQuantile, Max, Mean, Min, Std
 from syncline.data.preprocessor import StatComputationPlan
-from syncline.data.preprocessors.base import Column, ColumnPreprocessor, numbers
+from syncline.data.preprocessors.base import Column, ColumnPreprocessor, numbers, parameter
 
 # Scales below this value count as zero, so that rounding errors of constant columns are not
 # amplified.
@@ -128,15 +128,8 @@ class RobustScaler(_Scaler):
         self._quantile_range = quantile_range
         self._quantile_precision = quantile_precision
 
-    @property
-    def quantile_range(self) -> tuple[float, float]:
-        """The two quantiles."""
-        return self._quantile_range
-
-    @property
-    def quantile_precision(self) -> int:
-        """Number of values per column in the quantile sketch."""
-        return self._quantile_precision
+    quantile_range: tuple[float, float] = parameter("_quantile_range")
+    quantile_precision: int = parameter("_quantile_precision")
 
     def _plan_statistics(self, plan: StatComputationPlan) -> None:
         low, high = self._quantile_range

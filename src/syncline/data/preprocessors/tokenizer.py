@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from syncline.data.columnar import columns as column_values
-from syncline.data.preprocessors.base import Column, ColumnPreprocessor, decoded
+from syncline.data.preprocessors.base import Column, ColumnPreprocessor, decoded, parameter
 
 Tokenize = Callable[[str], list[str]]
 
@@ -38,10 +38,7 @@ class Tokenizer(ColumnPreprocessor):
         super().__init__(columns, output_columns)
         self._tokenization_fn = tokenization_fn or simple_split_tokenizer
 
-    @property
-    def tokenization_fn(self) -> Tokenize:
-        """Function from a string to its tokens."""
-        return self._tokenization_fn
+    tokenization_fn: Tokenize = parameter("_tokenization_fn")
 
     def _transform_column(self, name: str, column: pa.ChunkedArray) -> Column:
         return tokens(name, column, self._tokenization_fn)
@@ -52,15 +49,16 @@ def tokens(name: str, column: pa.ChunkedArray, tokenize: Tokenize) -> Column:
     column = decoded(column)
     if pa.types.is_null(column.type):
         return pa.nulls(len(column), pa.list_(pa.string()))
-    if not (pa.types.is_string(column.type) or pa.types.is_large_string(column.type)):
+    if not column_values.is_text(column.type):
         raise TypeError(
             f"column {name!r} is of type {column.type}, but only strings can be split into tokens: "
             "cast it first"
         )
     if tokenize is simple_split_tokenizer:
         return pc.split_pattern(column, " ")
-    texts = (text for chunk in column.chunks for text in column_values.to_pylist(chunk))
-    lists = [None if text is None else list(tokenize(text)) for text in texts]
+    lists = [
+        None if text is None else list(tokenize(text)) for text in column_values.values_of(column)
+    ]
     return (
         column_values.from_values(name, lists)
         if any(lists)

@@ -13,6 +13,7 @@ from syncline import optional
 from syncline.data.columnar import tensors
 from syncline.data.columnar.schemas import UnknownColumnError
 from syncline.data.preprocessor import BatchFormat, SerializablePreprocessorBase
+from syncline.data.preprocessors.base import parameter
 
 if TYPE_CHECKING:
     import torch
@@ -47,25 +48,12 @@ class TorchVisionPreprocessor(SerializablePreprocessorBase):
         self._torchvision_transform = transform
         self._batched = batched
 
-    @property
-    def columns(self) -> list[str]:
-        """Names of the input columns."""
-        return self._columns
-
-    @property
-    def output_columns(self) -> list[str]:
-        """Names of the output columns."""
-        return self._output_columns
-
-    @property
-    def torchvision_transform(self) -> Callable[[np.ndarray | torch.Tensor], torch.Tensor]:
-        """The transform."""
-        return self._torchvision_transform
-
-    @property
-    def batched(self) -> bool:
-        """True if the transform takes batches."""
-        return self._batched
+    columns: list[str] = parameter("_columns")
+    output_columns: list[str] = parameter("_output_columns")
+    torchvision_transform: Callable[[np.ndarray | torch.Tensor], torch.Tensor] = parameter(
+        "_torchvision_transform"
+    )
+    batched: bool = parameter("_batched")
 
     @classmethod
     def preferred_batch_format(cls) -> BatchFormat:

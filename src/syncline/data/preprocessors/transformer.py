@@ -12,6 +12,7 @@ from syncline.data.preprocessors.base import (
     ColumnPreprocessor,
     array_of_numbers,
     from_numbers,
+    parameter,
 )
 
 Method = Literal["yeo-johnson", "box-cox"]
@@ -44,15 +45,8 @@ class PowerTransformer(ColumnPreprocessor):
         self._power = power
         self._method = method
 
-    @property
-    def power(self) -> float:
-        """The power."""
-        return self._power
-
-    @property
-    def method(self) -> Method:
-        """The transform: "yeo-johnson" or "box-cox"."""
-        return self._method
+    power: float = parameter("_power")
+    method: Method = parameter("_method")
 
     def _transform_column(self, name: str, column: pa.ChunkedArray) -> Column:
         values = array_of_numbers(self, name, column)

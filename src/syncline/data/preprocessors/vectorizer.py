@@ -11,7 +11,13 @@ import pyarrow.compute as pc
 from syncline.data.columnar import tensors
 from syncline.data.preprocessor import StatComputationPlan
 from syncline.data.preprocessors import categories
-from syncline.data.preprocessors.base import Column, ColumnPreprocessor, as_lists, counts_matrix
+from syncline.data.preprocessors.base import (
+    Column,
+    ColumnPreprocessor,
+    as_lists,
+    counts_matrix,
+    parameter,
+)
 from syncline.data.preprocessors.categories import CategoryCounter, counter_of
 from syncline.data.preprocessors.hasher import simple_hash
 from syncline.data.preprocessors.tokenizer import Tokenize, simple_split_tokenizer, tokens
@@ -26,10 +32,7 @@ class _Vectorizer(ColumnPreprocessor):
         super().__init__(columns, output_columns)
         self._tokenization_fn = tokenization_fn or simple_split_tokenizer
 
-    @property
-    def tokenization_fn(self) -> Tokenize:
-        """Function from a string to its tokens."""
-        return self._tokenization_fn
+    tokenization_fn: Tokenize = parameter("_tokenization_fn")
 
     def _vectors(
         self, column: pa.ChunkedArray, codes: np.ndarray, parents: np.ndarray, width: int
@@ -64,10 +67,7 @@ class HashingVectorizer(_Vectorizer):
         super().__init__(columns, tokenization_fn, output_columns)
         self._num_features = num_features
 
-    @property
-    def num_features(self) -> int:
-        """Length of the tensors."""
-        return self._num_features
+    num_features: int = parameter("_num_features")
 
     def _transform_column(self, name: str, column: pa.ChunkedArray) -> Column:
         lists = _lists(name, column, self._tokenization_fn)
@@ -106,10 +106,7 @@ class CountVectorizer(_Vectorizer):
         super().__init__(columns, tokenization_fn, output_columns)
         self._max_features = max_features
 
-    @property
-    def max_features(self) -> int | None:
-        """Maximum size of the vocabulary."""
-        return self._max_features
+    max_features: int | None = parameter("_max_features")
 
     def _plan_statistics(self, plan: StatComputationPlan) -> None:
         plan.add_aggregator(

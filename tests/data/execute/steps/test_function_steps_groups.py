@@ -10,9 +10,9 @@ from syncline.data.columnar import block as block_functions
 from syncline.data.context import DataContext
 from syncline.data.execute.physical_plan import Chain, TaskState
 from syncline.data.execute.steps.function_steps import MapGroupsStep
-from syncline.data.execute.steps.heads import GroupsHead
+from syncline.data.execute.steps.heads import SortHead
 from syncline.data.execute.steps.user_functions import UserFunctionError
-from syncline.data.execute.task_run import run_chain
+from syncline.data.execute.task_run import open_chain, run_chain
 from syncline.data.plan.nodes import UserFunction
 
 
@@ -28,7 +28,8 @@ def map_groups(
     step = MapGroupsStep(
         function=UserFunction(function=function, **options), name="MapGroups(f)", keys=keys, **own
     )
-    chain = Chain(head=GroupsHead(keys=keys), steps=(step,), context=DataContext())
+    chain = Chain(head=SortHead(keys=keys), steps=(step,), context=DataContext())
+    open_chain(chain)
     return block_functions.concat(
         [output.table for output in run_chain(chain, [pieces], None, task or TaskState())]
     )

@@ -12,20 +12,18 @@ from syncline.data.columnar.aggregate import Count, Sum
 from syncline.data.execute.physical_plan import TaskState
 from syncline.data.execute.steps.heads import (
     AggregateHead,
-    BlocksHead,
     ChooseBoundaries,
-    ConcatHead,
-    GroupsHead,
-    HashPartitionHead,
     JoinHead,
-    MergeSortedHead,
     PartitionAtRandom,
     PartitionByHash,
     PartitionByRange,
     PermuteHead,
-    ReadHead,
     SampleKeys,
-    ZipHead,
+    SortHead,
+    concatenate,
+    pass_blocks,
+    read_payload,
+    zip_ports,
 )
 from syncline.data.io.sources.datasource import BlockMetadata, ReadTask
 
@@ -40,26 +38,26 @@ def run(head: Any, *ports: list[pa.Table], payload: Any = None, task: int = 0) -
 
 def test_read_gives_what_the_task_reads() -> None:
     task = ReadTask(lambda: iter([ids(1), {"id": [2, 3]}]), BlockMetadata(3, 24))
-    assert run(ReadHead(), payload=task).column("id").to_pylist() == [1, 2, 3]
+    assert run(read_payload, payload=task).column("id").to_pylist() == [1, 2, 3]
 
 
 def test_blocks_come_one_after_the_other_or_as_one() -> None:
-    assert [table.num_rows for table in BlocksHead()([[ids(1), ids(2, 3)]], None, TaskState())] == [
+    assert [table.num_rows for table in pass_blocks([[ids(1), ids(2, 3)]], None, TaskState())] == [
         1,
         2,
     ]
-    assert [table.num_rows for table in ConcatHead()([[ids(1), ids(2, 3)]], None, TaskState())] == [
+    assert [table.num_rows for table in concatenate([[ids(1), ids(2, 3)]], None, TaskState())] == [
         3
     ]
 
 
 def test_zip_puts_ports_side_by_side() -> None:
-    made = run(ZipHead(), [ids(1), ids(2)], [ids(3, 4)], [ids(5, 6, name="x")])
+    made = run(zip_ports, [ids(1), ids(2)], [ids(3, 4)], [ids(5, 6, name="x")])
     assert made.to_pydict() == {"id": [1, 2], "id_1": [3, 4], "x": [5, 6]}
 
 
 def test_merge_sorts_pieces_whether_they_are_sorted_or_not() -> None:
-    head = MergeSortedHead(keys=("id",), descending=(True,))
+    head = SortHead(keys=("id",), descending=(True,))
     assert run(head, [ids(5, 3), ids(1, 4)]).column("id").to_pylist() == [5, 4, 3, 1]
     assert run(head, [ids(1, 2)]).column("id").to_pylist() == [2, 1]
     assert run(head, []).num_rows == 0
@@ -122,31 +120,20 @@ def test_permute_draws_for_the_seed_and_the_task() -> None:
 
 
 def test_groups_lie_together_sorted() -> None:
-    assert run(GroupsHead(keys=("id",)), [ids(2, 1), ids(2, 1)]).column("id").to_pylist() == [
+    assert run(SortHead(keys=("id",)), [ids(2, 1), ids(2, 1)]).column("id").to_pylist() == [
         1,
         1,
         2,
         2,
     ]
-    assert run(GroupsHead(keys=()), [ids(2, 1), ids(2)]).column("id").to_pylist() == [2, 1, 2]
-
-
-def test_hash_partitions_are_sorted_if_asked_for() -> None:
-    assert run(HashPartitionHead(keys=("id",)), [ids(2, 1), ids(3)]).column("id").to_pylist() == [
-        2,
-        1,
-        3,
-    ]
-    assert run(HashPartitionHead(keys=("id",), sort=True), [ids(2, 1), ids(3)]).column(
-        "id"
-    ).to_pylist() == [1, 2, 3]
+    assert run(SortHead(keys=()), [ids(2, 1), ids(2)]).column("id").to_pylist() == [2, 1, 2]
 
 
 def test_tensors_survive_sorting_and_permuting() -> None:
     table = block_functions.from_batch(
         {"id": np.array([2, 1]), "image": np.arange(8.0).reshape(2, 2, 2)}
     )
-    made = run(MergeSortedHead(keys=("id",), descending=(False,)), [table])
+    made = run(SortHead(keys=("id",), descending=(False,)), [table])
     np.testing.assert_array_equal(
         block_functions.to_batch(made)["image"], np.arange(8.0).reshape(2, 2, 2)[::-1]
     )

@@ -18,6 +18,7 @@ from syncline.data.io.sinks.file_datasink import BlockBasedFileDatasink, Filenam
 from syncline.data.io.sources.file_listing import list_files
 from syncline.data.plan.signature import digest_of
 from syncline.faults import FaultInjected
+from syncline.storage.retries import RetryPolicy
 from syncline.testing.faults import faults_set
 
 POSITIONS = range(4)
@@ -330,7 +331,9 @@ def test_try_create_dir_false_requires_an_existing_directory(tmp_path: Path):
 
 
 def test_transient_errors_are_retried(place, monkeypatch):
-    monkeypatch.setattr("syncline.data.io.filesystem.FIRST_PAUSE_S", 0.0)
+    monkeypatch.setattr(
+        "syncline.data.io.filesystem.RETRIES", RetryPolicy(attempts=10, first_pause_s=0.0)
+    )
     failures = iter([ConnectionResetError("gone")])
 
     class Flaky(LinesDatasink):

@@ -16,14 +16,6 @@ from syncline.data.io.sources.datasource import (
     slice_bounds,
 )
 from syncline.data.io.sources.huggingface import HuggingFaceDatasource
-from syncline.data.io.sources.memory import (
-    MemoryDatasource,
-    split_tables,
-    tables_from_arrow,
-    tables_from_items,
-    tables_from_numpy,
-    tables_from_pandas,
-)
 from syncline.data.io.sources.range import RangeDatasource
 from syncline.data.io.sources.torch_dataset import TorchDatasource
 
@@ -123,52 +115,10 @@ def test_range_uses_the_block_size_of_the_context():
 
 
 def test_range_of_tensors_fills_each_with_its_number():
-    source = RangeDatasource(5, "tensor", (2, 2))
+    source = RangeDatasource(5, (2, 2))
     table = read(source)
     assert table.schema == source.schema()
     assert table["data"].combine_chunks().to_numpy_ndarray()[3].tolist() == [[3, 3], [3, 3]]
-
-
-def test_memory_reads_its_tables_with_exact_metadata():
-    source = MemoryDatasource(
-        [pa.table({"a": [1, 2], "b": [1, 1]}), pa.table({"a": [3.5], "b": [2]})]
-    )
-    assert (source.num_rows(), source.schema().field("a").type) == (3, pa.float64())
-    narrow = source.apply_projection(["a"])
-    assert read(narrow)["a"].to_pylist() == [1, 2, 3.5]
-    assert source.identity() != narrow.identity()
-    assert source.identity() == MemoryDatasource(source._tables).identity()
-
-
-def test_tables_are_made_of_items_frames_arrays_and_arrow():
-    assert [table.to_pylist() for table in tables_from_items([1, 2, 3], 2)] == [
-        [{"item": 1}],
-        [{"item": 2}, {"item": 3}],
-    ]
-    assert tables_from_items([{"a": 1}, {"b": 2}], 1)[0].to_pylist() == [
-        {"a": 1, "b": None},
-        {"a": None, "b": 2},
-    ]
-    assert tables_from_pandas(pd.DataFrame({"a": [1]}))[0].to_pylist() == [{"a": 1}]
-    assert [
-        table.num_rows for table in tables_from_numpy([np.zeros((2, 3)), np.zeros((1, 3))])
-    ] == [2, 1]
-    table = pa.table({"a": [1]})
-    stream = pa.BufferOutputStream()
-    with pa.ipc.new_stream(stream, table.schema) as writer:
-        writer.write_table(table)
-    assert tables_from_arrow([table, stream.getvalue().to_pybytes()]) == [table, table]
-
-
-def test_split_tables_keeps_rows_in_order():
-    tables = [pa.table({"a": [0, 1, 2]}), pa.table({"a": [3]}), pa.table({"a": [4, 5]})]
-    assert [table["a"].to_pylist() for table in split_tables(tables, 2)] == [[0, 1, 2], [3, 4, 5]]
-    assert [table["a"].to_pylist() for table in split_tables(tables, 4)] == [
-        [0],
-        [1, 2],
-        [3],
-        [4, 5],
-    ]
 
 
 class Squares:
@@ -223,7 +173,7 @@ class FakeHuggingFace:
 def test_hugging_face_datasets_are_read_in_slices_and_identified_by_fingerprint():
     source = HuggingFaceDatasource(FakeHuggingFace(), batch_size=7)
     assert read(source)["a"].to_pylist() == list(range(100))
-    assert [task.metadata.size_bytes for task in source.get_read_tasks(4)] == [200] * 4
+    assert [task.metadata.num_rows for task in source.get_read_tasks(4)] == [25] * 4
     assert source.identity() == HuggingFaceDatasource(FakeHuggingFace()).identity()
     with pytest.raises(TypeError, match="dataset\\['train'\\]"):
         HuggingFaceDatasource({"train": FakeHuggingFace()})

@@ -14,6 +14,7 @@ from syncline.data.io.sources.file_listing import (
     shuffled,
 )
 from syncline.data.io.sources.text import TextDatasource
+from syncline.storage.retries import RetryPolicy
 
 
 def names(place, *paths, **arguments) -> list[str]:
@@ -144,26 +145,24 @@ def test_unresolvable_paths_are_rejected():
         filesystems.resolve("/a", 1)
 
 
-def test_retries_back_off_exponentially_and_end():
-    pauses: list[float] = []
+def test_only_transient_errors_are_retried(monkeypatch):
+    monkeypatch.setattr(filesystems, "RETRIES", RetryPolicy(attempts=4, first_pause_s=0.0))
+    attempts = []
 
     def fail():
+        attempts.append(None)
         raise OSError("SLOW DISK during read")
 
     with pytest.raises(OSError, match="SLOW DISK"):
-        filesystems.call_with_retry(
-            fail, "reading", ["SLOW DISK"], max_attempts=4, sleep=pauses.append
-        )
-    assert len(pauses) == 3
-    assert all(0.1 * 2**n <= pause <= 0.2 * 2**n for n, pause in enumerate(pauses))
-    pauses.clear()
+        filesystems.call_with_retry(fail, "reading", ["SLOW DISK"])
+    assert len(attempts) == 4
     with pytest.raises(OSError, match="SLOW DISK"):
-        filesystems.call_with_retry(fail, "reading", [], sleep=pauses.append)
-    assert pauses == []
+        filesystems.call_with_retry(fail, "reading", [])
+    assert len(attempts) == 5
 
 
 def test_iteration_after_a_transient_error_repeats_nothing(monkeypatch):
-    monkeypatch.setattr(filesystems, "FIRST_PAUSE_S", 0.0)
+    monkeypatch.setattr(filesystems, "RETRIES", RetryPolicy(attempts=10, first_pause_s=0.0))
     attempts = []
 
     def numbers():
@@ -177,7 +176,7 @@ def test_iteration_after_a_transient_error_repeats_nothing(monkeypatch):
 
 
 def test_iteration_stops_at_a_permanent_error(monkeypatch):
-    monkeypatch.setattr(filesystems, "FIRST_PAUSE_S", 0.0)
+    monkeypatch.setattr(filesystems, "RETRIES", RetryPolicy(attempts=10, first_pause_s=0.0))
 
     def numbers():
         yield 1

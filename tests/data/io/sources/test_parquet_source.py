@@ -1,6 +1,7 @@
 """Parquet: pushdown, exact metadata, and errors."""
 
 import pickle
+from typing import Any, cast
 
 import numpy as np
 import pyarrow as pa
@@ -12,7 +13,8 @@ from syncline.data.columnar import block as blocks
 from syncline.data.columnar.expressions import col
 from syncline.data.columnar.schemas import SchemaMismatchError, UnknownColumnError
 from syncline.data.context import DataContext
-from syncline.data.io.sources.parquet import ParquetDatasource
+from syncline.data.io.sources.datasource import ReadTask
+from syncline.data.io.sources.parquet import FilePart, ParquetDatasource
 from syncline.data.io.sources.partitioning import Partitioning
 
 
@@ -47,6 +49,10 @@ def hundred(place) -> None:
 SMALL = DataContext(target_min_block_size=1)
 
 
+def groups(tasks: list[ReadTask]) -> list[list[FilePart]]:
+    return [cast("Any", task.read_fn).args[0] for task in tasks]
+
+
 @pytest.mark.usefixtures("hundred")
 def test_row_groups_are_tasks_with_exact_numbers_of_rows(place, read_all):
     source = source_of(place)
@@ -55,13 +61,9 @@ def test_row_groups_are_tasks_with_exact_numbers_of_rows(place, read_all):
     assert read_all(source).equals(numbers(0, 100))
     tasks = source.get_read_tasks(10, None, SMALL)
     assert [task.num_rows for task in tasks] == [10] * 10
-    assert len({task.fragment for task in tasks}) == 10
-    assert [task.fragment for task in source.get_read_tasks(10, None, SMALL)] == [
-        task.fragment for task in tasks
-    ]
+    assert groups(source.get_read_tasks(10, None, SMALL)) == groups(tasks)
     (one,) = source.get_read_tasks(1)
     assert one.num_rows == 100
-    assert len(one.metadata.input_files) == 2
 
 
 @pytest.mark.usefixtures("hundred")
@@ -264,9 +266,7 @@ def test_a_pickled_source_plans_the_same_tasks(place):
     source = source_of(place).apply_predicate(col("id") > 44)
     again = pickle.loads(pickle.dumps(source))
     assert again._fragments == {}
-    assert [task.fragment for task in again.get_read_tasks(5)] == [
-        task.fragment for task in source.get_read_tasks(5)
-    ]
+    assert groups(again.get_read_tasks(5)) == groups(source.get_read_tasks(5))
     assert again.identity() == source.identity() != source_of(place).identity()
 
 

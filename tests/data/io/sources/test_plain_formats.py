@@ -22,6 +22,7 @@ from syncline.data.io.sources.numpy import NumpyDatasource
 from syncline.data.io.sources.orc import ORCDatasource
 from syncline.data.io.sources.partitioning import HIVE
 from syncline.data.io.sources.text import TextDatasource
+from syncline.storage.retries import RetryPolicy
 
 
 def test_csv_with_partitions_and_paths_last(place, read_all):
@@ -44,10 +45,8 @@ def test_csv_is_decompressed_by_extension_and_takes_arrow_options(place, read_al
         "parse_options": pyarrow_csv.ParseOptions(delimiter="|"),
         "read_options": pyarrow_csv.ReadOptions(column_names=["a", "b"]),
     }
-    source = CSVDatasource(place.path, arguments, filesystem=place.filesystem)
+    source = CSVDatasource(place.path, **arguments, filesystem=place.filesystem)
     assert read_all(source).to_pylist() == [{"a": 1, "b": 2}, {"a": 3, "b": 4}]
-    with pytest.raises(TypeError, match=r"\['delimiter'\].*parse_options"):
-        CSVDatasource(place.path, {"delimiter": "|"}, filesystem=place.filesystem)
 
 
 def test_unreadable_csv_is_reported_with_file_and_remedy(place, read_all):
@@ -207,7 +206,9 @@ def test_custom_formats_read_streams(place, read_all):
 
 
 def test_a_transient_error_in_the_middle_of_a_file_repeats_no_row(place, read_all, monkeypatch):
-    monkeypatch.setattr("syncline.data.io.filesystem.FIRST_PAUSE_S", 0.0)
+    monkeypatch.setattr(
+        "syncline.data.io.filesystem.RETRIES", RetryPolicy(attempts=10, first_pause_s=0.0)
+    )
     failures = iter([ConnectionResetError("gone")])
 
     class Flaky(UsersDatasource):

@@ -152,17 +152,14 @@ def _key_values(groups: Groups) -> list[Scalar]:
     """Return the arguments of `init`: the value of a single key, a tuple of several, None without
     keys.
     """
-    lists = [
-        [value for chunk in column.chunks for value in columns.to_pylist(chunk)]
-        for column in groups.keys.columns
-    ]
+    lists = [columns.values_of(column) for column in groups.keys.columns]
     if not lists:
         return [None] * len(groups)
     return lists[0] if len(lists) == 1 else list(zip(*lists, strict=True))
 
 
 def _combined(aggregate: AggregateFn, states: pa.ChunkedArray, groups: Groups) -> pa.Array:
-    accumulators = _accumulators(states)
+    accumulators = columns.values_of(states)
     merged = []
     for start, end in zip(groups.offsets[:-1].tolist(), groups.offsets[1:].tolist(), strict=True):
         first, *others = groups.order[start:end].tolist()
@@ -178,7 +175,7 @@ def _results(aggregate: AggregateFn, states: list[pa.ChunkedArray]) -> Result:
         return aggregate.results(states)
     return columns.from_values(
         aggregate.name,
-        [_plain(aggregate.finish(accumulator)) for accumulator in _accumulators(states[0])],
+        [_plain(aggregate.finish(accumulator)) for accumulator in columns.values_of(states[0])],
     )
 
 
@@ -196,10 +193,6 @@ def _plain(value: object) -> object:
     if isinstance(value, np.generic):
         return value.item()
     return sorted(value, key=repr) if isinstance(value, set | frozenset) else value
-
-
-def _accumulators(states: pa.ChunkedArray) -> list[Scalar]:
-    return [accumulator for chunk in states.chunks for accumulator in columns.to_pylist(chunk)]
 
 
 _STATE = re.compile(r"__state_(\d+)_\d+")

@@ -245,12 +245,7 @@ class GroupedValues:
 
     def flattened(self) -> GroupedValues:
         """Replace lists by their elements; other values stay."""
-        type_ = self.values.type
-        if not (
-            pa.types.is_list(type_)
-            or pa.types.is_large_list(type_)
-            or pa.types.is_fixed_size_list(type_)
-        ):
+        if not columns.is_list(self.values.type):
             return self
         whole = self.values.combine_chunks()  # parent indices count from the first row of a chunk
         return GroupedValues(
@@ -288,7 +283,7 @@ def comparable(values: Column) -> Column:
     if key_columns.plain_type(values.type) is not None:
         return values
     numbers: dict[Hashable, int] = {}
-    rows = [row for chunk in values.chunks for row in columns.to_pylist(chunk)]
+    rows = columns.values_of(values)
     try:
         return pa.chunked_array(
             [pa.array([numbers.setdefault(_frozen(row), len(numbers)) for row in rows], pa.int64())]
@@ -303,10 +298,8 @@ def digests(values: Column) -> Column:
     """Return a 64-bit hash of every value, null for null; the same in every process for values with
     the same text.
     """
-    rows = [row for chunk in values.chunks for row in columns.to_pylist(chunk)]
-    return pa.chunked_array(
-        [pa.array([None if row is None else _digest(row) for row in rows], pa.int64())]
-    )
+    found = [None if row is None else _digest(row) for row in columns.values_of(values)]
+    return pa.chunked_array([pa.array(found, pa.int64())])
 
 
 def _digest(row: object) -> int:

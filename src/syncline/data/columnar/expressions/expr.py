@@ -87,8 +87,8 @@ class Expr(ExprMethods, ABC):
 
     @property
     def children(self) -> tuple[Expr, ...]:
-        """Expressions that this one is computed from."""
-        return ()
+        """Expressions that this one is computed from: by default its fields that are ones."""
+        return tuple(value for value in _fields(self).values() if isinstance(value, Expr))
 
     @property
     def name(self) -> str | None:
@@ -383,10 +383,6 @@ class BinaryExpr(Expr):
     right: Expr
 
     @property
-    def children(self) -> tuple[Expr, ...]:
-        return (self.left, self.right)
-
-    @property
     def data_type(self) -> DataType:
         return DataType(pa.bool_()) if OPERATORS[self.op].boolean else DataType(object)
 
@@ -433,13 +429,7 @@ class UnaryExpr(Expr):
     op: Operation
     operand: Expr
 
-    @property
-    def children(self) -> tuple[Expr, ...]:
-        return (self.operand,)
-
-    @property
-    def data_type(self) -> DataType:
-        return DataType(pa.bool_())
+    data_type = DataType(pa.bool_())
 
     def _compute(self, values: Values, table: pa.Table, context: EvaluationContext) -> Value:
         return _run(self, OPERATORS[self.op].function, values, {})
@@ -510,10 +500,6 @@ class CastExpr(Expr):
     safe: bool = True
 
     @property
-    def children(self) -> tuple[Expr, ...]:
-        return (self.operand,)
-
-    @property
     def data_type(self) -> DataType:
         return DataType(self.target)
 
@@ -538,10 +524,6 @@ class AliasExpr(Expr):
     @property
     def name(self) -> str:
         return self.alias_name
-
-    @property
-    def children(self) -> tuple[Expr, ...]:
-        return (self.expr,)
 
     @property
     def data_type(self) -> DataType:

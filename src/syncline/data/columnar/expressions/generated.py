@@ -17,6 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+from syncline.data.columnar.columns import is_text
 from syncline.data.columnar.datatype import DataType
 from syncline.data.columnar.expressions.expr import ColumnExpr, EvaluationContext, Expr
 from syncline.data.columnar.expressions.operations import ATOM, Value, Values, one_chunk
@@ -38,9 +39,7 @@ class RandomExpr(Expr):
     seed: int | None = None
     reseed_after_execution: bool = True
 
-    @property
-    def data_type(self) -> DataType:
-        return DataType(pa.float64())
+    data_type = DataType(pa.float64())
 
     def is_idempotent(self) -> bool:
         return False
@@ -67,9 +66,7 @@ class UUIDExpr(Expr):
 
     seed: int | None = None
 
-    @property
-    def data_type(self) -> DataType:
-        return DataType(pa.string())
+    data_type = DataType(pa.string())
 
     def is_idempotent(self) -> bool:
         return False
@@ -112,9 +109,7 @@ class MonotonicallyIncreasingIdExpr(Expr):
     blocks.
     """
 
-    @property
-    def data_type(self) -> DataType:
-        return DataType(pa.int64())
+    data_type = DataType(pa.int64())
 
     def is_idempotent(self) -> bool:
         return False
@@ -160,10 +155,6 @@ class HashShare(Expr):
     """
 
     value: Expr
-
-    @property
-    def children(self) -> tuple[Expr, ...]:
-        return (self.value,)
 
     def _compute(self, values: Values, table: pa.Table, context: EvaluationContext) -> Value:
         hashes = keys.row_hashes(pa.table({"value": values[0]}), ["value"])
@@ -258,21 +249,15 @@ class DownloadExpr(Expr):
     filesystem: object = None
 
     @property
-    def children(self) -> tuple[Expr, ...]:
-        return (self.uri,)
-
-    @property
     def uri_column_name(self) -> str | None:
         """Name of the column with the URIs."""
         return self.uri.name
 
-    @property
-    def data_type(self) -> DataType:
-        return DataType(pa.binary())
+    data_type = DataType(pa.binary())
 
     def _compute(self, values: Values, table: pa.Table, context: EvaluationContext) -> Value:
         uris = values[0]
-        if not pa.types.is_string(uris.type) and not pa.types.is_large_string(uris.type):
+        if not is_text(uris.type):
             raise TypeError(
                 f"{self!r} needs a column of paths or URIs, but {self.uri!r} is {uris.type}"
             )

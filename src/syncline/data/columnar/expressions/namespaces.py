@@ -83,6 +83,22 @@ def _pattern(pattern: str, *, ignore_case: bool = False) -> dict[str, object]:
     return {"pattern": pattern, "ignore_case": ignore_case}
 
 
+def _replacement(
+    pattern: str, replacement: str, *, max_replacements: int | None = None
+) -> dict[str, object]:
+    return {"pattern": pattern, "replacement": replacement, "max_replacements": max_replacements}
+
+
+def _separator(
+    pattern: str, *, max_splits: int | None = None, reverse: bool = False
+) -> dict[str, object]:
+    return {"pattern": pattern, "max_splits": max_splits, "reverse": reverse}
+
+
+def _unit(unit: str) -> dict[str, object]:
+    return {"multiple": 1, "unit": unit}
+
+
 def _padding(width: int, padding: str = " ") -> dict[str, object]:
     return {"width": width, "padding": padding}
 
@@ -161,20 +177,12 @@ class StringNamespace(Namespace[E]):
     replace = _method(
         "replace_substring",
         "Replace `pattern` by `replacement`, at most `max_replacements` times.",
-        lambda pattern, replacement, *, max_replacements=None: {
-            "pattern": pattern,
-            "replacement": replacement,
-            "max_replacements": max_replacements,
-        },
+        _replacement,
     )
     replace_regex = _method(
         "replace_substring_regex",
         r"Replace matches of the regular expression; \1 in `replacement` is the first group.",
-        lambda pattern, replacement, *, max_replacements=None: {
-            "pattern": pattern,
-            "replacement": replacement,
-            "max_replacements": max_replacements,
-        },
+        _replacement,
     )
     replace_slice = _method(
         "utf8_replace_slice",
@@ -184,20 +192,10 @@ class StringNamespace(Namespace[E]):
     split = _method(
         "split_pattern",
         "Split at `pattern`, at most `max_splits` times; with `reverse` from the end.",
-        lambda pattern, *, max_splits=None, reverse=False: {
-            "pattern": pattern,
-            "max_splits": max_splits,
-            "reverse": reverse,
-        },
+        _separator,
     )
     split_regex = _method(
-        "split_pattern_regex",
-        "Split at matches of the regular expression.",
-        lambda pattern, *, max_splits=None, reverse=False: {
-            "pattern": pattern,
-            "max_splits": max_splits,
-            "reverse": reverse,
-        },
+        "split_pattern_regex", "Split at matches of the regular expression.", _separator
     )
     split_whitespace = _method(
         "utf8_split_whitespace",
@@ -346,21 +344,9 @@ class DatetimeNamespace(Namespace[E]):
     strftime = _method(
         "strftime", "Format as text with a pattern such as %Y-%m-%d.", lambda fmt: {"format": fmt}
     )
-    ceil = _method(
-        "ceil_temporal",
-        "Round up to a `unit` such as 'hour' or 'day'.",
-        lambda unit: {"multiple": 1, "unit": unit},
-    )
-    floor = _method(
-        "floor_temporal",
-        "Round down to a `unit` such as 'hour' or 'day'.",
-        lambda unit: {"multiple": 1, "unit": unit},
-    )
-    round = _method(
-        "round_temporal",
-        "Round to the nearest `unit` such as 'hour' or 'day'.",
-        lambda unit: {"multiple": 1, "unit": unit},
-    )
+    ceil = _method("ceil_temporal", "Round up to a `unit` such as 'hour' or 'day'.", _unit)
+    floor = _method("floor_temporal", "Round down to a `unit` such as 'hour' or 'day'.", _unit)
+    round = _method("round_temporal", "Round to the nearest `unit` such as 'hour' or 'day'.", _unit)
 
 
 def _function(function: str, doc: str) -> _NumberMethod:

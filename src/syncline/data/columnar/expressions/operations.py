@@ -20,6 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from syncline.data.columnar import schemas
+from syncline.data.columnar.columns import is_list, is_text
 
 Value: TypeAlias = pa.Array | pa.ChunkedArray | pa.Scalar
 Values: TypeAlias = tuple[Value, ...]
@@ -150,15 +151,6 @@ def is_arrow(function: str) -> bool:
     return function not in OWN
 
 
-def is_list(type_: pa.DataType) -> bool:
-    """Return True for list types, of fixed size or not."""
-    return bool(
-        pa.types.is_list(type_)
-        or pa.types.is_large_list(type_)
-        or pa.types.is_fixed_size_list(type_)
-    )
-
-
 def one_chunk(value: pa.Array | pa.ChunkedArray) -> pa.Array:
     """Return the column as one array."""
     if not isinstance(value, pa.ChunkedArray):
@@ -177,7 +169,7 @@ def _types(values: Values) -> str:
 
 
 def _add(left: Value, right: Value) -> Value:
-    if _is_text(left.type) and _is_text(right.type):
+    if is_text(left.type) and is_text(right.type):
         return pc.binary_join_element_wise(left, right, "")
     return pc.add(left, right)
 
@@ -237,10 +229,6 @@ def _is_in(value: Value, allowed: pa.ListScalar) -> Value:
 
 def _not_in(value: Value, allowed: pa.ListScalar) -> Value:
     return pc.invert(_is_in(value, allowed))
-
-
-def _is_text(type_: pa.DataType) -> bool:
-    return bool(pa.types.is_string(type_) or pa.types.is_large_string(type_))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -37,10 +37,6 @@ class UnnestExpr(Expr):
 
     expr: Expr
 
-    @property
-    def children(self) -> tuple[Expr, ...]:
-        return (self.expr,)
-
     def alias(self, name: str) -> NoReturn:
         raise TypeError(
             f"{self!r} means several columns, which cannot all be named {name!r}: "

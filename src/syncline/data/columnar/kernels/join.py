@@ -57,18 +57,24 @@ def join(
             f"a join needs equally many keys on both sides, but has {left_names} and {right_names}"
         )
     left_rows, right_rows = _matches(*_key_pair(left, right, left_names, right_names), join_type)
+    from_left, from_right = blocks.take(left, left_rows), blocks.take(right, right_rows)
     side, _, kind = join_type.partition("_")
     if kind in ("semi", "anti"):
-        return blocks.take(left, left_rows) if side == _LEFT else blocks.take(right, right_rows)
-    return _assembled(
-        left,
-        right,
-        left_rows,
-        right_rows,
-        left_names,
-        right_names,
-        _renames(left, right, left_names, right_names, left_suffix, right_suffix),
+        return from_left if side == _LEFT else from_right
+    left_renames, right_renames = _renames(
+        left, right, left_names, right_names, left_suffix, right_suffix
     )
+    columns: dict[str, pa.ChunkedArray] = {}
+    for name in left.column_names:
+        column = from_left.column(name)
+        if name in left_names and column.null_count:
+            right_key = from_right.column(right_names[left_names.index(name)])
+            column = _filled(name, column, right_key, left_rows)
+        columns[left_renames.get(name, name)] = column
+    for name in right.column_names:
+        if name not in right_names:
+            columns[right_renames.get(name, name)] = from_right.column(name)
+    return pa.table(columns)
 
 
 def check_type(join_type: str) -> None:
@@ -124,32 +130,6 @@ def _matches(left: pa.Table, right: pa.Table, join_type: JoinType) -> tuple[pa.A
         rows = {side: found.take(order) for side, found in rows.items()}
     nothing = pa.array([], pa.int64())
     return rows.get(_LEFT, nothing), rows.get(_RIGHT, nothing)
-
-
-def _assembled(
-    left: pa.Table,
-    right: pa.Table,
-    left_rows: pa.Array,
-    right_rows: pa.Array,
-    left_names: list[str],
-    right_names: list[str],
-    renames: tuple[dict[str, str], dict[str, str]],
-) -> pa.Table:
-    """Return the columns of both sides: keys from the side that has them."""
-    from_left = blocks.take(left, left_rows)
-    from_right = blocks.take(right, right_rows)
-    columns: dict[str, pa.ChunkedArray] = {}
-    for name in left.column_names:
-        column = from_left.column(name)
-        if name in left_names and column.null_count:
-            column = _filled(
-                name, column, from_right.column(right_names[left_names.index(name)]), left_rows
-            )
-        columns[renames[0].get(name, name)] = column
-    for name in right.column_names:
-        if name not in right_names:
-            columns[renames[1].get(name, name)] = from_right.column(name)
-    return pa.table(columns)
 
 
 def _filled(

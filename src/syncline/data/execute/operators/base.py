@@ -9,7 +9,7 @@ restart point of an operator refers to a row of its output.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, ClassVar, Generic, NamedTuple, Protocol, TypeAlias, TypeVar, cast
 
 from syncline.data.execute.messages import BlockInfo, Drop, Instruction, Piece, TaskId
@@ -254,9 +254,8 @@ class Operator(Generic[G]):
         self.running = 0
         """Number of running tasks."""
         # Statistics.
-        self.queued_blocks = 0
         self.queued_rows = 0
-        self.queued_bytes = 0
+        """Input rows without a task so far."""
         self.output_blocks = 0
         self.output_rows = 0
         self.output_bytes = 0
@@ -298,7 +297,7 @@ class Operator(Generic[G]):
             return
         self.closed = True
         self._release_all()
-        self.queued_blocks = self.queued_rows = self.queued_bytes = 0
+        self.queued_rows = 0
         for each in self.inputs:
             each.abandon()
 
@@ -350,18 +349,7 @@ class Operator(Generic[G]):
         point = self.inputs[port].advance(part.point, start) if start else part.point
         return Part(part.block, part.start + start, part.start + stop, point)
 
-    def _queue(self, part: Part) -> None:
-        """Count a queued part."""
-        self.queued_blocks += 1
-        self.queued_rows += part.rows
-        self.queued_bytes += part.size_bytes
-
-    def _unqueue(self, part: Part) -> None:
-        self.queued_blocks -= 1
-        self.queued_rows -= part.rows
-        self.queued_bytes -= part.size_bytes
-
-    def _release(self, parts: Sequence[Part]) -> None:
+    def _release(self, parts: Iterable[Part]) -> None:
         for part in parts:
             self.tracker.release(part.block)
 

@@ -56,7 +56,7 @@ class ExchangeOperator(TaskOperator[stages.ExchangeRows]):
         number = self._received[port] * len(self.inputs) + port
         self._received[port] += 1
         self._bytes += part.size_bytes
-        self._queue(part)
+        self.queued_rows += part.rows
         self._held[number] = part
         if self._phase == "partition":
             self._enqueue(number)
@@ -160,7 +160,7 @@ class ExchangeOperator(TaskOperator[stages.ExchangeRows]):
             if piece is not None:
                 part = Part(blocks[piece.block], piece.start, piece.stop, None)
                 self.tracker.share(part.block)
-                self._queue(part)
+                self.queued_rows += part.rows
             parts.append(part)
         self._parts[task.spec.number] = tuple(parts)
         for block in blocks.values():
@@ -183,7 +183,7 @@ class ExchangeOperator(TaskOperator[stages.ExchangeRows]):
     def _release_input(self, task: Task) -> None:
         """Release the input of an ended task."""
         part = self._held.pop(task.spec.number)
-        self._unqueue(part)
+        self.queued_rows -= part.rows
         self.tracker.release(part.block)
         self.ended(task)
 
@@ -199,7 +199,7 @@ class ExchangeOperator(TaskOperator[stages.ExchangeRows]):
             part = parts[partition]
             if part is not None:
                 ports[number % len(ports)].append(part)
-                self._unqueue(part)
+                self.queued_rows -= part.rows
         for port, schema in self._schemas.items():
             if not ports[port]:
                 self.tracker.share(schema.block)

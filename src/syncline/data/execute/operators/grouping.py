@@ -24,13 +24,14 @@ class _CollectingOperator(QueuedOperator[G], Generic[G]):
     def __init__(self, setup: OperatorSetup) -> None:
         super().__init__(setup)
         self._collected: list[Part] = []
-        self._collected_rows = 0
+        self._collected_rows = self._collected_bytes = 0
         self._made = 0  # number of the next task
 
     def _collect(self, part: Part) -> None:
-        self._queue(part)
+        self.queued_rows += part.rows
         self._collected.append(part)
         self._collected_rows += part.rows
+        self._collected_bytes += part.size_bytes
 
     def _make_task(self) -> None:
         parts = tuple(self._collected)
@@ -39,7 +40,7 @@ class _CollectingOperator(QueuedOperator[G], Generic[G]):
         )
         self._made += 1
         self._collected = []
-        self._collected_rows = 0
+        self._collected_rows = self._collected_bytes = 0
 
     def _input_ended(self, port: int) -> None:
         # Without rows there is one task nevertheless, which keeps the columns.
@@ -50,7 +51,7 @@ class _CollectingOperator(QueuedOperator[G], Generic[G]):
 
     def _release_collected(self) -> None:
         for part in self._collected:
-            self._unqueue(part)
+            self.queued_rows -= part.rows
         self._release(self._collected)
         self._collected = []
 
@@ -67,11 +68,14 @@ class _CollectingOperator(QueuedOperator[G], Generic[G]):
 
 
 class BundleOperator(_CollectingOperator[stages.BundleBlocks]):
-    """Makes a task once there are enough rows. A bundle may exceed the budget."""
+    """Makes a task once there are enough rows and bytes. A bundle may exceed the budget."""
 
     def add(self, port: int, part: Part) -> None:
         self._collect(part)
-        if self._collected_rows >= max(1, self.grouping.min_rows):
+        if (
+            self._collected_rows >= max(1, self.grouping.min_rows)
+            and self._collected_bytes >= self.grouping.min_bytes
+        ):
             self._make_task()
 
     def _max_collected_rows(self) -> int:
@@ -110,7 +114,7 @@ class RepartitionOperator(QueuedOperator[stages.RepartitionRows]):
 
     def add(self, port: int, part: Part) -> None:
         self.tracker.uncount(part.block)
-        self._queue(part)
+        self.queued_rows += part.rows
         self._gathered.append(part)
 
     def _input_ended(self, port: int) -> None:
@@ -145,14 +149,13 @@ class RepartitionOperator(QueuedOperator[stages.RepartitionRows]):
                 self.tracker.share(part.block)
                 left[0] = part._replace(start=part.start + taken)
                 part = part._replace(stop=part.start + taken)
-                self.queued_blocks += 1
             parts.append(part)
             wanted -= taken
         return tuple(parts)
 
     def _release_queued(self, parts: Sequence[Part]) -> None:
         for part in parts:
-            self._unqueue(part)
+            self.queued_rows -= part.rows
         self._release(parts)
 
     def first_point(self) -> RestartPoint:
@@ -186,7 +189,7 @@ class ZipOperator(QueuedOperator[stages.ZipInputs]):
         if not part.rows:
             self._keep_empty(port, part)
             return
-        self._queue(part)
+        self.queued_rows += part.rows
         self._held[port].append(part)
         self._received[port] += part.rows
         while all(self._held):
@@ -197,7 +200,6 @@ class ZipOperator(QueuedOperator[stages.ZipInputs]):
         if self._made or port in self._empty:
             self.tracker.release(part.block)
         else:
-            self._queue(part)
             self._empty[port] = part
 
     def _make_task(self) -> None:
@@ -218,7 +220,6 @@ class ZipOperator(QueuedOperator[stages.ZipInputs]):
         if part.rows == rows:
             return held.popleft()
         self.tracker.share(part.block)
-        self.queued_blocks += 1
         held[0] = part._replace(
             start=part.start + rows, point=self.inputs[port].advance(part.point, rows)
         )
@@ -259,9 +260,7 @@ class ZipOperator(QueuedOperator[stages.ZipInputs]):
             each.restore(input_point)
 
     def _release_empty(self) -> None:
-        for part in self._empty.values():
-            self._unqueue(part)
-            self.tracker.release(part.block)
+        self._release(self._empty.values())
         self._empty.clear()
 
     def _release_all(self) -> None:

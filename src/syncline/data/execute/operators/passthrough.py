@@ -177,7 +177,7 @@ class UnionOperator(_MergeOperator[stages.UnionInputs]):
 
     def add(self, port: int, part: Part) -> None:
         if self.ordered and port != self._current:
-            self._queue(part)
+            self.queued_rows += part.rows
             self._held[port].append(part)
         else:
             self._pass_on(port, part)
@@ -195,7 +195,7 @@ class UnionOperator(_MergeOperator[stages.UnionInputs]):
             held = self._held[self._current] if self._current < len(self.inputs) else None
             while held and not self.closed:
                 part = held.popleft()
-                self._unqueue(part)
+                self.queued_rows -= part.rows
                 self._pass_on(self._current, part)
         self._check_end()
 
@@ -243,7 +243,7 @@ class MixOperator(_MergeOperator[stages.MixInputs]):
         self._emit_ready()
 
     def add(self, port: int, part: Part) -> None:
-        self._queue(part)
+        self.queued_rows += part.rows
         self._held[port].append(part)
         self._emit_ready()
 
@@ -267,7 +267,7 @@ class MixOperator(_MergeOperator[stages.MixInputs]):
 
     def _pass_on(self, port: int) -> None:
         part = self._held[port].popleft()
-        self._unqueue(part)
+        self.queued_rows -= part.rows
         points = self._points.copy()
         points[port] = part.point
         point = [[self._emitted.copy(), self._skipped_rows], points]
@@ -319,7 +319,7 @@ class ShuffleOperator(BlockQueueOperator[stages.ShuffleBlocks]):
 
     def add(self, port: int, part: Part) -> None:
         self.tracker.uncount(part.block)
-        self._queue(part)
+        self.queued_rows += part.rows
         self._gathered.append(part)
 
     def _input_ended(self, port: int) -> None:
@@ -328,7 +328,7 @@ class ShuffleOperator(BlockQueueOperator[stages.ShuffleBlocks]):
         self._gathered = []
         for _ in range(min(self._next, len(self._shuffled))):
             part = self._shuffled.popleft()
-            self._unqueue(part)
+            self.queued_rows -= part.rows
             self.tracker.release(part.block)
         self._check_end()
 
@@ -337,7 +337,7 @@ class ShuffleOperator(BlockQueueOperator[stages.ShuffleBlocks]):
 
     def _take(self, number: int) -> Part:
         part = self._shuffled.popleft()
-        self._unqueue(part)
+        self.queued_rows -= part.rows
         return part
 
     def _release_all(self) -> None:

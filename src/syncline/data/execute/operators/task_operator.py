@@ -40,7 +40,6 @@ class TaskOperator(Operator[G], Generic[G]):
         self.guess_bytes = 0
         """Expected block size before the first block."""
         self.launched = 0
-        self.done = 0
         self._mean_bytes: float | None = None
         self._max_running = max_running(setup.stage.executor)
         self._active: dict[int, Task] = {}  # started and not ended
@@ -162,7 +161,6 @@ class TaskOperator(Operator[G], Generic[G]):
     def _close(self, task: Task) -> None:
         task.finished = True
         del self._active[task.spec.number]
-        self.done += 1
         for port in task.spec.ports:
             self._release(port)
         self._correct_expected_rows(task)
@@ -246,7 +244,7 @@ class QueuedOperator(TaskOperator[G], Generic[G]):
         spec = self._ready.popleft()
         for parts in spec.ports:
             for part in parts:
-                self._unqueue(part)
+                self.queued_rows -= part.rows
         return spec
 
     @property

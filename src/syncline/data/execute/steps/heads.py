@@ -23,47 +23,37 @@ from syncline.data.execute.physical_plan import Payload, Ports, Prepared, TaskSt
 from syncline.data.io.sources.datasource import ReadTask
 
 
-@dataclass(frozen=True, kw_only=True)
-class ReadHead:
-    """Reads the payload, a `ReadTask`."""
-
-    def __call__(self, ports: Ports, payload: ReadTask, task: TaskState) -> Iterator[pa.Table]:
-        yield from payload()
+def read_payload(ports: Ports, payload: ReadTask, task: TaskState) -> Iterator[pa.Table]:
+    """Read the payload."""
+    yield from payload()
 
 
-@dataclass(frozen=True, kw_only=True)
-class BlocksHead:
-    """Passes on the pieces of port 0."""
-
-    def __call__(self, ports: Ports, payload: Payload, task: TaskState) -> Iterator[pa.Table]:
-        yield from ports[0]
+def pass_blocks(ports: Ports, payload: Payload, task: TaskState) -> Iterator[pa.Table]:
+    """Pass on the pieces of port 0."""
+    return iter(ports[0])
 
 
-@dataclass(frozen=True, kw_only=True)
-class ConcatHead:
-    """Concatenates the pieces of port 0."""
+def concatenate(ports: Ports, payload: Payload, task: TaskState) -> Iterator[pa.Table]:
+    """Concatenate the pieces of port 0."""
+    yield block_functions.concat(ports[0])
 
-    def __call__(self, ports: Ports, payload: Payload, task: TaskState) -> Iterator[pa.Table]:
-        yield block_functions.concat(ports[0])
+
+def zip_ports(ports: Ports, payload: Payload, task: TaskState) -> Iterator[pa.Table]:
+    """Join the columns of all ports; a duplicate name gets the first free suffix from `_1` on."""
+    yield functools.reduce(join.zip_tables, map(block_functions.concat, ports))
 
 
 @dataclass(frozen=True, kw_only=True)
-class ZipHead:
-    """Joins the columns of all ports; a duplicate name gets the first free suffix from `_1` on."""
-
-    def __call__(self, ports: Ports, payload: Payload, task: TaskState) -> Iterator[pa.Table]:
-        yield functools.reduce(join.zip_tables, map(block_functions.concat, ports))
-
-
-@dataclass(frozen=True, kw_only=True)
-class MergeSortedHead:
-    """Sorts the rows of port 0 by the keys. Fast for sorted pieces, correct for any."""
+class SortHead:
+    """Sorts the rows of port 0 by the keys, if any. Fast for sorted pieces, correct for any."""
 
     keys: tuple[str, ...]
-    descending: tuple[bool, ...]
+    descending: bool | tuple[bool, ...] = False
 
     def __call__(self, ports: Ports, payload: Payload, task: TaskState) -> Iterator[pa.Table]:
-        yield _sorted(ports[0], self.keys, self.descending)
+        table = block_functions.concat(ports[0])
+        sorts = self.keys and table.num_columns
+        yield sort.sort(table, self.keys, self.descending) if sorts else table
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -136,34 +126,6 @@ class PermuteHead:
 
     def __call__(self, ports: Ports, payload: Payload, task: TaskState) -> Iterator[pa.Table]:
         yield partition.permute(block_functions.concat(ports[0]), (self.seed, task.task))
-
-
-@dataclass(frozen=True, kw_only=True)
-class GroupsHead:
-    """Concatenates and sorts port 0 by the keys, so that the rows of a group are adjacent."""
-
-    keys: tuple[str, ...]
-
-    def __call__(self, ports: Ports, payload: Payload, task: TaskState) -> Iterator[pa.Table]:
-        yield _sorted(ports[0], self.keys, False)
-
-
-@dataclass(frozen=True, kw_only=True)
-class HashPartitionHead:
-    """Concatenates port 0; sorts it by the keys if `sort` is set."""
-
-    keys: tuple[str, ...]
-    sort: bool = False
-
-    def __call__(self, ports: Ports, payload: Payload, task: TaskState) -> Iterator[pa.Table]:
-        yield _sorted(ports[0], self.keys, False) if self.sort else block_functions.concat(ports[0])
-
-
-def _sorted(
-    pieces: Sequence[pa.Table], keys: tuple[str, ...], descending: bool | tuple[bool, ...]
-) -> pa.Table:
-    table = block_functions.concat(pieces)
-    return sort.sort(table, keys, descending) if keys and table.num_columns else table
 
 
 def _side(pieces: Sequence[pa.Table], schema: pa.Schema | None) -> pa.Table | None:

@@ -156,16 +156,14 @@ class StagedWrite:
 
     def read_state(self) -> JobState:
         """Return the state that `write_state` saved last; empty if there is none."""
-        try:
-            with self.filesystem.open_input_stream(storage.join(self.staging, STATE)) as file:
-                state: JobState = json.loads(file.read())
-                return state
-        except FileNotFoundError:
-            return {}
+        saved = storage.read_bytes(self.filesystem, storage.join(self.staging, STATE))
+        state: JobState = {} if saved is None else json.loads(saved)
+        return state
 
     def write_state(self, state: JobState) -> None:
         """Save values for a resumed run."""
-        self._write(storage.join(self.staging, STATE), json.dumps(state).encode())
+        path = storage.join(self.staging, STATE)
+        storage.write_bytes(self.filesystem, path, json.dumps(state).encode())
 
     def staged(self, relative: str) -> str:
         """Return the staged path of the file that will be `relative` below the target."""
@@ -175,10 +173,8 @@ class StagedWrite:
         """Flush the files of a position to disk, then add the entry to the journal."""
         faults.reach("data.sink.staged")
         self._sync([self.staged(relative) for relative in entry.files])
-        self._write(
-            storage.join(self.staging, DONE, f"{entry.position:06d}.json"),
-            json.dumps(asdict(entry)).encode(),
-        )
+        path = storage.join(self.staging, DONE, f"{entry.position:06d}.json")
+        storage.write_bytes(self.filesystem, path, json.dumps(asdict(entry)).encode())
         faults.reach("data.sink.done")
 
     def commit(self, entries: Iterable[JournalEntry]) -> None:
@@ -209,7 +205,8 @@ class StagedWrite:
             replaced=tuple(present if self.overwrite else ()),
             swap=swap,
         )
-        self._write(storage.join(self.staging, RECORD), record.encode())
+        path = storage.join(self.staging, RECORD)
+        storage.write_bytes(self.filesystem, path, record.encode())
         faults.reach("data.commit.decided")
         self._finish(self.staging, record)
         self.release()
@@ -372,18 +369,6 @@ class StagedWrite:
                 self.filesystem.delete_file(path)
         for parent in parents:
             filesystems.sync(self.filesystem, parent)
-
-    def _write(self, path: str, data: bytes) -> None:
-        """Write a small file atomically."""
-        if not storage.is_local(self.filesystem):
-            with self.filesystem.open_output_stream(path) as stream:
-                stream.write(data)
-            return
-        with open(f"{path}.tmp", "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(f"{path}.tmp", path)
 
     def _sync(self, paths: Sequence[str]) -> None:
         if len(paths) > _SYNC_EACH_BELOW and storage.is_local(self.filesystem):

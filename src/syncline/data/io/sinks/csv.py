@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Any
 
 import pyarrow as pa
 from pyarrow import csv
 
 from syncline.data.columnar.block import BlockAccessor
-from syncline.data.io.sinks.file_datasink import BlockBasedFileDatasink, BlockFileDatasinkOptions
-
-if TYPE_CHECKING:
-    from typing_extensions import Unpack
+from syncline.data.io.sinks.file_datasink import BlockBasedFileDatasink
 
 _WRITE_OPTIONS = ("include_header", "batch_size", "delimiter", "quoting_style")
 
@@ -23,7 +20,7 @@ class CSVDatasink(BlockBasedFileDatasink):
 
     _FILE_FORMAT = "csv"
 
-    def __init__(self, path: str, **options: Unpack[BlockFileDatasinkOptions]) -> None:
+    def __init__(self, path: str, **options: Any) -> None:
         super().__init__(path, **options)
         # Arrow's options cannot be pickled, so keep their values.
         given = self._writer_args.pop("write_options", None)

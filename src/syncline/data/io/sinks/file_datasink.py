@@ -14,7 +14,7 @@ import posixpath
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, ClassVar, TypedDict
+from typing import Any, ClassVar
 
 import pyarrow as pa
 from pyarrow import fs as pyarrow_fs
@@ -33,33 +33,10 @@ from syncline.data.io.sinks.datasink import (
     WriteResult,
 )
 
-if TYPE_CHECKING:
-    from typing_extensions import Unpack
-
 logger = logging.getLogger(__name__)
 
 # Attributes that differ between runs but do not affect what is written.
 _RUN_STATE = frozenset({"_resumable", "_skip", "_earlier", "_state", "_job", "_patterns"})
-
-
-class FileDatasinkOptions(TypedDict, total=False):
-    """Keyword arguments of every file sink; `FileDatasink` describes them."""
-
-    filesystem: object
-    try_create_dir: bool
-    open_stream_args: Mapping[str, object] | None
-    filename_provider: FilenameProvider | None
-    dataset_uuid: str | None
-    file_format: str | None
-    mode: SaveMode | str
-    writer_args: Mapping[str, object] | None
-    writer_args_fn: Callable[[], Mapping[str, object]] | None
-
-
-class BlockFileDatasinkOptions(FileDatasinkOptions, total=False):
-    """Keyword arguments of file sinks that write several rows to a file."""
-
-    min_rows_per_file: int | None
 
 
 class FileDatasink(Datasink[JournalEntry]):
@@ -313,13 +290,7 @@ class BlockBasedFileDatasink(FileDatasink):
         options: See `FileDatasink`.
     """
 
-    def __init__(
-        self,
-        path: str,
-        *,
-        min_rows_per_file: int | None = None,
-        **options: Unpack[FileDatasinkOptions],
-    ) -> None:
+    def __init__(self, path: str, *, min_rows_per_file: int | None = None, **options: Any) -> None:
         super().__init__(path, **options)
         if min_rows_per_file is not None and min_rows_per_file <= 0:
             raise ValueError(f"min_rows_per_file={min_rows_per_file}: it must be at least 1")

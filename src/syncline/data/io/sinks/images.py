@@ -3,32 +3,25 @@
 from __future__ import annotations
 
 import io
-from typing import TYPE_CHECKING
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from syncline.data.io.sinks.file_datasink import FileDatasinkOptions, RowBasedFileDatasink
+from syncline.data.io.sinks.file_datasink import RowBasedFileDatasink
 from syncline.optional import load
-
-if TYPE_CHECKING:
-    from typing_extensions import Unpack
 
 _PILLOW = {"purpose": "write_images", "install": "syncline[images]"}
 
 
 class ImageDatasink(RowBasedFileDatasink):
-    """Writes arrays `(height, width)` or `(height, width, channels)` as images.
-
-    Args:
-        path: The directory.
-        column: The column.
-        options: See `FileDatasink`; `file_format` is also the format: "png", "jpeg", ….
+    """Writes arrays `(height, width)` or `(height, width, channels)` as images; arguments as in
+    `Dataset.write_images`.
     """
 
     _FILE_FORMAT = "png"
 
-    def __init__(self, path: str, column: str, **options: Unpack[FileDatasinkOptions]) -> None:
+    def __init__(self, path: str, column: str, **options: Any) -> None:
         super().__init__(path, **options)
         pillow = load("PIL.Image", **_PILLOW)
         self.column = column

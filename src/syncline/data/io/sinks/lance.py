@@ -18,21 +18,7 @@ Piece = tuple[Any, pa.Schema]
 
 
 class LanceDatasink(Datasink[list[Piece]]):
-    """Writes to a Lance dataset.
-
-    Args:
-        uri: Path or URI of the dataset.
-        schema: Schema to write; that of the first block if None.
-        mode: create (the dataset must not exist), append or overwrite.
-        min_rows_per_file: Minimum number of rows in each write task.
-        max_rows_per_file: Maximum number of rows in each file.
-        data_storage_version: Version of Lance's file format; Lance's default if None.
-        storage_options: Options of the object store.
-
-    Raises:
-        ImportError: Lance is not installed.
-        ValueError: Any other mode.
-    """
+    """Writes to a Lance dataset; arguments as in `Dataset.write_lance`."""
 
     def __init__(
         self,

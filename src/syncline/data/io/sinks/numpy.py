@@ -2,30 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from syncline.data.columnar.block import BlockAccessor
-from syncline.data.io.sinks.file_datasink import BlockBasedFileDatasink, BlockFileDatasinkOptions
-
-if TYPE_CHECKING:
-    from typing_extensions import Unpack
+from syncline.data.io.sinks.file_datasink import BlockBasedFileDatasink
 
 
 class NumpyDatasink(BlockBasedFileDatasink):
-    """Writes a column as arrays `(rows, ...)`.
-
-    Args:
-        path: The directory.
-        column: The column.
-        options: See `BlockBasedFileDatasink`.
-    """
+    """Writes a column as arrays `(rows, ...)`; arguments as in `Dataset.write_numpy`."""
 
     _FILE_FORMAT = "npy"
 
-    def __init__(self, path: str, column: str, **options: Unpack[BlockFileDatasinkOptions]) -> None:
+    def __init__(self, path: str, column: str, **options: Any) -> None:
         super().__init__(path, **options)
         self.column = column
 

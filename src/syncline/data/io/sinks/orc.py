@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Any
 
 import pyarrow as pa
 from pyarrow import orc
 
 from syncline.data.columnar.block import BlockAccessor
-from syncline.data.io.sinks.file_datasink import BlockBasedFileDatasink, BlockFileDatasinkOptions
-
-if TYPE_CHECKING:
-    from typing_extensions import Unpack
+from syncline.data.io.sinks.file_datasink import BlockBasedFileDatasink
 
 
 class ORCDatasink(BlockBasedFileDatasink):
@@ -21,7 +18,7 @@ class ORCDatasink(BlockBasedFileDatasink):
 
     _FILE_FORMAT = "orc"
 
-    def __init__(self, path: str, **options: Unpack[BlockFileDatasinkOptions]) -> None:
+    def __init__(self, path: str, **options: Any) -> None:
         super().__init__(path, **options)
         if "compression" in self.open_stream_args:
             raise ValueError(

@@ -6,19 +6,16 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 
 from syncline.data.io import filesystem as filesystems
 from syncline.data.io.sinks.datasink import TaskContext
-from syncline.data.io.sinks.file_datasink import FileDatasink, FileDatasinkOptions, split_extension
+from syncline.data.io.sinks.file_datasink import FileDatasink, split_extension
 from syncline.data.io.sinks.staging import relative_to
 from syncline.optional import arrow_dataset
 from syncline.storage import filesystem as storage
-
-if TYPE_CHECKING:
-    from typing_extensions import Unpack
 
 # pyarrow's default row group size. A file with a larger minimum of rows gets larger groups.
 _ROWS_PER_GROUP = 1024 * 1024
@@ -26,17 +23,9 @@ _LARGEST_OFFSET = 2**31 - 1
 
 
 class ParquetDatasink(FileDatasink):
-    """Writes Parquet files; `writer_args` are those of `pyarrow.parquet.write_table` (compression,
-    row_group_size, …), and `schema` and `partitioning_flavor`.
-
-    Args:
-        path: The directory.
-        partition_cols: Columns that become `name=value` directories.
-        min_rows_per_file: Minimum number of rows in each file but the last.
-        max_rows_per_file: Maximum number of rows in each file.
-        min_bytes_per_file: Minimum size in memory of the rows in each file but the last; excludes
-            the other two limits.
-        options: See `FileDatasink`.
+    """Writes Parquet files; arguments as in `Dataset.write_parquet`. `writer_args` are those of
+    `pyarrow.parquet.write_table` (compression, row_group_size, …), and `schema` and
+    `partitioning_flavor`.
     """
 
     _FILE_FORMAT = "parquet"
@@ -49,7 +38,7 @@ class ParquetDatasink(FileDatasink):
         min_rows_per_file: int | None = None,
         max_rows_per_file: int | None = None,
         min_bytes_per_file: int | None = None,
-        **options: Unpack[FileDatasinkOptions],
+        **options: Any,
     ) -> None:
         super().__init__(path, **options)
         _check_limits(min_rows_per_file, max_rows_per_file, min_bytes_per_file)

@@ -17,13 +17,7 @@ _ROWS_PER_CALL = 1024
 
 
 class SQLDatasink(Datasink[None]):
-    """Executes one statement for each row.
-
-    Args:
-        sql: The statement with one parameter for each column, in their order: `INSERT INTO t VALUES
-            (?, ?)`.
-        connection_factory: Opens a connection; called by each write task.
-    """
+    """Executes one statement for each row; arguments as in `Dataset.write_sql`."""
 
     def __init__(self, sql: str, connection_factory: Callable[[], Connection]) -> None:
         self.sql = sql

@@ -66,11 +66,8 @@ class CommitRecord:
 
 def read_record(filesystem: pyarrow_fs.FileSystem, staging: str) -> CommitRecord | None:
     """Return the commit record of a staging directory, or None if there is none."""
-    try:
-        with filesystem.open_input_stream(storage.join(staging, RECORD)) as file:
-            return CommitRecord.decode(file.read())
-    except FileNotFoundError:
-        return None
+    content = storage.read_bytes(filesystem, storage.join(staging, RECORD))
+    return None if content is None else CommitRecord.decode(content)
 
 
 def is_hidden(relative: str) -> bool:

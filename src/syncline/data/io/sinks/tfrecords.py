@@ -2,34 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Any
 
 import pyarrow as pa
 
 from syncline.data.columnar.block import BlockAccessor
-from syncline.data.io.sinks.file_datasink import BlockBasedFileDatasink, BlockFileDatasinkOptions
+from syncline.data.io.sinks.file_datasink import BlockBasedFileDatasink
 from syncline.data.io.sources.tfrecords import FeatureKind, encode_examples, kinds_from_schema
 from syncline.runs.event_file import record
 
-if TYPE_CHECKING:
-    from typing_extensions import Unpack
-
 
 class TFRecordDatasink(BlockBasedFileDatasink):
-    """Writes an Example for each row.
-
-    Args:
-        path: The directory.
-        tf_schema: A `tensorflow_metadata` Schema with the kind of every column; inferred from the
-            types of the columns if None.
-        options: See `BlockBasedFileDatasink`.
-    """
+    """Writes an Example for each row; arguments as in `Dataset.write_tfrecords`."""
 
     _FILE_FORMAT = "tfrecords"
 
-    def __init__(
-        self, path: str, *, tf_schema: object = None, **options: Unpack[BlockFileDatasinkOptions]
-    ) -> None:
+    def __init__(self, path: str, *, tf_schema: object = None, **options: Any) -> None:
         super().__init__(path, **options)
         self._kinds: dict[str, FeatureKind] | None = kinds_from_schema(tf_schema)
 

@@ -7,33 +7,21 @@ from __future__ import annotations
 import io
 import tarfile
 import uuid
-from typing import TYPE_CHECKING
+from typing import Any
 
 import pyarrow as pa
 
 from syncline.data.columnar.block import BlockAccessor
-from syncline.data.io.sinks.file_datasink import BlockBasedFileDatasink, BlockFileDatasinkOptions
+from syncline.data.io.sinks.file_datasink import BlockBasedFileDatasink
 from syncline.data.io.sources.webdataset import Codec, apply_codec, default_encoder
-
-if TYPE_CHECKING:
-    from typing_extensions import Unpack
 
 
 class WebDatasetDatasink(BlockBasedFileDatasink):
-    """Writes a tar file for each block.
-
-    Args:
-        path: The directory.
-        encoder: Converts values to bytes: True to choose by column name (`default_encoder`), a
-            function of the row, a list of these, or None for rows that already hold bytes or text.
-        options: See `BlockBasedFileDatasink`.
-    """
+    """Writes a tar file for each block; arguments as in `Dataset.write_webdataset`."""
 
     _FILE_FORMAT = "tar"
 
-    def __init__(
-        self, path: str, encoder: Codec = True, **options: Unpack[BlockFileDatasinkOptions]
-    ) -> None:
+    def __init__(self, path: str, encoder: Codec = True, **options: Any) -> None:
         super().__init__(path, **options)
         self.encoder = encoder
 

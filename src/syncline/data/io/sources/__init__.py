@@ -4,5 +4,5 @@ Files, in the order in which data flows through them: `datasource` (the extensio
 `file_listing` and `partitioning` (files to read, and columns in their paths),
 `file_based_datasource` (base class of file formats), the formats `parquet`, `csv`, `json`, `text`,
 `binary`, `numpy`, `images`, `webdataset`, `tfrecords` and `orc`; besides these `sql`, `lance`,
-`huggingface`, `torch_dataset`, `memory`, `range` and `arrow_files` (the format of cached datasets).
+`huggingface`, `torch_dataset`, `range` and `arrow_files` (the format of cached datasets).
 """

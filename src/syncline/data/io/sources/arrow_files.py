@@ -79,17 +79,17 @@ class ArrowFilesDatasource(Datasource):
         data_context: DataContext | None = None,
     ) -> list[ReadTask]:
         """Return a task for each file; `parallelism` is ignored."""
-        tasks = []
-        for file in self._manifest.files:
-            path = storage.join(self._directory, file.name)
-            metadata = BlockMetadata(file.num_rows, file.size_bytes, input_files=(path,))
-            read = functools.partial(_read, self._filesystem, path)
-            tasks.append(
-                ReadTask(
-                    read, metadata, self._manifest.schema, per_task_row_limit, fragment=file.name
-                )
+        return [
+            ReadTask(
+                functools.partial(
+                    _read, self._filesystem, storage.join(self._directory, file.name)
+                ),
+                BlockMetadata(file.num_rows, file.size_bytes),
+                self._manifest.schema,
+                per_task_row_limit,
             )
-        return tasks
+            for file in self._manifest.files
+        ]
 
     def estimate_inmemory_data_size(self) -> int:
         return sum(file.size_bytes for file in self._manifest.files)
@@ -128,13 +128,8 @@ def write_block(filesystem: pyarrow_fs.FileSystem, path: str, table: pa.Table) -
 
 def read_manifest(filesystem: pyarrow_fs.FileSystem, directory: str) -> Manifest | None:
     """Return the manifest of a directory; None if there is none, or only one of another version."""
-    try:
-        with filesystem.open_input_stream(
-            storage.join(directory, _MANIFEST), compression=None
-        ) as stream:
-            content = json.loads(stream.read())
-    except FileNotFoundError:
-        return None
+    found = storage.read_bytes(filesystem, storage.join(directory, _MANIFEST))
+    content = {} if found is None else json.loads(found)
     if content.get("version") != _VERSION:
         return None
     schema = content["schema"]
@@ -162,11 +157,7 @@ def publish(
         "files": [asdict(file) for file in manifest.files],
     }
     staged = storage.join(directory, data, _MANIFEST)
-    # The directory does not exist yet if there are no blocks.
-    filesystems.make_directory(filesystem, os.path.dirname(staged))
-    with filesystem.open_output_stream(staged, compression=None) as stream:
-        stream.write(json.dumps(content).encode())
-    filesystems.sync(filesystem, staged)
+    storage.write_bytes(filesystem, staged, json.dumps(content).encode())
     published = storage.join(directory, _MANIFEST)
     if storage.is_local(filesystem) and not _linked(staged, published):
         return False

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 from pyarrow import csv
 
 from syncline.data.io import filesystem as filesystems
-from syncline.data.io.sources.file_based_datasource import FileBasedDatasource, FileSourceOptions
-
-if TYPE_CHECKING:
-    from typing_extensions import Unpack
+from syncline.data.io.sources.file_based_datasource import FileBasedDatasource
 
 # Large, because types are inferred from the first block.
 _BLOCK_BYTES = 8 * 1024**2
@@ -22,34 +19,22 @@ _READ_OPTIONS = ("skip_rows", "column_names", "autogenerate_column_names", "enco
 
 
 class CSVDatasource(FileBasedDatasource):
-    """Reads CSV files.
-
-    Args:
-        paths: See `FileBasedDatasource`.
-        arrow_csv_args: `read_options`, `parse_options` and `convert_options` of `pyarrow.csv`.
-        options: See `FileBasedDatasource`.
-    """
+    """Reads CSV files; arguments as in `read_csv`, options as in `FileBasedDatasource`."""
 
     _FILE_EXTENSIONS = ["csv", "csv.gz", "csv.br", "csv.zst", "csv.lz4"]
 
     def __init__(
         self,
         paths: filesystems.Paths,
-        arrow_csv_args: dict[str, Any] | None = None,
-        **options: Unpack[FileSourceOptions],
+        *,
+        read_options: csv.ReadOptions | None = None,
+        parse_options: csv.ParseOptions | None = None,
+        convert_options: csv.ConvertOptions | None = None,
+        **options: Any,
     ) -> None:
-        arguments = dict(arrow_csv_args or {})
-        self.read_options = arguments.pop("read_options", None) or csv.ReadOptions(
-            block_size=_BLOCK_BYTES
-        )
-        self.parse_options = arguments.pop("parse_options", None) or csv.ParseOptions()
-        self.convert_options = arguments.pop("convert_options", None) or csv.ConvertOptions()
-        arguments.pop("memory_pool", None)
-        if arguments:
-            raise TypeError(
-                f"read_csv got {sorted(arguments)}: it accepts read_options, parse_options and "
-                "convert_options of pyarrow.csv"
-            )
+        self.read_options = read_options or csv.ReadOptions(block_size=_BLOCK_BYTES)
+        self.parse_options = parse_options or csv.ParseOptions()
+        self.convert_options = convert_options or csv.ConvertOptions()
         super().__init__(paths, **options)
 
     def _read_stream(self, f: pa.NativeFile, path: str) -> Iterator[pa.Table]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import copy
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeVar
 
 import cloudpickle
@@ -58,8 +58,6 @@ class ReadTask:
     """Schema of the tables, if known."""
     per_task_row_limit: int | None = None
     """Maximum number of rows to yield."""
-    fragment: str | None = field(default=None, kw_only=True)
-    """Name of the part within its source, stable while its content is; None if it has none."""
 
     @property
     def num_rows(self) -> int | None:
@@ -89,7 +87,7 @@ class ReadTask:
             yield empty
 
     def __repr__(self) -> str:
-        return f"ReadTask({self.fragment or ''}, num_rows={self.num_rows})"
+        return f"ReadTask(num_rows={self.num_rows})"
 
 
 class Datasource:
@@ -217,6 +215,12 @@ class Datasource:
         clone = copy.copy(self)
         clone._row_limit = limit if self._row_limit is None else min(limit, self._row_limit)
         return clone
+
+    def _projected(self, schema: pa.Schema) -> pa.Schema:
+        """Return the fields of a schema after the projection."""
+        if self._projection is None:
+            return schema
+        return pa.schema([schema.field(name) for name in self._projection])
 
 
 def limit_tasks(tasks: Iterable[ReadTask], limit: int) -> list[ReadTask]:

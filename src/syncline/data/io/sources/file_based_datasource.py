@@ -12,12 +12,14 @@ import copy
 import functools
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Literal, TypedDict, TypeVar
+from contextlib import contextmanager
+from typing import Literal, TypeVar
 
 import pyarrow as pa
 from pyarrow import fs as pyarrow_fs
 
 from syncline.data.columnar import block as blocks
+from syncline.data.columnar.schemas import SchemaMismatchError
 from syncline.data.context import DataContext
 from syncline.data.io import filesystem as filesystems
 from syncline.data.io.sources import file_listing
@@ -38,20 +40,6 @@ Source = TypeVar("Source", bound="FileBasedDatasource")
 _COMPRESSED = (".gz", ".bz2", ".zst", ".lz4", ".br")
 # Small tables are merged up to this size, since every block has a fixed cost.
 _MERGE_BELOW_BYTES = 4 * 1024**2
-
-
-class FileSourceOptions(TypedDict, total=False):
-    """Keyword arguments of every file source; `FileBasedDatasource` describes them."""
-
-    filesystem: object
-    schema: pa.Schema | None
-    open_stream_args: dict[str, object] | None
-    partition_filter: PathPartitionFilter | None
-    partitioning: Partitioning | None
-    ignore_missing_paths: bool
-    shuffle: Shuffle
-    include_paths: bool
-    file_extensions: Sequence[str] | None
 
 
 class FileBasedDatasource(Datasource):
@@ -149,11 +137,12 @@ class FileBasedDatasource(Datasource):
         with many small files override this.
         """
         for file in files:
-            tables = (
-                self._with_path_columns(blocks.from_batch(batch), file.path)
-                for batch in self._batches_with_retry(file.path)
+            batches = filesystems.iterate_with_retry(
+                functools.partial(self._batches, file.path), f"reading {file.path}", self._patterns
             )
-            yield from self._named_errors(tables, file.path)
+            with self._named_errors(file.path):
+                for batch in batches:
+                    yield self._with_path_columns(blocks.from_batch(batch), file.path)
 
     def get_read_tasks(
         self,
@@ -173,17 +162,9 @@ class FileBasedDatasource(Datasource):
             metadata = BlockMetadata(
                 num_rows=rows_per_file * len(group) if rows_per_file is not None else None,
                 size_bytes=self._decoded_bytes(group),
-                input_files=tuple(file.path for file in group),
             )
-            tasks.append(
-                ReadTask(
-                    functools.partial(reader._read_group, needed),
-                    metadata,
-                    schema,
-                    per_task_row_limit,
-                    fragment=f"{group[0].path}+{len(group) - 1}",
-                )
-            )
+            read = functools.partial(reader._read_group, needed)
+            tasks.append(ReadTask(read, metadata, schema, per_task_row_limit))
         return tasks
 
     def ordered_files(self, data_context: DataContext | None = None) -> list[FileInfo]:
@@ -207,9 +188,7 @@ class FileBasedDatasource(Datasource):
 
     def schema(self) -> pa.Schema | None:
         """Return the schema given to the constructor, after the projection."""
-        if self._schema is None or self._projection is None:
-            return self._schema
-        return pa.schema([self._schema.field(name) for name in self._projection])
+        return None if self._schema is None else self._projected(self._schema)
 
     def num_rows(self) -> int | None:
         """Return the exact number of rows if every file has the same number."""
@@ -266,11 +245,6 @@ class FileBasedDatasource(Datasource):
     def _read_group(self, files: Sequence[FileInfo]) -> Iterator[pa.Table]:
         return merge_small_tables(self._read_files(files))
 
-    def _batches_with_retry(self, path: str) -> Iterator[blocks.Batch]:
-        return filesystems.iterate_with_retry(
-            lambda: self._batches(path), f"reading {path}", self._patterns
-        )
-
     def _batches(self, path: str) -> Iterator[blocks.Batch]:
         with self._open_input_source(self._filesystem, path, **self._open_stream_args) as file:
             yield from self._read_stream(file, path)
@@ -300,16 +274,17 @@ class FileBasedDatasource(Datasource):
             )
         return table
 
-    def _named_errors(self, tables: Iterable[pa.Table], path: str) -> Iterator[pa.Table]:
-        """Yield the tables; add the path to errors of Arrow and of the filesystem."""
+    @contextmanager
+    def _named_errors(self, path: str) -> Iterator[None]:
+        """Add the path to errors of Arrow and of the filesystem."""
         try:
-            yield from tables
-        except pa.ArrowInvalid as error:
+            yield
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError, SchemaMismatchError) as error:
             raise ValueError(f"{path} cannot be read as {self.get_name()}: {error}") from error
         except OSError as error:
-            if path in str(error):
-                raise
-            raise OSError(f"{path} cannot be read: {error}") from error
+            specific = isinstance(error, FileNotFoundError | PermissionError)
+            kind = type(error) if specific else OSError
+            raise kind(f"{path} cannot be read as {self.get_name()}: {error}") from error
 
     def _file_bytes(self, file: FileInfo) -> bytes:
         """Return the content of a file, decompressed by its extension or as `open_stream_args`

@@ -24,14 +24,8 @@ if TYPE_CHECKING:
 
 
 class HuggingFaceDatasource(Datasource):
-    """Reads a `datasets.Dataset` or `datasets.IterableDataset`.
-
-    Args:
-        dataset: The dataset; one split, not a dictionary of splits.
-        batch_size: Rows to read at a time.
-
-    Raises:
-        TypeError: Any other object.
+    """Reads a `datasets.Dataset` or `datasets.IterableDataset`; raises TypeError for any other
+    object.
     """
 
     def __init__(self, dataset: Any, batch_size: int = 4096) -> None:
@@ -56,19 +50,13 @@ class HuggingFaceDatasource(Datasource):
         """Return slices of rows, or one task for an iterable dataset."""
         if self._rows is None:
             read = functools.partial(_stream, self._dataset, self._batch_size)
-            return [
-                ReadTask(read, BlockMetadata(None, None), None, per_task_row_limit, fragment="all")
-            ]
-        size = self.estimate_inmemory_data_size()
+            return [ReadTask(read, BlockMetadata(None, None), None, per_task_row_limit)]
         return [
             ReadTask(
                 functools.partial(_slices, self._dataset, start, end, self._batch_size),
-                BlockMetadata(
-                    end - start, None if size is None else size * (end - start) // self._rows
-                ),
+                BlockMetadata(end - start, None),
                 None,
                 per_task_row_limit,
-                fragment=f"rows {start}..{end}",
             )
             for start, end in slice_bounds(self._rows, parallelism)
         ]

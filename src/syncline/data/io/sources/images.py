@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
 from syncline.data.columnar import block as blocks
 from syncline.data.io import filesystem as filesystems
-from syncline.data.io.sources.file_based_datasource import FileBasedDatasource, FileSourceOptions
+from syncline.data.io.sources.file_based_datasource import FileBasedDatasource
 from syncline.data.io.sources.file_listing import FileInfo
 from syncline.optional import load
 
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from types import ModuleType
 
     from PIL.Image import Image
-    from typing_extensions import Unpack
 
 # Size of blocks of decoded images. Larger blocks cost less; the first block is small, so that it is
 # available early.
@@ -49,19 +48,7 @@ _JPEG = b"\xff\xd8\xff"
 
 
 class ImageDatasource(FileBasedDatasource):
-    """Reads images.
-
-    Args:
-        paths: See `FileBasedDatasource`.
-        size: Height and width to resize every image to, bilinearly; None keeps the sizes, and the
-            column may be ragged.
-        mode: Pillow mode to convert every image to ("RGB", "L", …); None keeps the modes.
-        options: See `FileBasedDatasource`.
-
-    Raises:
-        ImportError: pillow is not installed.
-        ValueError: `size` is not two positive numbers.
-    """
+    """Reads images; arguments as in `read_images`, options as in `FileBasedDatasource`."""
 
     _COLUMN_NAME = "image"
     _FILE_EXTENSIONS = ["png", "jpg", "jpeg", "tif", "tiff", "bmp", "gif", "webp"]
@@ -71,7 +58,7 @@ class ImageDatasource(FileBasedDatasource):
         paths: filesystems.Paths,
         size: tuple[int, int] | None = None,
         mode: str | None = None,
-        **options: Unpack[FileSourceOptions],
+        **options: Any,
     ) -> None:
         load("PIL.Image", purpose="read_images", install="syncline[images]")
         if size is not None and (len(size) != 2 or min(size) <= 0):

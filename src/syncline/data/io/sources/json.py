@@ -6,17 +6,14 @@ from __future__ import annotations
 
 import json as python_json
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 from pyarrow import json
 
 from syncline.data.columnar import block as blocks
 from syncline.data.io import filesystem as filesystems
-from syncline.data.io.sources.file_based_datasource import FileBasedDatasource, FileSourceOptions
-
-if TYPE_CHECKING:
-    from typing_extensions import Unpack
+from syncline.data.io.sources.file_based_datasource import FileBasedDatasource
 
 _CHUNK_BYTES = 16 * 1024**2
 # Arrow rejects blocks of 2 GiB and more.
@@ -24,15 +21,7 @@ _LARGEST_CHUNK_BYTES = 2**31 - 2
 
 
 class JSONDatasource(FileBasedDatasource):
-    """Reads JSON files.
-
-    Args:
-        paths: See `FileBasedDatasource`.
-        lines: True if the files hold one object per line. False detects it: a file that begins
-            with "[" is one document.
-        arrow_json_args: `read_options` and `parse_options` of `pyarrow.json`.
-        options: See `FileBasedDatasource`.
-    """
+    """Reads JSON files; arguments as in `read_json`, options as in `FileBasedDatasource`."""
 
     _FILE_EXTENSIONS = [
         f"{name}{compression}"
@@ -45,19 +34,12 @@ class JSONDatasource(FileBasedDatasource):
         paths: filesystems.Paths,
         *,
         lines: bool = False,
-        arrow_json_args: dict[str, Any] | None = None,
-        **options: Unpack[FileSourceOptions],
+        read_options: json.ReadOptions | None = None,
+        parse_options: json.ParseOptions | None = None,
+        **options: Any,
     ) -> None:
-        arguments = dict(arrow_json_args or {})
         self.lines = lines
-        self.parse_options = arguments.pop("parse_options", None)
-        self.read_options = arguments.pop("read_options", None)
-        arguments.pop("memory_pool", None)
-        if arguments:
-            raise TypeError(
-                f"read_json got {sorted(arguments)}: it accepts read_options and parse_options of "
-                "pyarrow.json"
-            )
+        self.parse_options = parse_options
         super().__init__(paths, **options)
 
     def _read_stream(self, f: pa.NativeFile, path: str) -> Iterator[pa.Table]:

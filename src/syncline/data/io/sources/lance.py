@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -14,28 +13,12 @@ from syncline.data.io import filesystem as filesystems
 from syncline.data.io.sources.datasource import BlockMetadata, Datasource, ReadTask, digest
 from syncline.optional import load
 
-if TYPE_CHECKING:
-    from syncline.data.columnar.expressions import Expr
-
 _TRANSIENT_ERRORS = (r"LanceError\(IO\)",)
 _LANCE = {"purpose": "read_lance", "install": "pylance"}
 
 
 class LanceDatasource(Datasource):
-    """Reads one or more Lance datasets.
-
-    Args:
-        uri: Path or URI, or several.
-        version: Number or tag of the version; the latest if None.
-        columns: Names of the columns to read; None for all.
-        filter: A condition in SQL.
-        storage_options: Options of the object store.
-        scanner_options: Options of Lance's scanner.
-
-    Raises:
-        ImportError: Lance is not installed.
-        ValueError: There is no such dataset or version.
-    """
+    """Reads one or more Lance datasets; arguments as in `read_lance`."""
 
     def __init__(
         self,
@@ -71,8 +54,7 @@ class LanceDatasource(Datasource):
 
     def schema(self) -> pa.Schema:
         """Return the schema of the version that is read, after the projection."""
-        names = self._schema.names if self._projection is None else self._projection
-        return pa.schema([self._schema.field(name) for name in names])
+        return self._projected(self._schema)
 
     def num_rows(self) -> int | None:
         """Return the exact number without a filter."""
@@ -101,14 +83,6 @@ class LanceDatasource(Datasource):
         """True unless the scanner has a filter already: Lance evaluates the predicate."""
         return "filter" not in self._scanner_options
 
-    def apply_predicate(self, predicate_expr: Expr) -> LanceDatasource:
-        """Return a copy that reads only matching rows.
-
-        Raises ValueError for a predicate that Arrow cannot evaluate.
-        """
-        predicate_expr.to_pyarrow()
-        return super().apply_predicate(predicate_expr)
-
     def get_read_tasks(
         self,
         parallelism: int,
@@ -126,19 +100,10 @@ class LanceDatasource(Datasource):
         for start in range(0, len(fragments), size):
             group = fragments[start : start + size]
             metadata = BlockMetadata(
-                None if self._is_filtered() else sum(rows for _, _, rows in group),
-                None,
-                input_files=tuple(dict.fromkeys(self._uris[index] for index, _, _ in group)),
+                None if self._is_filtered() else sum(rows for _, _, rows in group), None
             )
-            tasks.append(
-                ReadTask(
-                    functools.partial(self._read, [each[:2] for each in group]),
-                    metadata,
-                    self.schema(),
-                    per_task_row_limit,
-                    fragment=f"{group[0][:2]}..{group[-1][:2]}",
-                )
-            )
+            read = functools.partial(self._read, [each[:2] for each in group])
+            tasks.append(ReadTask(read, metadata, self.schema(), per_task_row_limit))
         return tasks
 
     def _read(self, group: Sequence[tuple[int, int]]) -> Iterator[pa.Table]:

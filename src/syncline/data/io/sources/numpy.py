@@ -5,29 +5,21 @@ from __future__ import annotations
 import io
 import math
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from syncline.data.io import filesystem as filesystems
-from syncline.data.io.sources.file_based_datasource import FileBasedDatasource, FileSourceOptions
+from syncline.data.io.sources.file_based_datasource import FileBasedDatasource
 from syncline.storage import filesystem as storage
-
-if TYPE_CHECKING:
-    from typing_extensions import Unpack
 
 _BLOCK_BYTES = 64 * 1024**2
 
 
 class NumpyDatasource(FileBasedDatasource):
-    """Reads arrays `(rows, ...)`.
-
-    Args:
-        paths: See `FileBasedDatasource`.
-        numpy_load_args: Arguments of `numpy.load`.
-        allow_pickle: Also read arrays of objects. Unpickling runs code from the file.
-        options: See `FileBasedDatasource`.
+    """Reads arrays `(rows, ...)`; arguments as in `read_numpy`, options as in
+    `FileBasedDatasource`.
     """
 
     _COLUMN_NAME = "data"
@@ -38,7 +30,7 @@ class NumpyDatasource(FileBasedDatasource):
         paths: filesystems.Paths,
         numpy_load_args: dict[str, Any] | None = None,
         allow_pickle: bool = False,
-        **options: Unpack[FileSourceOptions],
+        **options: Any,
     ) -> None:
         super().__init__(paths, **options)
         self.numpy_load_args = {

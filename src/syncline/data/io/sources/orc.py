@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import Any
 
 import pyarrow as pa
 from pyarrow import fs as pyarrow_fs
@@ -11,10 +11,7 @@ from pyarrow import orc
 
 from syncline.data.columnar import block as blocks
 from syncline.data.io import filesystem as filesystems
-from syncline.data.io.sources.file_based_datasource import FileBasedDatasource, FileSourceOptions
-
-if TYPE_CHECKING:
-    from typing_extensions import Unpack
+from syncline.data.io.sources.file_based_datasource import FileBasedDatasource
 
 
 class ORCDatasource(FileBasedDatasource):
@@ -24,7 +21,7 @@ class ORCDatasource(FileBasedDatasource):
 
     _FILE_EXTENSIONS = ["orc"]
 
-    def __init__(self, paths: filesystems.Paths, **options: Unpack[FileSourceOptions]) -> None:
+    def __init__(self, paths: filesystems.Paths, **options: Any) -> None:
         super().__init__(paths, **options)
         first = self._files[0].path
         with self._open_input_source(self._filesystem, first) as file:

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -25,24 +25,16 @@ from syncline.data.columnar.schemas import SchemaMismatchError, UnknownColumnErr
 from syncline.data.context import DataContext
 from syncline.data.io import filesystem as filesystems
 from syncline.data.io.sources.datasource import BlockMetadata, ReadTask
-from syncline.data.io.sources.file_based_datasource import (
-    FileBasedDatasource,
-    FileSourceOptions,
-    merge_small_tables,
-)
+from syncline.data.io.sources.file_based_datasource import FileBasedDatasource, merge_small_tables
 from syncline.data.io.sources.file_listing import FileInfo
 from syncline.data.io.sources.partitioning import HIVE, PartitionValues
 from syncline.optional import arrow_dataset
 
 if TYPE_CHECKING:
     import pyarrow.dataset as pyarrow_dataset
-    from typing_extensions import Unpack
-
-    from syncline.data.columnar.expressions import Expr
 
 TensorColumnSchema = Mapping[str, tuple[DTypeLike, tuple[int, ...]]]
 """Column of bytes -> (dtype, shape) of the array that each value holds in C order."""
-T = TypeVar("T")
 
 # Number of footers that are read when the dataset is created, to detect files that do not match.
 # The other footers are read when they are needed.
@@ -71,23 +63,12 @@ class FilePart:
 
 
 class ParquetDatasource(FileBasedDatasource):
-    """Reads Parquet files.
+    """Reads Parquet files; arguments as in `read_parquet`.
 
-    Args:
-        paths: See `FileBasedDatasource`.
-        columns: Names of the columns to read, in this order; None for all.
-        tensor_column_schema: Columns of bytes to decode as tensors.
-        arrow_parquet_args: `filter` (a pyarrow expression), `schema` (to read the files with),
-            `batch_size` (rows), `use_threads` (of Arrow within a read task) and the options of
-            `pyarrow.dataset.ParquetFragmentScanOptions`.
-        options: See `FileBasedDatasource`. `partitioning` is `HIVE` by default; a column in the
-            file has priority over one in the path.
-
-    Raises:
-        FileNotFoundError: A path does not exist.
-        ValueError: A file is not a Parquet file.
-        UnknownColumnError: The files do not have a column.
-        SchemaMismatchError: The schemas of the files cannot be unified.
+    `arrow_parquet_args` are `filter` (a pyarrow expression), `schema` (to read the files with),
+    `batch_size` (rows), `use_threads` (of Arrow within a read task) and the options of
+    `pyarrow.dataset.ParquetFragmentScanOptions`. Other options as in `FileBasedDatasource`;
+    `partitioning` is `HIVE` by default, and a column in the file has priority over one in the path.
     """
 
     _FILE_EXTENSIONS = ["parquet"]
@@ -99,7 +80,7 @@ class ParquetDatasource(FileBasedDatasource):
         columns: Sequence[str] | None = None,
         tensor_column_schema: TensorColumnSchema | None = None,
         arrow_parquet_args: Mapping[str, Any] | None = None,
-        **options: Unpack[FileSourceOptions],
+        **options: Any,
     ) -> None:
         options.setdefault("partitioning", HIVE)
         super().__init__(paths, **options)
@@ -119,7 +100,9 @@ class ParquetDatasource(FileBasedDatasource):
             self._files[:_FOOTERS_AT_ONCE]
         )
         self._constant_types = self._constants_of(self._files[0].path)[1]
-        self._full_schema = self._with_constants(self._file_schema)
+        self._full_schema = pa.schema(
+            [*self._file_schema, *(pa.field(*each) for each in self._constant_types.items())]
+        )
         for name in [*(columns or ()), *self._tensor_columns]:
             if name not in self._full_schema.names:
                 raise UnknownColumnError(name, self._full_schema.names)
@@ -131,8 +114,7 @@ class ParquetDatasource(FileBasedDatasource):
 
     def schema(self) -> pa.Schema:
         """Return the columns of the files, of their paths and `path`, after the projection."""
-        names = self._full_schema.names if self._projection is None else self._projection
-        return pa.schema([self._tensor_field(self._full_schema.field(name)) for name in names])
+        return pa.schema(map(self._tensor_field, self._projected(self._full_schema)))
 
     def num_rows(self) -> int | None:
         """Return the exact number without a filter. Reads the footers that are still missing."""
@@ -168,14 +150,6 @@ class ParquetDatasource(FileBasedDatasource):
         """True: row groups and files are skipped if statistics or paths rule out the predicate."""
         return True
 
-    def apply_predicate(self, predicate_expr: Expr) -> ParquetDatasource:
-        """Return a copy that reads only matching rows.
-
-        Raises ValueError for a predicate that Arrow cannot evaluate.
-        """
-        predicate_expr.to_pyarrow()
-        return super().apply_predicate(predicate_expr)
-
     def supports_limit_pushdown(self) -> bool:
         """True: footers after the limit are not read."""
         return True
@@ -194,29 +168,19 @@ class ParquetDatasource(FileBasedDatasource):
         target = min(limit, total / max(1, parallelism))
         reader = self._reader()
         batch_bytes = context.target_max_block_size
+        exact = self._filter() is None
         return [
-            self._task(
-                group, functools.partial(reader._read, group, batch_bytes), per_task_row_limit
+            ReadTask(
+                functools.partial(reader._read, group, batch_bytes),
+                BlockMetadata(
+                    num_rows=sum(part.num_rows for part in group) if exact else None,
+                    size_bytes=sum(part.decoded_bytes for part in group),
+                ),
+                self.schema(),
+                per_task_row_limit,
             )
             for group in _grouped(parts, target)
         ]
-
-    def _task(
-        self,
-        group: Sequence[FilePart],
-        read: functools.partial[Iterator[pa.Table]],
-        row_limit: int | None,
-    ) -> ReadTask:
-        exact = self._filter() is None
-        metadata = BlockMetadata(
-            num_rows=sum(part.num_rows for part in group) if exact else None,
-            size_bytes=sum(part.decoded_bytes for part in group),
-            input_files=tuple(dict.fromkeys(part.path for part in group)),
-        )
-        first, last = group[0], group[-1]
-        last_path = "" if last.path == first.path else last.path
-        name = f"{first.path}#{first.row_groups[0]}..{last_path}#{last.row_groups[-1]}"
-        return ReadTask(read, metadata, self.schema(), row_limit, fragment=name)
 
     def _parts(self, context: DataContext) -> list[FilePart]:
         """Return the row groups to read, in order, one per part."""
@@ -243,9 +207,8 @@ class ParquetDatasource(FileBasedDatasource):
             schema = self._scan_schema(fragment.physical_schema)
             # Rebuilt with the constants of the path, which need the schema of all files.
             fragment = self._fragment(path, tuple(range(fragment.metadata.num_row_groups)))
-            fragment = self._with_path_in_errors(
-                path, lambda: fragment.subset(filter=expression, schema=schema)
-            )
+            with self._named_errors(path):
+                fragment = fragment.subset(filter=expression, schema=schema)
         return [
             FilePart(
                 path=path,
@@ -312,9 +275,8 @@ class ParquetDatasource(FileBasedDatasource):
             fragment.ensure_complete_metadata()
             return fragment
 
-        return self._with_path_in_errors(
-            path, lambda: filesystems.call_with_retry(read, f"reading {path}", self._patterns)
-        )
+        with self._named_errors(path):
+            return filesystems.call_with_retry(read, f"reading {path}", self._patterns)
 
     def _unified_schema(self, files: Sequence[FileInfo]) -> pa.Schema:
         unified = self._fragments[files[0].path].physical_schema.remove_metadata()
@@ -341,11 +303,6 @@ class ParquetDatasource(FileBasedDatasource):
         if self._include_paths:
             values, types = {**values, "path": path}, {**types, "path": pa.string()}
         return values, types
-
-    def _with_constants(self, schema: pa.Schema) -> pa.Schema:
-        for name, type_ in self._constant_types.items():
-            schema = schema.append(pa.field(name, type_))
-        return schema
 
     def _scan_schema(self, physical: pa.Schema) -> pa.Schema:
         """Return the full schema in the types of one file; types are converted after the scan."""
@@ -399,26 +356,17 @@ class ParquetDatasource(FileBasedDatasource):
             lambda: self._batches_of(part, batch_bytes), f"reading {part.path}", self._patterns
         )
         try:
-            for batch in batches:
-                table = pa.Table.from_batches([batch])
-                for name, (dtype, shape) in self._tensor_columns.items():
-                    if name in table.column_names:
-                        table = _with_tensor(table, name, dtype, shape, part.path)
-                yield schemas.conform(table, schema)
-        except (pa.ArrowInvalid, SchemaMismatchError) as error:
-            raise _unreadable(part.path, error) from error
+            with self._named_errors(part.path):
+                for batch in batches:
+                    table = pa.Table.from_batches([batch])
+                    for name, (dtype, shape) in self._tensor_columns.items():
+                        if name in table.column_names:
+                            table = _with_tensor(table, name, dtype, shape, part.path)
+                    yield schemas.conform(table, schema)
         except IndexError as error:
             raise OSError(
                 f"{part.path} has changed since the dataset was created: {error}. Create the "
                 "dataset again"
-            ) from error
-        except OSError as error:
-            kind = (
-                type(error) if isinstance(error, FileNotFoundError | PermissionError) else OSError
-            )
-            raise kind(
-                f"{part.path} cannot be read as Parquet (row groups {list(part.row_groups)}): "
-                f"{error}"
             ) from error
 
     def _batches_of(self, part: FilePart, batch_bytes: int | None) -> Iterator[pa.RecordBatch]:
@@ -444,16 +392,6 @@ class ParquetDatasource(FileBasedDatasource):
             return field
         dtype, shape = self._tensor_columns[field.name]
         return pa.field(field.name, pa.fixed_shape_tensor(pa.from_numpy_dtype(dtype), shape))
-
-    def _with_path_in_errors(self, path: str, call: Callable[[], T]) -> T:
-        try:
-            return call()
-        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-            raise _unreadable(path, error) from error
-        except FileNotFoundError:
-            raise
-        except OSError as error:
-            raise OSError(f"{path} cannot be read as Parquet: {error}") from error
 
     def _options(self) -> object:
         return (str(self._scan_filter), str(self._given_schema), self._tensor_columns)
@@ -536,7 +474,3 @@ def _scan_options(
             "use_threads and the options of pyarrow.dataset.ParquetFragmentScanOptions "
             f"({error})"
         ) from error
-
-
-def _unreadable(path: str, error: BaseException) -> ValueError:
-    return ValueError(f"{path} cannot be read as Parquet: {error}")

@@ -56,7 +56,6 @@ class Partitioning:
     """Types of the columns: int, float, bool or str; str by default."""
     filesystem: object = None
     """Filesystem of `base_dir`; found from it if None."""
-    """Filesystem of `base_dir`; found from it if None."""
 
     def __post_init__(self) -> None:
         self.style = PartitionStyle(self.style)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -25,27 +25,16 @@ if TYPE_CHECKING:
 
 
 class RangeDatasource(Datasource):
-    """Yields 0 to n-1.
-
-    Args:
-        n: Number of rows.
-        block_format: "arrow" for a column of int64, "tensor" for one of tensors.
-        tensor_shape: Shape of each tensor; every element is the row number.
-        column_name: Name of the column; "id" or "data" by default.
+    """Yields 0 to n-1: in the column `id`, or with a shape as tensors in the column `data`, whose
+    elements are all the row number.
     """
 
-    def __init__(
-        self,
-        n: int,
-        block_format: Literal["arrow", "tensor"] = "arrow",
-        tensor_shape: Sequence[int] = (1,),
-        column_name: str | None = None,
-    ) -> None:
+    def __init__(self, n: int, tensor_shape: Sequence[int] | None = None) -> None:
         if n < 0:
             raise ValueError(f"range({n}): the number of rows must be at least 0")
         self._n = int(n)
-        self._shape = tuple(tensor_shape) if block_format == "tensor" else ()
-        self._name = column_name or ("data" if block_format == "tensor" else "id")
+        self._shape = tuple(tensor_shape or ())
+        self._name = "id" if tensor_shape is None else "data"
 
     def get_read_tasks(
         self,
@@ -62,7 +51,6 @@ class RangeDatasource(Datasource):
                 BlockMetadata(end - start, (end - start) * self._row_bytes),
                 self.schema(),
                 per_task_row_limit,
-                fragment=f"rows {start}..{end}",
             )
             for start, end in slice_bounds(self._n, parallelism)
         ]

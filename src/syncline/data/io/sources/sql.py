@@ -30,16 +30,9 @@ _ROWS_PER_TASK = 50
 
 
 class SQLDatasource(Datasource):
-    """Reads the rows of a query.
+    """Reads the rows of a query; arguments as in `read_sql`.
 
     A database that cannot compute MOD, ABS and the hash is read in one task; the log says so.
-
-    Args:
-        sql: The query.
-        connection_factory: Opens a connection; called by each task.
-        shard_hash_fn: Function of the database that maps the key to a number ("MD5" if it does).
-        shard_keys: Columns whose hash selects the shard of a row; None for one task.
-        sql_params: Parameters of the query, as the database's `execute` takes them.
     """
 
     def __init__(
@@ -72,9 +65,8 @@ class SQLDatasource(Datasource):
                 BlockMetadata(None, None),
                 None,
                 per_task_row_limit,
-                fragment=f"shard {number} of {shards}",
             )
-            for number, query in enumerate(queries)
+            for query in queries
         ]
 
     def supports_sharding(self, parallelism: int) -> bool:

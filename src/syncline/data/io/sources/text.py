@@ -4,28 +4,18 @@ from __future__ import annotations
 
 import codecs
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import Any
 
 import pyarrow as pa
 
 from syncline.data.io import filesystem as filesystems
-from syncline.data.io.sources.file_based_datasource import FileBasedDatasource, FileSourceOptions
-
-if TYPE_CHECKING:
-    from typing_extensions import Unpack
+from syncline.data.io.sources.file_based_datasource import FileBasedDatasource
 
 _CHUNK_BYTES = 16 * 1024**2
 
 
 class TextDatasource(FileBasedDatasource):
-    """Reads lines.
-
-    Args:
-        paths: See `FileBasedDatasource`.
-        drop_empty_lines: Skip lines that hold only white space.
-        encoding: Encoding of the files.
-        options: See `FileBasedDatasource`.
-    """
+    """Reads lines; arguments as in `read_text`, options as in `FileBasedDatasource`."""
 
     _COLUMN_NAME = "text"
 
@@ -35,7 +25,7 @@ class TextDatasource(FileBasedDatasource):
         *,
         drop_empty_lines: bool = False,
         encoding: str = "utf-8",
-        **options: Unpack[FileSourceOptions],
+        **options: Any,
     ) -> None:
         codecs.lookup(encoding)  # raises LookupError here and not on a worker
         super().__init__(paths, **options)

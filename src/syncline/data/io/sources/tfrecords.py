@@ -17,19 +17,17 @@ import struct
 from collections.abc import Iterable, Iterator
 from enum import IntEnum
 from itertools import islice
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 
 from syncline.data.columnar import block as blocks
 from syncline.data.columnar import tensors
+from syncline.data.columnar.columns import is_list, is_text
 from syncline.data.io import filesystem as filesystems
-from syncline.data.io.sources.file_based_datasource import FileBasedDatasource, FileSourceOptions
+from syncline.data.io.sources.file_based_datasource import FileBasedDatasource
 from syncline.optional import load
 from syncline.runs.event_file import masked_checksum
-
-if TYPE_CHECKING:
-    from typing_extensions import Unpack
 
 _ROWS_PER_BLOCK = 1024
 _PACKAGE = "syncline.tfexample"
@@ -40,23 +38,11 @@ Protobuf: TypeAlias = Any
 
 
 class TFRecordDatasource(FileBasedDatasource):
-    """Reads Examples.
-
-    Args:
-        paths: See `FileBasedDatasource`.
-        tf_schema: A `tensorflow_metadata` Schema: the columns are exactly its features, as lists of
-            their kind.
-        options: See `FileBasedDatasource`.
-    """
+    """Reads Examples; arguments as in `read_tfrecords`, options as in `FileBasedDatasource`."""
 
     _FILE_EXTENSIONS = ["tfrecords"]
 
-    def __init__(
-        self,
-        paths: filesystems.Paths,
-        tf_schema: object = None,
-        **options: Unpack[FileSourceOptions],
-    ) -> None:
+    def __init__(self, paths: filesystems.Paths, tf_schema: object = None, **options: Any) -> None:
         example_class()  # raises ImportError here and not on a worker
         super().__init__(paths, **options)
         self._kinds = kinds_from_schema(tf_schema)
@@ -225,12 +211,7 @@ def _column(
 
 def _kind(name: str, type_: pa.DataType) -> FeatureKind | None:
     """Return the kind of a column, None for a column of nulls."""
-    if (
-        tensors.is_tensor(type_)
-        or pa.types.is_list(type_)
-        or pa.types.is_large_list(type_)
-        or pa.types.is_fixed_size_list(type_)
-    ):
+    if tensors.is_tensor(type_) or is_list(type_):
         return _kind(name, type_.value_type)
     if pa.types.is_boolean(type_) or pa.types.is_integer(type_):
         return FeatureKind.INT
@@ -238,13 +219,7 @@ def _kind(name: str, type_: pa.DataType) -> FeatureKind | None:
         return FeatureKind.FLOAT
     if pa.types.is_null(type_):
         return None
-    text = (
-        pa.types.is_string,
-        pa.types.is_large_string,
-        pa.types.is_binary,
-        pa.types.is_large_binary,
-    )
-    if any(check(type_) for check in text):
+    if is_text(type_) or pa.types.is_binary(type_) or pa.types.is_large_binary(type_):
         return FeatureKind.BYTES
     raise ValueError(
         f"the column {name!r} is {type_}, but an Example holds only ints, floats, text and bytes: "

@@ -24,14 +24,8 @@ _ROWS_PER_BLOCK = 128
 
 
 class TorchDatasource(Datasource):
-    """Reads a `torch.utils.data.Dataset` or `IterableDataset`, or the rows of a tensor.
-
-    Args:
-        dataset: The dataset. Tasks get a copy of it.
-        local_read: Read in one task on the driver's machine, for datasets that use files there.
-
-    Raises:
-        TypeError: The dataset is neither map-style nor iterable.
+    """Reads a `torch.utils.data.Dataset` or `IterableDataset`, or the rows of a tensor; arguments
+    as in `from_torch`.
     """
 
     def __init__(self, dataset: Any, local_read: bool = False) -> None:
@@ -54,16 +48,13 @@ class TorchDatasource(Datasource):
         rows = self.num_rows()
         if rows is None:
             read = functools.partial(_iterated, self._dataset)
-            return [
-                ReadTask(read, BlockMetadata(None, None), None, per_task_row_limit, fragment="all")
-            ]
+            return [ReadTask(read, BlockMetadata(None, None), None, per_task_row_limit)]
         return [
             ReadTask(
                 functools.partial(_indexed, self._dataset, start, end),
                 BlockMetadata(end - start, None),
                 None,
                 per_task_row_limit,
-                fragment=f"items {start}..{end}",
             )
             for start, end in slice_bounds(rows, 1 if self._local_read else parallelism)
         ]

@@ -15,19 +15,16 @@ import json
 import pickle
 import tarfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from syncline.data.columnar import block as blocks
 from syncline.data.io import filesystem as filesystems
-from syncline.data.io.sources.file_based_datasource import FileBasedDatasource, FileSourceOptions
+from syncline.data.io.sources.file_based_datasource import FileBasedDatasource
 from syncline.data.io.sources.images import ImageDecoder
 from syncline.optional import load
-
-if TYPE_CHECKING:
-    from typing_extensions import Unpack
 
 Row = dict[str, Any]
 Selection = Sequence[str] | Callable[[str], bool] | None
@@ -43,17 +40,8 @@ _PICKLES = frozenset({"pt", "pth", "pickle", "pkl"})
 
 
 class WebDatasetDatasource(FileBasedDatasource):
-    """Reads tar files. Rows have a column for each extension, `__key__` and `__url__`.
-
-    Args:
-        paths: See `FileBasedDatasource`.
-        decoder: Conversion from bytes to values; see `Codec`.
-        fileselect: Names of files to read: patterns, extensions or a function of the name.
-        filerename: A function, or a list of functions, that maps names to names.
-        suffixes: Extensions to keep: patterns, extensions or a function of the extension.
-        verbose_open: Print when a shard is opened and finished.
-        expand_json: Add the fields of the column `json` as columns.
-        options: See `FileBasedDatasource`.
+    """Reads tar files; arguments as in `read_webdataset`, options as in `FileBasedDatasource`. Rows
+    have a column for each extension, `__key__` and `__url__`.
     """
 
     _FILE_EXTENSIONS = ["tar"]
@@ -67,7 +55,7 @@ class WebDatasetDatasource(FileBasedDatasource):
         suffixes: Selection = None,
         verbose_open: bool = False,
         expand_json: bool = False,
-        **options: Unpack[FileSourceOptions],
+        **options: Any,
     ) -> None:
         super().__init__(paths, **options)
         self.decoder = decoder
