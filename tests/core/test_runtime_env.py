@@ -62,14 +62,6 @@ def test_a_task_adds_variables_and_replaces_the_rest():
     assert merged == {"env_vars": {"A": "1", "B": "2"}, "working_dir": "/b"}
 
 
-def test_equal_environments_have_equal_keys():
-    assert runtime_env.key({}) == ""
-    assert runtime_env.key({"env_vars": {"A": "1", "B": "2"}}) == runtime_env.key(
-        {"env_vars": {"B": "2", "A": "1"}}
-    )
-    assert runtime_env.key({"env_vars": {"A": "1"}}) != runtime_env.key({"env_vars": {"A": "2"}})
-
-
 def test_applying_changes_variables_directory_and_import_path(tmp_path, monkeypatch):
     (tmp_path / "work").mkdir()
     (tmp_path / "lib" / "package").mkdir(parents=True)

@@ -7,7 +7,7 @@ unchanged to the engine with every call.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field, fields
 from typing import Any
 
@@ -52,7 +52,6 @@ class TaskDefinition(_Definition):
     function: AnyFunction
     name: str
     options: TaskOptions
-    is_generator: bool
 
 
 @dataclass(slots=True, eq=False)
@@ -117,6 +116,16 @@ def is_async_class(cls: type) -> bool:
 def is_generator(function: AnyFunction) -> bool:
     """Return True if calls of the function yield values."""
     return inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function)
+
+
+async def as_async_iterator(values: Any) -> AsyncIterator[object]:
+    """Iterate over the items of a generator or an asynchronous generator."""
+    if hasattr(values, "__aiter__"):
+        async for value in values:
+            yield value
+    else:
+        for value in values:
+            yield value
 
 
 def _terminate(actor: object) -> None:

@@ -8,8 +8,10 @@ the engine on a cluster only translates. Every engine passes the conformance sui
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Protocol
 
@@ -39,6 +41,16 @@ class ActorRecord:
     """Options of every public method by name."""
     groups: tuple[str, ...] = ()
     """Concurrency groups that calls may name."""
+
+    @classmethod
+    def of(cls, definition: ActorDefinition, actor_id: int) -> ActorRecord:
+        """Return the record of an actor of this class."""
+        return cls(
+            actor_id=actor_id,
+            class_name=definition.name,
+            methods=definition.methods,
+            groups=definition.groups,
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -138,6 +150,36 @@ class TaskListing:
     unknown: str | None = None
     """Reason why the engine has no list; None if it has one."""
 
+    @classmethod
+    def of(
+        cls, counts: Counter[tuple[str, TaskStateName]], running: Iterable[TaskInfo], limit: int
+    ) -> TaskListing:
+        """Return a listing of tasks that are counted by name and state."""
+        return cls(
+            counts=tuple(
+                TaskCount(name=name, state=state, count=count)
+                for (name, state), count in counts.most_common(limit)
+            ),
+            running=tuple(islice(running, limit)),
+            total=sum(counts.values()),
+        )
+
+
+def trace_event(
+    name: str, *, pid: int | str, tid: int, started: float, ended: float, **more: object
+) -> Row:
+    """Return a Chrome trace event; times are in seconds."""
+    return {
+        "name": name,
+        "cat": "task",
+        "ph": "X",
+        "pid": pid,
+        "tid": tid,
+        "ts": started * 1e6,
+        "dur": max(0.0, (ended - started) * 1e6),
+        **more,
+    }
+
 
 class Statistics(Protocol):
     """A frozen dataclass of counters."""
@@ -160,9 +202,9 @@ class Engine(ABC):
         """Directory of this session's logs and temporary files; exists while the engine runs."""
 
     @property
-    @abstractmethod
     def is_local_mode(self) -> bool:
         """True if everything runs in the calling process, in order."""
+        return False
 
     @property
     def address(self) -> str:

@@ -59,6 +59,30 @@ def actor_name(class_name: str, name: str | None) -> str:
     return f"{class_name} {name!r}" if name else class_name
 
 
+NOT_IN_ACTOR = (
+    "`exit_actor()` ends the actor whose method calls it, but this code is not part of an actor's "
+    "method: call it there, or use `kill` with the actor's handle"
+)
+
+
+def actor_exists(name: str, namespace: str) -> str:
+    """Return the message for a name that is taken."""
+    return (
+        f"An actor named {name!r} exists already in namespace {namespace!r}: choose another name, "
+        f"get that actor with `get_actor({name!r})`, or pass `get_if_exists=True`"
+    )
+
+
+def no_such_actor(name: str, namespace: str, known: Iterable[tuple[str, str]]) -> str:
+    """Return the message for an unknown name; `known` are (namespace, name)."""
+    names = sorted(other for space, other in known if space == namespace)
+    return (
+        f"There is no actor named {name!r} in namespace {namespace!r}.{did_you_mean(name, names)} "
+        f"It has {', '.join(map(repr, names)) or 'no named actors'}; an actor that died loses its "
+        "name."
+    )
+
+
 def actor_died(
     class_name: str, name: str | None, pid: int | None, cause: str, *, max_restarts: int
 ) -> str:

@@ -1,4 +1,4 @@
-"""This host: Unix-domain sockets, network interfaces, the terminal, and a running Ray node.
+"""This host: Unix-domain sockets, processes, network interfaces, the terminal, a running Ray node.
 
 Works on Linux, because it reads /proc.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import signal
 import socket
 import struct
 import sys
@@ -75,7 +76,15 @@ def receive_line(connection: socket.socket, *, limit_bytes: int, deadline: float
     return bytes(received[:-1])
 
 
-# -- network, terminal, Ray
+# -- processes, network, terminal, Ray
+
+
+def kill_group(pid: int) -> None:
+    """SIGKILL a process and everything in the process group that it leads."""
+    try:
+        os.killpg(pid, signal.SIGKILL)
+    except (ProcessLookupError, PermissionError):
+        pass
 
 
 class InterfaceAddress(Protocol):

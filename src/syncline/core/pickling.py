@@ -1,8 +1,8 @@
 """The pickler under `serialization`: cloudpickle's semantics, pickle-5 buffers, CPU tensors.
 
-It pickles by value or by reference as cloudpickle decides, applies reducers that are registered for
-classes, handles torch tensors if torch is loaded, and collects the ids of object references.
-`serialization` defines the message format, `serializability` explains errors.
+It pickles by value or by reference as cloudpickle decides, handles torch tensors if torch is
+loaded, and collects the ids of object references. `serialization` defines the message format,
+`serializability` explains errors.
 """
 
 from __future__ import annotations
@@ -30,11 +30,7 @@ buffers are in the object store, whose mappings are copy-on-write (see `embedded
 Torch = Any
 """The module `torch`, which core does not import."""
 Tensor = Any
-Reduced = tuple[object, ...] | str
-Reducer = Callable[[Any], Reduced]
 BufferCallback = Callable[[pickle.PickleBuffer], object]
-
-_reducers: dict[type, Reducer] = {}
 
 
 class _Collectors(threading.local):
@@ -56,29 +52,10 @@ def note_ref(ref_id: int) -> None:
         collectors.stack[-1][ref_id] = None
 
 
-def register_reducer(cls: type, reducer: Reducer | None) -> None:
-    """Pickle instances of exactly `cls` with `reducer(instance)`, which acts like `__reduce__`.
-
-    `None` removes the registration. Raises TypeError if `cls` is not a class.
-    """
-    if not isinstance(cls, type):
-        raise TypeError(
-            f"`register_reducer` needs a class, but got {cls!r}: "
-            f"pass the class whose instances the reducer handles."
-        )
-    if reducer is None:
-        _reducers.pop(cls, None)
-    else:
-        _reducers[cls] = reducer
-
-
 class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle ships no type hints
-    """cloudpickle's pickler; registered reducers and torch tensors take precedence."""
+    """cloudpickle's pickler; torch tensors take precedence."""
 
     def reducer_override(self, obj: Any) -> object:
-        reducer = _reducers.get(type(obj))
-        if reducer is not None:
-            return reducer(obj)
         torch = sys.modules.get("torch")
         if torch is not None and issubclass(type(obj), getattr(torch, "Tensor", ())):
             return _reduce_tensor(obj)

@@ -65,6 +65,28 @@ class PlacementGroup:
         return (PlacementGroup, (int(self.id), self.bundle_specs))
 
 
+def check_bundles(bundles: Sequence[Mapping[str, float]], strategy: str) -> None:
+    """Raise ValueError for a placement group that is invalid on any machine."""
+    if strategy not in PLACEMENT_STRATEGIES:
+        raise ValueError(
+            f"the strategy {strategy!r} of a placement group is unknown: "
+            f"use one of {', '.join(PLACEMENT_STRATEGIES)}"
+        )
+    if not bundles:
+        raise ValueError(
+            "a placement group without bundles reserves nothing: "
+            "give at least one bundle, such as {'CPU': 1}"
+        )
+    for bundle in bundles:
+        if not any(bundle.values()):
+            raise ValueError(
+                f"the bundle {dict(bundle)} reserves nothing: "
+                f"give at least one amount above 0, or leave the bundle out"
+            )
+        if min(bundle.values()) < 0:
+            raise ValueError(f"the bundle {dict(bundle)} has a negative amount: give 0 or more")
+
+
 @dataclass(frozen=True)
 class PlacementGroupSchedulingStrategy:
     """Run inside a placement group."""

@@ -6,6 +6,7 @@ import functools
 import inspect
 import types
 from collections.abc import Callable, Collection
+from dataclasses import replace
 from typing import Any, Generic, NoReturn, TypeVar, overload
 
 from syncline.core import definitions
@@ -99,10 +100,9 @@ class RemoteFunction:
     def __init__(self, function: AnyFunction, options: TaskOptions) -> None:
         functools.update_wrapper(self, function)
         name = options.name or str(getattr(function, "__qualname__", function))
-        is_generator = definitions.is_generator(function)
-        if is_generator and options.num_returns is None:
+        if definitions.is_generator(function) and options.num_returns is None:
             options = updated(options, {"num_returns": "streaming"})
-        self._definition = TaskDefinition(function, name, options, is_generator=is_generator)
+        self._definition = TaskDefinition(function, name, options)
         self._variants: _Variants[RemoteFunction] = _Variants()
 
     @functools.cached_property
@@ -319,16 +319,7 @@ class ActorMethod:
         definition = self._definition
         changed = updated(definition.options, options)
         _check_group(definition.name, changed.concurrency_group, definition.groups)
-        return ActorMethod(
-            CallDefinition(
-                definition.actor_id,
-                definition.class_name,
-                definition.method,
-                changed,
-                definition.groups,
-            ),
-            self._hold,
-        )
+        return ActorMethod(replace(definition, options=changed), self._hold)
 
     def __call__(self, *args: object, **kwargs: object) -> NoReturn:
         name = self._definition.method
@@ -341,23 +332,7 @@ class ActorMethod:
         return f"ActorMethod({self._definition.name})"
 
     def __reduce__(self) -> tuple[object, ...]:
-        definition = self._definition
-        return (
-            _actor_method,
-            (
-                self._hold,
-                definition.class_name,
-                definition.method,
-                definition.options,
-                definition.groups,
-            ),
-        )
-
-
-def _actor_method(
-    hold: Hold, class_name: str, method: str, options: MethodOptions, groups: tuple[str, ...]
-) -> ActorMethod:
-    return ActorMethod(CallDefinition(hold.id, class_name, method, options, groups), hold)
+        return (ActorMethod, (self._definition, self._hold))
 
 
 class ActorHandle:

@@ -1,14 +1,12 @@
 """`runtime_env`: environment variables and code that a worker gets before its first task.
 
-Covers normalization, merging of a task's environment with the program's, the key by which workers
-are shared, and application in a worker. Installing packages (`pip`, `conda`, `uv`, containers)
-needs a cluster: on one machine, workers use the program's own environment.
+Covers normalization, merging of a task's environment with the program's, and application in a
+worker. Installing packages (`pip`, `conda`, `uv`, containers) needs a cluster: on one machine,
+workers use the program's own environment.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
 import string
 import sys
@@ -112,15 +110,6 @@ def merge(job: Env, task: Env, *, may_install: bool = False) -> Env:
     if "env_vars" in job and "env_vars" in task:
         merged["env_vars"] = {**job["env_vars"], **task["env_vars"]}
     return merged
-
-
-def key(normal: Env) -> str:
-    """Return a short text that is equal for equal normal forms; empty for the empty one."""
-    if not normal:
-        return ""
-    return hashlib.sha256(json.dumps(normal, sort_keys=True, default=repr).encode()).hexdigest()[
-        :16
-    ]
 
 
 def apply(normal: Env) -> None:

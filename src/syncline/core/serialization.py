@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from syncline.core import pickling
 from syncline.core.error_frames import RemoteException, pack_error, unpack_error
-from syncline.core.pickling import note_ref, register_reducer
+from syncline.core.pickling import note_ref
 from syncline.core.serializability import find_unpicklable, unpicklable_message
 
 __all__ = [
@@ -26,7 +26,6 @@ __all__ = [
     "pack_callable",
     "pack_error",
     "register_plain",
-    "register_reducer",
     "unpack",
     "unpack_error",
 ]
@@ -64,10 +63,6 @@ class Packed(NamedTuple):
     def nbytes(self) -> int:
         """Total bytes of the stream and the buffers."""
         return len(self.data) + sum([buffer.nbytes for buffer in self.buffers])
-
-    def detached(self) -> Packed:
-        """Return a copy that owns its buffers, for sending after the caller returns."""
-        return self._replace(buffers=[memoryview(bytes(buffer)) for buffer in self.buffers])
 
 
 class _Wrapped:

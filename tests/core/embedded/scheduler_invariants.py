@@ -58,15 +58,10 @@ def _check_workers(scheduler: Scheduler) -> list[Holding]:
         )
     holdings = [w.holding for w in busy if w.holding is not None]
     zero_cpu = sum(
-        w.shape.zero_cpu and not w.holding.spare and not w.holding.cpu_released
-        for w in busy
-        if w.shape and w.holding
+        w.shape.zero_cpu and not w.holding.cpu_released for w in busy if w.shape and w.holding
     )
     assert scheduler._zero_cpu_running == zero_cpu, "the tasks without CPU are counted wrongly"
     holdings += [actor.holding for actor in scheduler._actors.values() if actor.holding is not None]
-    assert scheduler._spare_running == sum(
-        holding.spare and not holding.cpu_released for holding in holdings
-    ), "the spare slot is counted wrongly"
     return holdings
 
 

@@ -41,17 +41,17 @@ def test_calls_before_the_actor_is_alive_are_sent_in_order_when_it_is() -> None:
     assert actor.call(10) == QUEUED
     actor.placed(7)
     assert actor.call(11) == QUEUED
-    assert actor.waiting_calls() == [10, 11]
+    assert actor.unanswered == 2
     assert actor.constructed() == [SendCall(10, 7), SendCall(11, 7)]
-    assert actor.calls_in_flight() == [10, 11]
+    assert actor.unanswered == 2
 
 
 def test_call_of_an_alive_actor_is_sent_immediately() -> None:
     actor = alive(worker=7)
     assert actor.call(10) == 7
-    assert actor.calls_in_flight() == [10]
+    assert actor.unanswered == 1
     assert actor.finished(10) == ()
-    assert actor.calls_in_flight() == []
+    assert actor.unanswered == 0
 
 
 def test_death_without_restarts_fails_every_call() -> None:
@@ -83,8 +83,8 @@ def test_restart_fails_calls_without_retries_for_now_and_sends_the_others_first_
 
 
 def test_retries_of_a_call_are_counted_over_restarts() -> None:
-    actor = alive(max_restarts=-1, max_task_retries=1)
-    actor.call(10)
+    actor = alive(max_restarts=-1)
+    actor.call(10, 1)
     assert actor.worker_died() == [PlaceActor(1)]
     actor.placed(8)
     assert actor.constructed() == [SendCall(10, 8)]
@@ -229,9 +229,8 @@ def test_invalid_transition_contains_the_history() -> None:
 @pytest.mark.parametrize("seed", range(20))
 def test_no_call_is_lost_in_random_histories(seed: int) -> None:
     chance = random.Random(seed)
-    actor = ActorStateMachine(
-        1, max_restarts=chance.choice([-1, 0, 3]), max_task_retries=chance.choice([-1, 0, 2])
-    )
+    actor = ActorStateMachine(1, max_restarts=chance.choice([-1, 0, 3]))
+    retries = chance.choice([-1, 0, 2])
     open_calls: set[int] = set()
     sent: set[int] = set()
     workers = itertools.count(100)
@@ -249,7 +248,7 @@ def test_no_call_is_lost_in_random_histories(seed: int) -> None:
     for _ in range(400):
         if chance.random() < 0.5:
             call = next(next_call)
-            answer = actor.call(call)
+            answer = actor.call(call, retries)
             if answer != REFUSED:
                 open_calls.add(call)
             if answer >= 0:
@@ -266,6 +265,6 @@ def test_no_call_is_lost_in_random_histories(seed: int) -> None:
         else:
             sent.clear()
             apply(actor.worker_died())
-        assert open_calls == {*actor.waiting_calls(), *actor.calls_in_flight()}
+        assert open_calls == {*actor._in_flight, *(call for call, _ in actor._queue)}
     apply(actor.killed())
     assert not open_calls

@@ -17,14 +17,7 @@ from syncline.core.embedded import segments
 from syncline.core.embedded.messages import INLINE_LIMIT_BYTES
 from syncline.core.embedded.object_store import SMALLEST_SEGMENT_BYTES as SMALLEST
 from syncline.core.embedded.object_store import Store, segment_capacity
-from syncline.core.embedded.segments import (
-    Layout,
-    Segment,
-    layout_nbytes,
-    mapping_statistics,
-    read,
-    write,
-)
+from syncline.core.embedded.segments import Layout, Segment, layout_nbytes, read, write
 from syncline.core.serialization import Packed
 from syncline.exceptions import ObjectStoreFullError, OutOfDiskError
 
@@ -281,7 +274,7 @@ def test_write_mappings_are_bounded(make_store, monkeypatch):
     for _ in range(3):
         for segment, p in zip(held[:4], packed[:4], strict=True):
             assert get(write(segment, p)) == serialization.unpack(p.data, p.buffers)
-    assert mapping_statistics().write_mappings == 2
+    assert len(segments._process.writable) == 2
     for segment, p in zip(held, packed, strict=True):
         write(segment, p)
     assert len(segments._process.written) == 4
@@ -331,7 +324,7 @@ def test_on_release_is_called_once_after_the_last_view(make_store):
     layout = put(make_store(), bytearray(MB))
     mapped = read(layout, lambda: released.append(layout))
     part = mapped.buffers[0][100:200]
-    before = mapping_statistics().read_mappings
+    before = len(segments._process.leases)
     del mapped
     gc.collect()
     assert released == []
@@ -342,7 +335,7 @@ def test_on_release_is_called_once_after_the_last_view(make_store):
     del again
     gc.collect()
     assert released == [layout]
-    assert mapping_statistics().read_mappings == before - 1
+    assert len(segments._process.leases) == before - 1
 
 
 def test_arrays_alias_the_mapping_are_read_only_and_keep_it(make_store):
@@ -447,7 +440,6 @@ def test_segments_that_a_forked_child_may_read_are_not_released(make_store):
     layout = put(make_store(), b"a" * MB)
     held = read(layout, lambda: released.append("before the fork"))
     assert in_child(lambda: True) == 0
-    assert mapping_statistics().pinned_mappings >= 1
     later = read(layout, lambda: released.append("after the fork"))
     del held, later
     gc.collect()
@@ -465,7 +457,7 @@ def test_a_forked_child_can_write_and_read(make_store):
 
     def child():
         released = []
-        assert mapping_statistics().write_mappings == 0
+        assert not segments._process.writable
         value = get(write(segment, pack_bytes(MB, b"d")), lambda: released.append(1))
         gc.collect()
         return value == b"d" * MB and released == [1]

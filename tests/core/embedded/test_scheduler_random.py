@@ -49,10 +49,7 @@ class Driver:
         self.groups: list[int] = []
         self.ready_groups: set[int] = set()
         self.shapes = [self.scheduler.shape(demand) for demand in DEMANDS]
-        self.shapes += [
-            self.scheduler.shape({"CPU": 1}, environment="e"),
-            self.scheduler.shape({"CPU": 1}, spare=True),
-        ]
+        self.shapes.append(self.scheduler.shape({"CPU": 1}, environment="e"))
         for shape in self.shapes:
             self.scheduler.set_depth(shape, self.chance.choice([1, 1, 4]))
         self.group_shapes: dict[int, list[int]] = {}

@@ -24,10 +24,10 @@ from syncline.core.engine import (
     ActorStateName,
     Row,
     RuntimeInfo,
-    TaskCount,
     TaskInfo,
     TaskListing,
     TaskStateName,
+    trace_event,
 )
 from syncline.core.runtime_env import Env
 
@@ -56,19 +56,14 @@ TaskEvents = Iterable[TaskEvent]
 # -- the calling code
 
 
-class _Worker:
-    """State of this Ray worker."""
-
-    def __init__(self) -> None:
-        self.actor: ActorRecord | None = None
-
-
-_worker = _Worker()
+_actor_here: ActorRecord | None = None
+"""The actor that this Ray worker is."""
 
 
 def set_actor(record: ActorRecord) -> None:
     """Record that this worker is an actor."""
-    _worker.actor = record
+    global _actor_here
+    _actor_here = record
 
 
 def is_worker() -> bool:
@@ -88,7 +83,7 @@ def runtime_info(environment: Env) -> RuntimeInfo:
     if not is_worker():
         return RuntimeInfo(**common, runtime_env=environment)
     group = context.get_placement_group_id()
-    actor = _worker.actor
+    actor = _actor_here
     return RuntimeInfo(
         **common,
         task_id=context.get_task_id(),
@@ -165,15 +160,8 @@ def task_listing(events: TaskEvents, limit: int) -> TaskListing:
             latest[event.task_id] = event
     living = [(event, state) for event in latest.values() if (state := _state(event)) is not None]
     counts = Counter((event.task_info.name, state) for event, state in living)
-    running = [event for event, state in living if state == "RUNNING"]
-    return TaskListing(
-        counts=tuple(
-            TaskCount(name=name, state=state, count=count)
-            for (name, state), count in counts.most_common(limit)
-        ),
-        running=tuple(map(_task, running[:limit])),
-        total=len(living),
-    )
+    running = (_task(event) for event, state in living if state == "RUNNING")
+    return TaskListing.of(counts, running, limit)
 
 
 def _actor(row: TaskEvent) -> ActorInfo:
@@ -243,13 +231,11 @@ def _trace_event(task: TaskEvent) -> Row | None:
     ended = next((times[status] for status in _ENDED if times.get(status)), 0)
     if not began or not ended:
         return None
-    return {
-        "name": task.task_info.name,
-        "cat": "task",
-        "ph": "X",
-        "pid": updates.node_id.hex(),
-        "tid": updates.worker_pid,
-        "ts": began / 1000,
-        "dur": max(0.0, (ended - began) / 1000),
-        "args": {"task_id": task.task_id.hex(), "attempt": task.attempt_number},
-    }
+    return trace_event(
+        task.task_info.name,
+        pid=updates.node_id.hex(),
+        tid=updates.worker_pid,
+        started=began / 1e9,
+        ended=ended / 1e9,
+        args={"task_id": task.task_id.hex(), "attempt": task.attempt_number},
+    )

@@ -10,8 +10,9 @@ import functools
 import pickle
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import ray
 import ray.exceptions
@@ -48,9 +49,23 @@ from syncline.core.engine import (
 from syncline.core.options import ActorOptions, Keywords, TaskOptions
 from syncline.core.refs import AnyGenerator, AnyRef, Hold, ObjectRefGenerator
 
+Result = TypeVar("Result")
+
 RECORD_WAIT_S = 10.0
 """Seconds to wait for the record of a named actor, which is stored right after its name."""
 _KV_NAMESPACE = b"syncline"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClusterStatistics:
+    """Counts of this process."""
+
+    actors_and_streams: int
+    """Actors and generators that it holds."""
+    waiting_for_items: int
+    """Callbacks that wait for an item of a generator."""
+    removed_groups: int
+    """Placement groups that it removed or found removed."""
 
 
 class ClusterEngine(Engine):
@@ -82,10 +97,6 @@ class ClusterEngine(Engine):
         return Path(node.get_session_dir_path() if node is not None else ".")
 
     @property
-    def is_local_mode(self) -> bool:
-        return False
-
-    @property
     def installs_packages(self) -> bool:
         return True
 
@@ -109,17 +120,29 @@ class ClusterEngine(Engine):
     # -- tasks and actors
 
     def submit_task(self, definition: TaskDefinition, args: Args, kwargs: Kwargs) -> Submitted:
+        name = definition.name
+        return _submitted(self._submit(self._prepare_task, definition, args, kwargs, name))
+
+    def _submit(
+        self,
+        prepare: Callable[[Any], AnyFunction],
+        definition: TaskDefinition | ActorDefinition | CallDefinition,
+        args: Args,
+        kwargs: Kwargs,
+        name: str,
+    ) -> RayObject:
+        """Call the function that `prepare` returns for the definition; prepare it once."""
         self._connection.check()
         if definition.prepared_for is not self:
-            self._prepare_task(definition)
+            definition.prepared = prepare(definition)
+            definition.prepared_for = self
         positional, keyword = handles.with_ray_refs(args, kwargs)
         try:
-            result = definition.prepared(*positional, **keyword)
+            return definition.prepared(*positional, **keyword)
         except Exception as error:
-            raise self._submission_error(error, args, kwargs, definition.name) from None
-        return _submitted(result)
+            raise self._submission_error(error, args, kwargs, name) from None
 
-    def _prepare_task(self, definition: TaskDefinition) -> None:
+    def _prepare_task(self, definition: TaskDefinition) -> AnyFunction:
         options = definition.options
         if options.placement_group is None:
             self._check_demand(options.resources_needed(), options, f"the task {definition.name}")
@@ -130,34 +153,24 @@ class ClusterEngine(Engine):
         keywords = ray_options.task_options(
             options, definition.name, self._own_environment(options)
         )
-        definition.prepared = self._placed(options, function.options(**keywords).remote)
-        definition.prepared_for = self
+        return self._placed(options, function.options(**keywords).remote)
 
     def create_actor(
         self, definition: ActorDefinition, args: Args, kwargs: Kwargs
     ) -> tuple[ActorRecord, Hold]:
-        self._connection.check()
-        name, options = definition.name, definition.options
-        if definition.prepared_for is not self:
-            self._prepare_actor(definition)
-        positional, keyword = handles.with_ray_refs(args, kwargs)
-        try:
-            actor = definition.prepared(*positional, **keyword)
-        except Exception as error:
-            raise self._submission_error(error, args, kwargs, f"{name}.__init__") from None
+        name, options = f"{definition.name}.__init__", definition.options
+        actor = self._submit(self._prepare_actor, definition, args, kwargs, name)
         hold = handles.actor_hold(actor)
         if options.get_if_exists and (found := _read_record(hold.id)) is not None:
             return found, hold
-        record = ActorRecord(
-            actor_id=hold.id, class_name=name, methods=definition.methods, groups=definition.groups
-        )
+        record = ActorRecord.of(definition, hold.id)
         if options.name is not None:
             internal_kv._internal_kv_put(
                 _record_key(hold.id), serialization.pack(record).data, namespace=_KV_NAMESPACE
             )
         return record, hold
 
-    def _prepare_actor(self, definition: ActorDefinition) -> None:
+    def _prepare_actor(self, definition: ActorDefinition) -> AnyFunction:
         options = definition.options
         if options.placement_group is None:
             demand = (
@@ -170,21 +183,13 @@ class ClusterEngine(Engine):
         keywords = ray_options.actor_options(
             options, self._own_environment(options), is_async=definition.is_async
         )
-        definition.prepared = self._placed(options, cls.options(**keywords).remote)
-        definition.prepared_for = self
+        return self._placed(options, cls.options(**keywords).remote)
 
     def submit_call(self, definition: CallDefinition, args: Args, kwargs: Kwargs) -> Submitted:
-        self._connection.check()
-        if definition.prepared_for is not self:
-            self._prepare_call(definition)
-        positional, keyword = handles.with_ray_refs(args, kwargs)
-        try:
-            result = definition.prepared(positional, keyword)
-        except Exception as error:
-            raise self._submission_error(error, args, kwargs, definition.method) from None
-        return _submitted(result)
+        method = definition.method
+        return _submitted(self._submit(self._prepare_call, definition, args, kwargs, method))
 
-    def _prepare_call(self, definition: CallDefinition) -> None:
+    def _prepare_call(self, definition: CallDefinition) -> AnyFunction:
         entry = entry_of(self._actor(definition.actor_id), definition)
         first = entry.first
         submit = self._submitter(
@@ -194,11 +199,10 @@ class ClusterEngine(Engine):
             ),
         )
 
-        def call(positional: list[object], keyword: Kwargs) -> RayObject:
+        def call(*positional: object, **keyword: object) -> RayObject:
             return submit([*first, *positional], keyword)
 
-        definition.prepared = call
-        definition.prepared_for = self
+        return call
 
     def cancel(self, ref: AnyRef | AnyGenerator, *, force: bool, recursive: bool) -> None:
         target = handles.find(ref.id) if isinstance(ref, ObjectRefGenerator) else ray_ref(ref)
@@ -218,10 +222,7 @@ class ClusterEngine(Engine):
 
     def exit_actor(self) -> None:
         if not cluster_state.is_worker() or ray.get_runtime_context().get_actor_id() is None:
-            raise RuntimeError(
-                "`exit_actor()` ends the actor whose method calls it, but this code is not part of "
-                "an actor's method"
-            )
+            raise RuntimeError(error_messages.NOT_IN_ACTOR)
         ray.actor.exit_actor()
 
     def named_actor(self, name: str, namespace: str | None) -> tuple[ActorRecord, Hold]:
@@ -394,8 +395,7 @@ class ClusterEngine(Engine):
         return list(ray.nodes())
 
     def draining_nodes(self) -> Mapping[str, float | None]:
-        self._connection.check()
-        return cluster_state.draining_nodes()
+        return self._state(cluster_state.draining_nodes)
 
     def cluster_resources(self) -> dict[str, float]:
         self._connection.check()
@@ -409,22 +409,26 @@ class ClusterEngine(Engine):
         return cluster_state.runtime_info(self._environment)
 
     def actors(self, limit: int = LISTED) -> ActorListing:
-        self._connection.check()
-        return cluster_state.actors(limit)
+        return self._state(cluster_state.actors, limit)
 
     def tasks(self, limit: int = LISTED) -> TaskListing:
-        self._connection.check()
-        return cluster_state.tasks(limit)
+        return self._state(cluster_state.tasks, limit)
 
     def timeline(self) -> list[Row]:
-        return cluster_state.timeline()
+        return self._state(cluster_state.timeline)
+
+    def _state(self, function: Callable[..., Result], *arguments: object) -> Result:
+        """Call a function of `cluster_state`."""
+        self._connection.check()
+        return function(*arguments)
 
     def statistics(self) -> Mapping[str, Statistics]:
-        return {
-            "handles": handles.statistics(),
-            "streams": self._items.statistics(),
-            "groups": self._groups.statistics(),
-        }
+        handles_here = ClusterStatistics(
+            actors_and_streams=handles.count(),
+            waiting_for_items=self._items.waiting,
+            removed_groups=self._groups.removed,
+        )
+        return {"handles": handles_here}
 
     def shutdown(self) -> None:
         self._connection.close()

@@ -6,8 +6,6 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from syncline.core.placement import PLACEMENT_STRATEGIES
-
 _TOLERANCE = 1e-6
 
 Amounts = Mapping[str, float]
@@ -54,9 +52,8 @@ def check_demand(
 
 
 def check_bundles(bundles: Sequence[Amounts], strategy: str, nodes: Nodes) -> None:
-    """Raise ValueError if a placement group is invalid, or infeasible on these nodes."""
+    """Raise ValueError if a placement group is infeasible on these nodes."""
     nodes = list(nodes)
-    check_description(bundles, strategy)
     for number, bundle in enumerate(bundles):
         check_demand(bundle, nodes, f"bundle {number} of the placement group")
     living = _living(nodes)
@@ -80,28 +77,6 @@ def check_bundles(bundles: Sequence[Amounts], strategy: str, nodes: Nodes) -> No
             f"{_shown({n: there.get(n, 0) for n in short})}, so it could never start. "
             f"Request less, or add nodes."
         )
-
-
-def check_description(bundles: Sequence[Amounts], strategy: str) -> None:
-    """Raise ValueError for bundles that are invalid on any cluster."""
-    if strategy not in PLACEMENT_STRATEGIES:
-        raise ValueError(
-            f"the strategy {strategy!r} of a placement group is unknown: "
-            f"use one of {', '.join(PLACEMENT_STRATEGIES)}"
-        )
-    if not bundles:
-        raise ValueError(
-            "a placement group without bundles reserves nothing: "
-            "give at least one bundle, such as {'CPU': 1}"
-        )
-    for bundle in bundles:
-        if not any(bundle.values()):
-            raise ValueError(
-                f"the bundle {dict(bundle)} reserves nothing: "
-                f"give at least one amount above 0, or leave the bundle out"
-            )
-        if min(bundle.values()) < 0:
-            raise ValueError(f"the bundle {dict(bundle)} has a negative amount: give 0 or more")
 
 
 def _living(nodes: Nodes) -> list[Amounts]:

@@ -13,7 +13,6 @@ import threading
 import weakref
 from collections.abc import Callable
 from concurrent.futures import Future
-from dataclasses import dataclass
 from typing import Any
 
 from syncline.core import refs
@@ -143,23 +142,9 @@ def with_ray_refs(args: Args, kwargs: Kwargs) -> tuple[list[object], Kwargs]:
     return plain, kwargs
 
 
-@dataclass(frozen=True, kw_only=True)
-class HandleStatistics:
-    """Number of handles in this process."""
-
-    actors_and_streams: int
-
-
-def statistics() -> HandleStatistics:
-    """Return the current counts."""
-    return HandleStatistics(actors_and_streams=len(_holds))
-
-
-@dataclass(frozen=True, kw_only=True)
-class ItemWaiterStatistics:
-    """Number of callbacks that wait for an item."""
-
-    waiting: int
+def count() -> int:
+    """Return the number of actors and streams that this process holds."""
+    return len(_holds)
 
 
 class ItemWaiter:
@@ -180,10 +165,10 @@ class ItemWaiter:
             self._waiting.add(future)
         future.add_done_callback(self._forget)
 
-    def statistics(self) -> ItemWaiterStatistics:
-        """Return the current counts."""
-        with self._lock:
-            return ItemWaiterStatistics(waiting=len(self._waiting))
+    @property
+    def waiting(self) -> int:
+        """Number of callbacks that wait for an item."""
+        return len(self._waiting)
 
     def close(self) -> None:
         """Stop the thread; pending callbacks are dropped."""

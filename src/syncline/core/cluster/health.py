@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TypeVar
 
 import psutil
@@ -169,36 +170,25 @@ def monitor(head: Head, node_id: str, notify: Callable[[str], None]) -> Connecti
     ray_timeout_s = float(
         settings.environment("RAY_gcs_rpc_server_reconnect_timeout_s") or RAY_TIMEOUT_S
     )
-    node = _Node(node_id)
 
     def probe() -> HealthCheck:
         return HealthCheck(
-            at=time.monotonic(), node_lives=node.lives(), head_answers=heads.answers(head)
+            at=time.monotonic(), node_lives=_node_lives(node_id), head_answers=heads.answers(head)
         )
 
     timeout_s = max(ray_timeout_s - BEFORE_RAY_S, ray_timeout_s / 2)
     return ConnectionMonitor(ClusterHealth(head.address, timeout_s), probe, notify)
 
 
-class _Node:
-    """The process of this machine's node, searched for once."""
+def _node_lives(node_id: str) -> bool:
+    """Return True if the process of this machine's node runs or is not visible from here."""
+    process = _node_process(node_id)
+    return process is None or (process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
 
-    def __init__(self, node_id: str) -> None:
-        self._node_id = node_id
-        self._process: psutil.Process | None = None
-        self._searched = False
 
-    def lives(self) -> bool:
-        """Return True if the process runs or is not visible from here."""
-        if not self._searched:
-            self._searched = True
-            self._process = next(
-                (process for process in psutil.process_iter(["cmdline"]) if self._is_mine(process)),
-                None,
-            )
-        return self._process is None or (
-            self._process.is_running() and self._process.status() != psutil.STATUS_ZOMBIE
-        )
-
-    def _is_mine(self, process: psutil.Process) -> bool:
-        return f"--node_id={self._node_id}" in (process.info["cmdline"] or ())
+@lru_cache(maxsize=1)
+def _node_process(node_id: str) -> psutil.Process | None:
+    for process in psutil.process_iter(["cmdline"]):
+        if f"--node_id={node_id}" in (process.info["cmdline"] or ()):
+            return process
+    return None

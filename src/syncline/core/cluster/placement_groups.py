@@ -6,7 +6,6 @@ Submissions into a removed group fail, because Ray would let them wait without a
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 
 import ray
 
@@ -14,18 +13,11 @@ from syncline.core.cluster import feasibility, ray_options
 from syncline.core.cluster.handles import ReadyRef
 from syncline.core.definitions import AnyFunction
 from syncline.core.engine import Row
+from syncline.core.placement import check_bundles
 from syncline.core.refs import Id
 
 _STATES = {"PREPARED": "PENDING", "RESCHEDULING": "PENDING"}
 """Our state by Ray's, where they differ: bundles are being reserved, also after a loss."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class GroupStatistics:
-    """Counts of this process."""
-
-    removed: int
-    """Groups that this process removed or found removed."""
 
 
 class Groups:
@@ -39,7 +31,7 @@ class Groups:
         self, bundles: Sequence[Mapping[str, float]], *, strategy: str, name: str, detached: bool
     ) -> int:
         """See `Engine.create_placement_group`."""
-        feasibility.check_description(bundles, strategy)
+        check_bundles(bundles, strategy)
         if not self._may_grow():
             feasibility.check_bundles(bundles, strategy, ray.nodes())
         specs = [
@@ -80,9 +72,10 @@ class Groups:
 
         return submit_unless_removed
 
-    def statistics(self) -> GroupStatistics:
-        """Return the current counts."""
-        return GroupStatistics(removed=len(self._removed))
+    @property
+    def removed(self) -> int:
+        """Number of groups that this process removed or found removed."""
+        return len(self._removed)
 
 
 def _row(id: int, row: Row) -> Row:

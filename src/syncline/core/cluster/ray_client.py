@@ -14,8 +14,8 @@ import os
 import re
 import secrets
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -25,23 +25,14 @@ import ray.exceptions
 from ray._private.ray_constants import RAY_RUNTIME_ENV_URI_PIN_EXPIRATION_S_ENV_VAR as PIN_VARIABLE
 from ray.client_builder import ClientBuilder
 
-from syncline.core.cluster import cluster_state, compatibility, handles, ray_workers
-from syncline.core.cluster.engine import ClusterEngine
+from syncline.core.cluster import compatibility, handles, ray_workers
+from syncline.core.cluster.engine import ClusterEngine, Result
 from syncline.core.cluster.handles import RayObject
 from syncline.core.cluster.head import Head
 from syncline.core.cluster.ray_workers import Enter
 from syncline.core.config import EngineConfig
 from syncline.core.definitions import CallDefinition, TaskDefinition
-from syncline.core.engine import (
-    LISTED,
-    ActorListing,
-    Args,
-    Kwargs,
-    Row,
-    Submitted,
-    TaskListing,
-    current_engine,
-)
+from syncline.core.engine import Args, Kwargs, Submitted, current_engine
 from syncline.core.options import Keywords
 from syncline.core.refs import AnyGenerator, AnyRef, Hold, ObjectRefGenerator
 
@@ -72,13 +63,7 @@ class ClientEngine(ClusterEngine):
     def submit_call(self, definition: CallDefinition, args: Args, kwargs: Kwargs) -> Submitted:
         if definition.options.num_returns != "streaming":
             return super().submit_call(definition, args, kwargs)
-        unprepared = CallDefinition(
-            definition.actor_id,
-            definition.class_name,
-            definition.method,
-            definition.options,
-            definition.groups,
-        )
+        unprepared = replace(definition)
         return self._relayed(unprepared, self.hold_actor(definition.actor_id), args, kwargs)
 
     def get(self, refs: Sequence[AnyRef], timeout_s: float | None) -> list[Any]:
@@ -94,17 +79,10 @@ class ClientEngine(ClusterEngine):
         else:
             super().cancel(ref, force=force, recursive=recursive)
 
-    def draining_nodes(self) -> Mapping[str, float | None]:
-        return dict(_on_cluster(cluster_state.draining_nodes))
-
-    def actors(self, limit: int = LISTED) -> ActorListing:
-        return _on_cluster(cluster_state.actors, limit)  # type: ignore[no-any-return]
-
-    def tasks(self, limit: int = LISTED) -> TaskListing:
-        return _on_cluster(cluster_state.tasks, limit)  # type: ignore[no-any-return]
-
-    def timeline(self) -> list[Row]:
-        return list(_on_cluster(cluster_state.timeline))
+    def _state(self, function: Callable[..., Result], *arguments: object) -> Result:
+        """Run the function in a task on the cluster."""
+        ref = ray.remote(num_cpus=0)(function).remote(*arguments)
+        return ray.get(ref)  # type: ignore[no-any-return]
 
     def _submitter(
         self, method: RayObject, keywords: Keywords
@@ -311,8 +289,3 @@ def _with_remedy(error: ModuleNotFoundError) -> ModuleNotFoundError:
         f"'py_modules'.",
         name=error.name,
     )
-
-
-def _on_cluster(function: Callable[..., Any], *arguments: object) -> Any:
-    """Run a function in a task on the cluster."""
-    return ray.get(ray.remote(num_cpus=0)(function).remote(*arguments))

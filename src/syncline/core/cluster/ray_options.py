@@ -22,14 +22,9 @@ from syncline.core.options import (
     TaskOptions,
 )
 from syncline.core.placement import (
-    DoesNotExist,
-    Exists,
-    In,
     LabelCondition,
     NodeAffinitySchedulingStrategy,
     NodeLabelSchedulingStrategy,
-    NotIn,
-    PlacementGroup,
     PlacementGroupSchedulingStrategy,
     SchedulingStrategy,
 )
@@ -117,14 +112,12 @@ def group_number(group: RayGroup) -> int:
 def uploaded_environment(env: Env, scratch: Path) -> Kwargs:
     """Upload local files of a runtime environment to the cluster, where every node fetches them."""
     ready = dict(env)
-    if "working_dir" in ready:
-        ready = upload_working_dir_if_needed(
-            ready, include_gitignore=True, scratch_dir=os.fspath(scratch)
-        )
-    if "py_modules" in ready:
-        ready = upload_py_modules_if_needed(
-            ready, include_gitignore=True, scratch_dir=os.fspath(scratch)
-        )
+    for field, upload in (
+        ("working_dir", upload_working_dir_if_needed),
+        ("py_modules", upload_py_modules_if_needed),
+    ):
+        if field in ready:
+            ready = upload(ready, include_gitignore=True, scratch_dir=os.fspath(scratch))
     return ready
 
 
@@ -156,7 +149,14 @@ def _strategy(strategy: SchedulingStrategy) -> RayObject:
         # An explicit "DEFAULT" would keep children out of the group that captures them.
         return None if strategy == "DEFAULT" else strategy
     if isinstance(strategy, PlacementGroupSchedulingStrategy):
-        return _in_group(strategy.placement_group, strategy)
+        group = strategy.placement_group
+        if group.is_empty:
+            return "DEFAULT"
+        return rays.PlacementGroupSchedulingStrategy(
+            ray_group(group.id, group.bundle_specs),
+            strategy.placement_group_bundle_index,
+            strategy.placement_group_capture_child_tasks,
+        )
     if isinstance(strategy, NodeAffinitySchedulingStrategy):
         return rays.NodeAffinitySchedulingStrategy(
             node_id=str(strategy.node_id),
@@ -168,26 +168,9 @@ def _strategy(strategy: SchedulingStrategy) -> RayObject:
     return rays.NodeLabelSchedulingStrategy(_labels(strategy.hard), soft=_labels(strategy.soft))
 
 
-def _in_group(group: PlacementGroup, strategy: PlacementGroupSchedulingStrategy) -> RayObject:
-    if group.is_empty:
-        return "DEFAULT"
-    return rays.PlacementGroupSchedulingStrategy(
-        ray_group(group.id, group.bundle_specs),
-        strategy.placement_group_bundle_index,
-        strategy.placement_group_capture_child_tasks,
-    )
-
-
 def _labels(conditions: Mapping[str, LabelCondition]) -> Kwargs:
-    return {label: _condition(condition) for label, condition in conditions.items()}
-
-
-def _condition(condition: LabelCondition) -> RayObject:
-    if isinstance(condition, In):
-        return rays.In(*condition.values)
-    if isinstance(condition, NotIn):
-        return rays.NotIn(*condition.values)
-    if isinstance(condition, Exists):
-        return rays.Exists()
-    assert isinstance(condition, DoesNotExist)
-    return rays.DoesNotExist()
+    """Return the conditions as instances of Ray's classes, which have the same names."""
+    return {
+        label: getattr(rays, type(condition).__name__)(*getattr(condition, "values", ()))
+        for label, condition in conditions.items()
+    }

@@ -11,9 +11,9 @@ from __future__ import annotations
 import asyncio
 import inspect
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from contextlib import AbstractAsyncContextManager, nullcontext
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AbstractAsyncContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, ClassVar, Literal
 
@@ -25,7 +25,12 @@ from syncline.core import definitions, serialization, termination
 from syncline.core.cluster import cluster_state
 from syncline.core.cluster.handles import RayObject
 from syncline.core.cluster.ray_errors import task_failure
-from syncline.core.definitions import ActorDefinition, AnyFunction, CallDefinition
+from syncline.core.definitions import (
+    ActorDefinition,
+    AnyFunction,
+    CallDefinition,
+    as_async_iterator,
+)
 from syncline.core.engine import ActorRecord, Args, Kwargs, current_engine
 from syncline.core.options import ASYNC_CONCURRENCY, MethodOptions
 from syncline.core.refs import DynamicObjectRefGenerator
@@ -61,13 +66,20 @@ def remote_function(
     return ray.remote(max_calls=max_calls)(body)
 
 
+@contextmanager
+def _user_errors() -> Iterator[None]:
+    """Wrap exceptions of user code."""
+    try:
+        yield
+    except Exception as error:
+        raise task_failure(error) from None
+
+
 def _plain(function: AnyFunction, enter: Enter) -> AnyFunction:
     def body(*args: object, **kwargs: object) -> object:
         enter()
-        try:
+        with _user_errors():
             return function(*args, **kwargs)
-        except Exception as error:
-            raise task_failure(error) from None
 
     return body
 
@@ -75,11 +87,9 @@ def _plain(function: AnyFunction, enter: Enter) -> AnyFunction:
 def _streaming(function: AnyFunction, enter: Enter) -> AnyFunction:
     def body(*args: object, **kwargs: object) -> Iterator[object]:
         enter()
-        try:
+        with _user_errors():
             # Not the iterator itself: Ray calls `send`, which only generators have.
             yield from (item for item in function(*args, **kwargs))
-        except Exception as error:
-            raise task_failure(error) from None
 
     return body
 
@@ -87,11 +97,9 @@ def _streaming(function: AnyFunction, enter: Enter) -> AnyFunction:
 def _dynamic(function: AnyFunction, enter: Enter) -> AnyFunction:
     def body(*args: object, **kwargs: object) -> object:
         enter()
-        try:
+        with _user_errors():
             put = current_engine().put
             return DynamicObjectRefGenerator([put(item) for item in function(*args, **kwargs)])
-        except Exception as error:
-            raise task_failure(error) from None
 
     return body
 
@@ -110,9 +118,8 @@ class _Host:
     """Holds the instance of the user's class."""
 
     _user_class: ClassVar[type]
-    _methods: ClassVar[Mapping[str, MethodOptions]]
-    _actor_name: ClassVar[str]
-    _groups: ClassVar[tuple[str, ...]]
+    _record: ClassVar[ActorRecord]
+    """Record of the class, with the id 0."""
     _enter: ClassVar[staticmethod[[], None]]
 
     def __init__(self, /, *args: object, **kwargs: object) -> None:
@@ -120,14 +127,7 @@ class _Host:
         termination.prepare()
         context = ray.get_runtime_context()
         actor_id = int(context.get_actor_id() or "0", 16)
-        cluster_state.set_actor(
-            ActorRecord(
-                actor_id=actor_id,
-                class_name=self._actor_name,
-                methods=self._methods,
-                groups=self._groups,
-            )
-        )
+        cluster_state.set_actor(replace(self._record, actor_id=actor_id))
         self._instance = self._user_class(*args, **kwargs)
 
     def _run(self, name: str, args: Args, kwargs: Kwargs) -> Any:
@@ -139,27 +139,21 @@ class Host(_Host):
 
     def call(self, name: str, /, *args: object, **kwargs: object) -> object:
         """Run a method."""
-        try:
+        with _user_errors():
             return self._run(name, args, kwargs)
-        except Exception as error:
-            raise task_failure(error) from None
 
     def stream(self, name: str, /, *args: object, **kwargs: object) -> Iterator[object]:
         """Run a generator method and yield its items."""
-        try:
+        with _user_errors():
             # Not the iterator itself: Ray calls `send`, which only generators have.
             yield from (item for item in self._run(name, args, kwargs))
-        except Exception as error:
-            raise task_failure(error) from None
 
     def gather(self, name: str, /, *args: object, **kwargs: object) -> object:
         """Run a generator method to its end and return references to its items."""
-        try:
+        with _user_errors():
             return DynamicObjectRefGenerator(
                 [current_engine().put(item) for item in self._run(name, args, kwargs)]
             )
-        except Exception as error:
-            raise task_failure(error) from None
 
 
 class AsyncHost(_Host):
@@ -178,51 +172,34 @@ class AsyncHost(_Host):
     async def call_on_loop(self, name: MethodName, /, *args: object, **kwargs: object) -> object:
         """Run a method and await its result."""
         method, slot = self._slot_of(name)
-        try:
+        with _user_errors():
             async with slot:
                 result = self._run(method, args, kwargs)
                 return await result if inspect.isawaitable(result) else result
-        except Exception as error:
-            raise task_failure(error) from None
 
     async def stream_on_loop(
         self, name: MethodName, /, *args: object, **kwargs: object
     ) -> AsyncIterator[object]:
         """Run a sync or async generator method and yield its items."""
         method, slot = self._slot_of(name)
-        try:
+        with _user_errors():
             async with slot:
-                async for item in _items(self._run(method, args, kwargs)):
+                async for item in as_async_iterator(self._run(method, args, kwargs)):
                     yield item
-        except Exception as error:
-            raise task_failure(error) from None
 
     async def gather_on_loop(self, name: MethodName, /, *args: object, **kwargs: object) -> object:
         """Run a sync or async generator method to its end; return references to its items."""
         method, slot = self._slot_of(name)
-        try:
+        with _user_errors():
             async with slot:
+                items = as_async_iterator(self._run(method, args, kwargs))
                 return DynamicObjectRefGenerator(
-                    [
-                        current_engine().put(item)
-                        async for item in _items(self._run(method, args, kwargs))
-                    ]
+                    [current_engine().put(item) async for item in items]
                 )
-        except Exception as error:
-            raise task_failure(error) from None
 
     def _slot_of(self, name: MethodName) -> tuple[str, AbstractAsyncContextManager[object]]:
         method, group = (name, "") if isinstance(name, str) else name
         return method, self._slots.get(group) or nullcontext()
-
-
-async def _items(values: Any) -> AsyncIterator[object]:
-    if hasattr(values, "__aiter__"):
-        async for value in values:
-            yield value
-    else:
-        for value in values:
-            yield value
 
 
 _METHOD_OF_MODE = {"streaming": "stream", "dynamic": "gather"}
@@ -336,9 +313,7 @@ def _remote_class(
     serialization.pack_callable(cls)
     body = {
         "_user_class": cls,
-        "_methods": dict(methods),
-        "_groups": groups,
-        "_actor_name": name,
+        "_record": ActorRecord(actor_id=0, class_name=name, methods=dict(methods), groups=groups),
         "_enter": staticmethod(enter),
         "__module__": cls.__module__,
     }

@@ -18,14 +18,10 @@ from typing import Any
 from syncline import faults
 from syncline.core import definitions
 from syncline.core.embedded import messages as m
-from syncline.core.embedded.engine import CURRENT, CurrentTask, TaskContext
+from syncline.core.embedded.engine import CURRENT, ActorExit, CurrentTask, TaskContext
 from syncline.core.embedded.hub_connection import RemoteHubConnection
 from syncline.core.embedded.invocation import Outcome, ResultPacker, cancelled, load_arguments
 from syncline.core.embedded.messages import ActorSpec, Message
-
-
-class ActorExit(BaseException):
-    """Unwinds a method that called `exit_actor()`."""
 
 
 class ActorExecutor:
@@ -50,11 +46,6 @@ class ActorExecutor:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._limits: dict[str, asyncio.Semaphore] = {}
         self._coroutines: dict[int, asyncio.Task[None]] = {}
-
-    @property
-    def needs_event_loop(self) -> bool:
-        """True if an event loop must run in the main thread."""
-        return self._spec.is_async
 
     @property
     def accepts_directly(self) -> bool:
@@ -86,10 +77,6 @@ class ActorExecutor:
             return bool(self._pools)
         self._loop.call_soon_threadsafe(self._cancel, call_id)
         return True
-
-    def serve_loop(self, inbox: deque[Message]) -> None:
-        """Run the event loop until the hub stops this worker."""
-        asyncio.run(self._serve(inbox))
 
     def close(self) -> None:
         """Shut the thread pools down."""
@@ -130,7 +117,8 @@ class ActorExecutor:
 
     # -- on the event loop
 
-    async def _serve(self, inbox: deque[Message]) -> None:
+    async def serve(self, inbox: deque[Message]) -> None:
+        """Run the calls of an async actor until the hub stops this worker."""
         loop = asyncio.get_running_loop()
         self._limits = {name: asyncio.Semaphore(size) for name, size in self._sizes()}
         with self._connection.guard:  # later calls arrive directly; the earlier ones go first

@@ -123,20 +123,15 @@ class ActorStateMachine:
         "actor_id",
         "death",
         "max_restarts",
-        "max_task_retries",
         "restarts",
         "state",
         "worker",
     )
 
-    def __init__(self, actor_id: int, *, max_restarts: int = 0, max_task_retries: int = 0) -> None:
-        """`max_restarts` and `max_task_retries` are counts, -1 means unlimited.
-
-        `max_task_retries` is the default of each call.
-        """
+    def __init__(self, actor_id: int, *, max_restarts: int = 0) -> None:
+        """`max_restarts` is a count, -1 means unlimited."""
         self.actor_id = actor_id
         self.max_restarts = max_restarts
-        self.max_task_retries = max_task_retries
         self.state = ActorState.PENDING  # copy of the lifecycle's state, for fast access
         self.worker: int | None = None
         """The actor's process, in STARTING and ALIVE."""
@@ -153,18 +148,18 @@ class ActorStateMachine:
 
     # Calls
 
-    def call(self, call_id: int, retries: int | None = None) -> int:
+    def call(self, call_id: int, retries: int = 0) -> int:
         """Return the worker to send a call to, or `QUEUED` or `REFUSED`.
 
-        `retries` replaces `max_task_retries`.
+        `retries` is a count, -1 means unlimited.
         """
         if self.state is ActorState.ALIVE:
-            self._in_flight[call_id] = self.max_task_retries if retries is None else retries
+            self._in_flight[call_id] = retries
             assert self.worker is not None
             return self.worker
         if self.state is ActorState.DEAD:
             return REFUSED
-        self._queue.append((call_id, self.max_task_retries if retries is None else retries))
+        self._queue.append((call_id, retries))
         return QUEUED
 
     def finished(self, call_id: int) -> Sequence[ActorInstruction]:
@@ -184,14 +179,6 @@ class ActorStateMachine:
     def unanswered(self) -> int:
         """Number of calls without a result."""
         return len(self._queue) + len(self._in_flight)
-
-    def waiting_calls(self) -> list[int]:
-        """Return the queued calls, in order."""
-        return [call_id for call_id, _ in self._queue]
-
-    def calls_in_flight(self) -> list[int]:
-        """Return the calls that were sent and have no result, in order."""
-        return list(self._in_flight)
 
     # Lifecycle
 

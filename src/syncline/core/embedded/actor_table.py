@@ -54,7 +54,6 @@ class Actor:
         "holding",
         "id",
         "in_order",
-        "label",
         "lifecycle",
         "log_tail",
         "pid",
@@ -77,9 +76,7 @@ class Actor:
         self.args = args
         self.arg_refs = arg_refs
         self.held_refs = held_refs
-        self.lifecycle = ActorStateMachine(
-            id, max_restarts=spec.max_restarts, max_task_retries=spec.max_task_retries
-        )
+        self.lifecycle = ActorStateMachine(id, max_restarts=spec.max_restarts)
         self.shape = self.holding = 0
         self.pid = 0
         self.log_tail = ""
@@ -119,11 +116,7 @@ class ActorTable:
         if spec.name and key in self._names:
             if spec.get_if_exists:
                 return self.find(process, spec.name, spec.namespace)
-            raise ValueError(
-                f"An actor named {spec.name!r} exists already in namespace {spec.namespace!r}: "
-                f"choose another name, get that actor with `get_actor({spec.name!r})`, or pass "
-                "`get_if_exists=True`"
-            )
+            raise ValueError(error_messages.actor_exists(spec.name, spec.namespace))
         actor = Actor(actor_id, spec, args, arg_refs, held_refs)
         actor.shape = hub.scheduler.shape(
             dict(spec.placement), group=spec.group, environment=spec.environment
@@ -148,13 +141,7 @@ class ActorTable:
         """
         actor_id = self._names.get((namespace, name))
         if actor_id is None:
-            names = sorted(known for space, known in self._names if space == namespace)
-            raise ValueError(
-                f"There is no actor named {name!r} in namespace {namespace!r}."
-                f"{error_messages.did_you_mean(name, names)} "
-                f"It has {', '.join(map(repr, names)) or 'no named actors'}; an actor that died "
-                "loses its name."
-            )
+            raise ValueError(error_messages.no_such_actor(name, namespace, self._names))
         actor = self.actors[actor_id]
         entry = self._hub.objects.entries.get(actor_id)
         if entry is None:  # its last handle is gone, but its last calls are running

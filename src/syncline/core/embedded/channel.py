@@ -11,7 +11,6 @@ import select
 import socket
 import struct
 from collections import deque
-from dataclasses import dataclass
 from typing import Any
 
 from syncline.core.embedded.messages import Message
@@ -23,15 +22,6 @@ _SOCKET_BUFFER_BYTES = 4 * 1024 * 1024
 
 class ChannelClosedError(ConnectionError):
     """The process at the other end has closed the connection or ended."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class ChannelStatistics:
-    """Counters since the channel was opened."""
-
-    messages_sent: int
-    messages_received: int
-    backlog_bytes: int
 
 
 class Channel:
@@ -51,22 +41,11 @@ class Channel:
         # one buffer for all reads: allocating one for each read costs more than the read
         self._view = memoryview(bytearray(_RECEIVE_BYTES))
         self._partial = bytearray()  # the beginning of an incomplete message
-        self._sent = 0
-        self._received = 0
         self.closed = False
 
     def fileno(self) -> int:
         """Return the descriptor for the reactor; -1 when closed."""
         return self._socket.fileno()
-
-    @property
-    def statistics(self) -> ChannelStatistics:
-        """Current counters."""
-        return ChannelStatistics(
-            messages_sent=self._sent,
-            messages_received=self._received,
-            backlog_bytes=self._backlog_bytes,
-        )
 
     @property
     def congested(self) -> bool:
@@ -77,7 +56,6 @@ class Channel:
         """Encode a message; the next `flush` sends it."""
         body = pickle.dumps(message, 5)
         self._outgoing.append(_HEADER.pack(len(body)) + body)
-        self._sent += 1
 
     def send(self, message: Message) -> None:
         """Encode a message and flush. A dead peer is detected by `receive`, not here."""
@@ -152,7 +130,6 @@ class Channel:
             messages, used = _decode(chunk)
             if used < count:
                 self._partial += chunk[used:]
-        self._received += len(messages)
         return messages
 
     def has_input(self) -> bool:

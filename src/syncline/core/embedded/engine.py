@@ -16,7 +16,14 @@ from syncline.core.definitions import ActorDefinition, AnyFunction, CallDefiniti
 from syncline.core.embedded import messages as m
 from syncline.core.embedded import stack_dump
 from syncline.core.embedded.hub_connection import HubConnection
-from syncline.core.embedded.messages import ActorSpec, TaskSpec, Value, make_value, open_value
+from syncline.core.embedded.messages import (
+    ActorSpec,
+    TaskSpec,
+    Value,
+    load_outcome,
+    make_value,
+    open_value,
+)
 from syncline.core.engine import (
     LISTED,
     ActorListing,
@@ -100,6 +107,10 @@ def describe_current(
     )
 
 
+class ActorExit(BaseException):
+    """Unwinds a method that called `exit_actor()`; the call then reports it."""
+
+
 class EmbeddedEngine(Engine):
     """See `Engine`. Each process has one; its connection leads to the hub."""
 
@@ -112,17 +123,16 @@ class EmbeddedEngine(Engine):
         environment: Mapping[str, Any],
         end: Callable[[], None],
         abandon: Callable[[], None],
-        leave: Callable[[], None] | None = None,
     ) -> None:
-        """`end`, `abandon` and `leave` implement `shutdown`, `abandon_after_fork`, `exit_actor`."""
+        """`end` and `abandon` implement `shutdown` and `abandon_after_fork`."""
         self._connection = connection
         self._session = session
         self._number = number
         self._environment = dict(environment)
         self._end = end
         self._abandon = abandon
-        self._leave = leave
-        self._new_id = itertools.count(number << PROCESS_SHIFT | 1).__next__
+        self.new_id = itertools.count(number << PROCESS_SHIFT | 1).__next__
+        """Makes ids that are unique in the session."""
         self.process_context: Callable[[], TaskContext] = TaskContext
         """Returns the context of the process, for threads that user code started."""
         self._definitions: dict[TaskSpec, int] = {}
@@ -131,15 +141,6 @@ class EmbeddedEngine(Engine):
     @property
     def session_directory(self) -> Path:
         return Path(self._session.directory)
-
-    @property
-    def is_local_mode(self) -> bool:
-        return False
-
-    @property
-    def new_id(self) -> Callable[[], int]:
-        """Make ids that are unique in the session."""
-        return self._new_id
 
     # -- tasks and actors
 
@@ -151,9 +152,9 @@ class EmbeddedEngine(Engine):
         ):
             self._prepare_task(definition, current.context.captured_group_id)
         definition_id, mode, count, _, parameters = definition.prepared
-        task_id = self._new_id()
+        task_id = self.new_id()
         value, arg_refs, held, own = self._pack_arguments(args, kwargs, definition.name, parameters)
-        extra = tuple([self._new_id() for _ in range(count - 1)]) if count > 1 else ()
+        extra = tuple([self.new_id() for _ in range(count - 1)]) if count > 1 else ()
         self._connection.send(
             (m.SUBMIT, task_id, definition_id, value, arg_refs, held, extra, current.task_id)
         )
@@ -181,7 +182,7 @@ class EmbeddedEngine(Engine):
         )
         definition_id = self._definitions.get(spec)
         if definition_id is None:
-            definition_id = self._new_id()
+            definition_id = self.new_id()
             self._connection.request("register_definition", definition_id, spec)
             self._definitions[spec] = definition_id
         definition.prepared = (
@@ -197,13 +198,8 @@ class EmbeddedEngine(Engine):
         self, definition: ActorDefinition, args: Args, kwargs: Kwargs
     ) -> tuple[ActorRecord, Hold]:
         options = definition.options
-        actor_id = self._new_id()
-        record = ActorRecord(
-            actor_id=actor_id,
-            class_name=definition.name,
-            methods=definition.methods,
-            groups=definition.groups,
-        )
+        actor_id = self.new_id()
+        record = ActorRecord.of(definition, actor_id)
         group, captures = placement_of(options, CURRENT.get().context.captured_group_id)
         value, arg_refs, held, own = self._pack_arguments(
             args, kwargs, f"{definition.name}.__init__"
@@ -250,9 +246,9 @@ class EmbeddedEngine(Engine):
     def submit_call(self, definition: CallDefinition, args: Args, kwargs: Kwargs) -> Submitted:
         options = definition.options
         mode, count = (m.ONE, 1) if options.num_returns is None else _mode(options.num_returns)
-        call_id = self._new_id()
+        call_id = self.new_id()
         value, arg_refs, held, own = self._pack_arguments(args, kwargs, definition.method)
-        extra = tuple([self._new_id() for _ in range(count - 1)]) if count > 1 else ()
+        extra = tuple([self.new_id() for _ in range(count - 1)]) if count > 1 else ()
         retry_on = _pack_retry(options.retry_exceptions)
         message = (
             m.CALL, call_id, definition.actor_id, definition.method, mode, value, arg_refs, held,
@@ -271,12 +267,9 @@ class EmbeddedEngine(Engine):
         self._connection.request("kill_actor", actor_id, no_restart)
 
     def exit_actor(self) -> None:
-        if self._leave is None or not CURRENT.get().context.actor_id:
-            raise RuntimeError(
-                "`exit_actor()` ends the actor whose method calls it, but this code is not part of "
-                "an actor's method: call it there, or use `kill` with the actor's handle"
-            )
-        self._leave()
+        if not CURRENT.get().context.actor_id:
+            raise RuntimeError(error_messages.NOT_IN_ACTOR)
+        raise ActorExit
 
     def named_actor(self, name: str, namespace: str | None) -> tuple[ActorRecord, Hold]:
         record: ActorRecord = serialization.unpack(
@@ -295,7 +288,7 @@ class EmbeddedEngine(Engine):
     # -- objects
 
     def put(self, value: Any) -> AnyRef:
-        id = self._new_id()
+        id = self.new_id()
         self._connection.send(
             (m.PUT, id, make_value(serialization.pack(value), id, self._connection.allocate))
         )
@@ -350,15 +343,11 @@ class EmbeddedEngine(Engine):
 
     def on_value(self, ref: AnyRef, callback: Callable[[Any, BaseException | None], None]) -> None:
         def report(value: Value, held: AnyRef = ref) -> None:
-            if value[0] == m.ERROR:
-                callback(None, raisable(serialization.unpack_error(value[1])))
-                return
             try:
-                opened = open_value(value)
+                outcome = load_outcome(value)
             except Exception as error:  # a class cannot be imported here
-                callback(None, error)
-                return
-            callback(opened, None)
+                outcome = None, error
+            callback(*outcome)
 
         self._connection.call_back(ref.id, report)
 
@@ -375,7 +364,7 @@ class EmbeddedEngine(Engine):
     def create_placement_group(
         self, bundles: Sequence[Mapping[str, float]], *, strategy: str, name: str, detached: bool
     ) -> int:
-        group_id = self._new_id()
+        group_id = self.new_id()
         self._connection.request(
             "create_group", group_id, [dict(bundle) for bundle in bundles], strategy, name
         )
@@ -450,7 +439,7 @@ class EmbeddedEngine(Engine):
         arg_refs: tuple[int, ...] = ()
         if held:
             arg_refs = tuple([a.id for a in (*args, *kwargs.values()) if type(a) is ObjectRef])
-        id = self._new_id()
+        id = self.new_id()
         value = make_value(packed, id, self._connection.allocate)
         if value[0] == m.SHARED:
             self._connection.send((m.PUT, id, value))
@@ -464,7 +453,7 @@ class EmbeddedEngine(Engine):
         if known is None:
             # references in the closure live as long as the function may be called: to the end
             refs.journal.extend(inside)
-            known = self._functions[data] = self._new_id()
+            known = self._functions[data] = self.new_id()
             self._connection.send((m.FUNCTION, known, data))
         return known
 

@@ -7,6 +7,7 @@ thread, one at a time.
 
 from __future__ import annotations
 
+import asyncio
 import atexit
 import os
 import pickle
@@ -21,7 +22,7 @@ from typing import Any
 from syncline import faults
 from syncline.core import termination
 from syncline.core.embedded import messages as m
-from syncline.core.embedded.actor_executor import ActorExecutor, ActorExit
+from syncline.core.embedded.actor_executor import ActorExecutor
 from syncline.core.embedded.engine import CURRENT, CurrentTask, TaskContext
 from syncline.core.embedded.hub_connection import RemoteHubConnection
 from syncline.core.embedded.invocation import Outcome, ResultPacker, cancelled, load_arguments
@@ -33,11 +34,13 @@ class Executor:
     """Runs the tasks of one worker, or the calls of its actor."""
 
     def __init__(
-        self, connection: RemoteHubConnection, number: int, setup_failure: Exception | None
+        self,
+        connection: RemoteHubConnection,
+        new_id: Callable[[], int],
+        setup_failure: Exception | None,
     ) -> None:
         """`setup_failure`: error of the worker's setup; every task then fails with it."""
         self._connection = connection
-        self._number = number
         self._setup_failure = setup_failure
         self._inbox: deque[Message] = deque()
         self._idle: Waiter | None = None
@@ -50,9 +53,8 @@ class Executor:
         self._running = 0  # the task or call whose user code runs in the main thread
         self._interrupting = 0  # the task that is being cancelled
         self._actor: ActorExecutor | None = None
-        self._packer = ResultPacker(connection, lambda: self.new_id())
+        self._packer = ResultPacker(connection, new_id)
         self._gpu_ids: tuple[str, ...] | None = None
-        self.new_id: Callable[[], int] = lambda: 0
         self.context = TaskContext()
         """Context of this process: its actor or its latest task. For threads of user code."""
 
@@ -109,10 +111,6 @@ class Executor:
         """Handle SIGINT in the main thread: raise if the cancelled task still runs."""
         if self._running and self._interrupting == self._running:
             raise KeyboardInterrupt
-
-    def exit_actor(self) -> None:
-        """Unwind a method that called `exit_actor()`; the call then reports it."""
-        raise ActorExit
 
     def _stop(self, task_id: int) -> None:
         for message in list(self._inbox):
@@ -250,8 +248,8 @@ class Executor:
         with self._connection.guard:
             self._actor = None if failed else actor
         self._connection.send((m.CONSTRUCTED, actor_id, failed))
-        if self._actor is not None and self._actor.needs_event_loop:
-            self._actor.serve_loop(self._inbox)
+        if self._actor is not None and spec.is_async:
+            asyncio.run(self._actor.serve(self._inbox))
             self._exit()
 
     def _context(

@@ -28,6 +28,7 @@ from syncline.core.embedded.fork_server_messages import (
     WorkerStarted,
 )
 from syncline.core.embedded.session_directories import remove_directories
+from syncline.core.host import kill_group
 
 SPAWN_CODE = (
     "import sys; sys.path[:] = {path!r}; "
@@ -126,7 +127,7 @@ class ForkServer:
             self._connection.close()
             os.close(self._wake_read)
             os.close(self._wake_write)
-            worker.run(fds, message, self._config.paths)
+            worker.run(fds, message, self._config)
             code = 0
         finally:
             os._exit(code)
@@ -134,7 +135,7 @@ class ForkServer:
     def _spawn(self, message: LaunchWorker, fds: list[int]) -> int:
         for fd in fds:
             os.set_inheritable(fd, True)
-        arguments = pickle.dumps((fds, message, self._config.paths))
+        arguments = pickle.dumps((fds, message, self._config))
         code = SPAWN_CODE.format(path=sys.path, arguments=arguments)
         closed = [(os.POSIX_SPAWN_CLOSE, self._connection.fileno())]
         return os.posix_spawn(
@@ -155,7 +156,7 @@ class ForkServer:
                 return
             number = self._workers.pop(pid, None)
             if number is not None:
-                _kill_group(pid)  # processes that it left behind
+                kill_group(pid)  # processes that it left behind
                 self._send(
                     WorkerEnded(
                         number=number, pid=pid, status=status, peak_bytes=usage.ru_maxrss * 1024
@@ -170,7 +171,7 @@ class ForkServer:
 
     def _end(self) -> None:
         for pid in self._workers:
-            _kill_group(pid)
+            kill_group(pid)
         for pid in self._workers:
             try:
                 os.waitpid(pid, 0)
@@ -183,15 +184,7 @@ def run_spawned(arguments: bytes) -> None:
     """Run as a worker in a new interpreter; never returns."""
     code = 1
     try:
-        fds, message, paths = pickle.loads(arguments)
-        worker.run(fds, message, paths)
+        worker.run(*pickle.loads(arguments))
         code = 0
     finally:
         os._exit(code)
-
-
-def _kill_group(pid: int) -> None:
-    try:
-        os.killpg(pid, signal.SIGKILL)
-    except (ProcessLookupError, PermissionError):
-        pass

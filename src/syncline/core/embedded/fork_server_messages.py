@@ -10,6 +10,7 @@ import socket
 from dataclasses import dataclass
 from typing import Any
 
+from syncline.core.embedded.engine import SessionInfo
 from syncline.core.embedded.session_directories import SessionPaths
 
 PACKET_BYTES = 200_000
@@ -33,8 +34,6 @@ class LaunchWorker:
     environment: str
     """Runtime environment as JSON, "" for none."""
     cwd: str
-    namespace: str
-    node_id: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,8 +60,7 @@ class ForkServerConfig:
     """Configuration of the fork server."""
 
     paths: SessionPaths
-    namespace: str
-    node_id: str
+    session: SessionInfo
     spawn: bool
     """Start each worker as a fresh interpreter instead of a fork."""
 

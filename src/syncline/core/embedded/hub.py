@@ -10,7 +10,6 @@ from __future__ import annotations
 import select
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Protocol
 
 from syncline.core import refs
 from syncline.core.embedded import messages as m
@@ -18,6 +17,7 @@ from syncline.core.embedded.actor_table import ActorTable
 from syncline.core.embedded.channel import Channel, ChannelClosedError
 from syncline.core.embedded.exit_status import ExitStatus
 from syncline.core.embedded.group_table import GroupTable
+from syncline.core.embedded.hub_connection import HubConnection
 from syncline.core.embedded.hub_core import HubCore, process_numbers
 from syncline.core.embedded.hub_records import HubStatistics, Process
 from syncline.core.embedded.hub_requests import HubRequests
@@ -41,13 +41,6 @@ EXIT_STATUS_S = 2.0
 LOST_CONNECTION = ExitStatus(cause="lost its connection")
 
 
-class CallbackRunner(Protocol):
-    """The driver's connection, as the hub uses it."""
-
-    def run_callbacks(self) -> None:
-        """Run the callbacks that became due; the hub's lock is released."""
-
-
 class Hub(HubCore):
     """See the module. The caller holds `guard` unless noted."""
 
@@ -57,7 +50,7 @@ class Hub(HubCore):
         self.actors = ActorTable(self, self.tasks)
         self.tasks.actor_calls = self.actors
         self.groups = GroupTable(self.scheduler, self.objects, self.apply, self._end_members)
-        self.connection: CallbackRunner  # the driver's, assigned by `start`
+        self.connection: HubConnection  # the driver's, assigned by `start`
         self._requests = HubRequests(self, self.tasks, self.actors, self.groups)
         self._messages_handled = 0
         self._failed_starts = 0
@@ -67,8 +60,8 @@ class Hub(HubCore):
             m.SUBMIT: self.tasks.on_submit,
             m.CALL: self.actors.on_call,
             m.PUT: self._on_put,
-            m.SUBSCRIBE_VALUE: self._on_subscribe_value,
-            m.SUBSCRIBE_READY: self._on_subscribe_ready,
+            m.SUBSCRIBE_VALUE: self._on_subscribe,
+            m.SUBSCRIBE_READY: self._on_subscribe,
             m.UNSUBSCRIBE: self._on_unsubscribe,
             m.REQUEST_ITEM: self._on_request_item,
             m.REQUEST: self._on_request,
@@ -293,24 +286,16 @@ class Hub(HubCore):
         self.hold_for(process, id)
         self.settle(process, id, value)
 
-    def _on_subscribe_value(self, process: Process, message: Message) -> None:
-        for id in message[1]:
+    def _on_subscribe(self, process: Process, message: Message) -> None:
+        kind, ids = message
+        sign = 1 if kind == m.SUBSCRIBE_VALUE else -1
 
-            def on_value(id: int, value: Value) -> None:
-                process.subscriptions.pop(id, None)
-                self.send(process, (m.VALUE, id, value))
+        def on_value(id: int, value: Value) -> None:
+            process.subscriptions.pop(sign * id, None)
+            self.send(process, (m.VALUE, id, value) if sign > 0 else (m.VALUE_READY, id))
 
-            process.subscriptions[id] = on_value
-            self.subscribe(id, on_value)
-
-    def _on_subscribe_ready(self, process: Process, message: Message) -> None:
-        for id in message[1]:
-
-            def on_value(id: int, _: Value) -> None:
-                process.subscriptions.pop(-id, None)
-                self.send(process, (m.VALUE_READY, id))
-
-            process.subscriptions[-id] = on_value
+        for id in ids:
+            process.subscriptions[sign * id] = on_value
             self.subscribe(id, on_value)
 
     def _on_unsubscribe(self, process: Process, message: Message) -> None:

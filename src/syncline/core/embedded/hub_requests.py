@@ -14,17 +14,9 @@ from syncline.core.embedded.actor_table import Actor, ActorTable
 from syncline.core.embedded.group_table import GroupTable
 from syncline.core.embedded.hub_core import HubCore
 from syncline.core.embedded.hub_records import Process, Task
-from syncline.core.embedded.messages import ActorSpec, TaskSpec, Value
 from syncline.core.embedded.segments import Segment
 from syncline.core.embedded.task_table import TaskTable
-from syncline.core.engine import (
-    ActorInfo,
-    ActorListing,
-    TaskCount,
-    TaskInfo,
-    TaskListing,
-    TaskStateName,
-)
+from syncline.core.engine import ActorInfo, ActorListing, TaskInfo, TaskListing, TaskStateName
 
 
 class HubRequests:
@@ -47,7 +39,7 @@ class HubRequests:
             "cancel": lambda _, id, force, recursive: tasks.cancel(
                 id, force=force, recursive=recursive
             ),
-            "create_actor": self._create_actor,
+            "create_actor": actors.create,
             "create_group": lambda _, *arguments: groups.create(*arguments),
             "groups": lambda _: groups.all(),
             "kill_actor": lambda _, actor_id, no_restart: actors.kill(
@@ -56,7 +48,7 @@ class HubRequests:
             "named_actor": actors.find,
             "named_actors": lambda _: actors.names(),
             "nodes": lambda _: [{**hub.node, "Resources": scheduler.total()}],
-            "register_definition": self._register_plan,
+            "register_definition": lambda _, *arguments: tasks.register_definition(*arguments),
             "remove_group": lambda _, group_id: groups.remove(group_id),
             "resize": lambda _, amounts: hub.apply(scheduler.resize(amounts)),
             "statistics": self._statistics,
@@ -92,36 +84,13 @@ class HubRequests:
         counts: Counter[tuple[str, TaskStateName]] = Counter()
         for task in table.values():
             counts[self._task_name(task), _task_state(task, is_running=task.id in running)] += 1
-        return TaskListing(
-            counts=tuple(
-                TaskCount(name=name, state=state, count=count)
-                for (name, state), count in counts.most_common(limit)
-            ),
-            running=tuple(
-                self._describe_task(table[id], process)
-                for id, process in islice(running.items(), limit)
-            ),
-            total=len(table),
-        )
+        described = (self._describe_task(table[id], process) for id, process in running.items())
+        return TaskListing.of(counts, described, limit)
 
     def _allocate(self, process: Process, nbytes: int) -> Segment:
         segment = self._hub.store.create(nbytes)
         process.segments[segment.name] = segment
         return segment
-
-    def _create_actor(
-        self,
-        process: Process,
-        id: int,
-        spec: ActorSpec,
-        args: Value,
-        arg_refs: tuple[int, ...],
-        held_refs: tuple[int, ...],
-    ) -> bytes | None:
-        return self._actors.create(process, id, spec, args, arg_refs, held_refs)
-
-    def _register_plan(self, process: Process, definition_id: int, spec: TaskSpec) -> None:
-        self._tasks.register_definition(definition_id, spec)
 
     def _statistics(self, process: Process) -> Mapping[str, object]:
         hub = self._hub

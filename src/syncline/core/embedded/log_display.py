@@ -323,8 +323,10 @@ class Display:
             is_repeat, pieces = screen.deduplicator.is_repeat, screen.pieces
             for content in whole:
                 content = _clean(content)
-                if screen.cursor is line or (line.continues and not content):
-                    self._end_started(line, prefix, content)
+                if screen.cursor is line:
+                    screen.finish(line, prefix, content)
+                elif line.continues and not content:
+                    pass  # all of it has been shown
                 elif not _is_countable(content) or not is_repeat(content, number, prefix, now):
                     screen.leave_line()
                     pieces.append(f"{prefix}{content}\n")
@@ -338,10 +340,6 @@ class Display:
         self._wait(line, now)
         if line.is_update and self._due(line) <= now:
             self._show(line, now)
-
-    def _end_started(self, line: _Line, prefix: str, content: str) -> None:
-        if line.screen.cursor is line:
-            line.screen.finish(line, prefix, content)
 
     def _show(self, line: _Line, now: float) -> None:
         """Show the current state of an unfinished line."""

@@ -22,6 +22,7 @@ from syncline.core import serialization
 from syncline.core.embedded.segments import Segment, layout_nbytes, read, write
 from syncline.core.refs import journal
 from syncline.core.serialization import Packed
+from syncline.core.tracebacks import raisable
 
 INLINE: Final = 0
 SHARED: Final = 1
@@ -29,6 +30,9 @@ ERROR: Final = 2
 
 Value = tuple[int, Any, Any, tuple[int, ...]]
 Message = tuple[Any, ...]
+
+Outcome = tuple[Any, BaseException | None]
+"""(value, None) or (None, error)."""
 
 Allocate = Callable[[int], Segment]
 """Returns a segment of at least the given number of bytes for this process to write."""
@@ -173,6 +177,13 @@ def open_value(value: Value) -> Any:
         mapped = read(data, partial(journal.append, -buffers))
         return serialization.unpack(mapped.data, mapped.buffers)
     return serialization.unpack(data, buffers)
+
+
+def load_outcome(value: Value) -> Outcome:
+    """Return the Python object of a value, or the error to raise."""
+    if value[0] == ERROR:
+        return None, raisable(serialization.unpack_error(value[1]))
+    return open_value(value), None
 
 
 NONE_VALUE: Final[Value] = inline(NONE_VALUE_DATA)

@@ -32,7 +32,6 @@ OBJECT_SHARE = 0.3
 """Default share of memory for objects in shared memory."""
 MEMORY_SHARE = 0.7
 """Default share of memory that tasks may reserve."""
-STRATEGIES = ("PACK", "SPREAD", "STRICT_PACK", "STRICT_SPREAD")
 
 
 class Demand:
@@ -136,14 +135,12 @@ class Pool:
 class Holding:
     """The amounts that one task slot or actor has taken from a pool."""
 
-    __slots__ = ("demand", "cpu_released", "pool", "positions", "spare")
+    __slots__ = ("cpu_released", "demand", "pool", "positions")
 
-    def __init__(self, pool: Pool, demand: Demand, positions: tuple[int, ...], spare: bool) -> None:
+    def __init__(self, pool: Pool, demand: Demand, positions: tuple[int, ...]) -> None:
         self.pool = pool
         self.demand = demand
         self.positions = positions
-        self.spare = spare
-        """True on the spare slot: the CPU was waived."""
         self.cpu_released = False
         """True while the CPU is released because the process waits."""
         pool.take(demand, positions)
@@ -249,20 +246,7 @@ def fitting_bundles(group: Bundles, bundle: int, resources: Resources) -> tuple[
 
 
 def check_group(specs: Sequence[Resources], strategy: str, total: Resources) -> None:
-    """Raise `ValueError` for bundles that a machine with `total` can never hold.
-
-    `Infeasible` is a subclass of it.
-    """
-    if not specs or not all(specs):
-        raise ValueError(
-            "a placement group needs at least one bundle and each bundle a resource, but the "
-            f"bundles are {[spec.amounts() for spec in specs]}: write for example [{{'CPU': 1}}]"
-        )
-    if strategy not in STRATEGIES:
-        raise ValueError(
-            f"the placement group strategy {strategy!r} is unknown: use one of "
-            f"{', '.join(STRATEGIES)}"
-        )
+    """Raise `Infeasible` for bundles that a machine with `total` can never hold."""
     if strategy == "STRICT_SPREAD" and len(specs) > 1:
         raise Infeasible(
             f"STRICT_SPREAD puts each of the {len(specs)} bundles on a machine of its own, but "

@@ -47,6 +47,7 @@ from syncline.core.embedded.scheduler_state import (
     Shape,
     Worker,
 )
+from syncline.core.placement import check_bundles
 from syncline.core.resources import GPU, UNIT, Infeasible, Resources, to_amount
 
 _NOTHING: Instructions = ()
@@ -201,7 +202,8 @@ class Scheduler(SchedulerState):
             return _NOTHING
         if not holding.cpu_released:
             holding.release_cpu()
-            self._count_extra(holding, w.shape, -1)
+            if w.shape is not None and w.shape.zero_cpu:
+                self._zero_cpu_running -= 1
         return self.returned(worker, returned_task_ids)
 
     def unblocked(self, worker: int) -> Instructions:
@@ -289,6 +291,7 @@ class Scheduler(SchedulerState):
         bundles exceed the machine, or for STRICT_SPREAD with several; `ValueError` for empty
         bundles.
         """
+        check_bundles(bundles, strategy)
         specs = [Resources.of(bundle) for bundle in bundles]
         check_group(specs, strategy, self._total)
         group = Bundles(group_id, [Demand(spec, self._indices) for spec in specs], self._node)
@@ -405,20 +408,20 @@ class Scheduler(SchedulerState):
             return self._pipeline(s, out)
         idle = s.env.idle
         if not idle:
-            return not self._await_process(s, place, out) and self._pipeline(s, out)
+            return not self._await_process(s, out) and self._pipeline(s, out)
         w = idle.pop()
         self._idle -= 1
         task_id = s.queue.popleft()
         w.shape = s
-        pool, demand, positions, spare = place
-        w.holding = Holding(pool, demand, positions, spare)
+        pool, positions = place
+        w.holding = Holding(pool, s.demand, positions)
         w.gpu_ids = tuple(self._gpu_ids[position] for position in positions) if positions else ()
         w.streak = 1
         w.refill = True
         w.tasks.append(task_id)
         s.running += 1
-        if spare or s.zero_cpu:
-            self._count_extra(w.holding, s, 1)
+        if s.zero_cpu:
+            self._zero_cpu_running += 1
         if s.depth > 1:
             s.refillable[w.id] = w
         out.append(Assign(w.id, task_id, w.gpu_ids))
@@ -511,11 +514,10 @@ class Scheduler(SchedulerState):
         place = self._find(item.shape)
         if place is None:
             return False
-        pool, demand, positions, spare = place
-        item.holding = Holding(pool, demand, positions, spare)
-        self._count_extra(item.holding, None, 1)
+        pool, positions = place
+        item.holding = Holding(pool, item.shape.demand, positions)
         if pool is self._node:
-            later.take(demand, positions)
+            later.take(item.shape.demand, positions)
         env = item.shape.env
         if env.idle:
             self._idle -= 1

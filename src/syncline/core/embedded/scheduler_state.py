@@ -35,11 +35,8 @@ GROUP_REMOVED = (
     "or remove it only after its tasks and actors are done"
 )
 
-_Allocation = tuple[Pool, Demand, tuple[int, ...], bool]
-"""A fit: the pool, the demand to take from it, GPU positions, and whether it is the spare slot."""
-
-ShapeKey = tuple[Resources, tuple[int, int] | None, str, bool]
-"""Identity of a shape: resources, (placement group, bundle), environment, use of the spare slot."""
+ShapeKey = tuple[Resources, tuple[int, int] | None, str]
+"""Identity of a shape: resources, (placement group, bundle), environment."""
 
 
 @dataclass(slots=True, eq=False)
@@ -50,10 +47,7 @@ class Shape:
     env: Environment
     pools: tuple[Pool, ...]
     demand: Demand
-    without_cpu: Demand
-    """`demand` without CPU, for the spare slot."""
     group_id: int | None
-    spare: bool
     zero_cpu: bool
     depth: int = 1
     queue: deque[int] = field(default_factory=deque)
@@ -142,7 +136,6 @@ class SchedulerState:
         self._actors_without_process = 0
         """Actors that wait for a process, in all environments."""
         self._zero_cpu_running = 0
-        self._spare_running = 0
 
     def shape(
         self,
@@ -150,29 +143,24 @@ class SchedulerState:
         *,
         group: tuple[int, int] | None = None,
         environment: str = "",
-        spare: bool = False,
     ) -> int:
         """Return the id of a shape; the same arguments give the same id.
 
         `group` is a placement group and the index of its bundle, -1 for any. `environment` is the
-        key of a runtime environment. A `spare` shape may run on one extra process even if every
-        CPU is held. Raises `Infeasible` if the resources exceed the machine or the group's bundles,
-        or the group was removed; `ValueError` and `TypeError` for invalid amounts.
+        key of a runtime environment. Raises `Infeasible` if the resources exceed the machine or the
+        group's bundles, or the group was removed; `ValueError` and `TypeError` for invalid amounts.
         """
-        key = (Resources.of(resources), group, environment, spare)
+        key = (Resources.of(resources), group, environment)
         known = self._shape_ids.get(key)
         if known is not None:
             return known
         pools = self._pools_for(key[0], group)
         demand = Demand(key[0], self._indices)
-        without_cpu = Demand(
-            Resources({name: units for name, units in key[0].items() if name != CPU}), self._indices
-        )
         number = self._next_shape
         self._next_shape += 1
         self._shapes[number] = Shape(
-            key, self._environment(environment), pools, demand, without_cpu,
-            group_id=None if group is None else group[0], spare=spare, zero_cpu=demand.cpu == 0,
+            key, self._environment(environment), pools, demand,
+            group_id=None if group is None else group[0], zero_cpu=demand.cpu == 0,
         )  # fmt: skip
         self._shape_ids[key] = number
         return number
@@ -273,10 +261,8 @@ class SchedulerState:
         s, holding = w.shape, w.holding
         assert s is not None
         assert holding is not None
-        if holding.cpu_released:
-            self._reclaim_cpu(holding, s)
-        if holding.spare or s.zero_cpu:
-            self._count_extra(holding, s, -1)
+        if s.zero_cpu and not holding.cpu_released:
+            self._zero_cpu_running -= 1
         holding.release()
         s.running -= 1
         s.refillable.pop(w.id, None)
@@ -293,24 +279,13 @@ class SchedulerState:
         if actor.worker is None:
             actor.shape.env.actors.remove(actor)
             self._actors_without_process -= 1
-        if holding.cpu_released:
-            self._reclaim_cpu(holding, None)
-        self._count_extra(holding, None, -1)
         holding.release()
 
     def _reclaim_cpu(self, holding: Holding, s: Shape | None) -> None:
+        """Take a CPU again; `s` is None for actors, which are not counted as tasks."""
         holding.reclaim_cpu()
-        self._count_extra(holding, s, 1)
-
-    def _count_extra(self, holding: Holding, s: Shape | None, change: int) -> None:
-        """Count running work beyond the CPUs: the spare slot, and tasks without CPU.
-
-        `s` is None for actors, which are not counted as tasks.
-        """
-        if holding.spare:
-            self._spare_running += change
-        elif s is not None and s.zero_cpu:
-            self._zero_cpu_running += change
+        if s is not None and s.zero_cpu:
+            self._zero_cpu_running += 1
 
     def _update_queue(self, s: Shape) -> None:
         """Put a shape into the round-robin queue if it has queued tasks, else remove it."""
@@ -347,44 +322,33 @@ class SchedulerState:
         w.actor, actor.worker = actor, w
         w.gpu_ids = tuple(self._gpu_ids[position] for position in holding.positions)
         if actor.held_shape is not actor.shape:
-            holding.shrink(
-                actor.held_shape.without_cpu if holding.spare else actor.held_shape.demand
-            )
+            holding.shrink(actor.held_shape.demand)
         out.append(AssignActor(w.id, actor.id, w.gpu_ids))
 
-    def _find(self, s: Shape) -> _Allocation | None:
-        """Return where one more task of a shape fits now, beside the reserved units."""
+    def _find(self, s: Shape) -> tuple[Pool, tuple[int, ...]] | None:
+        """Return a pool, and GPU positions, where one more task of a shape fits now.
+
+        Reserved units stay free.
+        """
         node = self._node
         demand = s.demand
         for pool in s.pools:
             positions = pool.fit(demand, self._reserved if pool is node else None)
             if positions is not None:
-                return pool, demand, positions, False
-        if s.spare and not self._spare_running:
-            for pool in s.pools:
-                positions = pool.fit(s.without_cpu, self._reserved if pool is node else None)
-                if positions is not None:
-                    return pool, s.without_cpu, positions, True
+                return pool, positions
         return None
 
-    def _await_process(self, s: Shape, place: _Allocation, out: list[Instruction]) -> bool:
+    def _await_process(self, s: Shape, out: list[Instruction]) -> bool:
         """Request processes for tasks that have resources but no worker.
 
         Returns True if a process is starting.
         """
-        _, demand, _, spare = place
-        if spare:
-            could = 1
-        elif s.zero_cpu:
-            could = min(
-                self._zero_cpu_limit - self._zero_cpu_running,
-                sum(pool.count_fits(demand) for pool in s.pools),
-            )
-        else:
-            could = sum(
-                pool.count_fits(demand, self._reserved if pool is self._node else None)
-                for pool in s.pools
-            )
+        could = sum(
+            pool.count_fits(s.demand, self._reserved if pool is self._node else None)
+            for pool in s.pools
+        )
+        if s.zero_cpu:
+            could = min(could, self._zero_cpu_limit - self._zero_cpu_running)
         missing = min(len(s.queue), could) - (self._starting - self._actors_without_process)
         if missing > 0:
             out.append(self._request(s.env, missing))

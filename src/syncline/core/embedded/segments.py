@@ -25,7 +25,6 @@ import threading
 import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from syncline.core.serialization import Packed
@@ -91,18 +90,6 @@ class Mapped(NamedTuple):
     buffers: list[memoryview]
     keeper: object
     """Keeps the mapping alive, as do the views and the objects made of them."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class MappingStatistics:
-    """Mappings of this process."""
-
-    read_mappings: int
-    """Mappings whose views are still in use."""
-    pinned_mappings: int
-    """Read mappings that were alive at a fork; their release is not reported."""
-    write_mappings: int
-    """Writable mappings kept for segments that are reused."""
 
 
 def _buffer_offsets(data_nbytes: int, lengths: Sequence[int]) -> Iterator[tuple[int, int]]:
@@ -275,13 +262,3 @@ def _released(lease: _Lease) -> None:
     _process.leases.discard(lease)
     if lease.on_release is not None and not lease.pinned:
         lease.on_release()
-
-
-def mapping_statistics() -> MappingStatistics:
-    """Return the number of mappings of this process."""
-    leases = list(_process.leases)
-    return MappingStatistics(
-        read_mappings=len(leases),
-        pinned_mappings=sum(lease.pinned for lease in leases),
-        write_mappings=len(_process.writable),
-    )

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 import threading
 from collections.abc import Iterable
 from pathlib import Path
@@ -35,7 +34,7 @@ from syncline.core.embedded.scheduler import Scheduler
 from syncline.core.embedded.session_directories import create_session
 from syncline.core.embedded.shared_reactor import SharedReactor
 from syncline.core.embedded.worker_output import WorkerOutput
-from syncline.core.embedded.worker_processes import WorkerListener, WorkerProcesses
+from syncline.core.embedded.worker_processes import WorkerProcesses
 from syncline.core.resources import OBJECT_STORE_MEMORY
 
 SHM_SHARE = 0.8
@@ -113,15 +112,21 @@ class _Driver:
             reactor=self._reactor,
             node=_describe_node(node_id, config),
         )
-        fork_server = ForkServerConfig(
-            paths=paths,
+        session = SessionInfo(
+            session_id=paths.id,
+            directory=paths.directory,
             namespace=config.namespace,
             node_id=node_id,
-            spawn=settings.start_method() == "spawn",
         )
-        listener = WorkerListener(on_started=self._hub.on_started, on_ended=self._hub.on_ended)
+        fork_server = ForkServerConfig(
+            paths=paths, session=session, spawn=settings.start_method() == "spawn"
+        )
         self._workers = WorkerProcesses(
-            fork_server, self._reactor, output, listener, list(sys.path)
+            fork_server,
+            self._reactor,
+            output,
+            on_started=self._hub.on_started,
+            on_ended=self._hub.on_ended,
         )
         self._hub.workers = self._workers
         self._shared_reactor = SharedReactor(
@@ -133,18 +138,11 @@ class _Driver:
         self._reactor.register(self._listener.fileno(), self._on_connection)
         refs.journal.clear()
         self._workers.start_fork_server()
-        session = SessionInfo(
-            session_id=paths.id,
-            directory=paths.directory,
-            namespace=config.namespace,
-            node_id=node_id,
-        )
         child_processes.announce(session)
-        number = self._hub.driver.number
         self.engine = EmbeddedEngine(
             connection,
             session,
-            number,
+            self._hub.driver.number,
             environment=config.runtime_env,
             end=self._end,
             abandon=self._abandon,

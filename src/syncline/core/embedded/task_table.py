@@ -15,6 +15,7 @@ from syncline.core.embedded.hub_core import HubCore
 from syncline.core.embedded.hub_records import Definition, Process, Task
 from syncline.core.embedded.instructions import Assign
 from syncline.core.embedded.messages import Message, TaskSpec, Value, error_value
+from syncline.core.engine import Row, trace_event
 from syncline.exceptions import (
     OutOfMemoryError,
     TaskCancelledError,
@@ -373,17 +374,9 @@ class TaskTable:
             if process is not None:
                 self._hub.kill(process, "was killed with its placement group")
 
-    def trace_events(self) -> list[dict[str, object]]:
+    def trace_events(self) -> list[Row]:
         """Return the last tasks as Chrome trace events."""
         return [
-            {
-                "cat": "task",
-                "name": name,
-                "ph": "X",
-                "pid": pid,
-                "tid": pid,
-                "ts": started * 1e6,
-                "dur": (ended - started) * 1e6,
-            }
+            trace_event(name, pid=pid, tid=pid, started=started, ended=ended)
             for name, pid, started, ended in self.timeline
         ]

@@ -17,9 +17,9 @@ from syncline.core import runtime_env
 from syncline.core.embedded import child_processes, interrupts, stack_dump
 from syncline.core.embedded import messages as m
 from syncline.core.embedded.channel import Channel
-from syncline.core.embedded.engine import EmbeddedEngine, SessionInfo
+from syncline.core.embedded.engine import EmbeddedEngine
 from syncline.core.embedded.executor import Executor
-from syncline.core.embedded.fork_server_messages import LaunchWorker
+from syncline.core.embedded.fork_server_messages import ForkServerConfig, LaunchWorker
 from syncline.core.embedded.hub_connection import RemoteHubConnection
 from syncline.core.embedded.reactor import Reactor
 from syncline.core.embedded.session_directories import SessionPaths, remove_if_abandoned
@@ -28,7 +28,7 @@ from syncline.core.engine import set_engine
 from syncline.exceptions import RuntimeEnvSetupError
 
 
-def run(fds: list[int], start: LaunchWorker, paths: SessionPaths) -> None:
+def run(fds: list[int], start: LaunchWorker, config: ForkServerConfig) -> None:
     """Be a worker until the hub stops it. `fds`: its channel, its stdout, its stderr."""
     _set_up_process(fds, start.cwd)
     environment = json.loads(start.environment) if start.environment else {}
@@ -45,29 +45,21 @@ def run(fds: list[int], start: LaunchWorker, paths: SessionPaths) -> None:
         reactor, name="syncline-reactor", on_idle=lambda: executor.on_idle()
     )
     connection = RemoteHubConnection(channel, shared_reactor, reactor)
-    executor = Executor(connection, start.number, failure)
-    connection.accept_work = executor.accept
-    connection.before_wait = executor.return_unstarted
-    connection.on_closed = lambda: _kill_session(paths)
-    session = SessionInfo(
-        session_id=paths.id,
-        directory=paths.directory,
-        namespace=start.namespace,
-        node_id=start.node_id,
-    )
+    connection.on_closed = lambda: _kill_session(config.paths)
     engine = EmbeddedEngine(
         connection,
-        session,
+        config.session,
         start.number,
         environment=environment,
         end=_stay_connected,
         abandon=lambda: _abandon(channel, reactor),
-        leave=executor.exit_actor,
     )
-    executor.new_id = engine.new_id
+    executor = Executor(connection, engine.new_id, failure)
+    connection.accept_work = executor.accept
+    connection.before_wait = executor.return_unstarted
     engine.process_context = lambda: executor.context
     set_engine(engine)
-    child_processes.announce(session)
+    child_processes.announce(config.session)
     interrupts.install(previous=executor.on_interrupt)
     stack_dump.register()
     shared_reactor.start()

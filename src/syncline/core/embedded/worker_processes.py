@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import select
-import signal
 import socket
 import subprocess
 import sys
@@ -24,6 +23,7 @@ from syncline.core.embedded.fork_server_messages import (
 from syncline.core.embedded.log_display import Stream
 from syncline.core.embedded.reactor import Reactor
 from syncline.core.embedded.worker_output import WorkerOutput
+from syncline.core.host import kill_group
 
 HEAVY_MODULES = (
     "numpy",
@@ -82,16 +82,6 @@ class ProcessStatistics:
     """Fork servers started; more than one only if one was killed."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class WorkerListener:
-    """Callbacks of the hub, called on the reactor's thread without the hub's lock."""
-
-    on_started: Callable[[int, int], None]
-    """(number, pid)"""
-    on_ended: Callable[[int, ExitStatus], None]
-    """(number, exit status)"""
-
-
 class WorkerProcesses:
     """Starts and ends workers. Called under the hub's lock, except the reactor's handlers."""
 
@@ -100,14 +90,19 @@ class WorkerProcesses:
         config: ForkServerConfig,
         reactor: Reactor,
         output: WorkerOutput,
-        listener: WorkerListener,
-        interpreter_path: list[str],
+        *,
+        on_started: Callable[[int, int], None],
+        on_ended: Callable[[int, ExitStatus], None],
     ) -> None:
+        """The callbacks get (number, pid) and (number, exit status).
+
+        They are called on the reactor's thread without the hub's lock.
+        """
         self._config = config
         self._reactor = reactor
         self._output = output
-        self._listener = listener
-        self._path = interpreter_path
+        self._on_started = on_started
+        self._on_ended = on_ended
         self._connection: socket.socket | None = None
         self._fork_server: subprocess.Popen[bytes] | None = None
         self._preloaded: set[str] = set()
@@ -135,7 +130,7 @@ class WorkerProcesses:
         """Start the fork server, which imports this process's heavy modules in parallel."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         code = (
-            f"import sys; sys.path[:] = {self._path!r}; "
+            f"import sys; sys.path[:] = {sys.path!r}; "
             f"from syncline.core.embedded.fork_server import main; main({theirs.fileno()})"
         )
         self._fork_server = subprocess.Popen(
@@ -165,13 +160,7 @@ class WorkerProcesses:
             os.set_blocking(read, False)
             self._pipes[read] = number
             self._reactor.register(read, self._reader(read, number, stream))
-        message = LaunchWorker(
-            number=number,
-            environment=environment,
-            cwd=_working_directory(),
-            namespace=self._config.namespace,
-            node_id=self._config.node_id,
-        )
+        message = LaunchWorker(number=number, environment=environment, cwd=_working_directory())
         fds = (theirs.detach(), pipes[0][1], pipes[1][1])
         self._unconfirmed[number] = (message, fds)
         if "torch" in self._preloaded and self._preloaded.isdisjoint(LATER_MODULES):
@@ -258,13 +247,13 @@ class WorkerProcesses:
         if isinstance(message, WorkerStarted):
             self._pids[message.number] = message.pid
             _close_all(self._unconfirmed.pop(message.number)[1])
-            self._listener.on_started(message.number, message.pid)
+            self._on_started(message.number, message.pid)
         elif isinstance(message, WorkerEnded):
             self.forget(message.number)
             status = self._memory.exit_status(
                 os.waitstatus_to_exitcode(message.status), message.peak_bytes
             )
-            self._listener.on_ended(message.number, status)
+            self._on_ended(message.number, status)
 
     def forget(self, number: int) -> None:
         """Read the last output of a dead worker and close its pipes."""
@@ -313,14 +302,6 @@ class WorkerProcesses:
         if self._pipes.pop(fd, None) is not None:
             self._reactor.unregister(fd)
             os.close(fd)
-
-
-def kill_group(pid: int) -> None:
-    """SIGKILL a worker and everything in its process group."""
-    try:
-        os.killpg(pid, signal.SIGKILL)
-    except (ProcessLookupError, PermissionError):
-        pass
 
 
 def _readable(fd: int) -> bool:

@@ -14,10 +14,15 @@ from functools import partial
 from typing import Any, Literal
 
 from syncline.core import error_messages, runtime_env, serialization
-from syncline.core.definitions import ActorDefinition, CallDefinition, TaskDefinition
+from syncline.core.definitions import (
+    ActorDefinition,
+    CallDefinition,
+    TaskDefinition,
+    as_async_iterator,
+)
 from syncline.core.embedded.engine import CURRENT, placement_of
-from syncline.core.embedded.messages import inline
-from syncline.core.engine import ActorRecord, Args, Kwargs, Submitted
+from syncline.core.embedded.messages import inline, load_outcome
+from syncline.core.engine import ActorRecord, Args, Kwargs, Submitted, trace_event
 from syncline.core.inline.engine_base import InlineEngineBase
 from syncline.core.inline.generator_streams import AsyncStream, Items, Stream, SyncStream
 from syncline.core.inline.inline_actor import InlineActor
@@ -26,13 +31,12 @@ from syncline.core.inline.inline_call import (
     InlineContext,
     NotRun,
     Results,
-    as_async_iterator,
     attempt,
     attempt_async,
     environment_of,
     running_as,
 )
-from syncline.core.inline.inline_objects import load_outcome, pack_value
+from syncline.core.inline.inline_objects import pack_value
 from syncline.core.options import MethodOptions, RetryExceptions
 from syncline.core.refs import (
     AnyGenerator,
@@ -63,7 +67,7 @@ class InlineEngine(InlineEngineBase):
         group, captures = placement_of(options, CURRENT.get().context.captured_group_id)
         needed = options.resources_needed()
         with self._lock:
-            self._scheduler.check(needed, group)
+            self._scheduler.shape(needed, group=group)  # raises if it can never be held
         group_id = group[0] if group else 0
         context = InlineContext(
             name=options.name or definition.name,
@@ -175,18 +179,16 @@ class InlineEngine(InlineEngineBase):
             return function()
 
     def _note_event(self, call: Call, started: float) -> None:
-        self._events.append(
-            {
-                "cat": "actor" if call.context.actor_id else "task",
-                "name": call.name,
-                "ph": "X",
-                "ts": started * 1e6,
-                "dur": (time.time() - started) * 1e6,
-                "pid": os.getpid(),
-                "tid": threading.get_ident(),
-                "args": {"task_id": f"{call.task_id:032x}"},
-            }
+        event = trace_event(
+            call.name,
+            pid=os.getpid(),
+            tid=threading.get_ident(),
+            started=started,
+            ended=time.time(),
+            cat="actor" if call.context.actor_id else "task",
+            args={"task_id": f"{call.task_id:032x}"},
         )
+        self._events.append(event)
 
     # -- generators
 
@@ -245,24 +247,16 @@ class InlineEngine(InlineEngineBase):
         if known is not None:
             if options.get_if_exists:
                 return self._actors[known].record, Hold(known)
-            raise ValueError(
-                f"an actor named {options.name!r} exists already in namespace {namespace!r}: look "
-                "it up with `get_actor`, pass `get_if_exists=True`, or choose another name."
-            )
+            raise ValueError(error_messages.actor_exists(str(options.name), namespace))
         cls = self._load(definition, definition.cls)
         group, captures = placement_of(options, CURRENT.get().context.captured_group_id)
         needed = options.resources_needed()
         with self._lock:
-            self._scheduler.check(options.resources_to_place(), group)
+            self._scheduler.shape(options.resources_to_place(), group=group)
             holding = self._scheduler.hold(needed, group)
         counted = options.name is None and options.lifetime != "detached"
         id = self._objects.create(count=0 if counted else 1, on_free=self._drop_actor)
-        record = ActorRecord(
-            actor_id=id,
-            class_name=definition.name,
-            methods=definition.methods,
-            groups=definition.groups,
-        )
+        record = ActorRecord.of(definition, id)
         group_id = group[0] if group else 0
         actor = InlineActor(
             record=record,
@@ -452,10 +446,7 @@ class InlineEngine(InlineEngineBase):
     def exit_actor(self) -> None:
         actor_id = CURRENT.get().context.actor_id
         if not actor_id:
-            raise RuntimeError(
-                "`exit_actor()` ends the actor whose method calls it, but this code is not part of "
-                "an actor's method: call it there, or use `kill` with the actor's handle"
-            )
+            raise RuntimeError(error_messages.NOT_IN_ACTOR)
         actor = self._actors.get(actor_id)
         if actor is not None:
             actor.is_leaving = True
@@ -487,12 +478,7 @@ class InlineEngine(InlineEngineBase):
         wanted = namespace or self._config.namespace
         id = self._names.get((wanted, name))
         if id is None:
-            existing = [known for space, known in sorted(self._names) if space == wanted]
-            raise ValueError(
-                f"no living actor is named {name!r} in namespace {wanted!r}."
-                f"{error_messages.did_you_mean(name, existing)} It has "
-                f"{', '.join(map(repr, existing)) or 'no named actors'}."
-            )
+            raise ValueError(error_messages.no_such_actor(name, wanted, self._names))
         return self._actors[id].record, Hold(id)
 
     def list_named_actors(self, *, all_namespaces: bool) -> list[tuple[str, str]]:

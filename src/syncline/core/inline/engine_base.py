@@ -52,21 +52,17 @@ class InlineScheduler(Scheduler):
     Infeasible calls are refused, GPUs get numbers, and placement groups are reserved when they fit.
     """
 
-    def check(self, amounts: Mapping[str, float], group: tuple[int, int] | None) -> None:
-        """Raise ValueError if the machine or the bundle can never hold `amounts`."""
-        self.shape(amounts, group=group)
-
     def hold(self, amounts: Mapping[str, float], group: tuple[int, int] | None) -> Holding:
         """Take `amounts` from the machine or a bundle, even if they are in use."""
         shape = self._shapes[self.shape(amounts, group=group)]
         found = self._find(shape)
         if found is not None:
-            pool, demand, positions, _ = found
-            return Holding(pool, demand, positions, False)
+            pool, positions = found
+            return Holding(pool, shape.demand, positions)
         pool = shape.pools[0]
         freest = sorted(range(len(pool.gpus)), key=lambda position: -pool.gpus[position])
         positions = tuple(sorted(freest[: shape.demand.gpu_count]))
-        return Holding(pool, shape.demand, positions, False)
+        return Holding(pool, shape.demand, positions)
 
     def gpu_ids(self, holding: Holding) -> tuple[str, ...]:
         """Return the ids of the GPUs of a holder."""

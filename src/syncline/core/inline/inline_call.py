@@ -6,7 +6,7 @@ import bdb
 import itertools
 import os
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -164,16 +164,6 @@ async def attempt_async(
         except BaseException:  # CancelledError, or a Ctrl-C that another thread handles
             results.fail(call.cancelled())
             raise
-
-
-async def as_async_iterator(values: Any) -> AsyncIterator[object]:
-    """Iterate over the items of a generator or an asynchronous generator."""
-    if hasattr(values, "__anext__"):
-        async for value in values:
-            yield value
-    else:
-        for value in values:
-            yield value
 
 
 @contextmanager

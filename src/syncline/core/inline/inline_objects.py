@@ -9,27 +9,17 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
-from syncline.core import refs, serialization, tracebacks
-from syncline.core.embedded.messages import ERROR, Value, error_value, inline, open_value
+from syncline.core import refs, serialization
+from syncline.core.embedded.messages import Value, error_value, inline
 from syncline.core.embedded.object_table import Entry, ObjectTable
 from syncline.core.embedded.segments import Segment
 from syncline.exceptions import ObjectLostError
-
-Outcome = tuple[object, BaseException | None]
-"""(value, None) or (None, error)."""
 
 
 def pack_value(value: object, what: str = "value") -> Value:
     """Return a copy of `value`; TypeError if it cannot be pickled."""
     packed = serialization.pack(value, what=what)
     return inline(packed.data, packed.buffers, packed.refs)
-
-
-def load_outcome(value: Value) -> Outcome:
-    """Return a new copy of a value, or the error to raise."""
-    if value[0] == ERROR:
-        return None, tracebacks.raisable(serialization.unpack_error(value[1]))
-    return open_value(value), None
 
 
 class InlineObjects(ObjectTable):
