@@ -126,19 +126,14 @@ def known_arguments(arguments: Keywords) -> Kwargs:
 
 def _take_older(name: str, value: object, meant: Kwargs) -> None:
     today = _OLDER[name]
-    if today is None:
-        warnings.warn(
-            f"`init({name}=...)` has no effect any more: remove it",
-            DeprecationWarning,
-            stacklevel=4,
-        )
-        return
-    warnings.warn(
-        f"`init({name}=...)` is an older spelling of `{today}`: use `{today}`",
-        DeprecationWarning,
-        stacklevel=4,
+    advice = (
+        "has no effect any more: remove it"
+        if today is None
+        else f"is an older spelling of `{today}`: use `{today}`"
     )
-    meant.setdefault(today, value)
+    warnings.warn(f"`init({name}=...)` {advice}", DeprecationWarning, stacklevel=4)
+    if today is not None:
+        meant.setdefault(today, value)
 
 
 def engine_config(arguments: Keywords, address: str | None = None) -> EngineConfig:

@@ -28,14 +28,6 @@ class Gpu:
     """Short model name such as "H200", for ``accelerator_type``; empty if unknown."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Device:
-    """One physical GPU; devices are in PCI bus order."""
-
-    uuid: str
-    model: str
-
-
 class Nvml(Protocol):
     """The part of ``pynvml`` that is used; tests pass a fake."""
 
@@ -85,8 +77,11 @@ def _load_nvml() -> Nvml | None:
         return None
 
 
-def _from_nvml(nvml: Nvml) -> list[_Device] | None:
-    """List all GPUs of the management library; ``None`` if library or driver are missing."""
+def _from_nvml(nvml: Nvml) -> list[Gpu] | None:
+    """List all GPUs of the management library by UUID; ``None`` if library or driver are missing.
+
+    They are in PCI bus order.
+    """
     try:
         nvml.nvmlInit()
     except (nvml.NVMLError, OSError):
@@ -96,8 +91,8 @@ def _from_nvml(nvml: Nvml) -> list[_Device] | None:
             nvml.nvmlDeviceGetHandleByIndex(index) for index in range(nvml.nvmlDeviceGetCount())
         ]
         return [
-            _Device(
-                uuid=_decoded(nvml.nvmlDeviceGetUUID(handle)),
+            Gpu(
+                id=_decoded(nvml.nvmlDeviceGetUUID(handle)),
                 model=model_name(_decoded(nvml.nvmlDeviceGetName(handle))),
             )
             for handle in handles
@@ -108,7 +103,7 @@ def _from_nvml(nvml: Nvml) -> list[_Device] | None:
         nvml.nvmlShutdown()
 
 
-def _from_proc(root: Path) -> list[_Device]:
+def _from_proc(root: Path) -> list[Gpu]:
     """List all GPUs of the driver: one directory per PCI address with an ``information`` file."""
     folder = root / "proc/driver/nvidia/gpus"
     try:
@@ -122,13 +117,11 @@ def _from_proc(root: Path) -> list[_Device]:
         except OSError:
             text = ""
         facts = dict(re.findall(r"^([^:\n]+):[ \t]*(.*?)[ \t]*$", text, re.MULTILINE))
-        devices.append(
-            _Device(uuid=facts.get("GPU UUID", ""), model=model_name(facts.get("Model", "")))
-        )
+        devices.append(Gpu(id=facts.get("GPU UUID", ""), model=model_name(facts.get("Model", ""))))
     return devices
 
 
-def _select(devices: Sequence[_Device], visible: str | None) -> list[Gpu]:
+def _select(devices: Sequence[Gpu], visible: str | None) -> list[Gpu]:
     """Apply ``CUDA_VISIBLE_DEVICES`` as CUDA does: in its order, up to the first invalid entry."""
     if visible is None:
         return [Gpu(id=str(index), model=device.model) for index, device in enumerate(devices)]
@@ -141,17 +134,15 @@ def _select(devices: Sequence[_Device], visible: str | None) -> list[Gpu]:
     return chosen
 
 
-def _named(devices: Sequence[_Device], entry: str) -> _Device | None:
+def _named(devices: Sequence[Gpu], entry: str) -> Gpu | None:
     """Return the device of an entry: an index, a unique prefix of a UUID, or a MIG slice."""
     if entry.isdigit():
         return devices[int(entry)] if int(entry) < len(devices) else None
     if entry.startswith("MIG-"):
         # Slices are not listed: the model is known only if all GPUs have the same.
         models = {device.model for device in devices}
-        return (
-            _Device(uuid=entry, model=models.pop() if len(models) == 1 else "") if devices else None
-        )
-    matches = [device for device in devices if entry and device.uuid.startswith(entry)]
+        return Gpu(id=entry, model=models.pop() if len(models) == 1 else "") if devices else None
+    matches = [device for device in devices if entry and device.id.startswith(entry)]
     return matches[0] if len(matches) == 1 else None
 
 

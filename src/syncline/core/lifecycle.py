@@ -13,7 +13,6 @@ import os
 import platform
 import threading
 from collections.abc import Callable
-from types import TracebackType
 from typing import Any, Literal
 
 from syncline import settings
@@ -78,12 +77,7 @@ class InitContext:
     def __enter__(self) -> InitContext:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        frames: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         shutdown()
 
     def __repr__(self) -> str:

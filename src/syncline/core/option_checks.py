@@ -7,7 +7,7 @@ value and a remedy.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from syncline.core.placement import (
     NodeAffinitySchedulingStrategy,
@@ -23,12 +23,16 @@ _STRATEGIES = (
 )
 
 
+def _wrong_type(name: str, value: object, wanted: str) -> TypeError:
+    return TypeError(f"`{name}={value!r}` is a {type(value).__name__}: give {wanted}")
+
+
 def amount(name: str, value: object) -> None:
     """Check a non-negative number or None."""
     if value is None:
         return
     if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise TypeError(f"`{name}={value!r}` is a {type(value).__name__}: give a number")
+        raise _wrong_type(name, value, "a number")
     if not math.isfinite(value) or value < 0:
         raise ValueError(f"`{name}={value}` is not a valid amount: give 0 or more")
     if name == "num_gpus" and value > 1 and value != int(value):
@@ -43,7 +47,7 @@ def count(name: str, value: object, *, least: int) -> None:
     if value is None:
         return
     if isinstance(value, bool) or not isinstance(value, int):
-        raise TypeError(f"`{name}={value!r}` is a {type(value).__name__}: give an integer")
+        raise _wrong_type(name, value, "an integer")
     if value < least:
         unlimited = " (-1: unlimited)" if least == -1 else ""
         raise ValueError(f"`{name}={value}` is too small: give {least} or more{unlimited}")
@@ -54,7 +58,7 @@ def text(name: str, value: object) -> None:
     if value is None:
         return
     if not isinstance(value, str):
-        raise TypeError(f"`{name}={value!r}` is a {type(value).__name__}: give a string")
+        raise _wrong_type(name, value, "a string")
     if not value:
         raise ValueError(f"`{name}=''` is empty: give a non-empty string, or leave it out")
 
@@ -62,7 +66,7 @@ def text(name: str, value: object) -> None:
 def boolean(name: str, value: object) -> None:
     """Check True or False."""
     if not isinstance(value, bool):
-        raise TypeError(f"`{name}={value!r}` is a {type(value).__name__}: give True or False")
+        raise _wrong_type(name, value, "True or False")
 
 
 def one_of(name: str, value: object, allowed: tuple[object, ...]) -> None:
@@ -85,26 +89,16 @@ def retry_exceptions(value: object) -> None:
     if isinstance(value, bool):
         return
     if not isinstance(value, tuple):
-        raise TypeError(
-            f"`retry_exceptions={value!r}` is a {type(value).__name__}: "
-            f"give True, False or a list of exception classes"
-        )
+        raise _wrong_type("retry_exceptions", value, "True, False or a list of exception classes")
     for cls in value:
         if not (isinstance(cls, type) and issubclass(cls, BaseException)):
             raise TypeError(f"`retry_exceptions` has {cls!r}, which is not an exception class")
 
 
-def resources(value: object, *, own: bool = False) -> None:
-    """Check amounts by name. `own`: also allow CPU, GPU and memory."""
-    if not isinstance(value, Mapping):
-        raise TypeError(
-            f"`resources={value!r}` is a {type(value).__name__}: "
-            f"give a dict such as {{'special': 1}}"
-        )
-    for name, share in value.items():
-        if not isinstance(name, str):
-            raise TypeError(f"`resources` has the name {name!r}: names are strings")
-        if name in _OWN_RESOURCES and not own:
+def resources(value: object) -> None:
+    """Check amounts by name."""
+    for name, share in _named_items("resources", value, "a dict such as {'special': 1}"):
+        if name in _OWN_RESOURCES:
             raise ValueError(
                 f"`resources` has {name!r}, which has its own option: "
                 f"use `{_OWN_RESOURCES[name]}={share!r}`"
@@ -114,10 +108,8 @@ def resources(value: object, *, own: bool = False) -> None:
 
 def labels(name: str, value: object) -> None:
     """Check a mapping of strings to strings."""
-    if not isinstance(value, Mapping):
-        raise TypeError(f"`{name}={value!r}` is a {type(value).__name__}: give a dict of strings")
-    for label, wanted in value.items():
-        if not isinstance(label, str) or not isinstance(wanted, str):
+    for label, wanted in _named_items(name, value, "a dict of strings"):
+        if not isinstance(wanted, str):
             raise TypeError(
                 f"`{name}` has {label!r}: {wanted!r}, but labels and their values are strings"
             )
@@ -125,15 +117,18 @@ def labels(name: str, value: object) -> None:
 
 def concurrency_groups(value: object) -> None:
     """Check numbers of concurrent calls by name."""
-    if not isinstance(value, Mapping):
-        raise TypeError(
-            f"`concurrency_groups={value!r}` is a {type(value).__name__}: "
-            f"give a dict such as {{'io': 2}}"
-        )
-    for name, limit in value.items():
-        if not isinstance(name, str):
-            raise TypeError(f"`concurrency_groups` has the name {name!r}: names are strings")
+    for name, limit in _named_items("concurrency_groups", value, "a dict such as {'io': 2}"):
         count(f"concurrency_groups[{name!r}]", limit, least=1)
+
+
+def _named_items(name: str, value: object, wanted: str) -> Iterable[tuple[str, object]]:
+    """Return the items of a dict whose keys are strings."""
+    if not isinstance(value, Mapping):
+        raise _wrong_type(name, value, wanted)
+    for key in value:
+        if not isinstance(key, str):
+            raise TypeError(f"`{name}` has the name {key!r}: names are strings")
+    return value.items()
 
 
 def strategy(value: object) -> None:
@@ -141,7 +136,8 @@ def strategy(value: object) -> None:
     if isinstance(value, str):
         one_of("scheduling_strategy", value, ("DEFAULT", "SPREAD"))
     elif not isinstance(value, _STRATEGIES):
-        raise TypeError(
-            f"`scheduling_strategy={value!r}` is a {type(value).__name__}: give 'DEFAULT', "
-            f"'SPREAD' or an object of `syncline.util.scheduling_strategies`"
+        raise _wrong_type(
+            "scheduling_strategy",
+            value,
+            "'DEFAULT', 'SPREAD' or an object of `syncline.util.scheduling_strategies`",
         )

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Generator, Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from syncline.core import serialization
@@ -71,25 +72,13 @@ class Hold:
         return (type(self), (self.id,))
 
 
-class ObjectRef(Generic[T]):
+class ObjectRef(Hold, Generic[T]):
     """A reference to the value of a task, an actor call or `put`.
 
     Pass it to other tasks, `get` it, or `await` it.
     """
 
-    __slots__ = ("__weakref__", "_call_site", "id")
-
-    def __init__(self, id: int, *, counted: bool = False) -> None:
-        self.id = id
-        if not counted:
-            journal.append(id)
-
-    def __del__(self, append: Callable[[int], None] = journal.append) -> None:
-        append(-self.id)
-
-    def __reduce__(self) -> tuple[object, ...]:
-        serialization.note_ref(self.id)
-        return (ObjectRef, (self.id,))
+    __slots__ = ()
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, ObjectRef) and other.id == self.id
@@ -114,14 +103,7 @@ class ObjectRef(Generic[T]):
 
         future: concurrent.futures.Future[T] = concurrent.futures.Future()
         future.set_running_or_notify_cancel()
-
-        def settle(value: T, error: BaseException | None) -> None:
-            if error is not None:
-                future.set_exception(error)
-            else:
-                future.set_result(value)
-
-        engine_of_refs().on_value(self, settle)
+        engine_of_refs().on_value(self, partial(_settle, future))
         return future
 
     def as_future(self, *, loop: asyncio.AbstractEventLoop | None = None) -> asyncio.Future[T]:
@@ -131,23 +113,28 @@ class ObjectRef(Generic[T]):
         loop = loop or asyncio.get_running_loop()
         future: asyncio.Future[T] = loop.create_future()
 
-        def settle(value: T, error: BaseException | None) -> None:
-            if future.done():
-                return
-            if error is not None:
-                future.set_exception(error)
-            else:
-                future.set_result(value)
-
         def hand_over(value: T, error: BaseException | None) -> None:
             if not loop.is_closed():
-                loop.call_soon_threadsafe(settle, value, error)
+                loop.call_soon_threadsafe(_settle, future, value, error)
 
         engine_of_refs().on_value(self, hand_over)
         return future
 
     def __await__(self) -> Generator[object, None, T]:
         return self.as_future().__await__()
+
+
+def _settle(
+    future: concurrent.futures.Future[T] | asyncio.Future[T],
+    value: T,
+    error: BaseException | None = None,
+) -> None:
+    if future.done():  # cancelled
+        return
+    if error is not None:
+        future.set_exception(error)
+    else:
+        future.set_result(value)
 
 
 class ObjectRefGenerator(Generic[T]):
@@ -190,12 +177,8 @@ class ObjectRefGenerator(Generic[T]):
         loop = asyncio.get_running_loop()
         future: asyncio.Future[ObjectRef[T] | None] = loop.create_future()
 
-        def settle(ref: ObjectRef[T] | None) -> None:
-            if not future.done():
-                future.set_result(ref)
-
         def hand_over(ref: ObjectRef[T] | None) -> None:
-            loop.call_soon_threadsafe(settle, ref)
+            loop.call_soon_threadsafe(_settle, future, ref)
 
         engine_of_refs().on_item(self, self._next, hand_over)
         ref = await future

@@ -352,18 +352,15 @@ def move_directory(source: str, target: str, listing: Listing) -> bool:
 
 def _make_directories(filesystem: FileSystem, target: str, listing: Listing) -> None:
     """Create `target` and its subdirectories."""
-    if is_local(filesystem):
-        for relative in ("", *listing.directories):
-            os.makedirs(join(target, relative), exist_ok=True)
-        return
+    paths = [join(target, relative) for relative in ("", *listing.directories)]
     if filesystem.type_name in _OBJECT_STORES:
         paths = [] if listing.files else [target]
-    else:
-        paths = [join(target, relative) for relative in ("", *listing.directories)]
     for path in paths:
-        call_with_retries(
-            partial(filesystem.create_dir, path, recursive=True), f"creating the directory {path}"
-        )
+        if is_local(filesystem):
+            os.makedirs(path, exist_ok=True)
+        else:
+            make = partial(filesystem.create_dir, path, recursive=True)
+            call_with_retries(make, f"creating the directory {path}")
 
 
 def _each(do: Callable[[str], None], names: list[str], *, parallel: int) -> None:

@@ -39,17 +39,11 @@ class ActorPool(Generic[V]):
 
         Submits everything immediately, and discards results of earlier calls.
         """
-        self._discard_earlier()
-        for value in values:
-            self.submit(fn, value)
-        return self._drain(self.get_next)
+        return self._map(fn, values, self.get_next)
 
     def map_unordered(self, fn: Call[V], values: Iterable[V]) -> Iterator[Any]:
         """Return the results of `fn(actor, value)` as they become ready; otherwise like `map`."""
-        self._discard_earlier()
-        for value in values:
-            self.submit(fn, value)
-        return self._drain(self.get_next_unordered)
+        return self._map(fn, values, self.get_next_unordered)
 
     def submit(self, fn: Call[V], value: V) -> None:
         """Call `fn(actor, value)` on an idle actor, now or when one becomes idle."""
@@ -140,8 +134,7 @@ class ActorPool(Generic[V]):
         return api.wait(refs, num_returns=1, timeout=timeout)[0]
 
     def _take(self, ref: ObjectRef[Any], *, timed_out: bool) -> Any:
-        del self._running[self._number_of.pop(ref)]
-        self._give_back(self._actor_of.pop(ref))
+        self._forget(ref)
         if timed_out:
             raise TimeoutError(
                 f"A result of the ActorPool was not ready in time and is discarded: {ref!r}."
@@ -153,13 +146,19 @@ class ActorPool(Generic[V]):
         if self._waiting:
             self.submit(*self._waiting.popleft())
 
-    def _discard_earlier(self) -> None:
-        while self.has_next():
+    def _forget(self, ref: ObjectRef[Any]) -> None:
+        del self._running[self._number_of.pop(ref)]
+        self._give_back(self._actor_of.pop(ref))
+
+    def _map(self, fn: Call[V], values: Iterable[V], take: Callable[[], Any]) -> Iterator[Any]:
+        while self.has_next():  # results of earlier calls
             ref = next(iter(self._actor_of))
             api.wait([ref], num_returns=1)
-            del self._running[self._number_of.pop(ref)]
-            self._give_back(self._actor_of.pop(ref))
+            self._forget(ref)
         self._next_in_order = self._submitted
+        for value in values:
+            self.submit(fn, value)
+        return self._drain(take)
 
     def _drain(self, take: Callable[[], Any]) -> Iterator[Any]:
         while self.has_next():

@@ -49,18 +49,6 @@ class OperatorOptions:
     """When schedulers step: "batch", "epoch" or "manual"."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Creators:
-    """Functions of an operator that is made from creators."""
-
-    model_creator: Callable[..., Any]
-    optimizer_creator: Callable[..., Any]
-    data_creator: Callable[..., Any] | None = None
-    loss_creator: Callable[..., Any] | None = None
-    scheduler_creator: Callable[..., Any] | None = None
-    serialize_data_creation: bool = False
-
-
 class TrainingOperator:
     """Models, data and loops of one worker; created on every worker.
 
@@ -223,24 +211,20 @@ class TrainingOperator:
         Raises:
             TypeError: A creator is not callable.
         """
-        creators = Creators(
-            model_creator=model_creator,
-            optimizer_creator=optimizer_creator,
-            data_creator=data_creator,
-            loss_creator=loss_creator,
-            scheduler_creator=scheduler_creator,
-            serialize_data_creation=serialize_data_creation,
-        )
-        for name, creator in vars(creators).items():
+        creators = {
+            "model_creator": model_creator,
+            "optimizer_creator": optimizer_creator,
+            "data_creator": data_creator,
+            "loss_creator": loss_creator,
+            "scheduler_creator": scheduler_creator,
+        }
+        for name, creator in creators.items():
             is_required = name in ("model_creator", "optimizer_creator")
-            if (
-                name.endswith("_creator")
-                and not callable(creator)
-                and (creator is not None or is_required)
-            ):
+            if not callable(creator) and (creator is not None or is_required):
                 raise TypeError(f"`{name}={creator!r}` is not callable: pass a function.")
+        arguments = {**creators, "serialize_data_creation": serialize_data_creation}
         # No module contains the class, so it is pickled by value.
-        return type("CustomCreatorOperator", (CreatorOperator,), {"creators": creators})
+        return type("CustomCreatorOperator", (CreatorOperator,), {"arguments": arguments})
 
     def should_wrap_dataloader(self, loader: Any) -> bool:
         """Return True if `loader` is sharded: a `DataLoader` without an `IterableDataset`."""
@@ -438,13 +422,14 @@ class TrainingOperator:
 
 
 class CreatorOperator(TrainingOperator):
-    """Operator of a trainer with creators; a subclass sets `creators`."""
+    """Operator of a trainer with creators; a subclass sets `arguments`."""
 
-    creators: Creators
+    arguments: Mapping[str, Any]
+    """Arguments of `register_creators`."""
 
     def setup(self, config: dict[str, Any]) -> None:
         """Call the creators."""
-        self.register_creators(**vars(self.creators))
+        self.register_creators(**self.arguments)
 
 
 def _listed(given: Any) -> list[Any]:
