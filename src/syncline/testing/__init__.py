@@ -1,6 +1,6 @@
 """Public helpers to test engines, and programs that use syncline.
 
-- `waiting`: wait for a condition.
+- `waiting`: wait for a condition; `tasks`: small remote functions.
 - `faults`: set fault points.
 - `resources`: change the resources of this machine's engine.
 - `programs`: run programs as subprocesses and find their leftovers.

@@ -17,14 +17,12 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
-import psutil
-
+from syncline.testing.programs import kill_all, marked
 from syncline.testing.waiting import eventually
 
 MARK = "SYNCLINE_TEST_CLUSTER"
@@ -106,12 +104,7 @@ class RayCluster:
         self.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
     @property
@@ -161,7 +154,7 @@ class RayCluster:
 
     def kill_node(self, name: str) -> None:
         """Kill a node as a power failure would."""
-        kill_all(_marked([f"{self.directory.name}:{name}"]))
+        kill_all(marked(MARK, [f"{self.directory.name}:{name}"]))
         self._names.remove(name)
 
     def drain_node(self, node_id: str, *, seconds_left: int | None = None) -> None:
@@ -179,7 +172,7 @@ class RayCluster:
 
     def stop(self) -> None:
         """Kill every node and remove the cluster's directory."""
-        kill_all(_marked([f"{self.directory.name}:{name}" for name in self._names]))
+        kill_all(marked(MARK, [f"{self.directory.name}:{name}" for name in self._names]))
         self._names.clear()
         shutil.rmtree(self.directory, ignore_errors=True)
 
@@ -288,31 +281,3 @@ def _node_flags(
     if labels:
         flags.append(f"--labels={','.join(f'{name}={value}' for name, value in labels.items())}")
     return flags
-
-
-def _marked(marks: Collection[str]) -> list[psutil.Process]:
-    found = []
-    for process in psutil.process_iter():
-        try:
-            if process.environ().get(MARK) in marks:
-                found.append(process)
-        except psutil.Error:
-            continue
-    return found
-
-
-def kill_all(processes: Collection[psutil.Process]) -> None:
-    """Kill processes and wait until they have ended; zombies count as ended."""
-    for process in processes:
-        try:
-            process.kill()
-        except psutil.NoSuchProcess:
-            continue
-    eventually(lambda: not any(map(_runs, processes)), what="killed processes have ended")
-
-
-def _runs(process: psutil.Process) -> bool:
-    try:
-        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False

@@ -16,7 +16,7 @@ import tempfile
 import threading
 import time
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,7 +24,7 @@ from pathlib import Path
 import psutil
 
 from syncline import settings
-from syncline.testing.waiting import GENEROUS_S
+from syncline.testing.waiting import GENEROUS_S, eventually
 
 MARK = "SYNCLINE_TEST_PROGRAM"
 SHARED_MEMORY = Path("/dev/shm")
@@ -152,11 +152,7 @@ class Program:
 
     def end(self) -> None:
         """Kill every process of the program."""
-        for process in _processes(self.mark):
-            try:
-                process.kill()
-            except psutil.NoSuchProcess:
-                continue
+        kill_all(marked(MARK, [self.mark]))
         if self.process.poll() is None:
             self.process.kill()
         self.process.wait()
@@ -236,7 +232,7 @@ def run_program(
 def leftovers(program: Program) -> Leftovers:
     """Return the current processes, session files and shared memory of a program."""
     processes = tuple(
-        f"{process.pid}: {_command_line(process)}" for process in _processes(program.mark)
+        f"{process.pid}: {_command_line(process)}" for process in marked(MARK, [program.mark])
     )
     appeared = (path for path in _shared_memory_files() if path not in program.shared_memory_before)
     shared = [path for path in appeared if _belongs_to(path, program)]
@@ -264,16 +260,33 @@ def assert_nothing_left(program: Program, *, within_s: float = 5.0) -> None:
         time.sleep(0.05)
 
 
-def _processes(mark: str) -> list[psutil.Process]:
-    """Return living processes with `mark` in their environment, without zombies."""
+def marked(variable: str, marks: Collection[str]) -> list[psutil.Process]:
+    """Return living processes with one of the marks in a variable, without zombies."""
     found = []
     for process in psutil.process_iter():
         try:
-            if process.environ().get(MARK) == mark and process.status() != psutil.STATUS_ZOMBIE:
+            if process.environ().get(variable) in marks and _runs(process):
                 found.append(process)
         except (psutil.Error, OSError):
             continue
     return found
+
+
+def kill_all(processes: Collection[psutil.Process]) -> None:
+    """Kill processes and wait until they have ended; zombies count as ended."""
+    for process in processes:
+        try:
+            process.kill()
+        except psutil.NoSuchProcess:
+            continue
+    eventually(lambda: not any(map(_runs, processes)), what="killed processes have ended")
+
+
+def _runs(process: psutil.Process) -> bool:
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
 
 
 def _command_line(process: psutil.Process) -> str:

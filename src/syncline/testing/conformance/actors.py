@@ -14,6 +14,7 @@ import pytest
 
 import syncline
 from syncline.testing.conformance.suite import Suite
+from syncline.testing.tasks import await_free, count_attempt, get
 from syncline.testing.waiting import eventually
 
 
@@ -217,9 +218,7 @@ class Actors(Suite):
         class Flaky:
             @syncline.method(retry_exceptions=[ValueError])
             def work(self) -> int:
-                with open(log, "a") as file:
-                    file.write("x")
-                attempts = len(Path(log).read_text())
+                attempts = count_attempt(log)
                 if attempts < 3:
                     raise ValueError("not yet")
                 return attempts
@@ -233,10 +232,7 @@ class Actors(Suite):
         monkeypatch.setitem(sys.modules, module.__name__, module)
         exec(ONLY_HERE, vars(module))
         actor = module.Here.remote()
-        assert syncline.get([actor.doubled.remote(2), actor.tripled.remote(2)], timeout=60) == [
-            4,
-            6,
-        ]
+        assert get([actor.doubled.remote(2), actor.tripled.remote(2)]) == [4, 6]
         assert module.Here.tripled(3) == 9
 
     def test_call_in_a_group_that_the_class_lacks_is_refused(self) -> None:
@@ -334,14 +330,14 @@ class ActorLives(Suite):
         assert syncline.get(counter.add.remote()) == 1
         syncline.kill(counter)
         with pytest.raises(syncline.exceptions.ActorDiedError):
-            syncline.get(counter.add.remote(), timeout=60)
+            get(counter.add.remote())
 
     def test_actor_ends_with_its_last_handle(self) -> None:
         holder = Counter.options(resources={"slot": 1}).remote()
         syncline.get(holder.add.remote())
         assert "slot" not in syncline.available_resources()
         del holder
-        eventually(lambda: syncline.available_resources().get("slot") == 1)
+        await_free("slot", 1)
 
     def test_calls_made_before_the_last_handle_went_are_answered(self) -> None:
         assert syncline.get([Counter.remote(i).add.remote() for i in range(3)]) == [1, 2, 3]
@@ -359,7 +355,7 @@ class ActorLives(Suite):
         assert syncline.get(leaver.here.remote())
         syncline.wait([leaver.leave.remote()], timeout=60)
         with pytest.raises(syncline.exceptions.ActorDiedError):
-            syncline.get(leaver.here.remote(), timeout=60)
+            get(leaver.here.remote())
 
     def test_exit_actor_outside_of_one_is_refused(self) -> None:
         with pytest.raises(RuntimeError, match="actor"):
@@ -371,7 +367,7 @@ class ActorLives(Suite):
         syncline.wait([counter.__ray_terminate__.remote()], timeout=60)
         assert syncline.get(before) == 1
         with pytest.raises(syncline.exceptions.ActorDiedError):
-            syncline.get(counter.add.remote(), timeout=60)
+            get(counter.add.remote())
 
     def test_kill_that_allows_a_restart_starts_from_the_constructor(self) -> None:
         @syncline.remote(max_restarts=1)
@@ -392,7 +388,7 @@ class ActorLives(Suite):
 
         def restarted() -> bool:
             try:
-                return bool(syncline.get(phoenix.restarted.remote(), timeout=60))
+                return bool(get(phoenix.restarted.remote()))
             except syncline.exceptions.ActorUnavailableError:
                 return False
 
@@ -440,7 +436,7 @@ class ThreadedActors(Suite):
                 return free
 
         careful = Careful.remote()
-        assert all(syncline.get([careful.enter.remote() for _ in range(20)], timeout=60))
+        assert all(get([careful.enter.remote() for _ in range(20)]))
 
     def test_concurrency_groups_do_not_block_each_other(self) -> None:
         @syncline.remote(concurrency_groups={"io": 1})
@@ -457,5 +453,5 @@ class ThreadedActors(Suite):
 
         grouped = Grouped.remote()
         waiting = grouped.wait.remote()
-        syncline.get(grouped.release.remote(), timeout=60)
-        assert syncline.get(waiting, timeout=60) is True
+        get(grouped.release.remote())
+        assert get(waiting) is True

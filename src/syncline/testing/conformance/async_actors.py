@@ -9,6 +9,7 @@ import pytest
 
 import syncline
 from syncline.testing.conformance.suite import Suite
+from syncline.testing.tasks import double, get
 
 
 @syncline.remote
@@ -59,19 +60,19 @@ class AsyncActors(Suite):
     def test_calls_overlap(self) -> None:
         gate = Gate.remote()
         waiting = [gate.wait.remote() for _ in range(20)]
-        syncline.get(gate.open.remote(), timeout=60)
-        assert syncline.get(waiting, timeout=60) == ["through"] * 20
+        get(gate.open.remote())
+        assert get(waiting) == ["through"] * 20
 
     def test_ordinary_methods_work_beside_coroutines(self) -> None:
-        assert syncline.get(Gate.remote().plain.remote(1), timeout=60) == 2
+        assert get(Gate.remote().plain.remote(1)) == 2
 
     def test_error_of_a_coroutine_is_raised_by_get(self) -> None:
         with pytest.raises(ValueError, match="async"):
-            syncline.get(Gate.remote().fail.remote(), timeout=60)
+            get(Gate.remote().fail.remote())
 
     def test_max_concurrency_bounds_the_calls_at_once(self) -> None:
         gate = Gate.options(max_concurrency=2).remote()
-        assert max(syncline.get([gate.step.remote() for _ in range(10)], timeout=60)) == 2
+        assert max(get([gate.step.remote() for _ in range(10)])) == 2
 
     def test_wait_and_timeout_of_a_call_that_waits(self) -> None:
         gate = Gate.remote()
@@ -80,13 +81,9 @@ class AsyncActors(Suite):
         with pytest.raises(syncline.exceptions.GetTimeoutError):
             syncline.get(ref, timeout=0.01)
         gate.open.remote()
-        assert syncline.get(ref, timeout=60) == "through"
+        assert get(ref) == "through"
 
     def test_coroutine_can_await_references(self) -> None:
-        @syncline.remote
-        def double(x: int) -> int:
-            return 2 * x
-
         @syncline.remote
         class Asker:
             async def ask(self, x: int) -> object:
@@ -96,8 +93,8 @@ class AsyncActors(Suite):
                 return await asyncio.gather(other.plain.remote(1), other.plain.remote(2))
 
         asker = Asker.remote()
-        assert syncline.get([asker.ask.remote(2), asker.ask.remote(3)], timeout=60) == [4, 6]
-        assert syncline.get(asker.ask_other.remote(Gate.remote()), timeout=60) == [2, 3]
+        assert get([asker.ask.remote(2), asker.ask.remote(3)]) == [4, 6]
+        assert get(asker.ask_other.remote(Gate.remote())) == [2, 3]
 
     def test_call_can_depend_on_a_call_that_has_not_ended(self) -> None:
         @syncline.remote
@@ -106,8 +103,8 @@ class AsyncActors(Suite):
 
         gate = Gate.remote()
         louder = shout.remote(gate.wait.remote())
-        syncline.get(gate.open.remote(), timeout=60)
-        assert syncline.get(louder, timeout=60) == "THROUGH"
+        get(gate.open.remote())
+        assert get(louder) == "THROUGH"
 
     def test_concurrency_groups_have_limits_of_their_own(self) -> None:
         @syncline.remote(concurrency_groups={"io": 1, "compute": 2})
@@ -128,29 +125,26 @@ class AsyncActors(Suite):
 
         grouped = Grouped.remote()
         waiting = [grouped.wait.remote() for _ in range(3)]
-        assert (
-            syncline.get(grouped.free.options(concurrency_group="compute").remote(), timeout=60)
-            == "free"
-        )
-        syncline.get(grouped.release.remote(), timeout=60)
-        assert syncline.get(waiting, timeout=60) == [True] * 3
+        assert get(grouped.free.options(concurrency_group="compute").remote()) == "free"
+        get(grouped.release.remote())
+        assert get(waiting) == [True] * 3
 
     def test_killed_async_actor_fails_its_pending_calls(self) -> None:
         gate = Gate.remote()
         waiting = gate.wait.remote()
-        syncline.get(gate.count.remote(), timeout=60)
+        get(gate.count.remote())
         syncline.kill(gate)
         with pytest.raises(syncline.exceptions.RayActorError):
-            syncline.get(waiting, timeout=60)
+            get(waiting)
 
     def test_cancelled_call_gets_cancelled_error(self) -> None:
         gate = Gate.remote()
         waiting = gate.wait.remote()
-        syncline.get(gate.count.remote(), timeout=60)
+        get(gate.count.remote())
         syncline.cancel(waiting)
         with pytest.raises(syncline.exceptions.TaskCancelledError):
-            syncline.get(waiting, timeout=60)
+            get(waiting)
         other = gate.wait.remote()
         gate.open.remote()
-        assert syncline.get(other, timeout=60) == "through"
-        assert syncline.get(gate.was_cancelled.remote(), timeout=60) is True
+        assert get(other) == "through"
+        assert get(gate.was_cancelled.remote()) is True

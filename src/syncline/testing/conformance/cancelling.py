@@ -4,33 +4,48 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import syncline
 from syncline.exceptions import RayError, TaskCancelledError, WorkerCrashedError
 from syncline.testing.conformance.suite import Suite
+from syncline.testing.tasks import get, one
 from syncline.testing.waiting import eventually
+
+
+@syncline.remote(max_retries=0)
+def loop(directory: str) -> None:
+    """Run until the task is cancelled; create `started` and `ended`."""
+    Path(directory, "started").touch()
+    try:
+        while True:
+            time.sleep(0.005)
+    finally:
+        Path(directory, "ended").touch()
+
+
+def _started_loop(directory: Path) -> Any:
+    ref = loop.remote(str(directory))
+    eventually((directory / "started").exists)
+    return ref
 
 
 class CancellingTheEnded(Suite):
     """Cancellation of finished tasks."""
 
     def test_cancelling_an_ended_task_changes_nothing(self) -> None:
-        @syncline.remote
-        def one() -> int:
-            return 1
-
         ref = one.remote()
-        assert syncline.get(ref) == 1
+        assert get(ref) == 1
         syncline.cancel(ref)
-        assert syncline.get(ref) == 1
+        assert get(ref) == 1
 
     def test_cancelling_something_that_is_no_reference_is_refused(self) -> None:
         with pytest.raises(TypeError):
             syncline.cancel(1)
 
-    def test_cancelled_generator_ends_with_the_error(self, tmp_path: Path) -> None:
+    def test_cancelled_generator_ends_with_the_error(self) -> None:
         @syncline.remote(num_returns="streaming")
         def endless() -> object:
             i = 0
@@ -44,7 +59,7 @@ class CancellingTheEnded(Suite):
         syncline.cancel(stream)
         last = list(stream)[-1]
         with pytest.raises(TaskCancelledError):
-            syncline.get(last, timeout=60)
+            get(last)
 
 
 class Cancelling(Suite):
@@ -53,25 +68,8 @@ class Cancelling(Suite):
     needs = ("parallel",)
     init_options = {"num_cpus": 1}
 
-    @staticmethod
-    def _loop(started: Path, ended: Path) -> object:
-        """Return a task that runs until it is cancelled and records its cancellation."""
-        marks = str(started), str(ended)
-
-        @syncline.remote(max_retries=0)
-        def loop() -> None:
-            Path(marks[0]).touch()
-            try:
-                while True:
-                    time.sleep(0.005)
-            finally:
-                Path(marks[1]).touch()
-
-        return loop
-
     def test_queued_task_never_runs(self, tmp_path: Path) -> None:
-        blocker = self._loop(tmp_path / "started", tmp_path / "ended").remote()
-        eventually((tmp_path / "started").exists)
+        blocker = _started_loop(tmp_path)
         mark = str(tmp_path / "ran")
 
         @syncline.remote
@@ -81,18 +79,17 @@ class Cancelling(Suite):
         queued = touch.remote()
         syncline.cancel(queued)
         with pytest.raises(TaskCancelledError):
-            syncline.get(queued, timeout=60)
+            get(queued)
         syncline.cancel(blocker)
         with pytest.raises(TaskCancelledError):
-            syncline.get(blocker, timeout=60)
+            get(blocker)
         assert not (tmp_path / "ran").exists()
 
     def test_running_task_is_interrupted(self, tmp_path: Path) -> None:
-        ref = self._loop(tmp_path / "started", tmp_path / "ended").remote()
-        eventually((tmp_path / "started").exists)
+        ref = _started_loop(tmp_path)
         syncline.cancel(ref)
         with pytest.raises(TaskCancelledError):
-            syncline.get(ref, timeout=60)
+            get(ref)
         eventually((tmp_path / "ended").exists)
 
     def test_force_ends_a_task_that_does_not_listen(self, tmp_path: Path) -> None:
@@ -111,32 +108,27 @@ class Cancelling(Suite):
         eventually((tmp_path / "started").exists)
         syncline.cancel(ref, force=True)
         with pytest.raises((TaskCancelledError, WorkerCrashedError)):
-            syncline.get(ref, timeout=60)
+            get(ref)
 
     def test_recursive_cancels_child_tasks(self, tmp_path: Path) -> None:
-        loop = self._loop(tmp_path / "started", tmp_path / "ended")
+        directory = str(tmp_path)
 
         @syncline.remote(max_retries=0)
         def parent() -> object:
-            return syncline.get(loop.remote())
+            return syncline.get(loop.remote(directory))
 
         ref = parent.remote()
         eventually((tmp_path / "started").exists)
         syncline.cancel(ref, recursive=True)
         with pytest.raises(RayError):
-            syncline.get(ref, timeout=60)
+            get(ref)
         eventually((tmp_path / "ended").exists)
 
     def test_worker_continues_after_a_cancelled_task(self, tmp_path: Path) -> None:
         for i in range(3):
-            ref = self._loop(tmp_path / f"started{i}", tmp_path / f"ended{i}").remote()
-            eventually((tmp_path / f"started{i}").exists)
+            (tmp_path / str(i)).mkdir()
+            ref = _started_loop(tmp_path / str(i))
             syncline.cancel(ref)
             with pytest.raises(TaskCancelledError):
-                syncline.get(ref, timeout=60)
-
-        @syncline.remote
-        def one() -> int:
-            return 1
-
-        assert syncline.get([one.remote() for _ in range(5)], timeout=60) == [1] * 5
+                get(ref)
+        assert get([one.remote() for _ in range(5)]) == [1] * 5

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ import pytest
 
 import syncline
 from syncline.testing.conformance.suite import Suite
+from syncline.testing.tasks import count_attempt, crash, get, pid, same, wait_for
 from syncline.testing.waiting import eventually
 
 
@@ -22,12 +22,8 @@ class TaskCrashes(Suite):
     needs = ("processes",)
 
     def test_crash_error_has_the_exit_code(self) -> None:
-        @syncline.remote(max_retries=0)
-        def crash() -> None:
-            os._exit(3)
-
         with pytest.raises(syncline.exceptions.WorkerCrashedError, match="3"):
-            syncline.get(crash.remote(), timeout=60)
+            get(crash.remote(3))
 
     def test_crash_error_has_signal_and_log_tail(self) -> None:
         @syncline.remote(max_retries=0)
@@ -36,7 +32,7 @@ class TaskCrashes(Suite):
             os.kill(os.getpid(), signal.SIGKILL)
 
         with pytest.raises(syncline.exceptions.WorkerCrashedError, match="SIGKILL") as caught:
-            syncline.get(crash.remote(), timeout=60)
+            get(crash.remote())
         assert "last words" in str(caught.value)
 
     def test_crashed_task_is_tried_again(self, tmp_path: Path) -> None:
@@ -44,80 +40,54 @@ class TaskCrashes(Suite):
 
         @syncline.remote(max_retries=2)
         def crash_twice() -> int:
-            with open(log, "a") as file:
-                file.write("x")
-            attempts = len(Path(log).read_text())
+            attempts = count_attempt(log)
             if attempts < 3:
                 os._exit(1)
             return attempts
 
-        assert syncline.get(crash_twice.remote(), timeout=60) == 3
+        assert get(crash_twice.remote()) == 3
 
     def test_retries_are_used_up(self, tmp_path: Path) -> None:
         log = str(tmp_path / "attempts")
 
         @syncline.remote(max_retries=1)
-        def crash() -> None:
-            with open(log, "a") as file:
-                file.write("x")
+        def always() -> None:
+            count_attempt(log)
             os._exit(1)
 
         with pytest.raises(syncline.exceptions.WorkerCrashedError):
-            syncline.get(crash.remote(), timeout=60)
+            get(always.remote())
         assert len(Path(log).read_text()) == 2
 
     def test_other_tasks_survive_a_crash(self) -> None:
-        @syncline.remote(max_retries=0)
-        def crash() -> None:
-            os._exit(1)
-
-        @syncline.remote
-        def work(x: int) -> int:
-            return x
-
-        refs = [work.remote(i) for i in range(20)]
+        refs = [same.remote(i) for i in range(20)]
         crashed = crash.remote()
-        more = [work.remote(i) for i in range(20)]
-        assert syncline.get(refs + more, timeout=60) == [*range(20), *range(20)]
+        more = [same.remote(i) for i in range(20)]
+        assert get(refs + more) == [*range(20), *range(20)]
         with pytest.raises(syncline.exceptions.WorkerCrashedError):
-            syncline.get(crashed, timeout=60)
+            get(crashed)
 
     def test_idle_worker_that_is_killed_is_replaced(self) -> None:
-        @syncline.remote
-        def pid() -> int:
-            return os.getpid()
-
         for _ in range(3):
-            os.kill(syncline.get(pid.remote(), timeout=60), signal.SIGKILL)
-        assert syncline.get([pid.remote() for _ in range(4)], timeout=60)
+            os.kill(get(pid.remote()), signal.SIGKILL)
+        assert get([pid.remote() for _ in range(4)])
 
     def test_task_that_waits_in_get_is_tried_again(self, tmp_path: Path) -> None:
         marks = str(tmp_path / "pid"), str(tmp_path / "go")
-
-        @syncline.remote
-        def held() -> int:
-            while not Path(marks[1]).exists():
-                time.sleep(0.005)
-            return 5
 
         @syncline.remote(max_retries=1)
         def waiter(box: list[Any]) -> object:
             Path(marks[0]).write_text(str(os.getpid()))
             return syncline.get(box[0])
 
-        inner = held.remote()
-        ref = waiter.remote([inner])
+        ref = waiter.remote([wait_for.remote(marks[1])])
         first = eventually(lambda: Path(marks[0]).exists() and Path(marks[0]).read_text())
         os.kill(int(first), signal.SIGKILL)
         Path(marks[1]).touch()
-        assert syncline.get(ref, timeout=60) == 5
+        assert get(ref) == marks[1]
 
     def test_max_calls_replaces_the_process(self) -> None:
-        @syncline.remote(max_calls=1)
-        def pid() -> int:
-            return os.getpid()
-
-        pids = [syncline.get(pid.remote(), timeout=60) for _ in range(3)]
+        pids = [get(pid.options(max_calls=1).remote()) for _ in range(3)]
         assert len(set(pids)) == 3
         eventually(lambda: not psutil.pid_exists(pids[0]))
 
@@ -126,9 +96,9 @@ class TaskCrashes(Suite):
         def make() -> object:
             return [syncline.put(b"x" * 200_000)], os.getpid()
 
-        box, pid = syncline.get(make.remote(), timeout=60)
-        os.kill(pid, signal.SIGKILL)
-        assert syncline.get(box[0], timeout=60) == b"x" * 200_000
+        box, maker = get(make.remote())
+        os.kill(maker, signal.SIGKILL)
+        assert get(box[0]) == b"x" * 200_000
 
 
 @syncline.remote
@@ -157,27 +127,27 @@ class ActorCrashes(Suite):
     def test_actor_that_dies_is_dead(self) -> None:
         mortal = Mortal.remote()
         with pytest.raises(syncline.exceptions.ActorDiedError, match="1"):
-            syncline.get(mortal.die.remote(), timeout=60)
+            get(mortal.die.remote())
         with pytest.raises(syncline.exceptions.ActorDiedError):
-            syncline.get(mortal.add.remote(), timeout=60)
+            get(mortal.add.remote())
 
     def test_actor_restarts_as_often_as_allowed(self) -> None:
         mortal = Mortal.options(max_restarts=1).remote()
-        assert syncline.get([mortal.add.remote(), mortal.add.remote()], timeout=60) == [1, 2]
+        assert get([mortal.add.remote(), mortal.add.remote()]) == [1, 2]
         with pytest.raises(syncline.exceptions.RayActorError):
-            syncline.get(mortal.die.remote(), timeout=60)
+            get(mortal.die.remote())
 
         def again() -> object:
             try:
-                return syncline.get(mortal.add.remote(), timeout=60)
+                return get(mortal.add.remote())
             except syncline.exceptions.ActorUnavailableError:
                 return None
 
         assert eventually(again) == 1
         with pytest.raises(syncline.exceptions.RayActorError):
-            syncline.get(mortal.die.remote(), timeout=60)
+            get(mortal.die.remote())
         with pytest.raises(syncline.exceptions.ActorDiedError):
-            syncline.get(mortal.add.remote(), timeout=60)
+            get(mortal.add.remote())
 
     def test_calls_are_retried_on_request(self, tmp_path: Path) -> None:
         mark = str(tmp_path / "crashed")
@@ -190,11 +160,11 @@ class ActorCrashes(Suite):
                     os._exit(1)
                 return "done"
 
-        assert syncline.get(Once.remote().work.remote(), timeout=60) == "done"
+        assert get(Once.remote().work.remote()) == "done"
 
     def test_killed_actors_process_ends(self) -> None:
         mortal = Mortal.remote()
-        pid = syncline.get(mortal.pid.remote(), timeout=60)
+        pid = get(mortal.pid.remote())
         assert pid != os.getpid()
         syncline.kill(mortal)
         eventually(
@@ -205,12 +175,12 @@ class ActorCrashes(Suite):
 
     def test_error_names_class_and_pid(self) -> None:
         mortal = Mortal.remote()
-        pid = syncline.get(mortal.pid.remote(), timeout=60)
+        pid = get(mortal.pid.remote())
         os.kill(pid, signal.SIGKILL)
         with pytest.raises(syncline.exceptions.ActorDiedError, match="Mortal") as caught:
-            syncline.get(mortal.add.remote(), timeout=60)
+            get(mortal.add.remote())
         assert str(pid) in str(caught.value)
 
     def test_each_actor_has_its_own_process(self) -> None:
         actors = [Mortal.remote() for _ in range(3)]
-        assert len(set(syncline.get([actor.pid.remote() for actor in actors], timeout=60))) == 3
+        assert len(set(get([actor.pid.remote() for actor in actors]))) == 3

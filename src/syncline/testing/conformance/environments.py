@@ -12,6 +12,7 @@ import pytest
 
 import syncline
 from syncline.testing.conformance.suite import Suite
+from syncline.testing.tasks import get, one
 
 
 class Environments(Suite):
@@ -27,14 +28,10 @@ class Environments(Suite):
         def look() -> object:
             return [os.environ.get(name) for name in ("FROM_PROGRAM", "FROM_BOTH", "FROM_TASK")]
 
-        assert syncline.get(look.remote(), timeout=60) == ["program", "program", None]
+        assert get(look.remote()) == ["program", "program", None]
         own = {"env_vars": {"FROM_BOTH": "task", "FROM_TASK": "task"}}
-        assert syncline.get(look.options(runtime_env=own).remote(), timeout=60) == [
-            "program",
-            "task",
-            "task",
-        ]
-        assert syncline.get(look.remote(), timeout=60) == ["program", "program", None]
+        assert get(look.options(runtime_env=own).remote()) == ["program", "task", "task"]
+        assert get(look.remote()) == ["program", "program", None]
 
     def test_variables_of_an_actor(self) -> None:
         @syncline.remote(runtime_env={"env_vars": {"FROM_ACTOR": "actor"}})
@@ -45,14 +42,14 @@ class Environments(Suite):
             def look(self) -> object:
                 return self.at_start, os.environ.get("FROM_ACTOR")
 
-        assert syncline.get(Looking.remote().look.remote(), timeout=60) == ("actor", "actor")
+        assert get(Looking.remote().look.remote()) == ("actor", "actor")
 
     def test_the_programs_own_environment_is_untouched(self) -> None:
         @syncline.remote(runtime_env={"env_vars": {"ONLY_IN_TASK": "1"}})
         def look() -> object:
             return os.environ["ONLY_IN_TASK"]
 
-        assert syncline.get(look.remote(), timeout=60) == "1"
+        assert get(look.remote()) == "1"
         assert "ONLY_IN_TASK" not in os.environ
 
     def test_working_directory_and_its_modules(self, tmp_path: Path) -> None:
@@ -65,9 +62,7 @@ class Environments(Suite):
             return Path("data.txt").read_text(), importlib.import_module(module).VALUE
 
         before = os.getcwd()
-        found = syncline.get(
-            look.options(runtime_env={"working_dir": str(tmp_path)}).remote(), timeout=60
-        )
+        found = get(look.options(runtime_env={"working_dir": str(tmp_path)}).remote())
         assert found == ("data", "from the directory")
         assert os.getcwd() == before
 
@@ -80,9 +75,7 @@ class Environments(Suite):
         def look() -> object:
             return importlib.import_module(package).VALUE
 
-        found = syncline.get(
-            look.options(runtime_env={"py_modules": [str(tmp_path / package)]}).remote(), timeout=60
-        )
+        found = get(look.options(runtime_env={"py_modules": [str(tmp_path / package)]}).remote())
         assert found == "from the package"
 
     @pytest.mark.parametrize(
@@ -91,15 +84,9 @@ class Environments(Suite):
         ids=str,
     )
     def test_impossible_environment_is_refused_at_once(self, wrong: dict[str, Any]) -> None:
-        @syncline.remote
-        def nothing() -> None: ...
-
         with pytest.raises((TypeError, ValueError)):
-            nothing.options(runtime_env=wrong)
+            one.options(runtime_env=wrong)
 
     def test_environment_that_installs_is_refused(self) -> None:
-        @syncline.remote
-        def nothing() -> None: ...
-
         with pytest.raises(ValueError, match="pip"):
-            nothing.options(runtime_env={"pip": ["x"]})
+            one.options(runtime_env={"pip": ["x"]})

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import threading
 import traceback
-from typing import Any
 
 import pytest
 
 import syncline
 from syncline.testing.conformance.suite import Suite
+from syncline.testing.tasks import fail, get, same
 
 
 class CustomError(Exception):
@@ -33,10 +33,6 @@ class Errors(Suite):
     """Errors that `get` raises."""
 
     def test_exception_is_caught_as_itself_and_as_task_error(self) -> None:
-        @syncline.remote
-        def fail() -> None:
-            raise KeyError("missing")
-
         for kind in (
             KeyError,
             LookupError,
@@ -44,7 +40,7 @@ class Errors(Suite):
             syncline.exceptions.RayError,
         ):
             with pytest.raises(kind, match="missing"):
-                syncline.get(fail.remote())
+                get(fail.remote("missing"))
 
     def test_attributes_of_a_custom_exception_arrive(self) -> None:
         @syncline.remote
@@ -61,12 +57,8 @@ class Errors(Suite):
         class Local(ValueError):
             pass
 
-        @syncline.remote
-        def fail() -> None:
-            raise Local("local class")
-
         with pytest.raises(Local, match="local class"):
-            syncline.get(fail.remote())
+            get(fail.remote("local class", Local))
 
     def test_traceback_shows_the_users_frames_and_not_the_engines(self) -> None:
         @syncline.remote
@@ -102,45 +94,26 @@ class Errors(Suite):
         assert "the first" in "".join(traceback.format_exception(caught.value))
 
     def test_failed_dependency_fails_its_dependents(self) -> None:
-        @syncline.remote
-        def fail() -> int:
-            raise KeyError("origin")
-
-        @syncline.remote
-        def use(x: int) -> int:
-            return x
-
         with pytest.raises(KeyError, match="origin"):
-            syncline.get(use.remote(use.remote(fail.remote())))
+            get(same.remote(same.remote(fail.remote("origin"))))
 
     def test_error_inside_a_nested_task_propagates(self) -> None:
         @syncline.remote
-        def inner() -> None:
-            raise KeyError("inner")
-
-        @syncline.remote
         def outer() -> None:
-            syncline.get(inner.remote())
+            syncline.get(fail.remote("inner"))
 
         with pytest.raises(KeyError, match="inner"):
-            syncline.get(outer.remote())
+            get(outer.remote())
 
     def test_each_get_raises_anew(self) -> None:
-        @syncline.remote
-        def fail() -> None:
-            raise KeyError("again")
-
-        ref = fail.remote()
+        ref = fail.remote("again")
         for _ in range(3):
             with pytest.raises(KeyError, match="again"):
-                syncline.get(ref)
+                get(ref)
 
     def test_unpicklable_argument_is_named(self) -> None:
-        @syncline.remote
-        def use(config: Any) -> None: ...
-
         with pytest.raises(TypeError, match=r"lock"):
-            use.remote({"inner": threading.Lock()})
+            same.remote({"inner": threading.Lock()})
 
     def test_unpicklable_closure_variable_is_named(self) -> None:
         connection = threading.Lock()
@@ -161,12 +134,8 @@ class Errors(Suite):
             syncline.get(make.remote())
 
     def test_unpicklable_exception_arrives_with_its_text(self) -> None:
-        @syncline.remote
-        def fail() -> None:
-            raise LockedError("the text stays")
-
         with pytest.raises(syncline.exceptions.RayTaskError, match="the text stays"):
-            syncline.get(fail.remote())
+            get(fail.remote("the text stays", LockedError))
 
     def test_class_that_cannot_be_pickled_is_refused(self) -> None:
         lock = threading.Lock()
@@ -180,12 +149,8 @@ class Errors(Suite):
             Holder.remote()
 
     def test_stop_iteration_and_timeouts_of_user_code_are_ordinary_errors(self) -> None:
-        @syncline.remote
-        def fail(kind: type[Exception]) -> None:
-            raise kind("ordinary")
-
         for kind in (TimeoutError, ConnectionError, FileNotFoundError, AssertionError):
             with pytest.raises(kind, match="ordinary"):
-                syncline.get(fail.remote(kind))
+                get(fail.remote("ordinary", kind))
         with pytest.raises(syncline.exceptions.RayTaskError, match="ordinary"):
-            syncline.get(fail.remote(StopIteration))
+            get(fail.remote("ordinary", StopIteration))

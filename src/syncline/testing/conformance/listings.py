@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import time
 from pathlib import Path
-from typing import Any
 
 import syncline
 from syncline.core import api
 from syncline.core.engine import ActorInfo, TaskInfo
 from syncline.testing.conformance.suite import Suite
+from syncline.testing.tasks import await_free, get, wait_for
 from syncline.testing.waiting import eventually
 
 
@@ -22,17 +22,8 @@ class Listed:
         return os.getpid()
 
     def work(self, stop: str) -> None:
-        _work_until(stop)
-
-
-@syncline.remote(num_cpus=1)
-def listed_work(stop: str, *_: Any) -> None:
-    _work_until(stop)
-
-
-def _work_until(stop: str) -> None:
-    while not Path(stop).exists():
-        time.sleep(0.005)
+        while not Path(stop).exists():
+            time.sleep(0.005)
 
 
 def _actors(name: str) -> list[ActorInfo]:
@@ -55,7 +46,7 @@ class Listings(Suite):
 
     def test_living_actor_is_listed_with_its_node_and_resources(self) -> None:
         actor = Listed.options(name="listed", num_cpus=0.5, resources={"slot": 1}).remote()
-        pid = syncline.get(actor.pid.remote(), timeout=60)
+        pid = get(actor.pid.remote())
         (facts,) = eventually(lambda: _actors("listed"))
         assert (facts.class_name, facts.state, facts.pid, facts.restarts) == (
             "Listed",
@@ -71,20 +62,20 @@ class Listings(Suite):
 
     def test_actor_without_room_is_listed_as_waiting(self) -> None:
         holders = [Listed.options(resources={"slot": 2}).remote()]
-        syncline.get(holders[0].pid.remote(), timeout=60)
+        get(holders[0].pid.remote())
         holders.append(Listed.options(name="waits", resources={"slot": 1}).remote())
         (waiting,) = eventually(lambda: _actors("waits"))
         assert (waiting.state, waiting.pid) == ("PENDING", None)
         for holder in holders:
             syncline.kill(holder)
-        eventually(lambda: syncline.available_resources().get("slot") == 2)
+        await_free("slot", 2)
 
     def test_running_tasks_are_named_and_waiting_ones_counted(self, tmp_path: Path) -> None:
         stop = str(tmp_path / "stop")
         began = time.time()
-        running = [listed_work.options(name="listed-run").remote(stop) for _ in range(2)]
-        queued = [listed_work.options(name="listed-later").remote(stop) for _ in range(3)]
-        waiting = listed_work.options(name="listed-waiting").remote(stop, queued[0])
+        running = [wait_for.options(name="listed-run").remote(stop) for _ in range(2)]
+        queued = [wait_for.options(name="listed-later").remote(stop) for _ in range(3)]
+        waiting = wait_for.options(name="listed-waiting").remote(queued[0])
         eventually(lambda: len(_running("listed-run")) == 2)
         first, second = _running("listed-run")
         assert first.pid != second.pid
@@ -98,7 +89,7 @@ class Listings(Suite):
         assert _counts("listed-run") == {"RUNNING": 2}
         assert api.tasks().total >= 6
         Path(stop).touch()
-        syncline.get([*running, *queued, waiting], timeout=60)
+        get([*running, *queued, waiting])
         eventually(
             lambda: (
                 not any(_counts(name) for name in ("listed-run", "listed-later", "listed-waiting"))
@@ -109,19 +100,19 @@ class Listings(Suite):
     def test_calls_of_an_actor_run_one_after_the_other(self, tmp_path: Path) -> None:
         stop = str(tmp_path / "stop")
         actor = Listed.options(name="calls").remote()
-        pid = syncline.get(actor.pid.remote(), timeout=60)
+        pid = get(actor.pid.remote())
         calls = [actor.work.remote(stop) for _ in range(3)]
         eventually(lambda: _counts("Listed.work") == {"RUNNING": 1, "QUEUED": 2})
         (running,) = _running("Listed.work")
         assert running.pid == pid
         Path(stop).touch()
-        syncline.get(calls, timeout=60)
+        get(calls)
         eventually(lambda: not _counts("Listed.work"))
         syncline.kill(actor)
 
     def test_listings_are_limited_and_tell_how_many_there_are(self) -> None:
         actors = [Listed.options(name=f"many-{number}").remote() for number in range(3)]
-        syncline.get([actor.pid.remote() for actor in actors], timeout=60)
+        get([actor.pid.remote() for actor in actors])
         eventually(lambda: api.actors().total == 3)
         listing = api.actors(limit=2)
         assert (len(listing.actors), listing.total) == (2, 3)

@@ -9,6 +9,7 @@ import pytest
 import syncline
 from syncline.core.engine import current_engine
 from syncline.testing.conformance.suite import Suite
+from syncline.testing.tasks import get, one
 from syncline.testing.waiting import eventually
 
 
@@ -47,7 +48,7 @@ class Machine(Suite):
                 context.namespace,
             )
 
-        first, second = syncline.get([look.remote(), look.remote()], timeout=60)
+        first, second = get([look.remote(), look.remote()])
         assert first[0] != second[0]
         assert (
             first[1:]
@@ -67,15 +68,11 @@ class Machine(Suite):
                 )
 
         actor = Looking.options(name="machine-looking").remote()
-        assert syncline.get(actor.look.remote(), timeout=60) == ("machine-looking", 1, False)
+        assert get(actor.look.remote()) == ("machine-looking", 1, False)
         syncline.kill(actor)
 
     def test_timeline_has_finished_tasks(self) -> None:
-        @syncline.remote
-        def seen() -> int:
-            return 1
-
-        syncline.get(seen.options(name="seen in the timeline").remote(), timeout=60)
+        get(one.options(name="seen in the timeline").remote())
 
         def seen_event() -> dict[str, Any]:
             events = syncline.timeline() or []
@@ -100,7 +97,7 @@ class Machine(Suite):
             syncline.init(ignore_reinit_error=True)
             return syncline.is_initialized(), syncline.cluster_resources()["CPU"]
 
-        assert syncline.get(start.remote(), timeout=60) == (True, 3)
+        assert get(start.remote()) == (True, 3)
 
     def test_counters_of_every_part_can_be_read(self) -> None:
         syncline.get(syncline.put(1))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
-import time
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ import pytest
 
 import syncline
 from syncline.testing.conformance.suite import Suite
+from syncline.testing.tasks import double, fail, get, one, wait_for
 
 
 class Objects(Suite):
@@ -159,11 +159,7 @@ class Waiting(Suite):
             syncline.wait([1])
 
     def test_failed_task_counts_as_ready(self) -> None:
-        @syncline.remote
-        def fail() -> None:
-            raise ValueError("no")
-
-        ref = fail.remote()
+        ref = fail.remote("no")
         assert syncline.wait([ref], timeout=60) == ([ref], [])
 
     def test_timeout_does_not_matter_where_the_value_is_there(self) -> None:
@@ -171,42 +167,26 @@ class Waiting(Suite):
         assert syncline.get(ref, timeout=0) == 1
 
     def test_reference_can_be_awaited(self) -> None:
-        @syncline.remote
-        def one() -> int:
-            return 1
-
         async def both() -> object:
             return await one.remote(), await asyncio.gather(one.remote(), one.remote())
 
         assert asyncio.run(both()) == (1, [1, 1])
 
     def test_awaiting_a_failed_task_raises_its_error(self) -> None:
-        @syncline.remote
-        def fail() -> None:
-            raise KeyError("awaited")
-
         async def wait() -> None:
-            await fail.remote()
+            await fail.remote("awaited")
 
         with pytest.raises(KeyError, match="awaited"):
             asyncio.run(wait())
 
     def test_reference_as_a_future(self) -> None:
-        @syncline.remote
-        def square(x: int) -> int:
-            return x * x
-
-        futures = [square.remote(i).future() for i in range(5)]
+        futures = [double.remote(i).future() for i in range(5)]
         assert sorted(
             future.result() for future in concurrent.futures.as_completed(futures, timeout=60)
-        ) == [0, 1, 4, 9, 16]
+        ) == [0, 2, 4, 6, 8]
 
     def test_future_of_a_failed_task_has_its_error(self) -> None:
-        @syncline.remote
-        def fail() -> None:
-            raise KeyError("late")
-
-        assert isinstance(fail.remote().future().exception(timeout=60), KeyError)
+        assert isinstance(fail.remote("late").future().exception(timeout=60), KeyError)
 
 
 class WaitingForWork(Suite):
@@ -214,39 +194,25 @@ class WaitingForWork(Suite):
 
     needs = ("parallel",)
 
-    def _held(self, tmp_path: Path) -> object:
-        @syncline.remote
-        def held(path: str) -> str:
-            while not Path(path).exists():
-                time.sleep(0.005)
-            return path
-
-        return held
-
     def test_wait_returns_ready_and_pending_references(self, tmp_path: Path) -> None:
-        held = self._held(tmp_path)
-        waiting, done = held.remote(str(tmp_path / "go")), syncline.put(1)
+        waiting, done = wait_for.remote(str(tmp_path / "go")), syncline.put(1)
         assert syncline.wait([waiting, done], num_returns=1, timeout=60) == ([done], [waiting])
         assert syncline.wait([waiting, done], num_returns=2, timeout=0.01) == ([done], [waiting])
         (tmp_path / "go").touch()
         assert syncline.wait([waiting, done], num_returns=2, timeout=60) == ([waiting, done], [])
 
     def test_get_times_out_and_the_task_continues(self, tmp_path: Path) -> None:
-        ref = self._held(tmp_path).remote(str(tmp_path / "go"))
+        ref = wait_for.remote(str(tmp_path / "go"))
         with pytest.raises(syncline.exceptions.GetTimeoutError):
             syncline.get(ref, timeout=0.01)
         with pytest.raises(TimeoutError):
             syncline.get([ref], timeout=0)
         (tmp_path / "go").touch()
-        assert syncline.get(ref, timeout=60) == str(tmp_path / "go")
+        assert get(ref) == str(tmp_path / "go")
 
     def test_get_raises_a_failure_without_waiting_for_others(self, tmp_path: Path) -> None:
-        @syncline.remote
-        def fail() -> None:
-            raise ValueError("at once")
-
-        held = self._held(tmp_path).remote(str(tmp_path / "go"))
-        with pytest.raises(ValueError, match="at once"):
-            syncline.get([fail.remote(), held], timeout=60)
+        held = wait_for.remote(str(tmp_path / "go"))
+        with pytest.raises(KeyError, match="at once"):
+            get([fail.remote("at once"), held])
         (tmp_path / "go").touch()
-        syncline.get(held, timeout=60)
+        get(held)

@@ -9,13 +9,14 @@ import pytest
 import syncline
 from syncline.exceptions import RayError
 from syncline.testing.conformance.suite import Suite
-from syncline.testing.waiting import eventually
+from syncline.testing.tasks import await_free, get, gpu_ids, group_id, one
 from syncline.util import (
     get_current_placement_group,
     placement_group,
     placement_group_table,
     remove_placement_group,
 )
+from syncline.util.placement_group import PlacementGroup
 from syncline.util.scheduling_strategies import (
     NodeAffinitySchedulingStrategy,
     PlacementGroupSchedulingStrategy,
@@ -30,8 +31,9 @@ class Inside:
         return get_current_placement_group()
 
 
-def _free(name: str, amount: float) -> None:
-    eventually(lambda: syncline.available_resources().get(name, 0) == amount)
+def _within(remote: Any, group: PlacementGroup, bundle: int = -1, **options: object) -> Any:
+    strategy = PlacementGroupSchedulingStrategy(group, bundle)
+    return remote.options(scheduling_strategy=strategy, **options)
 
 
 class PlacementGroups(Suite):
@@ -41,15 +43,15 @@ class PlacementGroups(Suite):
 
     @pytest.mark.parametrize("strategy", ["PACK", "SPREAD", "STRICT_PACK"])
     def test_group_reserves_all_bundles_and_gives_them_back(self, strategy: str) -> None:
-        _free("CPU", 4)
+        await_free("CPU", 4)
         group = placement_group([{"CPU": 1}, {"CPU": 2}], strategy=strategy)
         assert group.wait(60)
-        assert syncline.get(group.ready(), timeout=60)
+        assert get(group.ready())
         assert group.bundle_count == 2
         assert group.bundle_specs == [{"CPU": 1}, {"CPU": 2}]
-        _free("CPU", 1)
+        await_free("CPU", 1)
         remove_placement_group(group)
-        _free("CPU", 4)
+        await_free("CPU", 4)
 
     def test_strict_spread_of_one_bundle_is_possible_and_of_two_is_not(self) -> None:
         group = placement_group([{"CPU": 1}], strategy="STRICT_SPREAD")
@@ -69,7 +71,7 @@ class PlacementGroups(Suite):
             placement_group([{"CPU": 1}], strategy="TIGHT")
 
     def test_group_waits_for_resources_of_another(self) -> None:
-        _free("CPU", 4)
+        await_free("CPU", 4)
         first = placement_group([{"CPU": 4}])
         assert first.wait(60)
         second = placement_group([{"CPU": 4}])
@@ -80,114 +82,70 @@ class PlacementGroups(Suite):
         remove_placement_group(second)
 
     def test_tasks_and_actors_run_inside(self) -> None:
-        @syncline.remote(num_cpus=1)
-        def group_id() -> object:
-            return syncline.get_runtime_context().get_placement_group_id()
-
         group = placement_group([{"CPU": 1}, {"CPU": 1}])
         assert group.wait(60)
-        strategy = PlacementGroupSchedulingStrategy(
-            placement_group=group, placement_group_bundle_index=1
-        )
-        assert (
-            syncline.get(group_id.options(scheduling_strategy=strategy).remote(), timeout=60)
-            == group.id.hex()
-        )
-        actor = Inside.options(
-            num_cpus=1, scheduling_strategy=PlacementGroupSchedulingStrategy(group)
-        ).remote()
-        assert syncline.get(actor.group.remote(), timeout=60) == group
+        assert get(_within(group_id, group, 1).remote()) == group.id.hex()
+        actor = _within(Inside, group, num_cpus=1).remote()
+        assert get(actor.group.remote()) == group
         assert get_current_placement_group() is None
         syncline.kill(actor)
         remove_placement_group(group)
 
     def test_more_than_the_bundle_has_is_refused(self) -> None:
-        @syncline.remote(num_cpus=2)
-        def two() -> int:
-            return 2
-
         group = placement_group([{"CPU": 1}, {"CPU": 1}])
         with pytest.raises(ValueError):
-            syncline.get(
-                two.options(scheduling_strategy=PlacementGroupSchedulingStrategy(group)).remote(),
-                timeout=60,
-            )
+            get(_within(one, group, num_cpus=2).remote())
         with pytest.raises(ValueError):
             PlacementGroupSchedulingStrategy(group, placement_group_bundle_index=2)
         remove_placement_group(group)
 
     def test_children_are_captured_on_request(self) -> None:
         @syncline.remote(num_cpus=1)
-        def child() -> object:
-            return syncline.get_runtime_context().get_placement_group_id()
-
-        @syncline.remote(num_cpus=1)
         def parent() -> object:
-            return syncline.get(child.remote())
+            return syncline.get(group_id.remote())
 
         group = placement_group([{"CPU": 2}])
         capturing = PlacementGroupSchedulingStrategy(
             group, placement_group_capture_child_tasks=True
         )
-        assert (
-            syncline.get(parent.options(scheduling_strategy=capturing).remote(), timeout=60)
-            == group.id.hex()
-        )
-        free = PlacementGroupSchedulingStrategy(group)
-        assert syncline.get(parent.options(scheduling_strategy=free).remote(), timeout=60) is None
+        captured = parent.options(scheduling_strategy=capturing).remote()
+        assert get(captured) == group.id.hex()
+        assert get(_within(parent, group).remote()) is None
         remove_placement_group(group)
 
     def test_removal_kills_tasks_and_actors_inside(self) -> None:
         group = placement_group([{"CPU": 1}])
-        actor = Inside.options(
-            num_cpus=1, scheduling_strategy=PlacementGroupSchedulingStrategy(group)
-        ).remote()
-        assert syncline.get(actor.group.remote(), timeout=60) == group
+        actor = _within(Inside, group, num_cpus=1).remote()
+        assert get(actor.group.remote()) == group
         remove_placement_group(group)
         remove_placement_group(group)
         with pytest.raises(RayError):
-            syncline.get(actor.group.remote(), timeout=60)
+            get(actor.group.remote())
 
     def test_nothing_runs_in_a_removed_group(self) -> None:
-        @syncline.remote(num_cpus=1)
-        def one() -> int:
-            return 1
-
         group = placement_group([{"CPU": 1}])
         assert group.wait(60)
         remove_placement_group(group)
         with pytest.raises((ValueError, RayError), match="removed"):
-            syncline.get(
-                one.options(scheduling_strategy=PlacementGroupSchedulingStrategy(group)).remote(),
-                timeout=60,
-            )
+            get(_within(one, group).remote())
 
     def test_ready_of_a_removed_group_is_an_error(self) -> None:
-        _free("CPU", 4)
+        await_free("CPU", 4)
         first, second = placement_group([{"CPU": 4}]), placement_group([{"CPU": 4}])
         ready = second.ready()
         remove_placement_group(second)
         with pytest.raises(RayError):
-            syncline.get(ready, timeout=60)
+            get(ready)
         remove_placement_group(first)
 
     def test_gpus_of_bundles_are_different_ones(self) -> None:
-        @syncline.remote(num_cpus=0, num_gpus=1)
-        def gpus() -> object:
-            return syncline.get_gpu_ids()
-
-        eventually(lambda: syncline.available_resources().get("GPU") == 2)
+        await_free("GPU", 2)
         group = placement_group([{"GPU": 1}, {"GPU": 1}])
-        ids = [
-            syncline.get(
-                gpus.options(
-                    scheduling_strategy=PlacementGroupSchedulingStrategy(group, bundle)
-                ).remote(),
-                timeout=60,
-            )[0]
-            for bundle in (0, 1)
+        refs = [
+            _within(gpu_ids, group, bundle, num_cpus=0, num_gpus=1).remote() for bundle in (0, 1)
         ]
-        assert len(set(ids)) == 2
+        (first,), (second,) = get(refs)
+        assert first != second
         remove_placement_group(group)
 
     def test_groups_are_listed_with_name_and_state(self) -> None:
@@ -204,7 +162,7 @@ class PlacementGroups(Suite):
             return group.bundle_count
 
         group = placement_group([{"CPU": 1}, {"CPU": 1}])
-        assert syncline.get(count.remote(group), timeout=60) == 2
+        assert get(count.remote(group)) == 2
         remove_placement_group(group)
 
     def test_affinity_to_this_node_and_spreading_run_here(self) -> None:
@@ -214,5 +172,5 @@ class PlacementGroups(Suite):
 
         here = syncline.get_runtime_context().get_node_id()
         strategy = NodeAffinitySchedulingStrategy(node_id=here, soft=False)
-        assert syncline.get(node.options(scheduling_strategy=strategy).remote(), timeout=60) == here
-        assert syncline.get(node.options(scheduling_strategy="SPREAD").remote(), timeout=60) == here
+        assert get(node.options(scheduling_strategy=strategy).remote()) == here
+        assert get(node.options(scheduling_strategy="SPREAD").remote()) == here

@@ -13,6 +13,7 @@ import pytest
 import syncline
 from syncline.exceptions import ActorUnschedulableError, TaskUnschedulableError
 from syncline.testing.conformance.suite import Suite
+from syncline.testing.tasks import await_free, get, gpu_ids, one, wait_for
 from syncline.testing.waiting import eventually
 
 
@@ -38,22 +39,22 @@ class ResourceBooks(Suite):
         assert there["memory"] > 0
 
     def test_actor_holds_its_resources_until_its_end(self) -> None:
-        eventually(lambda: syncline.available_resources().get("slot") == 3)
+        await_free("slot", 3)
         holder = Holder.options(num_cpus=1, resources={"slot": 2}).remote()
         syncline.get(holder.__ray_ready__.remote())
         assert syncline.available_resources()["slot"] == 1
         assert syncline.available_resources()["CPU"] == 3
         syncline.kill(holder)
-        eventually(lambda: syncline.available_resources().get("slot") == 3)
-        eventually(lambda: syncline.available_resources().get("CPU") == 4)
+        await_free("slot", 3)
+        await_free("CPU", 4)
 
     def test_fractions_add_up_exactly(self) -> None:
-        eventually(lambda: syncline.available_resources().get("slot") == 3)
+        await_free("slot", 3)
         holders = [Holder.options(resources={"slot": 0.1}).remote() for _ in range(10)]
         syncline.get([holder.__ray_ready__.remote() for holder in holders])
         assert syncline.available_resources()["slot"] == 2
         del holders
-        eventually(lambda: syncline.available_resources().get("slot") == 3)
+        await_free("slot", 3)
 
     def test_task_holds_its_resources(self) -> None:
         @syncline.remote(num_cpus=2, resources={"slot": 1})
@@ -63,7 +64,7 @@ class ResourceBooks(Suite):
                 syncline.get_runtime_context().get_assigned_resources(),
             )
 
-        eventually(lambda: syncline.available_resources().get("slot") == 3)
+        await_free("slot", 3)
         free, assigned = syncline.get(look.remote())
         assert free["slot"] == 2
         assert (assigned["CPU"], assigned["slot"]) == (2, 1)
@@ -81,45 +82,35 @@ class ResourceBooks(Suite):
     def test_task_that_could_never_run_is_refused_with_numbers(
         self, options: dict[str, Any]
     ) -> None:
-        @syncline.remote
-        def nothing() -> None: ...
-
         with pytest.raises((ValueError, TaskUnschedulableError)) as caught:
-            syncline.get(nothing.options(**options).remote(), timeout=60)
+            get(one.options(**options).remote())
         assert any(character.isdigit() for character in str(caught.value))
 
     def test_actor_that_could_never_run_is_refused(self) -> None:
         with pytest.raises((ValueError, ActorUnschedulableError), match="1000"):
-            syncline.get(Holder.options(num_cpus=1000).remote().gpus.remote(), timeout=60)
+            get(Holder.options(num_cpus=1000).remote().gpus.remote())
 
     def test_each_gpu_is_assigned_once(self) -> None:
         a, b = Holder.options(num_gpus=1).remote(), Holder.options(num_gpus=1).remote()
-        first, second = syncline.get([a.gpus.remote(), b.gpus.remote()], timeout=60)
+        first, second = get([a.gpus.remote(), b.gpus.remote()])
         assert len(first) == len(second) == 1
         assert first != second
         syncline.kill(a)
         syncline.kill(b)
-        eventually(lambda: syncline.available_resources().get("GPU") == 2)
+        await_free("GPU", 2)
 
     def test_fractions_of_a_gpu_share_one(self) -> None:
-        eventually(lambda: syncline.available_resources().get("GPU") == 2)
+        await_free("GPU", 2)
         holders = [Holder.options(num_gpus=0.5).remote() for _ in range(4)]
-        ids = [
-            found[0]
-            for found in syncline.get([holder.gpus.remote() for holder in holders], timeout=60)
-        ]
+        ids = [found[0] for found in get([holder.gpus.remote() for holder in holders])]
         assert sorted(ids.count(id) for id in set(ids)) == [2, 2]
         del holders
-        eventually(lambda: syncline.available_resources().get("GPU") == 2)
+        await_free("GPU", 2)
 
     def test_task_with_two_gpus_gets_both_and_without_gets_none(self) -> None:
-        @syncline.remote
-        def gpus() -> object:
-            return syncline.get_gpu_ids()
-
-        eventually(lambda: syncline.available_resources().get("GPU") == 2)
-        assert len(set(syncline.get(gpus.options(num_gpus=2).remote(), timeout=60))) == 2
-        assert syncline.get(gpus.remote(), timeout=60) == []
+        await_free("GPU", 2)
+        assert len(set(get(gpu_ids.options(num_gpus=2).remote()))) == 2
+        assert get(gpu_ids.remote()) == []
 
     def test_impossible_amounts_are_refused(self) -> None:
         for options in ({"num_cpus": -1}, {"num_gpus": 1.5}, {"resources": {"CPU": 1}}):
@@ -135,7 +126,7 @@ class VisibleGpus(Suite):
 
     def test_worker_sees_the_gpus_that_it_holds(self) -> None:
         holder = Holder.options(num_gpus=1).remote()
-        ids, visible = syncline.get([holder.gpus.remote(), holder.visible.remote()], timeout=60)
+        ids, visible = get([holder.gpus.remote(), holder.visible.remote()])
         assert visible == ",".join(map(str, ids))
 
     def test_threads_of_an_actor_know_its_resources(self) -> None:
@@ -155,14 +146,12 @@ class VisibleGpus(Suite):
 
         eventually(lambda: (syncline.available_resources().get("GPU") or 0) >= 1)
         actor = Threaded.remote()
-        direct, in_a_thread = syncline.get(
-            [actor.look.remote(), actor.look_in_a_thread.remote()], timeout=60
-        )
+        direct, in_a_thread = get([actor.look.remote(), actor.look_in_a_thread.remote()])
         assert in_a_thread == direct
         assert direct[0] is not None
         assert len(direct[1]) == 1
         syncline.kill(actor)
-        eventually(lambda: syncline.available_resources().get("GPU") == 2)
+        await_free("GPU", 2)
 
     def test_task_sees_the_gpus_that_it_holds_and_the_next_one_its_own(self) -> None:
         @syncline.remote
@@ -170,7 +159,7 @@ class VisibleGpus(Suite):
             return syncline.get_gpu_ids(), os.environ.get("CUDA_VISIBLE_DEVICES")
 
         for count in (1, 2, 0, 1):
-            ids, visible = syncline.get(look.options(num_gpus=count).remote(), timeout=60)
+            ids, visible = get(look.options(num_gpus=count).remote())
             assert len(ids) == count
             assert (visible or "") == ",".join(map(str, ids))
 
@@ -191,21 +180,12 @@ class HeldResources(Suite):
             os.unlink(mark)
             return True
 
-        assert all(syncline.get([alone.remote() for _ in range(10)], timeout=60))
+        assert all(get([alone.remote() for _ in range(10)]))
 
     def test_task_without_room_does_not_block_others(self, tmp_path: Path) -> None:
         go = str(tmp_path / "go")
-
-        @syncline.remote(resources={"slot": 1})
-        def hold() -> None:
-            while not Path(go).exists():
-                time.sleep(0.005)
-
-        @syncline.remote
-        def free() -> int:
-            return 1
-
-        held = [hold.remote(), hold.remote()]
-        assert syncline.get([free.remote() for _ in range(5)], timeout=60) == [1] * 5
+        hold = wait_for.options(resources={"slot": 1})
+        held = [hold.remote(go), hold.remote(go)]
+        assert get([one.remote() for _ in range(5)]) == [1] * 5
         Path(go).touch()
-        syncline.get(held, timeout=60)
+        get(held)

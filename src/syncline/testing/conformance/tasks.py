@@ -11,6 +11,7 @@ import pytest
 
 import syncline
 from syncline.testing.conformance.suite import Suite
+from syncline.testing.tasks import count_attempt, double, get, one, same, wait_for
 
 
 class Tasks(Suite):
@@ -32,20 +33,12 @@ class Tasks(Suite):
         assert syncline.get(show.remote(1, 5, 6, 7, c=3, d=4)) == (1, 5, (6, 7), 3, {"d": 4})
 
     def test_call_with_wrong_arguments_fails_where_it_is_made(self) -> None:
-        @syncline.remote
-        def one(x: int) -> int:
-            return x
-
         with pytest.raises(TypeError):
-            one.remote()
+            same.remote()
         with pytest.raises(TypeError):
-            one.remote(1, y=2)
+            same.remote(1, y=2)
 
     def test_calling_a_remote_function_directly_is_refused(self) -> None:
-        @syncline.remote
-        def one() -> int:
-            return 1
-
         with pytest.raises(TypeError, match="remote"):
             one()
 
@@ -116,10 +109,6 @@ class Tasks(Suite):
         assert len(pair.remote()) == 2
 
     def test_unknown_option_is_refused_and_the_near_one_named(self) -> None:
-        @syncline.remote
-        def one() -> int:
-            return 1
-
         with pytest.raises((TypeError, ValueError), match="num_cpus"):
             one.options(num_cpu=1)
 
@@ -135,24 +124,16 @@ class Tasks(Suite):
 
     def test_tasks_may_submit_tasks_and_return_references(self) -> None:
         @syncline.remote
-        def inner(x: int) -> int:
-            return x + 1
-
-        @syncline.remote
         def outer(x: int) -> object:
-            return inner.remote(x)
+            return double.remote(x)
 
-        assert syncline.get(syncline.get(outer.remote(1))) == 2
+        assert get(get(outer.remote(1))) == 2
 
     def test_a_chain_of_tasks_hands_values_on(self) -> None:
-        @syncline.remote
-        def increment(x: int) -> int:
-            return x + 1
-
-        ref = syncline.put(0)
+        ref = syncline.put(1)
         for _ in range(30):
-            ref = increment.remote(ref)
-        assert syncline.get(ref) == 30
+            ref = double.remote(ref)
+        assert get(ref) == 2**30
 
     def test_function_that_submits_itself_keeps_its_defaults(self) -> None:
         @syncline.remote
@@ -187,80 +168,49 @@ class NestedTasks(Suite):
         assert syncline.get(tree.remote(5)) == 32
 
     def test_actor_that_waits_for_tasks_does_not_deadlock(self) -> None:
-        @syncline.remote
-        def one() -> int:
-            return 1
-
         @syncline.remote(num_cpus=1)
         class Waiter:
             def ask(self) -> int:
                 return int(syncline.get(one.remote()))
 
-        assert syncline.get(Waiter.remote().ask.remote()) == 1
+        assert get(Waiter.remote().ask.remote()) == 1
 
 
 class Retries(Suite):
     """Retries of tasks that raise."""
 
-    def _failing_until(self, tmp_path: Path, attempt: int) -> object:
+    def _failing_until(self, tmp_path: Path, attempt: int, **options: object) -> object:
+        """Return the reference to a task that fails before this attempt."""
         log = tmp_path / "attempts"
 
+        @syncline.remote(**{"max_retries": 3, **options})
         def work() -> int:
-            with log.open("a") as file:
-                file.write("x")
-            made = len(log.read_text())
+            made = count_attempt(log)
             if made < attempt:
                 raise ValueError(f"attempt {made}")
             return made
 
-        return syncline.remote(work)
+        return work.remote()
 
     def test_exceptions_are_not_retried_by_default(self, tmp_path: Path) -> None:
         with pytest.raises(ValueError, match="attempt 1"):
-            syncline.get(self._failing_until(tmp_path, 2).options(max_retries=5).remote())
+            get(self._failing_until(tmp_path, 2))
 
     def test_retry_exceptions_tries_again(self, tmp_path: Path) -> None:
-        assert (
-            syncline.get(
-                self._failing_until(tmp_path, 3)
-                .options(max_retries=2, retry_exceptions=True)
-                .remote()
-            )
-            == 3
-        )
+        assert get(self._failing_until(tmp_path, 3, max_retries=2, retry_exceptions=True)) == 3
 
     def test_the_last_attempt_gives_the_error(self, tmp_path: Path) -> None:
         with pytest.raises(ValueError, match="attempt 2"):
-            syncline.get(
-                self._failing_until(tmp_path, 9)
-                .options(max_retries=1, retry_exceptions=True)
-                .remote()
-            )
+            get(self._failing_until(tmp_path, 9, max_retries=1, retry_exceptions=True))
 
     def test_only_listed_exceptions_are_retried(self, tmp_path: Path) -> None:
-        work = self._failing_until(tmp_path, 2)
         with pytest.raises(ValueError, match="attempt 1"):
-            syncline.get(work.options(max_retries=3, retry_exceptions=[KeyError]).remote())
-        assert (
-            syncline.get(
-                work.options(max_retries=3, retry_exceptions=[KeyError, ValueError]).remote()
-            )
-            == 2
-        )
+            get(self._failing_until(tmp_path, 2, retry_exceptions=[KeyError]))
+        assert get(self._failing_until(tmp_path, 3, retry_exceptions=[KeyError, ValueError])) == 3
 
     def test_dependent_of_a_retried_task_sees_only_its_success(self, tmp_path: Path) -> None:
-        @syncline.remote
-        def double(x: int) -> int:
-            return 2 * x
-
-        assert (
-            syncline.get(
-                double.remote(
-                    self._failing_until(tmp_path, 2).options(retry_exceptions=True).remote()
-                )
-            )
-            == 4
-        )
+        retried = self._failing_until(tmp_path, 2, retry_exceptions=True)
+        assert get(double.remote(retried)) == 4
 
 
 class ParallelTasks(Suite):
@@ -278,20 +228,14 @@ class ParallelTasks(Suite):
             return True
 
         a, b = str(tmp_path / "a"), str(tmp_path / "b")
-        assert syncline.get([meet.remote(a, b), meet.remote(b, a)], timeout=60) == [True, True]
+        assert get([meet.remote(a, b), meet.remote(b, a)]) == [True, True]
 
     def test_remote_returns_before_the_task_has_run(self, tmp_path: Path) -> None:
-        @syncline.remote
-        def wait_for(path: str) -> bool:
-            while not Path(path).exists():
-                time.sleep(0.005)
-            return True
-
         ref = wait_for.remote(str(tmp_path / "go"))
         ready, waiting = syncline.wait([ref], timeout=0)
         assert (ready, waiting) == ([], [ref])
         (tmp_path / "go").touch()
-        assert syncline.get(ref, timeout=60)
+        assert get(ref)
 
     def test_more_tasks_than_cpus_all_run(self) -> None:
         @syncline.remote
@@ -299,4 +243,4 @@ class ParallelTasks(Suite):
             time.sleep(0.001)
             return x
 
-        assert syncline.get([short.remote(i) for i in range(50)], timeout=60) == list(range(50))
+        assert get([short.remote(i) for i in range(50)]) == list(range(50))

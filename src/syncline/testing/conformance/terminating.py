@@ -14,9 +14,8 @@ import pytest
 import syncline
 from syncline.core import termination
 from syncline.testing.conformance.suite import Suite
+from syncline.testing.tasks import LIMIT_S, get
 from syncline.testing.waiting import eventually
-
-LIMIT_S = 60
 
 
 class Saver:
@@ -77,46 +76,46 @@ class Terminating(Suite):
 
     def test_actor_with_a_callback_is_notified_and_continues(self) -> None:
         actor = syncline.remote(Saver).options(max_concurrency=2).remote()
-        pid = syncline.get(actor.pid.remote(), timeout=LIMIT_S)
-        assert syncline.get(actor.watch.remote(), timeout=LIMIT_S)
-        assert syncline.get(actor.count.remote(), timeout=LIMIT_S) == 0
+        pid = get(actor.pid.remote())
+        assert get(actor.watch.remote())
+        assert get(actor.count.remote()) == 0
         os.kill(pid, signal.SIGTERM)
-        assert syncline.get(actor.await_notice.remote(), timeout=LIMIT_S)
-        assert syncline.get([actor.count.remote(), actor.pid.remote()], timeout=LIMIT_S) == [1, pid]
+        assert get(actor.await_notice.remote())
+        assert get([actor.count.remote(), actor.pid.remote()]) == [1, pid]
 
     def test_second_signal_ends_the_actor(self) -> None:
         actor = syncline.remote(Saver).remote()
-        pid = syncline.get(actor.pid.remote(), timeout=LIMIT_S)
-        syncline.get(actor.watch.remote(), timeout=LIMIT_S)
+        pid = get(actor.pid.remote())
+        get(actor.watch.remote())
         for _ in range(2):
             os.kill(pid, signal.SIGTERM)
             try:
-                syncline.get(actor.await_notice.remote(), timeout=LIMIT_S)
+                get(actor.await_notice.remote())
             except syncline.exceptions.RayActorError:
                 break
         eventually(lambda: _ended(pid), what="the second signal ends the process")
 
     def test_actor_is_notified_while_its_main_thread_is_in_c_code(self) -> None:
         actor = syncline.remote(Saver).remote()
-        assert syncline.get(actor.notify_inside_c.remote(), timeout=LIMIT_S)
+        assert get(actor.notify_inside_c.remote())
 
     def test_actor_that_did_not_ask_ends(self) -> None:
         actor = syncline.remote(Saver).remote()
-        pid = syncline.get(actor.pid.remote(), timeout=LIMIT_S)
+        pid = get(actor.pid.remote())
         os.kill(pid, signal.SIGTERM)
         eventually(lambda: _ended(pid), what="the process ends")
         with pytest.raises(syncline.exceptions.RayActorError):
-            syncline.get(actor.await_notice.remote(), timeout=LIMIT_S)
+            get(actor.await_notice.remote())
 
     def test_actor_with_a_callback_can_be_killed(self) -> None:
         actor = syncline.remote(Saver).remote()
-        pid = syncline.get(actor.pid.remote(), timeout=LIMIT_S)
-        syncline.get(actor.watch.remote(), timeout=LIMIT_S)
+        pid = get(actor.pid.remote())
+        get(actor.watch.remote())
         syncline.kill(actor)
         eventually(lambda: _ended(pid), what="the process ends")
 
     def test_children_of_an_actor_with_a_callback_end_by_the_signal(self) -> None:
         actor = syncline.remote(Saver).remote()
-        assert syncline.get(actor.watch.remote(), timeout=LIMIT_S)
-        assert syncline.get(actor.end_of_a_child.remote(), timeout=LIMIT_S) == -signal.SIGTERM
-        assert syncline.get(actor.count.remote(), timeout=LIMIT_S) == 0
+        assert get(actor.watch.remote())
+        assert get(actor.end_of_a_child.remote()) == -signal.SIGTERM
+        assert get(actor.count.remote()) == 0

@@ -9,6 +9,7 @@ import pytest
 
 import syncline
 from syncline.testing.conformance.suite import Suite
+from syncline.testing.tasks import get
 from syncline.util import ActorPool
 from syncline.util.queue import Empty, Full, Queue
 
@@ -176,7 +177,7 @@ class Queues(Suite):
                 queue.put(i)
 
         queue = Queue()
-        syncline.get(produce.remote(queue, 5), timeout=60)
+        get(produce.remote(queue, 5))
         assert [queue.get(timeout=60) for _ in range(5)] == list(range(5))
 
     def test_queue_that_was_shut_down_does_not_answer(self) -> None:
@@ -184,4 +185,4 @@ class Queues(Suite):
         actor = queue.actor
         queue.shutdown(force=True)
         with pytest.raises(syncline.exceptions.RayActorError):
-            syncline.get(actor.qsize.remote(), timeout=60)
+            get(actor.qsize.remote())
