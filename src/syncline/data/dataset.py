@@ -419,8 +419,9 @@ class Dataset:
             path: A directory, path or URI, that outlives the program. It serves the same plan on
                 the same input: other code or arguments of a function, other values that it closes
                 over, or a changed file make another plan. Code of other modules is not compared:
-                use another directory after it changes. None keeps the rows in memory, and on disk
-                if it is full, as long as the process uses the dataset.
+                use another directory after it changes. Python objects are stored as pickles: use
+                only a directory whose writers are trusted. None keeps the rows in memory, and on
+                disk if it is full, as long as the process uses the dataset.
         """
         return self._derive(build.cache(self._query, path))
 

@@ -85,6 +85,12 @@ def test_functions_run_once_per_row_over_many_passes(counting: Counting, where: 
     assert counting.calls == BLOCKS
 
 
+def test_objects_stay_objects(where: str | None) -> None:
+    ds = source(3).map(lambda row: {"object": {row["id"], "a member"}}).cache(where)
+    for _ in range(2):
+        assert values(ds, "object") == [{number, "a member"} for number in range(3)]
+
+
 def test_what_comes_after_a_cache_differs_from_pass_to_pass(
     counting: Counting, where: str | None
 ) -> None:

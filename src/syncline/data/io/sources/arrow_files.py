@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from pyarrow import fs as pyarrow_fs
 
+from syncline.data.columnar.tensors import restore_objects
 from syncline.data.io import filesystem as filesystems
 from syncline.data.io.sources.datasource import BlockMetadata, Datasource, ReadTask, digest
 from syncline.storage import filesystem as storage
@@ -132,14 +133,12 @@ def read_manifest(filesystem: pyarrow_fs.FileSystem, directory: str) -> Manifest
     content = {} if found is None else json.loads(found)
     if content.get("version") != _VERSION:
         return None
-    schema = content["schema"]
-    return Manifest(
-        files=tuple(ArrowFile(**file) for file in content["files"]),
-        schema=None
-        if schema is None
-        else pa.ipc.read_schema(pa.BufferReader(base64.b64decode(schema))),
-        origin=content["origin"],
-    )
+    schema = None
+    if content["schema"] is not None:
+        stored = pa.ipc.read_schema(pa.BufferReader(base64.b64decode(content["schema"])))
+        schema = restore_objects(stored.empty_table()).schema
+    files = tuple(ArrowFile(**file) for file in content["files"])
+    return Manifest(files=files, schema=schema, origin=content["origin"])
 
 
 def publish(
@@ -185,7 +184,7 @@ def _read(filesystem: pyarrow_fs.FileSystem, path: str) -> Iterator[pa.Table]:
         pa.memory_map(path) if storage.is_local(filesystem) else filesystem.open_input_file(path)
     )
     with pa.ipc.open_file(source) as reader:
-        yield reader.read_all()
+        yield restore_objects(reader.read_all())
 
 
 def writer_directories(filesystem: pyarrow_fs.FileSystem, directory: str) -> Sequence[str]:
