@@ -12,8 +12,8 @@ from collections.abc import Iterator
 import pytest
 
 from syncline.testing.clusters import RayCluster
-from syncline.testing.hosts import hosts
 from tests.hosts.lab import NODES, STORE_BYTES, Lab
+from tests.hosts.rig import hosts
 
 
 @pytest.fixture(scope="package")

@@ -10,7 +10,7 @@ from typing import Any
 
 from syncline.testing import Program, eventually
 from syncline.testing.clusters import Host, RayCluster
-from syncline.testing.hosts import Rig
+from tests.hosts.rig import Rig
 
 HEAD = "head"
 NODES = ("first", "second")

@@ -5,7 +5,6 @@
 - `resources`: change the resources of this machine's engine.
 - `programs`: run programs as subprocesses and find their leftovers.
 - `clusters`: Ray clusters on this machine.
-- `hosts`: simulated machines in network namespaces.
 - `conformance`: suites that every engine passes; needs pytest, so import it by name.
 """
 

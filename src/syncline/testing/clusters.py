@@ -1,8 +1,7 @@
 """Ray clusters for tests: a head, and nodes that are added and killed; nothing is left behind.
 
 Each cluster has its own directory and ports, so clusters on one machine do not interfere. A node
-runs on a `Host`: `Host()` is this machine, `syncline.testing.hosts` simulates others.
-`SharedCluster` serves conformance suites.
+runs on a `Host`; `Host()` is this machine. `SharedCluster` serves conformance suites.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ import pytest
 
 from syncline.testing import eventually, run_program
 from syncline.testing.clusters import THIS_HOST, Host
-from syncline.testing.hosts import Rig, hosts
+from tests.hosts.rig import Rig, hosts
 
 pytestmark = pytest.mark.processes
 
@@ -98,14 +98,14 @@ def test_a_program_on_a_host_dies_with_its_local_process(rig: Rig) -> None:
 def test_a_killed_rig_leaves_nothing_behind(rig: Rig) -> None:
     text = """
 import subprocess, time
-from syncline.testing.hosts import hosts
+from tests.hosts.rig import hosts
 
 with hosts(2) as rig:
     sleeper = subprocess.Popen(rig[1].command("sleep", "600"))
     print("UP", flush=True)
     time.sleep(600)
 """
-    with run_program(text) as program:
+    with run_program(text, environment={"PYTHONPATH": os.pathsep.join(sys.path)}) as program:
         program.wait_for("UP")
         eventually(
             lambda: (
