@@ -128,24 +128,10 @@ async def as_async_iterator(values: Any) -> AsyncIterator[object]:
             yield value
 
 
-def _terminate(actor: object) -> None:
-    refs.engine_of_refs().exit_actor()
-
-
-def _ready(actor: object) -> bool:
-    return True
-
-
-def _call(
-    actor: object, function: Callable[..., object], *args: object, **kwargs: object
-) -> object:
-    return function(actor, *args, **kwargs)
-
-
 _OF_EVERY_ACTOR: dict[str, AnyFunction] = {
-    "__ray_terminate__": _terminate,
-    "__ray_ready__": _ready,
-    "__ray_call__": _call,
+    "__ray_terminate__": lambda actor: refs.engine_of_refs().exit_actor(),
+    "__ray_ready__": lambda actor: True,
+    "__ray_call__": lambda actor, function, *args, **kwargs: function(actor, *args, **kwargs),
 }
 
 OPTIONS_OF_EVERY_ACTOR: dict[str, MethodOptions] = {

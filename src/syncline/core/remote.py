@@ -177,7 +177,11 @@ class ActorClass:
 
     @functools.cached_property
     def _arity(self) -> _Arity:
-        return _constructor_arity(self.__wrapped__)
+        cls = self.__wrapped__
+        constructor = inspect.getattr_static(cls, "__init__")
+        if constructor is object.__init__:
+            return _Arity(lambda: None, cls.__name__)
+        return _Arity(constructor, cls.__name__, skip_first=True)
 
     def remote(self, *args: object, **kwargs: object) -> ActorHandle:
         """Start an actor and return its handle; the first call reports a failed constructor.
@@ -252,16 +256,6 @@ def _checked(actor_class: ActorClass) -> ActorClass:
     """Return the class; ValueError if its methods and options contradict each other."""
     _ = actor_class._definition
     return actor_class
-
-
-def _no_arguments() -> None: ...
-
-
-def _constructor_arity(cls: type) -> _Arity:
-    constructor = inspect.getattr_static(cls, "__init__")
-    if constructor is object.__init__:
-        return _Arity(_no_arguments, cls.__name__)
-    return _Arity(constructor, cls.__name__, skip_first=True)
 
 
 def _method_table(cls: type, options: ActorOptions) -> dict[str, MethodOptions]:

@@ -28,6 +28,7 @@ from syncline.testing.waiting import GENEROUS_S, eventually
 
 MARK = "SYNCLINE_TEST_PROGRAM"
 SHARED_MEMORY = Path("/dev/shm")
+SOURCE_DIRECTORY = str(Path(__file__).resolve().parents[2])
 SLOWNESS = 6
 """Factor by which limits are extended, for slow or busy machines."""
 LAST_OUTPUT_S = 5.0
@@ -198,7 +199,7 @@ def run_program(
         variables = {
             **inherited,
             "PYTHONPATH": os.pathsep.join(
-                filter(None, [_source_directory(), inherited.get("PYTHONPATH", "")])
+                filter(None, [SOURCE_DIRECTORY, inherited.get("PYTHONPATH", "")])
             ),
             "PYTHONUNBUFFERED": "1",
             "TMPDIR": str(temporary),
@@ -234,8 +235,12 @@ def leftovers(program: Program) -> Leftovers:
     processes = tuple(
         f"{process.pid}: {_command_line(process)}" for process in marked(MARK, [program.mark])
     )
-    appeared = (path for path in _shared_memory_files() if path not in program.shared_memory_before)
-    shared = [path for path in appeared if _belongs_to(path, program)]
+    # The names of a program's files have its process id, unlike those of other programs.
+    shared = [
+        path
+        for path in _shared_memory_files()
+        if path not in program.shared_memory_before and f"-{program.pid}-" in f"{path}-"
+    ]
     temporary = [
         str(path)
         for path in program.temporary.rglob("*")
@@ -301,12 +306,3 @@ def _shared_memory_files() -> list[str]:
         return [str(path) for path in SHARED_MEMORY.iterdir()]
     except OSError:
         return []
-
-
-def _belongs_to(path: str, program: Program) -> bool:
-    """Return True if the file's name has the program's process id, unlike those of others."""
-    return f"-{program.pid}-" in f"{Path(path).name}-"
-
-
-def _source_directory() -> str:
-    return str(Path(__file__).resolve().parents[2])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import platform
 import socket
 
 import pytest
@@ -11,10 +12,11 @@ import pytest
 if importlib.util.find_spec("ray") is None:
     pytest.skip("Ray is not installed", allow_module_level=True)
 
+import ray
 from ray.core.generated import gcs_pb2, gcs_service_pb2
 
 import syncline
-from syncline.core.cluster import compatibility, grpc_call
+from syncline.core.cluster import grpc_call
 from syncline.core.cluster import head as heads
 from syncline.core.cluster.head import Head
 
@@ -55,8 +57,8 @@ def answers(monkeypatch):
 
 
 def metadata(**told):
-    here = compatibility.Versions.here()
-    value = json.dumps({"ray_version": here.ray, "python_version": here.python, **told}).encode()
+    here = {"ray_version": ray.__version__, "python_version": platform.python_version()}
+    value = json.dumps({**here, **told}).encode()
     return grpc_call.Answer(
         status=0, body=gcs_service_pb2.InternalKVGetReply(value=value).SerializeToString()
     )
@@ -176,9 +178,8 @@ def test_other_versions_are_named_with_those_of_the_program(answers, told, named
 
 
 def test_the_third_number_of_pythons_version_does_not_matter(answers):
-    answers["InternalKVGet"] = metadata(
-        python_version=f"{compatibility.Versions.here().python_minor}.99"
-    )
+    minor = platform.python_version().rpartition(".")[0]
+    answers["InternalKVGet"] = metadata(python_version=f"{minor}.99")
     heads.check(HEAD)
 
 

@@ -9,7 +9,6 @@ import json
 import platform
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import cloudpickle.cloudpickle as own_cloudpickle
 import ray
@@ -27,36 +26,18 @@ _CLASS_TABLES = (
 )
 
 
-@dataclass(frozen=True, kw_only=True)
-class Versions:
-    """Versions of Ray and Python."""
-
-    ray: str
-    python: str
-
-    @classmethod
-    def here(cls) -> Versions:
-        """Return the versions of this process."""
-        return cls(ray=ray.__version__, python=platform.python_version())
-
-    @property
-    def python_minor(self) -> str:
-        """Major and minor version of Python; the patch version does not matter."""
-        return ".".join(self.python.split(".")[:2])
-
-    def __str__(self) -> str:
-        return f"Ray {self.ray} on Python {self.python}"
-
-
 def check_cluster(address: str, metadata: bytes) -> None:
     """Raise RuntimeError if the cluster's versions, in its `metadata`, do not match."""
     told = json.loads(metadata)
-    there, here = Versions(ray=told["ray_version"], python=told["python_version"]), Versions.here()
-    if (there.ray, there.python_minor) != (here.ray, here.python_minor):
+    its_ray, its_python = told["ray_version"], told["python_version"]
+    python = platform.python_version()
+    minor = its_python.rpartition(".")[0]  # the patch version does not matter
+    if (its_ray, minor) != (ray.__version__, python.rpartition(".")[0]):
         raise RuntimeError(
-            f"the cluster at {address!r} runs {there}, this program {here}, so they cannot "
-            f"exchange code and values. Run the program with Python {there.python_minor} and "
-            f"`pip install ray=={there.ray}`, or start the cluster with this program's versions."
+            f"the cluster at {address!r} runs Ray {its_ray} on Python {its_python}, this program "
+            f"Ray {ray.__version__} on Python {python}, so they cannot exchange code and values. "
+            f"Run the program with Python {minor} and `pip install ray=={its_ray}`, or start the "
+            f"cluster with this program's versions."
         )
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import importlib.util
-import logging
 import os
 import re
 import secrets
@@ -25,7 +24,7 @@ import ray.exceptions
 from ray._private.ray_constants import RAY_RUNTIME_ENV_URI_PIN_EXPIRATION_S_ENV_VAR as PIN_VARIABLE
 from ray.client_builder import ClientBuilder
 
-from syncline.core.cluster import compatibility, handles, ray_workers
+from syncline.core.cluster import compatibility, handles, ray_options, ray_workers
 from syncline.core.cluster.engine import ClusterEngine, Result
 from syncline.core.cluster.handles import RayObject
 from syncline.core.cluster.head import Head
@@ -255,12 +254,7 @@ def _builder(head: Head, config: EngineConfig) -> ClientBuilder:
     builder._deprecation_warn_enabled = False
     for key, value in compatibility.job_metadata().items():
         builder._job_config.set_metadata(key, value)
-    builder._init_args(
-        namespace=config.namespace or None,
-        runtime_env=dict(config.runtime_env) or None,
-        log_to_driver=config.log_to_driver,
-        logging_level=logging.ERROR,
-    )
+    builder._init_args(**ray_options.connection_options(config))
     return builder
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,6 +14,7 @@ from ray.util import scheduling_strategies as rays
 from ray.util.placement_group import PlacementGroup as RayGroup
 
 from syncline.core.cluster.handles import RayObject
+from syncline.core.config import EngineConfig
 from syncline.core.engine import Kwargs
 from syncline.core.options import (
     ActorOptions,
@@ -33,6 +35,16 @@ from syncline.core.runtime_env import Env
 GROUP_ID_BYTES = PlacementGroupID.size()
 UNLIMITED_CONCURRENCY = 1_000_000
 """`max_concurrency` of an actor that enforces its limits itself."""
+
+
+def connection_options(config: EngineConfig) -> Kwargs:
+    """Return the keywords that `ray.init` and Ray Client share."""
+    return {
+        "namespace": config.namespace or None,
+        "runtime_env": dict(config.runtime_env) or None,
+        "log_to_driver": config.log_to_driver,
+        "logging_level": logging.ERROR,
+    }
 
 
 def task_options(options: TaskOptions, name: str, runtime_env: Env | None) -> Kwargs:

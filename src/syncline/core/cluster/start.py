@@ -13,7 +13,7 @@ from ray.experimental import internal_kv
 from ray.job_config import JobConfig
 
 from syncline.core import engine as engines
-from syncline.core.cluster import compatibility, head, ray_client
+from syncline.core.cluster import compatibility, head, ray_client, ray_options
 from syncline.core.cluster.engine import ClusterEngine
 from syncline.core.cluster.health import Connection, monitor
 from syncline.core.config import EngineConfig
@@ -123,33 +123,22 @@ def _notify(message: str) -> None:
 
 
 def _connection_keywords(config: EngineConfig) -> Kwargs:
-    keywords: Kwargs = {
-        "log_to_driver": config.log_to_driver,
-        "logging_level": logging.ERROR,
-        "job_config": JobConfig(metadata=compatibility.job_metadata()),
-    }
-    if config.namespace:
-        keywords["namespace"] = config.namespace
-    if config.runtime_env:
-        keywords["runtime_env"] = dict(config.runtime_env)
-    return keywords
+    job_config = JobConfig(metadata=compatibility.job_metadata())
+    return {**ray_options.connection_options(config), "job_config": job_config}
 
 
 def _new_cluster(config: EngineConfig) -> Kwargs:
-    keywords: Kwargs = {"include_dashboard": False}
-    for name, value in (
-        ("resources", dict(config.resources) or None),
-        ("labels", dict(config.labels) or None),
-        ("num_cpus", config.num_cpus),
-        ("num_gpus", config.num_gpus),
-        ("object_store_memory", config.object_store_memory),
-        ("_memory", config.memory),
-        ("_temp_dir", None if config.temp_dir is None else str(config.temp_dir)),
-    ):
-        if value is not None:
-            keywords[name] = value
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    return keywords
+    return {
+        "include_dashboard": False,
+        "resources": dict(config.resources) or None,
+        "labels": dict(config.labels) or None,
+        "num_cpus": config.num_cpus,
+        "num_gpus": config.num_gpus,
+        "object_store_memory": config.object_store_memory,
+        "_memory": config.memory,
+        "_temp_dir": None if config.temp_dir is None else str(config.temp_dir),
+    }
 
 
 def _warn_of_ignored(config: EngineConfig) -> None:

@@ -115,19 +115,6 @@ REFUSED = -2
 class ActorStateMachine:
     """State, calls and restarts of one actor. The caller chooses call ids. Not thread-safe."""
 
-    __slots__ = (
-        "_ending",
-        "_in_flight",
-        "_lifecycle",
-        "_queue",
-        "actor_id",
-        "death",
-        "max_restarts",
-        "restarts",
-        "state",
-        "worker",
-    )
-
     def __init__(self, actor_id: int, *, max_restarts: int = 0) -> None:
         """`max_restarts` is a count, -1 means unlimited."""
         self.actor_id = actor_id

@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 from syncline.core import error_messages, serialization
 from syncline.core.embedded import messages as m
@@ -45,46 +46,32 @@ LAZY_CALLS = 4
 """Calls ahead of an ordinary actor above which a message waits until the actor sends one."""
 
 
+@dataclass(slots=True, eq=False)
 class Actor:
     """One actor: its specification, its lifecycle and its calls."""
 
-    __slots__ = (
-        "args",
-        "held_refs",
-        "holding",
-        "id",
-        "in_order",
-        "lifecycle",
-        "log_tail",
-        "pid",
-        "shape",
-        "spec",
-        "arg_refs",
-        "waiting",
-    )
+    id: int
+    spec: ActorSpec
+    args: Value
+    arg_refs: tuple[int, ...]
+    held_refs: tuple[int, ...]
+    shape: int
+    """Shape with which it is placed."""
+    holding: int
+    """Shape that it keeps."""
+    lifecycle: ActorStateMachine = field(init=False)
+    in_order: bool = field(init=False)
+    pid: int = 0
+    log_tail: str = ""
+    waiting: deque[Task] = field(default_factory=deque)
+    """Calls that wait for arguments, their own or those of an earlier call."""
 
-    def __init__(
-        self,
-        id: int,
-        spec: ActorSpec,
-        args: Value,
-        arg_refs: tuple[int, ...],
-        held_refs: tuple[int, ...],
-    ) -> None:
-        self.id = id
-        self.spec = spec
-        self.args = args
-        self.arg_refs = arg_refs
-        self.held_refs = held_refs
-        self.lifecycle = ActorStateMachine(id, max_restarts=spec.max_restarts)
-        self.shape = self.holding = 0
-        self.pid = 0
-        self.log_tail = ""
+    def __post_init__(self) -> None:
+        spec = self.spec
+        self.lifecycle = ActorStateMachine(self.id, max_restarts=spec.max_restarts)
         self.in_order = (
             not spec.is_async and spec.max_concurrency == 1 and not spec.concurrency_groups
         )
-        # calls that wait for arguments, their own or those of an earlier call
-        self.waiting: deque[Task] = deque()
 
 
 class ActorTable:
@@ -117,13 +104,11 @@ class ActorTable:
             if spec.get_if_exists:
                 return self.find(process, spec.name, spec.namespace)
             raise ValueError(error_messages.actor_exists(spec.name, spec.namespace))
-        actor = Actor(actor_id, spec, args, arg_refs, held_refs)
-        actor.shape = hub.scheduler.shape(
-            dict(spec.placement), group=spec.group, environment=spec.environment
+        shape, holding = (
+            hub.scheduler.shape(dict(amounts), group=spec.group, environment=spec.environment)
+            for amounts in (spec.placement, spec.resources)
         )
-        actor.holding = hub.scheduler.shape(
-            dict(spec.resources), group=spec.group, environment=spec.environment
-        )
+        actor = Actor(actor_id, spec, args, arg_refs, held_refs, shape, holding)
         entry = hub.objects.add(actor_id, count=2 if spec.detached else 1)
         entry.on_free = self._on_handles_dropped
         hub.hold_for(process, actor_id)

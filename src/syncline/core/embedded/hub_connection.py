@@ -221,7 +221,7 @@ class RemoteHubConnection(HubConnection):
         self._answers: dict[int, Callable[..., None]] = {}  # by token
         # receives every message that is not an answer
         self.accept_work: Callable[[Message], None] | None = None
-        self.on_closed: Callable[[], None] = _ignore
+        self.on_closed: Callable[[], None] = lambda: None
         reactor.register(channel.fileno(), self._on_event)
 
     def send(self, message: Message) -> None:
@@ -342,7 +342,3 @@ class RemoteHubConnection(HubConnection):
             self._answers.pop(message[1])(message[2])
         elif self.accept_work is not None:
             self.accept_work(message)
-
-
-def _ignore() -> None:
-    """Do nothing when the hub is gone; the default of `on_closed`."""

@@ -106,17 +106,12 @@ class HubCore(ABC):
             self.workers.kill(process.number)
             return
         self.send(process, (m.EXIT,))
-        self.reactor.call_later(EXIT_GRACE_S, partial(self._kill_if_alive, process))
+        self.reactor.call_later(EXIT_GRACE_S, partial(self.workers.kill, process.number))
 
     def kill(self, process: Process, reason: str) -> None:
         """Kill a worker; its tasks fail with `reason`."""
         process.stop_reason = reason
         self.workers.kill(process.number)
-
-    def _kill_if_alive(self, process: Process) -> None:
-        with self.guard:
-            if not process.gone:
-                self.workers.kill(process.number)
 
     # -- objects
 

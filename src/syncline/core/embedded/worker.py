@@ -51,7 +51,7 @@ def run(fds: list[int], start: LaunchWorker, config: ForkServerConfig) -> None:
         config.session,
         start.number,
         environment=environment,
-        end=_stay_connected,
+        end=lambda: None,  # `shutdown()` in a worker must not end the driver's session
         abandon=lambda: _abandon(channel, reactor),
     )
     executor = Executor(connection, engine.new_id, failure)
@@ -100,7 +100,3 @@ def _kill_session(paths: SessionPaths) -> None:
     """Kill this process and its children after the hub is gone, and remove the session's files."""
     remove_if_abandoned(paths)
     os.killpg(os.getpgrp(), signal.SIGKILL)
-
-
-def _stay_connected() -> None:
-    """Do nothing: `shutdown()` in a worker must not end the driver's session."""

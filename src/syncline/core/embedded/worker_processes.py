@@ -171,7 +171,7 @@ class WorkerProcesses:
         return ours
 
     def kill(self, number: int) -> None:
-        """Kill a worker and its children."""
+        """Kill a worker and its children, if it lives. Needs no lock."""
         pid = self._pids.get(number)
         if pid is not None:
             kill_group(pid)

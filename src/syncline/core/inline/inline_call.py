@@ -41,7 +41,7 @@ class Results:
         self._name = name
         self._number = number
         self.ids = [objects.create() for _ in range(1 if number is None else number)]
-        self.on_done: Callable[[], None] = _ignore
+        self.on_done: Callable[[], None] = lambda: None
         """Called after the outcome."""
 
     def succeed(self, value: object) -> None:
@@ -199,7 +199,3 @@ def environment_of(environment: Mapping[str, Any]) -> Iterator[None]:
         if os.getcwd() != directory:
             os.chdir(directory)
         sys.path[:] = path
-
-
-def _ignore() -> None:
-    return

@@ -159,16 +159,12 @@ def _get(
         results = (
             {key: _persisted_value(key, value) for key, value in found.items()}
             if ray_persist
-            else _fetched(found)
+            else dict(zip(found, map(owned, forms.fetch(list(found.values()))), strict=True))
         )
         answer = nested_get(keys, results)
         for finish in execution.ray.ray_finish:
             finish(answer)
         return answer
-
-
-def _fetched(found: Mapping[Key, Any]) -> dict[Key, Any]:
-    return dict(zip(found, map(owned, forms.fetch(list(found.values()))), strict=True))
 
 
 def _persisted_value(key: Key, value: Any) -> Persisted:
@@ -282,7 +278,7 @@ class _Execution:
         depends = {dependency: state.values[dependency] for dependency in node.dependencies}
         seen = (
             {dependency: forms.for_callbacks(value) for dependency, value in depends.items()}
-            if self._has_submit_callbacks
+            if self.ray.ray_presubmit or self.ray.ray_postsubmit
             else {}
         )
         for presubmit in self.ray.ray_presubmit:
@@ -299,10 +295,6 @@ class _Execution:
         for postsubmit in self.ray.ray_postsubmit:
             postsubmit(node, key, seen, forms.for_callbacks(running.value))
         return int(running.counts)
-
-    @property
-    def _has_submit_callbacks(self) -> bool:
-        return bool(self.ray.ray_presubmit or self.ray.ray_postsubmit)
 
     def _submit(
         self, key: Key, node: GraphNode, depends: Mapping[Key, Any]
