@@ -6,6 +6,7 @@ import base64
 import hashlib
 import io
 import json
+import socket
 import threading
 import zipfile
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -404,3 +405,27 @@ def test_directory_that_is_too_large_or_missing_is_refused(directory, tmp_path):
 )
 def test_patterns_exclude_by_name_or_by_path(path, pattern, is_excluded):
     assert packages.excluded(path, [pattern]) is is_excluded
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"HTTP/1.1 404 Not Found\r\n\r\n",
+        b"HTTP/1.1 101 Yes\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+        b"Sec-WebSocket-Accept: stale\r\n\r\n",
+        b"SSH-2.0\r\n\r\n",
+    ],
+)
+def test_server_without_websockets_is_named(answer):
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def refuse():
+            connection, _ = server.accept()
+            with connection:
+                connection.recv(4096)
+                connection.sendall(answer)
+
+        threading.Thread(target=refuse, daemon=True).start()
+        api = job_api.JobApi(f"http://127.0.0.1:{server.getsockname()[1]}")
+        with pytest.raises(CommandError, match="accepts no WebSocket"):
+            api._connect("/tail")

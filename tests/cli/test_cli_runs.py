@@ -5,12 +5,14 @@ elsewhere; nothing else needs to run.
 import json
 import os
 import threading
+from dataclasses import replace
 
 import pytest
 
 from syncline.cli import logs, status
-from syncline.cli.runs import error_text, metrics_text
+from syncline.cli.runs import last_text
 from syncline.runs import LocalFiles, RunDirectory, run_list, tailing
+from syncline.runs.run_list import unreadable_summary
 from syncline.runs.run_storage import LocalDirectory
 
 NOBODY = 2**22 + 1
@@ -128,12 +130,10 @@ def test_last_report_is_found_when_it_is_longer_than_the_tail(write_run, monkeyp
     assert report["metrics"]["loss"] == 3.0
 
 
-def test_texts_of_the_table():
-    assert (
-        metrics_text({"loss": 0.123456, "ok": True, "name": "x", "epoch": 3, "a": 1, "b": 2})
-        == "loss=0.1235 epoch=3 a=1 …"
-    )
-    assert error_text("Training failed:\n  Traceback\nValueError: no\n") == "ValueError: no"
+def test_failed_run_shows_the_last_line_of_its_error():
+    failed = replace(unreadable_summary(LocalDirectory("run"), "x"), error="A\nValueError: no\n")
+    assert last_text(failed) == "ValueError: no"
+    assert last_text(replace(failed, error="")) == "failed"
 
 
 def test_logs_come_rank_after_rank_with_labels(syncline_command, write_run, storage):
@@ -180,7 +180,7 @@ def test_following_shows_lines_as_they_come_and_ends_with_the_run(write_run):
 
     def follow():
         for line in logs.follow(place, None, pause_s=0.001):
-            seen.append((line.rank, line.text))
+            seen.append(line)
             first.set()
 
     thread = threading.Thread(target=follow)

@@ -53,7 +53,7 @@ def cluster(monkeypatch):
             monkeypatch.setattr(api, "available_resources", lambda: {"CPU": 5.0})
             yield True
 
-        monkeypatch.setattr(engines, "cluster", connected)
+        monkeypatch.setattr(engines, "connected", connected)
         monkeypatch.setattr(engines, "cluster_if_any", connected)
         monkeypatch.setattr(status, "PAUSE_S", 0.0)
         return left

@@ -68,7 +68,7 @@ class Shown:
     def __init__(self):
         self.client = Client(page("/cluster-test"), request=None)
         with self.client:
-            self.page = ClusterPage("10.0.0.1:6379", False)
+            self.page = ClusterPage("10.0.0.1:6379")
 
     def show(self, machine=NO_PROGRAMS, cluster=None):
         with self.client:

@@ -75,7 +75,7 @@ def test_a_pass_without_samples_has_its_operators():
 
 def test_totals_come_from_the_last_line():
     shown = viewed(beginning(), sample(time=1002.0, wall_s=2.0, rows=10), sample(ended="finished"))
-    assert (shown.rows, shown.blocks, shown.wall_s, shown.rows_per_s) == (400, 4, 4.0, 100.0)
+    assert (shown.rows, shown.wall_s, shown.rows_per_s) == (400, 4.0, 100.0)
     assert (shown.held_bytes, shown.peak_bytes, shown.budget_bytes, shown.waited_share) == (
         300,
         600,

@@ -72,11 +72,11 @@ def test_parts_that_exceed_the_whole_are_scaled(wall_s):
     )
     parts = time_parts(sample, wall_s, has_inputs=True)
     assert parts == () or math.isclose(sum(part.share for part in parts), 1.0)
-    assert all(part.seconds > 0 for part in parts)
+    assert all(part.share > 0 for part in parts)
 
 
 def operator(number, busy, work_s=1.0, name=None):
-    parts = (TimePart(kind="other", seconds=1.0, share=1.0),)
+    parts = (TimePart(kind="other", share=1.0),)
     return OperatorView(
         number=number, name=name or f"op{number}", busy_share=busy, work_s=work_s, parts=parts
     )

@@ -12,7 +12,7 @@ pytest.importorskip("nicegui")
 
 from syncline.dashboard.pages.tuning_figures import curve_lines, parallel_options
 from syncline.dashboard.pages.tuning_table import TableContents, row_of, table_columns
-from syncline.dashboard.pages.tuning_trial import TAIL_BYTES, read_output, usage_of
+from syncline.dashboard.pages.tuning_trial import TAIL_BYTES, read_output
 from syncline.dashboard.search_figures import parallel_coordinates, select_curves
 from syncline.dashboard.search_table import Field
 from syncline.dashboard.search_trials import SearchSnapshot, TrialReader
@@ -124,13 +124,3 @@ def test_what_a_trial_printed_is_read_from_its_own_directory_only(tmp_path: Path
     assert text == "last token=***\n"
     for directory in ("../outside", "..", "", "/etc", "missing", "a\0b"):
         assert read_output(place, directory) == []
-
-
-def test_samples_of_wrong_types_are_left_out() -> None:
-    samples: list[Any] = [
-        {"time": 1.0, "usage": {"cpu_percent": 50.0, "rss_bytes": 1024**2}},
-        {"time": "x", "usage": {"cpu_percent": 1.0}},
-        {"time": 2.0, "usage": 5},
-        {"time": 3.0, "usage": {"cpu_percent": None, "rss_bytes": 2 * 1024**2}},
-    ]
-    assert usage_of(samples) == ([(1.0, 50.0)], [(1.0, 1.0), (3.0, 2.0)])

@@ -5,7 +5,7 @@ import math
 
 import pytest
 
-from syncline.dashboard.widgets.formatting import (
+from syncline.dashboard.formatting import (
     ago,
     duration,
     moment,

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from syncline.runs import LocalFiles
-from syncline.runs.tensorboard_writer import ScalarWriter, numbers
+from syncline.runs.metric_series import numbers
+from syncline.runs.tensorboard_writer import ScalarWriter
 from tests.event_files import curves, event_files, events
 
 

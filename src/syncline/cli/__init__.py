@@ -4,7 +4,7 @@ Files in the order in which a command line flows through them: `app` (the table 
 `output` (tables, JSON, errors, exit codes), then the commands. `start` and `launcher` run Ray's own
 command, found by `ray_command`. `runs`, `logs`, `status`, `stack` and `profile` find runs through
 `find_runs`; `engines` connects to a cluster. `dashboard` serves the pages. `submit` and `jobs`
-use `packages` and `job_api`, the latter with `websocket` and `cluster_token`. `microbenchmark`
+use `packages` and `job_api`, the latter with `cluster_token`. `microbenchmark`
 measures an engine. `migrate` converts programs with the package `migration`; `doctor` is a package
 that checks nodes.
 

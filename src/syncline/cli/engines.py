@@ -25,17 +25,23 @@ def chosen_address(address: str | None) -> str | None:
 
 
 @contextmanager
-def cluster(address: str) -> Iterator[None]:
-    """Connect to the cluster at `address` until the block ends. Raises CommandError if none is."""
-    with _engine(address, f"no cluster can be reached at {address!r}"):
+def connected(address: str | None) -> Iterator[None]:
+    """Connect to the cluster at `address`, or start an engine on this machine if it is None, until
+    the block ends. Raises CommandError if that fails.
+    """
+    try:
+        init_quietly(address or "")
+    except ConnectionError as error:
+        failure = (
+            "syncline did not start on this machine"
+            if address is None
+            else f"no cluster can be reached at {address!r}"
+        )
+        raise CommandError(f"{failure}: {error}") from error
+    try:
         yield
-
-
-@contextmanager
-def this_machine() -> Iterator[None]:
-    """Start an engine on this machine until the block ends."""
-    with _engine("", "syncline did not start on this machine"):
-        yield
+    finally:
+        shutdown()
 
 
 @contextmanager
@@ -52,7 +58,7 @@ def cluster_if_any(address: str | None) -> Iterator[bool]:
         return
     with ExitStack() as stack:
         try:
-            stack.enter_context(cluster(address or "auto"))
+            stack.enter_context(connected(address or "auto"))
         except CommandError as error:
             if address is not None:
                 raise
@@ -64,15 +70,3 @@ def cluster_if_any(address: str | None) -> Iterator[bool]:
         else:
             reached = True
         yield reached
-
-
-@contextmanager
-def _engine(address: str, failure: str) -> Iterator[None]:
-    try:
-        init_quietly(address)
-    except ConnectionError as error:
-        raise CommandError(f"{failure}: {error}") from error
-    try:
-        yield
-    finally:
-        shutdown()

@@ -16,11 +16,19 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from websocket import (
+    ABNF,
+    WebSocket,
+    WebSocketConnectionClosedException,
+    WebSocketException,
+    WebSocketTimeoutException,
+    create_connection,
+)
+
 from syncline.cli import cluster_token
 from syncline.cli.cluster_token import TokenError
 from syncline.cli.output import CommandError
 from syncline.cli.packages import Package
-from syncline.cli.websocket import HandshakeRefused, WebSocket
 from syncline.core.cluster.token_sources import TOKEN_SOURCES
 
 DEFAULT_PORT = 8265
@@ -80,9 +88,8 @@ class JobApi:
 
     def version(self) -> str:
         """Return the cluster's version of Ray."""
-        return str(
-            json.loads(self._request("GET", "/api/version", limit_s=CONNECT_S))["ray_version"]
-        )
+        answer = self._request("GET", "/api/version", limit_s=CONNECT_S)
+        return str(json.loads(answer)["ray_version"])
 
     def submit(
         self,
@@ -98,11 +105,8 @@ class JobApi:
             "submission_id": submission_id,
             **resources,
         }
-        return str(
-            json.loads(self._request("POST", "/api/jobs/", json.dumps(body).encode()))[
-                "submission_id"
-            ]
-        )
+        answer = self._request("POST", "/api/jobs/", json.dumps(body).encode())
+        return str(json.loads(answer)["submission_id"])
 
     def upload(self, package: Package) -> None:
         """Upload a package unless the cluster has it."""
@@ -125,22 +129,15 @@ class JobApi:
 
     def job(self, job_id: str) -> Job:
         """Return one job."""
-        return _job(json.loads(self._request("GET", f"/api/jobs/{urllib.parse.quote(job_id)}")))
+        return _job(json.loads(self._request("GET", _path(job_id))))
 
     def output(self, job_id: str) -> str:
         """Return the complete output of a job."""
-        return str(
-            json.loads(self._request("GET", f"/api/jobs/{urllib.parse.quote(job_id)}/logs"))["logs"]
-            or ""
-        )
+        return str(json.loads(self._request("GET", f"{_path(job_id)}/logs"))["logs"] or "")
 
     def stop(self, job_id: str) -> bool:
         """Tell a job to stop; return True if it was running."""
-        return bool(
-            json.loads(self._request("POST", f"/api/jobs/{urllib.parse.quote(job_id)}/stop"))[
-                "stopped"
-            ]
-        )
+        return bool(json.loads(self._request("POST", f"{_path(job_id)}/stop"))["stopped"])
 
     def follow(self, job_id: str) -> Iterator[str]:
         """Yield the output in pieces as they come, until the job has ended; reconnect if needed."""
@@ -159,26 +156,34 @@ class JobApi:
 
     def _tail(self, job_id: str) -> Iterator[str]:
         """Yield the output from its start, until the job or the connection ends."""
+        connection = self._connect(f"{_path(job_id)}/logs/tail")
+        connection.settimeout(PAUSE_S)
         try:
-            with self._connect(f"/api/jobs/{urllib.parse.quote(job_id)}/logs/tail") as connection:
-                while True:
-                    piece = connection.receive(PAUSE_S)
-                    if piece is not None:
-                        yield piece
-                    elif self.job(job_id).status in ENDED:
+            while True:
+                try:
+                    opcode, message = connection.recv_data()
+                except WebSocketTimeoutException:
+                    if self.job(job_id).status in ENDED:
                         return
-        except (EOFError, ConnectionError):
-            self._sleep(PAUSE_S)
+                    continue
+                if opcode == ABNF.OPCODE_CLOSE:
+                    break
+                yield message.decode(errors="replace")
+        except (WebSocketConnectionClosedException, ConnectionError):
+            pass  # `follow` connects again
+        finally:
+            connection.shutdown()
+        self._sleep(PAUSE_S)
 
     def _connect(self, path: str) -> WebSocket:
+        url = (self.url + path).replace("http", "ws", 1)
         try:
-            return WebSocket(self.url + path, self._token, ANSWER_S)
-        except HandshakeRefused as error:
-            raise ServerError(
+            return create_connection(url, ANSWER_S, header=dict(self._token), http_no_proxy=["*"])
+        except WebSocketException as error:
+            raise CommandError(
                 f"{self.url} accepts no WebSocket for the job's output ({error}): if there is a "
                 "proxy, let it forward WebSockets, or read the output so far with "
-                "`syncline jobs logs`",
-                error.status,
+                "`syncline jobs logs`"
             ) from None
         except OSError as error:
             raise CommandError(f"{self.url} does not answer GET {path}: {error}") from None
@@ -225,6 +230,10 @@ class JobApi:
             ) from None
         except (OSError, ValueError) as error:
             raise CommandError(f"{self.url} does not answer {method} {path}: {error}") from None
+
+
+def _path(job_id: str) -> str:
+    return f"/api/jobs/{urllib.parse.quote(job_id)}"
 
 
 def _job(fields: Mapping[str, Any]) -> Job:

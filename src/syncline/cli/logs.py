@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import click
 
@@ -26,14 +25,6 @@ PAUSE_ELSEWHERE_S = 2.0
 """Seconds between two reads of remote files, which the run uploads every few seconds."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class LogLine:
-    """One line of a worker's output."""
-
-    rank: int
-    text: str
-
-
 def ranks(run: StorageDirectory) -> list[int]:
     """Return the ranks that have a log file, sorted."""
     return sorted(
@@ -43,8 +34,8 @@ def ranks(run: StorageDirectory) -> list[int]:
 
 def follow(
     run: StorageDirectory, rank: int | None, *, pause_s: float = PAUSE_S
-) -> Iterator[LogLine]:
-    """Yield the lines of the run, or of one rank, as they come, until the run ends."""
+) -> Iterator[tuple[int, str]]:
+    """Yield (rank, line) of the run, or of one rank, as they come, until the run ends."""
     readers: dict[int, LogReader] = {}
     while True:
         ended = run_list.summarize_run(run).state != "running"
@@ -52,7 +43,8 @@ def follow(
             if rank is None or number == rank:
                 readers.setdefault(number, _reader(run, number))
         for number, reader in readers.items():
-            yield from _labelled(number, reader.lines(ending=ended))
+            for line in reader.lines(ending=ended):
+                yield number, line
         if ended:
             return
         time.sleep(pause_s if run.local_path is not None else max(pause_s, PAUSE_ELSEWHERE_S))
@@ -60,10 +52,6 @@ def follow(
 
 def _reader(run: StorageDirectory, rank: int) -> LogReader:
     return LogReader(run, f"rank-{rank}")
-
-
-def _labelled(rank: int, lines: list[str]) -> Iterator[LogLine]:
-    return (LogLine(rank=rank, text=line) for line in lines)
 
 
 @click.command(name="logs")
@@ -100,20 +88,21 @@ def logs_command(
     chosen = [rank] if rank is not None else present
     labelled = rank is None and (len(present) > 1 or following)
     printed = False
-    for line in follow(place, rank) if following else _present(place, chosen, lines):
+    for number, line in follow(place, rank) if following else _present(place, chosen, lines):
         printed = True
         if as_json:
-            print_json({"rank": line.rank, "line": line.text})
+            print_json({"rank": number, "line": line})
         else:
-            click.echo(f"[rank {line.rank}] {line.text}" if labelled else line.text)
+            click.echo(f"[rank {number}] {line}" if labelled else line)
     if not printed and lines != 0:
         who = f"rank {rank}" if rank is not None else "the workers"
         warn(f"{who} of {place.path} printed nothing")
 
 
-def _present(run: StorageDirectory, chosen: list[int], limit: int | None) -> Iterator[LogLine]:
+def _present(
+    run: StorageDirectory, chosen: list[int], limit: int | None
+) -> Iterator[tuple[int, str]]:
     for rank in chosen:
         lines = _reader(run, rank).lines(ending=True)
-        yield from _labelled(
-            rank, lines if limit is None else lines[len(lines) - min(limit, len(lines)) :]
-        )
+        for line in lines if limit is None else lines[max(0, len(lines) - limit) :]:
+            yield rank, line

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -108,14 +107,9 @@ def microbenchmark_command(address: str | None, seconds: float, as_json: bool) -
     Run it on an idle machine, and compare results of the same machine only.
     """
     chosen = engines.chosen_address(address)
-    engine: AbstractContextManager[None] = (
-        engines.this_machine() if chosen is None else engines.cluster(chosen)
-    )
     name = "this machine" if chosen is None else chosen
-    done: list[Measurement] = []
-    with engine:
-        for measurement in measurements(seconds):
-            done.append(measurement)
+    with engines.connected(chosen):
+        done = list(measurements(seconds))
     if as_json:
         print_json(
             {

@@ -19,8 +19,6 @@ from rich.text import Text
 
 FAILED = 1
 """Exit code of a command that failed or found a problem."""
-USAGE = 2
-"""Exit code for an invalid command line, the same as click's."""
 
 
 class CommandError(click.ClickException):
@@ -107,11 +105,8 @@ def state(name: str) -> Text:
 
 def ago(moment: float | None, now: float | None = None) -> str:
     """Return the time since a moment (seconds since the epoch): "5 s", "3 min"; "-" for None."""
-    return (
-        "-"
-        if moment is None
-        else duration(max(0.0, (time.time() if now is None else now) - moment))
-    )
+    now = time.time() if now is None else now
+    return duration(None if moment is None else max(0.0, now - moment))
 
 
 def duration(seconds: float | None) -> str:
@@ -131,20 +126,3 @@ def duration(seconds: float | None) -> str:
                 else f"{seconds / length:.0f} {unit}"
             )
     return f"{seconds / 86_400:.0f} d"
-
-
-def size(count_bytes: float) -> str:
-    """Return a size in binary units: "512 MiB"."""
-    amount = float(count_bytes)
-    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
-        if amount < 1024 or unit == "TiB":
-            return (
-                f"{amount:.0f} {unit}" if amount >= 100 or unit == "B" else f"{amount:.1f} {unit}"
-            )
-        amount /= 1024
-    raise AssertionError("unreachable")
-
-
-def amount(resource: str, value: float) -> str:
-    """Return an amount of a resource: memory in binary units, others as a short number."""
-    return size(value) if resource.endswith("memory") else f"{value:g}"

@@ -14,7 +14,8 @@ import zipfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from syncline.cli.output import CommandError, size
+from syncline.cli.output import CommandError
+from syncline.dashboard.formatting import size
 
 LIMIT_BYTES = 500 * 1024**2
 """Size limit of a directory, because every node stores it."""

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import click
 from rich.table import Table
 
 from syncline.cli import find_runs
 from syncline.cli.output import ago, console, duration, json_option, print_json, state, table
+from syncline.dashboard.run_index import error_line, metrics_text
 from syncline.runs import RunSummary
 
-SHOWN_METRICS = 3
-"""Number of metrics of a report in the table; `--json` prints all."""
 LONGEST_ERROR = 120
 """Characters of an error in the table."""
 
@@ -46,7 +44,7 @@ def _length(run: RunSummary) -> float | None:
 def last_text(run: RunSummary) -> str:
     """Return the error of a failed run, the progress of a search, or the last report."""
     if run.error is not None:
-        return error_text(run.error)
+        return error_line(run.error)[:LONGEST_ERROR] or "failed"
     return " ".join(filter(None, (trials_text(run.trials), metrics_text(run.metrics))))
 
 
@@ -59,23 +57,6 @@ def trials_text(trials: Mapping[str, int] | None) -> str:
     parts += [f"{trials['RUNNING']} running"] if trials.get("RUNNING") else []
     parts += [f"{failed} failed"] if failed else []
     return f"{', '.join(parts)};"
-
-
-def metrics_text(metrics: Mapping[str, Any]) -> str:
-    """Return the first numbers of a report: "loss=0.3 accuracy=0.91"."""
-    numbers = [
-        (name, value)
-        for name, value in metrics.items()
-        if isinstance(value, (int, float)) and not isinstance(value, bool)
-    ]
-    shown = " ".join(f"{name}={value:.4g}" for name, value in numbers[:SHOWN_METRICS])
-    return f"{shown} …" if len(numbers) > SHOWN_METRICS else shown
-
-
-def error_text(error: str) -> str:
-    """Return the last line of an error, which in a traceback is the exception."""
-    lines = error.strip().splitlines()
-    return lines[-1].strip()[:LONGEST_ERROR] if lines else "failed"
 
 
 @click.command(name="runs")

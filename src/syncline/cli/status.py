@@ -11,16 +11,7 @@ import click
 from rich.table import Table
 
 from syncline.cli import engines, find_runs
-from syncline.cli.output import (
-    CommandError,
-    ago,
-    amount,
-    console,
-    json_option,
-    print_json,
-    state,
-    table,
-)
+from syncline.cli.output import CommandError, ago, console, json_option, print_json, state, table
 from syncline.cli.runs import runs_table
 from syncline.core import api
 from syncline.dashboard.engine_snapshots import (
@@ -32,6 +23,7 @@ from syncline.dashboard.engine_snapshots import (
     resources_in_use,
     sorted_nodes,
 )
+from syncline.dashboard.formatting import amount
 
 LIMIT_S = 120.0
 PAUSE_S = 0.5
@@ -100,7 +92,7 @@ def nodes_command(address: str | None, wait_for: int | None, limit_s: float, as_
 
 
 def _nodes(address: str) -> list[Node]:
-    with engines.cluster(address):
+    with engines.connected(address):
         return sorted_nodes(parse_node(fields) for fields in api.nodes())
 
 

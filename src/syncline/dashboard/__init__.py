@@ -10,6 +10,7 @@ Files, in the order in which a request passes them: `server` (process, port, log
 `pages` (content of each URL), `widgets` (elements of pages), `downloads` (files) and `prometheus`
 (metrics). Values of the pages: `run_index` (list of runs), `training_figures`,
 `dataset_executions` with `operator_views`, `search_trials`, `search_table`, `search_figures`,
-`engine_snapshots` and `cluster_poller` with its process `cluster_probe`. `run_control` sends
-requests to live runs. Importing this package does not load the web framework; `serve` does.
+`engine_snapshots` and `cluster_poller` with its process `cluster_probe`; `formatting` formats them.
+`run_control` sends requests to live runs. Importing this package does not load the web framework;
+`serve` does.
 """

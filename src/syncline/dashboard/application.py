@@ -14,7 +14,7 @@ from nicegui import core, ui
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from syncline.dashboard.connections import is_other_user
-from syncline.dashboard.pages.routes import DashboardContents, register
+from syncline.dashboard.pages.routes import register
 from syncline.dashboard.run_index import RunIndex
 from syncline.dashboard.security import Guard, Policy
 
@@ -50,7 +50,7 @@ def server(run_index: RunIndex, address: str | None, policy: Policy) -> uvicorn.
 def application(run_index: RunIndex, address: str | None) -> FastAPI:
     """Return the unguarded application. Call it once per process."""
     outer = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
-    register(DashboardContents(run_index=run_index, address=address))
+    register(run_index, address)
     # No compression here: the guard reads the pages.
     ui.run_with(
         outer,

@@ -180,33 +180,24 @@ class ClusterPoller:
         try:
             probe = Probe(self._command)
         except OSError as error:
-            self._publish(
-                ClusterSnapshot(
-                    address=self._address,
-                    engine=None,
-                    problem=f"The probe process cannot be started: {error}",
-                )
-            )
+            self._publish_engine(None, f"The probe process cannot be started: {error}")
             return
         try:
             while self._is_needed():
                 asked = time.monotonic()
                 engine = engine_snapshot(probe.ask(self._answer_s))
-                self._publish(ClusterSnapshot(address=self._address, engine=engine))
+                self._publish_engine(engine)
                 self._pause(max(self._pause_s, PAUSES_PER_ANSWER * (time.monotonic() - asked)))
         except ProbeError as error:
             probe.kill()
-            self._publish(ClusterSnapshot(address=self._address, engine=engine, problem=str(error)))
+            self._publish_engine(engine, str(error))
         except UNREADABLE as error:
-            self._publish(
-                ClusterSnapshot(
-                    address=self._address,
-                    engine=engine,
-                    problem=f"Its answers cannot be parsed: {error!r}",
-                )
-            )
+            self._publish_engine(engine, f"Its answers cannot be parsed: {error!r}")
         finally:
             probe.close()
+
+    def _publish_engine(self, engine: EngineSnapshot | None, problem: str | None = None) -> None:
+        self._publish(ClusterSnapshot(address=self._address, engine=engine, problem=problem))
 
     def _publish(self, look: ClusterSnapshot | None) -> None:
         with self._lock:

@@ -87,8 +87,6 @@ class ExecutionView:
     wall_s: float = 0.0
     rows: int = 0
     """Rows delivered to the program."""
-    blocks: int = 0
-    size_bytes: int = 0
     rows_per_s: float | None = None
     """Current rate while running, average afterwards."""
     waited_share: float | None = None
@@ -116,8 +114,6 @@ class _Sample:
     time: float
     wall_s: float
     rows: int
-    blocks: int
-    size_bytes: int
     waited_s: float
     budget_bytes: int
     held_bytes: int
@@ -132,8 +128,6 @@ class _Sample:
             time=moment(line.get("time")) or 0.0,
             wall_s=amount(line.get("wall_s")),
             rows=count(line.get("rows")),
-            blocks=count(line.get("blocks")),
-            size_bytes=count(line.get("size_bytes")),
             waited_s=amount(line.get("program_waited_s")),
             budget_bytes=count(line.get("budget_bytes")),
             held_bytes=count(line.get("held_bytes")),
@@ -313,8 +307,6 @@ def _shown(whole: ExecutionView, each: _Pass, state: PassState) -> ExecutionView
         seen=last.time,
         wall_s=last.wall_s,
         rows=last.rows,
-        blocks=last.blocks,
-        size_bytes=last.size_bytes,
         rows_per_s=max(0, last.rows - (before.rows if before else 0)) / span_s
         if span_s > 0
         else None,

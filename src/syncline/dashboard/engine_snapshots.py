@@ -26,7 +26,7 @@ LIMIT_S = 3.0
 ROWS = 200
 """Maximum actors, running tasks and task counts in an answer."""
 MAX_PROGRAMS = 50
-"""Maximum number of programs queried, the latest first; others are only count_text."""
+"""Maximum number of programs queried, the latest first; others are only counted."""
 COMMAND_LENGTH = 500
 UNREADABLE = (TypeError, KeyError, ValueError, AttributeError)
 _AT_ONCE = 8

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from syncline.runs.json_values import Record
+from syncline.runs.json_values import Record, finite
 
 MAX_OPERATORS = 200
 NAME_CHARACTERS = 300
@@ -44,7 +44,6 @@ class TimePart:
     """Part of an operator's time."""
 
     kind: PartKind
-    seconds: float
     share: float
     """Share of the total time."""
 
@@ -144,14 +143,8 @@ class OperatorSample:
 
 def amount(value: object) -> float:
     """Return a valid number between 0 and `MAX_NUMBER`; 0 for anything else."""
-    # NaN fails the comparison too.
-    if (
-        isinstance(value, bool)
-        or not isinstance(value, (int, float))
-        or not 0 <= value <= MAX_NUMBER
-    ):
-        return 0.0
-    return float(value)
+    number = finite(value)
+    return number if number is not None and 0 <= number <= MAX_NUMBER else 0.0
 
 
 def count(value: object) -> int:
@@ -161,12 +154,8 @@ def count(value: object) -> int:
 
 def moment(value: object) -> float | None:
     """Return valid seconds since the epoch; None for anything else."""
-    is_moment = (
-        not isinstance(value, bool)
-        and isinstance(value, (int, float))
-        and 0 <= value <= LATEST_TIME
-    )
-    return float(value) if is_moment and isinstance(value, (int, float)) else None
+    number = finite(value)
+    return number if number is not None and 0 <= number <= LATEST_TIME else None
 
 
 def short(value: object, longest: int = NAME_CHARACTERS) -> str:
@@ -275,9 +264,7 @@ def time_parts(sample: OperatorSample, wall_s: float, *, has_inputs: bool) -> tu
     }
     whole_s = math.fsum(seconds.values())
     return tuple(
-        TimePart(kind=kind, seconds=seconds[kind], share=seconds[kind] / whole_s)
-        for kind, _ in PARTS
-        if seconds[kind] > 0
+        TimePart(kind=kind, share=seconds[kind] / whole_s) for kind, _ in PARTS if seconds[kind] > 0
     )
 
 

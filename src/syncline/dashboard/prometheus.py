@@ -11,7 +11,7 @@ import itertools
 import logging
 import math
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import TypeVar
 
 from prometheus_client import CollectorRegistry
@@ -20,9 +20,9 @@ from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_late
 from prometheus_client.registry import Collector
 
 from syncline import runs
+from syncline.dashboard.formatting import printable
 from syncline.dashboard.run_index import Key, Row, RunIndex
 from syncline.dashboard.training_figures import goodput
-from syncline.dashboard.widgets.formatting import printable
 from syncline.runs import Run
 from syncline.runs.metric_series import numbers
 
@@ -41,9 +41,23 @@ write them.
 """
 MAX_VALUES_TOGETHER = 10_000_000
 """Maximum values of all exported runs; they stay in memory between scrapes."""
-PROCESS_FIGURES = {
-    "cpu_percent": ("syncline_worker_cpu_percent", "CPU time of a worker, in percent of one core"),
-    "rss_bytes": ("syncline_worker_memory_bytes", "Resident memory of a worker"),
+RUN_LABELS = ("run", "storage")
+FAMILIES = {
+    # key: (name, description, further labels)
+    "state": ("syncline_run_state", "1 for the current state of a run", ("kind", "state")),
+    "reports": ("syncline_run_reports", "Rounds of reports so far", ()),
+    "started": ("syncline_run_started_seconds", "Time of the last start, since the epoch", ()),
+    "workers": ("syncline_run_workers", "Workers of the current attempt", ()),
+    "restarts": ("syncline_run_restarts", "Number of restarts of the workers", ()),
+    "checkpoints": ("syncline_run_checkpoints", "Checkpoints that are kept", ()),
+    "goodput": ("syncline_run_goodput_ratio", "Share of time spent on useful training", ()),
+    "metric": ("syncline_run_metric", "Last value of a metric that rank 0 reported", ("metric",)),
+    "cpu_percent": (
+        "syncline_worker_cpu_percent",
+        "CPU time of a worker, in percent of one core",
+        ("member",),
+    ),
+    "rss_bytes": ("syncline_worker_memory_bytes", "Resident memory of a worker", ("member",)),
 }
 
 
@@ -96,7 +110,7 @@ class RunCollector(Collector):
         self._left_out = {
             row.key: row.listed for row in rows if self._left_out.get(row.key) == row.listed
         }
-        yield from figures.families()
+        yield from figures.families.values()
 
     def _read(self, row: Row) -> Run | None:
         """Return the refreshed run; None if it is unreadable, ended, or too large."""
@@ -118,89 +132,44 @@ class RunCollector(Collector):
 
 
 class Figures:
-    """Families of gauges, filled run by run."""
+    """Families of gauges by key, filled run by run."""
 
     def __init__(self) -> None:
-        run = ["run", "storage"]
-        self._state = GaugeMetricFamily(
-            "syncline_run_state", "1 for the current state of a run", labels=[*run, "kind", "state"]
-        )
-        self._reports = GaugeMetricFamily(
-            "syncline_run_reports", "Rounds of reports so far", labels=run
-        )
-        self._started = GaugeMetricFamily(
-            "syncline_run_started_seconds", "Time of the last start, since the epoch", labels=run
-        )
-        self._workers = GaugeMetricFamily(
-            "syncline_run_workers", "Workers of the current attempt", labels=run
-        )
-        self._restarts = GaugeMetricFamily(
-            "syncline_run_restarts", "Number of restarts of the workers", labels=run
-        )
-        self._checkpoints = GaugeMetricFamily(
-            "syncline_run_checkpoints", "Checkpoints that are kept", labels=run
-        )
-        self._goodput = GaugeMetricFamily(
-            "syncline_run_goodput_ratio", "Share of time spent on useful training", labels=run
-        )
-        self._metric = GaugeMetricFamily(
-            "syncline_run_metric",
-            "Last value of a metric that rank 0 reported",
-            labels=[*run, "metric"],
-        )
-        self._process = {
-            name: GaugeMetricFamily(family, text, labels=[*run, "member"])
-            for name, (family, text) in PROCESS_FIGURES.items()
+        self.families = {
+            key: GaugeMetricFamily(name, text, labels=[*RUN_LABELS, *labels])
+            for key, (name, text, labels) in FAMILIES.items()
         }
-
-    def families(self) -> Iterator[Metric]:
-        """Yield all families."""
-        yield from (
-            self._state,
-            self._reports,
-            self._started,
-            self._workers,
-            self._restarts,
-            self._checkpoints,
-            self._goodput,
-        )
-        yield self._metric
-        yield from self._process.values()
 
     def add(self, run: Run, directory: str, storage: str) -> None:
         """Add the values of one run."""
+        place = [_label(directory), _label(storage)]
+
+        def add(key: str, value: object, *labels: str) -> None:
+            """Add a value if it is a number."""
+            if isinstance(value, bool) or not isinstance(value, (int, float)):
+                return
+            try:
+                number = float(value)
+            except OverflowError:
+                number = math.inf
+            self.families[key].add_metric([*place, *labels], number)
+
         summary = run.summary
-        labels = [_label(directory), _label(storage)]
-        self._state.add_metric([*labels, _label(summary.kind), _label(summary.state)], 1)
-        _add(self._reports, labels, summary.reports)
-        _add(self._started, labels, summary.started)
-        _add(self._workers, labels, summary.workers)
-        _add(self._restarts, labels, max(0, summary.attempts - 1))
-        _add(self._checkpoints, labels, summary.checkpoints)
-        _add(self._goodput, labels, goodput(run))
+        add("state", 1, _label(summary.kind), _label(summary.state))
+        add("reports", summary.reports)
+        add("started", summary.started)
+        add("workers", summary.workers)
+        add("restarts", max(0, summary.attempts - 1))
+        add("checkpoints", summary.checkpoints)
+        add("goodput", goodput(run))
         for name, value in _by_label(sorted(numbers(summary.metrics))).items():
-            _add(self._metric, [*labels, name], value)
-        for member, samples in _by_label(
-            itertools.islice(run.samples.items(), MAX_WORKERS), MAX_WORKERS
-        ).items():
+            add("metric", value, name)
+        workers = itertools.islice(run.samples.items(), MAX_WORKERS)
+        for member, samples in _by_label(workers, MAX_WORKERS).items():
             usage = samples[-1].get("usage") if samples else None
-            for figure, family in self._process.items():
-                _add(
-                    family,
-                    [*labels, member],
-                    usage.get(figure) if isinstance(usage, dict) else None,
-                )
-
-
-def _add(family: GaugeMetricFamily, labels: Sequence[str], value: object) -> None:
-    """Add a value if it is a number."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        return
-    try:
-        number = float(value)
-    except OverflowError:
-        number = math.inf
-    family.add_metric(labels, number)
+            if isinstance(usage, dict):
+                for key in ("cpu_percent", "rss_bytes"):
+                    add(key, usage.get(key), member)
 
 
 def _by_label(named: Iterable[tuple[str, T]], most: int = MAX_METRICS) -> dict[str, T]:

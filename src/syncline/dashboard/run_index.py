@@ -282,11 +282,7 @@ class RunIndex:
 
     def read(self, rows: Iterable[Row]) -> list[Row]:
         """Summarize the rows that are due; return them."""
-        done = []
-        for row in rows:
-            if row.is_due(self._clock()):
-                done.append(self._read(row))
-        return done
+        return [self._read(row) for row in rows if row.is_due(self._clock())]
 
     def _read(self, row: Row) -> Row:
         began = time.monotonic()
@@ -387,14 +383,13 @@ def _sort_value(row: Row, sort: str) -> Any:
         return row.storage
     if run is None:
         return None
-    values = {
+    return {
         "kind": run.kind,
         "state": run.state,
         "duration": row.duration_s,
         "reports": run.reports,
         "workers": run.workers,
-    }
-    return values[sort]
+    }[sort]
 
 
 def progress_text(run: RunSummary) -> str:

@@ -7,6 +7,7 @@ in names, IDs, hosts, statuses and errors. Filters ignore case.
 
 from __future__ import annotations
 
+import operator
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,6 +19,15 @@ Source = Literal["fact", "metric", "parameter"]
 MAX_FILTER_LENGTH = 1_000
 
 _COMPARISON = re.compile(r"(?P<name>[^<>=!]+)(?P<sign><=|>=|!=|==|=|<|>)(?P<value>.*)")
+_COMPARISONS = {
+    "=": operator.eq,
+    "==": operator.eq,
+    "!=": operator.ne,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
 _FACTS: dict[str, Callable[[TrialView], Value]] = {
     "trial": lambda trial: trial.index,
     "id": lambda trial: trial.id,
@@ -155,12 +165,4 @@ def _compares(found: Value, sign: str, wanted: str) -> bool:
         other = float(wanted)
     except ValueError:
         one, other = str(found).casefold(), wanted.casefold()
-    if sign in ("=", "=="):
-        return bool(one == other)
-    if sign == "!=":
-        return bool(one != other)
-    if sign == "<":
-        return bool(one < other)
-    if sign == ">":
-        return bool(one > other)
-    return bool(one <= other) if sign == "<=" else bool(one >= other)
+    return bool(_COMPARISONS[sign](one, other))

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal
 
-from syncline.runs.json_values import JsonObject, Record
+from syncline.runs.json_values import JsonObject, Record, finite
 from syncline.runs.secrets import masked, masked_text
 
 Value = bool | int | float | str | None
@@ -273,13 +273,8 @@ def prefix_of(config: Record) -> str | None:
 def expected_of(config: Record) -> int | None:
     """Return the total number of trials, from the record; None if unlimited or unknown."""
     trials = config.get("trials")
-    expected = trials.get("expected") if isinstance(trials, Mapping) else None
-    is_number = (
-        isinstance(expected, (int, float))
-        and not isinstance(expected, bool)
-        and 0 <= expected < 10**9
-    )
-    return int(expected) if is_number else None  # type: ignore[arg-type]
+    expected = finite(trials.get("expected")) if isinstance(trials, Mapping) else None
+    return int(expected) if expected is not None and 0 <= expected < 10**9 else None
 
 
 def as_json(config: Record) -> str:
@@ -309,7 +304,7 @@ def _python(value: Any) -> Any:
 
 def _update_fields(news: JsonObject, line: Record) -> None:
     """Update the fields of a `TrialView` with a line."""
-    moment = _finite(line.get("time"))
+    moment = finite(line.get("time"))
     if moment is not None:
         news["changed"] = moment
     status = line.get("status")
@@ -317,7 +312,7 @@ def _update_fields(news: JsonObject, line: Record) -> None:
         news["status"] = status
         if status == "RUNNING":
             news.setdefault("started", moment)
-    if (started := _finite(line.get("started"))) is not None:
+    if (started := finite(line.get("started"))) is not None:
         news["started"] = started
     if (iteration := _count(line.get("iteration"))) is not None:
         news["iteration"] = iteration
@@ -348,24 +343,12 @@ def _update_fields(news: JsonObject, line: Record) -> None:
 def _numbers(metrics: Record) -> dict[str, float]:
     found: dict[str, float] = {}
     for name, value in metrics.items():
-        number = _finite(value)
+        number = finite(value)
         if number is not None:
             found[name[:NAME_CHARACTERS]] = number
             if len(found) == MAX_METRICS:
                 break
     return found
-
-
-def _finite(value: Any) -> float | None:
-    if type(value) is float:
-        return value if math.isfinite(value) else None
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        return None
-    try:
-        number = float(value)
-    except OverflowError:
-        return None
-    return number if math.isfinite(number) else None
 
 
 def _count(value: Any) -> int | None:

@@ -146,14 +146,6 @@ class FailedTokens:
         )
 
 
-@dataclass(frozen=True)
-class Refusal:
-    """Answer to a refused request."""
-
-    status: int
-    text: str
-
-
 class Guard:
     """ASGI application that guards another one.
 
@@ -192,7 +184,7 @@ class Guard:
         headers = RequestHeaders(scope)
         refusal = self._refusal(scope, headers)
         if refusal is not None:
-            await _answer(scope, send, refusal.status, refusal.text)
+            await _answer(scope, send, *refusal)
             return
         given = _token_in_query(scope)
         offered = headers.bearer if given is None else given
@@ -233,25 +225,22 @@ class Guard:
             scope.get("client"), scope.get("server")
         )
 
-    def _refusal(self, scope: Scope, headers: RequestHeaders) -> Refusal | None:
-        """Return a refusal if no page of this dashboard can have sent the request."""
+    def _refusal(self, scope: Scope, headers: RequestHeaders) -> tuple[int, str] | None:
+        """Return (status, text) if no page of this dashboard can have sent the request."""
         if headers.host_name not in self._policy.hosts:
-            return Refusal(
-                421,
+            return 421, (
                 f"This dashboard does not answer to the name {headers.host_name[:100]!r}. Use the "
-                "printed URL, or start it with --allow-host for the name of a proxy.",
+                "printed URL, or start it with --allow-host for the name of a proxy."
             )
         if not plain_path(scope):
-            return Refusal(
-                400, "Invalid path: '..', empty parts and encoded slashes are not allowed."
-            )
+            return 400, "Invalid path: '..', empty parts and encoded slashes are not allowed."
         if scope.get("method", "GET") not in ("GET", "HEAD"):
-            return Refusal(405, "Method not allowed.")
+            return 405, "Method not allowed."
         if headers.is_foreign or (headers.origin is not None and not headers.same_origin):
-            return Refusal(403, "Cross-site requests are not allowed.")
+            return 403, "Cross-site requests are not allowed."
         is_program = headers.bearer is not None and self._is_token(headers.bearer)
         if scope["type"] == "websocket" and headers.origin is None and not is_program:
-            return Refusal(403, "Websockets need an Origin header.")
+            return 403, "Websockets need an Origin header."
         return None
 
     def _is_token(self, offered: str) -> bool:

@@ -20,10 +20,9 @@ import sys
 import threading
 import time
 import webbrowser
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from types import FrameType
 
 import psutil
 
@@ -92,8 +91,9 @@ def serve(options: ServerOptions, say: Callable[[str], None], warn: Callable[[st
         target=run_index.run_updates, args=(stop,), daemon=True, name="dashboard-run_index"
     ).start()
     run = _runner(run_index, options.address, policy)
-    for other in dashboards_showing(paths):
-        say(f"Another dashboard of yours already shows these storage paths: {other.url}")
+    for other in discovery.alive():
+        if set(paths) <= set(other.storage_paths):
+            say(f"Another dashboard of yours already shows these storage paths: {other.url}")
     say(f"Dashboard: {url}/?token={token}")
     if not loopback:
         warn(
@@ -106,13 +106,21 @@ def serve(options: ServerOptions, say: Callable[[str], None], warn: Callable[[st
             target=webbrowser.open, args=(f"{url}/?token={policy.first_token}",), daemon=True
         ).start()
     try:
-        with announced(url, paths, warn), stops_on(signal.SIGTERM):
-            run(sockets=[listening])
+        discovery.announce(url, paths)
+    except OSError as error:
+        warn(
+            f"Programs will not print the URLs of their runs: the dashboard cannot be announced "
+            f"({error})."
+        )
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    try:
+        run(sockets=[listening])
     except (KeyboardInterrupt, SystemExit):
         pass  # the usual end
     finally:
         stop.set()
         listening.close()
+        discovery.withdraw()
 
 
 def _runner(run_index: RunIndex, address: str | None, policy: Policy) -> Callable[..., None]:
@@ -148,7 +156,12 @@ def listen(host: str, port: int | None) -> socket.socket:
     candidates = range(DEFAULT_PORT, DEFAULT_PORT + TRIED_PORTS) if port is None else (port,)
     for candidate in candidates:
         try:
-            return _listen(host, candidate)
+            family, *_, address = socket.getaddrinfo(
+                host, candidate, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+            )[0]
+            return socket.create_server(
+                address, family=family, backlog=128, dualstack_ipv6=family == socket.AF_INET6
+            )
         except OSError as error:
             if error.errno != errno.EADDRINUSE:
                 raise
@@ -163,21 +176,6 @@ def listen(host: str, port: int | None) -> socket.socket:
     )
 
 
-def _listen(host: str, port: int) -> socket.socket:
-    family, kind, protocol, _, address = socket.getaddrinfo(
-        host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-    )[0]
-    made = socket.socket(family, kind, protocol)
-    try:
-        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        made.bind(address)
-        made.listen(128)
-    except OSError:
-        made.close()
-        raise
-    return made
-
-
 def shared_or_new_token(warn: Callable[[str], None]) -> str:
     """Return the shared token of this user's dashboards on this machine; if it cannot be stored, a
     token for this process only.
@@ -188,41 +186,6 @@ def shared_or_new_token(warn: Callable[[str], None]) -> str:
     except OSError as error:
         warn(f"The token cannot be stored ({error}): the next dashboard will have another URL.")
         return fresh
-
-
-def dashboards_showing(paths: Sequence[str]) -> list[discovery.Dashboard]:
-    """Return the running dashboards that show all of these storage paths."""
-    return [other for other in discovery.alive() if set(paths) <= set(other.storage_paths)]
-
-
-@contextmanager
-def announced(url: str, paths: Sequence[str], warn: Callable[[str], None]) -> Iterator[None]:
-    """Announce the dashboard to programs of this user within the context."""
-    try:
-        discovery.announce(url, paths)
-    except OSError as error:
-        warn(
-            f"Programs will not print the URLs of their runs: the dashboard cannot be announced "
-            f"({error})."
-        )
-    try:
-        yield
-    finally:
-        discovery.withdraw()
-
-
-@contextmanager
-def stops_on(number: signal.Signals) -> Iterator[None]:
-    """Within the context, handle a signal by stopping the server and raising SystemExit."""
-
-    def end(signal_number: int, frame: FrameType | None) -> None:
-        raise SystemExit(0)
-
-    before = signal.signal(number, end)
-    try:
-        yield
-    finally:
-        signal.signal(number, before)
 
 
 def own_addresses() -> list[str]:

@@ -7,13 +7,13 @@ Records are untrusted: invalid values count as missing. Not covered: curves of m
 from __future__ import annotations
 
 import json
-import math
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from syncline.runs import Attempt, Run
+from syncline.runs.json_values import finite
 from syncline.runs.metric_series import member_order
 
 Sample = Mapping[str, object]
@@ -81,7 +81,6 @@ class EventView:
     time: float
     what: str
     detail: str
-    kind: Literal["bad", "good", "plain"]
     number: int
     """Position among the events of the run."""
 
@@ -100,7 +99,7 @@ def goodput(run: Run) -> float | None:
     """Return the share of the run's time spent on useful training so far; None if unknown."""
     for event in reversed(run.events):
         if event.get("event") == "goodput":
-            return _number(event.get("goodput"))
+            return finite(event.get("goodput"))
         if event.get("event") == "attempt":
             break
     attempts = run.attempts
@@ -118,11 +117,11 @@ def time_shares(sample: Sample) -> dict[str, float]:
     spent = sample.get("spent")
     if not isinstance(spent, Mapping):
         return {}
-    total = _number(spent.get("total_s"))
+    total = finite(spent.get("total_s"))
     if total is None or total <= 0:
         return {}
     shares = {
-        part: min(1.0, max(0.0, (_number(spent.get(f"{part}_s")) or 0.0) / total))
+        part: min(1.0, max(0.0, (finite(spent.get(f"{part}_s")) or 0.0) / total))
         for part in ("communication", "data", "report")
     }
     return {"compute": max(0.0, 1.0 - sum(shares.values())), **shares}
@@ -130,7 +129,7 @@ def time_shares(sample: Sample) -> dict[str, float]:
 
 def usage_curves(run: Run, key: str) -> dict[str, Curve]:
     """Return the curves of `USAGE[key]` by rank; ranks without values are left out."""
-    curves = {rank: _usage_curve(samples, key, USAGE[key][2]) for rank, samples in _by_rank(run)}
+    curves = {rank: usage_curve(samples, key, USAGE[key][2]) for rank, samples in _by_rank(run)}
     return {rank: curve for rank, curve in curves.items() if curve[0]}
 
 
@@ -141,7 +140,7 @@ def host_curves(run: Run, key: str) -> dict[str, Curve]:
     found: dict[str, Curve] = {}
     for row in worker_rows(run):
         if row.host not in found:
-            curve = _usage_curve(run.samples.get(row.rank, ()), key, HOST_USAGE[key][2])
+            curve = usage_curve(run.samples.get(row.rank, ()), key, HOST_USAGE[key][2])
             if curve[0]:
                 found[row.host] = curve
     return found
@@ -154,7 +153,7 @@ def gpu_curves(run: Run, key: str) -> dict[str, Curve]:
     for rank, samples in _by_rank(run):
         for sample in samples:
             for gpu in _gpus(sample):
-                value = _number(gpu.get(key))
+                value = finite(gpu.get(key))
                 if value is not None:
                     times, values = found.setdefault(
                         f"GPU {gpu.get('id')} of rank {rank}", ([], [])
@@ -174,13 +173,13 @@ def share_curves(run: Run, part: str) -> dict[str, Curve]:
             spent = sample.get("spent")
             if not isinstance(spent, Mapping):
                 continue
-            total = (_number(spent.get("total_s")) or 0.0) - (_number(before.get("total_s")) or 0.0)
+            total = (finite(spent.get("total_s")) or 0.0) - (finite(before.get("total_s")) or 0.0)
             if total < 0:  # a new attempt
-                before, total = {}, _number(spent.get("total_s")) or 0.0
+                before, total = {}, finite(spent.get("total_s")) or 0.0
             if total > 0:
                 differences = {
-                    name: (_number(spent.get(f"{name}_s")) or 0.0)
-                    - (_number(before.get(f"{name}_s")) or 0.0)
+                    name: (finite(spent.get(f"{name}_s")) or 0.0)
+                    - (finite(before.get(f"{name}_s")) or 0.0)
                     for name in PARTS
                 }
                 differences["compute"] = total - sum(
@@ -200,37 +199,32 @@ def event_views(run: Run, most: int = 1_000) -> list[EventView]:
     for number in range(len(run.events) - 1, -1, -1):
         if len(found) == most:
             break
-        time, reported = (
-            _number(run.events[number].get("time")),
-            _describe_event(run.events[number]),
-        )
-        if time is not None and reported is not None:
-            what, detail, kind = reported
+        event = run.events[number]
+        time, described = finite(event.get("time")), _describe_event(event)
+        if time is not None and described is not None:
+            what, detail = described
             found.append(
                 EventView(
                     time=time,
                     what=what[:_MAX_NAME_LENGTH],
                     detail=detail[:_MAX_DETAIL_LENGTH],
-                    kind=kind,
                     number=number,
                 )
             )
     return found[::-1]
 
 
-def restart_marks(
-    run: Run, over: Literal["iteration", "time"]
-) -> list[tuple[float, str, Literal["bad", "good", "plain"]]]:
-    """Return (position, label, kind) of restarts on an axis of report numbers or time."""
-    found: list[tuple[float, str, Literal["bad", "good", "plain"]]] = []
-    for attempt in run.attempts[1:][-MAX_MARKS:]:
-        place = attempt.began if over == "time" else attempt.first_report
-        if place is not None:
-            found.append((float(place), f"attempt {attempt.number}", "bad"))
-    return found
+def restart_marks(run: Run, over: Literal["iteration", "time"]) -> list[tuple[float, str]]:
+    """Return (position, label) of restarts on an axis of report numbers or time."""
+    places = [
+        (attempt.began if over == "time" else attempt.first_report, f"attempt {attempt.number}")
+        for attempt in run.attempts[1:][-MAX_MARKS:]
+    ]
+    return [(float(place), label) for place, label in places if place is not None]
 
 
-def _usage_curve(samples: Sequence[Sample], key: str, scale: float) -> Curve:
+def usage_curve(samples: Sequence[Sample], key: str, scale: float) -> Curve:
+    """Return the curve of a value of usage; samples without it are left out."""
     points = [
         (_time(sample), value * scale)
         for sample in samples
@@ -261,10 +255,10 @@ def _worker_row(run: Run, attempt: Attempt, worker: Mapping[str, object], state:
         cpu_percent=_usage(last, "cpu_percent"),
         rss_bytes=_usage(last, "rss_bytes"),
         gpu_percent=max(
-            (value for gpu in gpus if (value := _number(gpu.get("util_percent"))) is not None),
+            (value for gpu in gpus if (value := finite(gpu.get("util_percent"))) is not None),
             default=None,
         ),
-        gpu_memory_bytes=sum(_number(gpu.get("memory_bytes")) or 0.0 for gpu in gpus)
+        gpu_memory_bytes=sum(finite(gpu.get("memory_bytes")) or 0.0 for gpu in gpus)
         if gpus
         else None,
         shares=time_shares(last),
@@ -291,7 +285,7 @@ def _kept_share(run: Run, attempts: Sequence[Attempt]) -> float:
     saved = sorted(
         time
         for event in run.events
-        if event.get("event") == "checkpoint" and (time := _number(event.get("time"))) is not None
+        if event.get("event") == "checkpoint" and (time := finite(event.get("time"))) is not None
     )
     kept = end - attempts[-1].began
     for attempt in attempts[:-1]:
@@ -300,18 +294,16 @@ def _kept_share(run: Run, attempts: Sequence[Attempt]) -> float:
     return min(1.0, max(0.0, kept / total))
 
 
-def _describe_event(
-    event: Mapping[str, object],
-) -> tuple[str, str, Literal["bad", "good", "plain"]] | None:
+def _describe_event(event: Mapping[str, object]) -> tuple[str, str] | None:
     what = str(event.get("event"))
     if what == "started":
-        return ("continued" if event.get("continued") else "started"), "", "plain"
+        return ("continued" if event.get("continued") else "started"), ""
     if what == "attempt":
         workers = event.get("workers")
         count = len(workers) if isinstance(workers, list) else 0
-        return f"attempt {event.get('number')}", f"{count} worker{'s'[: count != 1]}", "plain"
+        return f"attempt {event.get('number')}", f"{count} worker{'s'[: count != 1]}"
     if what == "checkpoint":
-        return "checkpoint", f"{event.get('name')}, report {event.get('report')}", "good"
+        return "checkpoint", f"{event.get('name')}, report {event.get('report')}"
     if what == "failure":
         ranks = event.get("ranks")
         texts = (
@@ -319,24 +311,22 @@ def _describe_event(
             if isinstance(ranks, Mapping)
             else []
         )
-        return f"attempt {event.get('attempt')} failed", "; ".join(texts), "bad"
-    if what in ("errored", "aborted"):
-        return what, "", "bad"
-    if what == "finished":
-        return what, "", "good"
+        return f"attempt {event.get('attempt')} failed", "; ".join(texts)
+    if what in ("errored", "aborted", "finished"):
+        return what, ""
     if what in ("step_times", "goodput"):
         return None
     rest = {key: value for key, value in event.items() if key not in ("time", "event")}
-    return what, json.dumps(rest, default=str, ensure_ascii=False) if rest else "", "plain"
+    return what, json.dumps(rest, default=str, ensure_ascii=False) if rest else ""
 
 
 def _time(sample: Sample) -> float:
-    return _number(sample.get("time")) or 0.0
+    return finite(sample.get("time")) or 0.0
 
 
 def _usage(sample: Sample, key: str) -> float | None:
     usage = sample.get("usage")
-    return _number(usage.get(key)) if isinstance(usage, Mapping) else None
+    return finite(usage.get(key)) if isinstance(usage, Mapping) else None
 
 
 def _gpus(sample: Sample) -> list[Mapping[str, object]]:
@@ -347,12 +337,3 @@ def _gpus(sample: Sample) -> list[Mapping[str, object]]:
         if isinstance(gpus, list)
         else []
     )
-
-
-def _number(value: object) -> float | None:
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        return None
-    try:
-        return float(value) if math.isfinite(value) else None
-    except OverflowError:
-        return None

@@ -142,7 +142,7 @@ def repaired(value: Any, room: int = MAX_DEPTH) -> Any:
     if isinstance(value, str):
         return _HALF.sub("?", value)
     if isinstance(value, int):
-        return value if -_MAX_INTEGER < value < _MAX_INTEGER else _float(value)
+        return value if -_MAX_INTEGER < value < _MAX_INTEGER else as_float(value)
     if not isinstance(value, (dict, list)):
         return value
     if room == 0:
@@ -155,8 +155,17 @@ def repaired(value: Any, room: int = MAX_DEPTH) -> Any:
 _TOO_DEEP = f"The text nests deeper than {MAX_DEPTH} levels; records do not."
 
 
-def _float(value: int) -> float:
+def as_float(value: float) -> float:
+    """Return a number as a float; infinity for an int beyond its range."""
     try:
         return float(value)
     except OverflowError:
         return math.inf if value > 0 else -math.inf
+
+
+def finite(value: object) -> float | None:
+    """Return a finite number as a float; None for anything else, booleans included."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return None
+    number = as_float(value)
+    return number if math.isfinite(number) else None

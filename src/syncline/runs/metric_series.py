@@ -16,6 +16,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
+from syncline.runs.json_values import as_float
+
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
@@ -26,8 +28,6 @@ MAX_NAME_LENGTH = 500
 """Maximum characters of a metric's name; metrics with longer names are left out."""
 MAX_MEMBERS = 20_000
 """Maximum number of ranks or trials; later ones are left out."""
-_MAX_LEFT_OUT = 10_000
-"""Maximum number of left-out metrics that are count_text."""
 Axis = Literal["iteration", "time"]
 Points = tuple[list[float], list[float]]
 _MAX_DEPTH = 8
@@ -79,17 +79,11 @@ class Series:
     def __init__(self) -> None:
         self._curves: dict[str, dict[str, _Curve]] = {}
         self._last: dict[str, dict[str, Any]] = {}
-        self._left_out: set[str] = set()
 
     @property
     def names(self) -> list[str]:
         """Metrics that have numbers, in order of their first report."""
         return list(self._curves)
-
-    @property
-    def left_out(self) -> int:
-        """Number of metrics left out because of `MAX_NAMES` or `MAX_NAME_LENGTH`."""
-        return len(self._left_out)
 
     @property
     def members(self) -> list[str]:
@@ -126,8 +120,6 @@ class Series:
             curves = self._curves.get(name)
             if curves is None:
                 if len(self._curves) >= MAX_NAMES or len(name) > MAX_NAME_LENGTH:
-                    if len(self._left_out) < _MAX_LEFT_OUT:
-                        self._left_out.add(name[: MAX_NAME_LENGTH + 1])
                     continue
                 curves = self._curves[name] = {}
             curves.setdefault(str(member), _Curve()).add(float(iteration), float(time), value)  # type: ignore[arg-type]
@@ -238,10 +230,7 @@ def numbers(
             if depth < _MAX_DEPTH:
                 yield from numbers(value, f"{name}/", depth + 1)
         elif _is_number(value):
-            try:
-                yield name, float(value)
-            except OverflowError:  # an int beyond the range of float
-                continue
+            yield name, as_float(value)
 
 
 def _is_column(values: Sequence[Any]) -> bool:

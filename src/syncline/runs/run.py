@@ -7,7 +7,6 @@ resuming a run, which needs the strict reader in `run_record.py`.
 
 from __future__ import annotations
 
-import math
 import os
 import time
 from collections.abc import Mapping, Sequence
@@ -205,10 +204,7 @@ class Run:
     @property
     def started(self) -> float | None:
         """Time of the last start, in seconds since the epoch."""
-        started = self._described.get("started")
-        return (
-            float(started) if isinstance(started, (int, float)) and math.isfinite(started) else None
-        )
+        return json_values.finite(self._described.get("started"))
 
     @property
     def outcome(self) -> Record | None:
@@ -287,24 +283,14 @@ class Run:
     @property
     def summary(self) -> RunSummary:
         """Summary of the run for tables."""
-        outcome, attempts, last = self.outcome, self.attempts, self._last or {}
-        search = run_list.search_state(self.directory) if self.kind == "tune" else None
-        return RunSummary(
-            name=self.name,
-            path=self.path,
-            state=self.state,
-            started=self.started,
-            ended=float(outcome["time"]) if outcome is not None else None,
-            last_activity=run_list.last_activity(self.directory),
-            host=_text(self.environment.get("hostname")),
-            workers=len(attempts[-1].workers) if attempts else None,
-            attempts=len(attempts),
-            reports=search.results if search is not None else int(last.get("iteration", -1)) + 1,
-            metrics=search.best if search is not None else _mapping(last.get("metrics")),
+        return run_list.summary_of(
+            self.directory,
+            self._described,
+            self.outcome,
+            attempts=len(self.attempts),
+            workers=len(self.attempts[-1].workers) if self.attempts else None,
             checkpoints=len(self.checkpoints),
-            error=_text(outcome.get("error")) if outcome is not None else None,
-            kind=self.kind,
-            trials=search.trials if search is not None else None,
+            last=self._last and {**self._last, "metrics": _mapping(self._last.get("metrics"))},
         )
 
     @property
@@ -398,7 +384,3 @@ def _mapping(value: Any) -> Record:
 
 def _objects(value: Any) -> list[JsonObject]:
     return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
-
-
-def _text(value: Any) -> str | None:
-    return None if value is None else str(value)

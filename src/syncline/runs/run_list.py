@@ -11,12 +11,12 @@ import itertools
 import socket
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from syncline.runs import json_values
 from syncline.runs.environment import is_process_alive
-from syncline.runs.json_values import JsonObject, Record
+from syncline.runs.json_values import JsonObject, Record, finite
 from syncline.runs.record_files import sealed_name
 from syncline.runs.run_directory import (
     CHECKPOINTS_FILE,
@@ -67,25 +67,25 @@ class RunSummary:
     """running, finished, errored, failed, aborted, killed, or unreadable."""
     started: float | None
     """Time of the last start, in seconds since the epoch."""
-    ended: float | None
+    ended: float | None = None
     """Time of the end; None while the run is running and after a kill."""
-    last_activity: float | None
+    last_activity: float | None = None
     """Time of the last write."""
-    host: str | None
+    host: str | None = None
     """Host of the controller."""
-    workers: int | None
+    workers: int | None = None
     """Number of workers of the latest attempt."""
-    attempts: int
+    attempts: int = 0
     """Number of attempts over all starts of the run."""
-    reports: int
+    reports: int = 0
     """Number of reports of each rank; for a search, results of all trials."""
-    metrics: Record
+    metrics: Record = field(default_factory=dict)
     """Metrics of the last report; for a search, those of the best trial, the optimized metric
     first.
     """
-    checkpoints: int
+    checkpoints: int = 0
     """Number of checkpoints that are kept."""
-    error: str | None
+    error: str | None = None
     """Error of the run, or the reason why its record cannot be read."""
     kind: str = "train"
     """train, tune or data."""
@@ -162,41 +162,22 @@ def summarize_run(run: StorageDirectory) -> RunSummary:
     """Return the summary of the run in a directory. The summary of a damaged record has the state
     `unreadable` and the reason as its error. Its size is bounded whatever the record contains.
     """
-    name = run.name
     try:
         record = RunRecord(_BoundedFiles(run))
         described, outcome, events = record.run(), record.outcome(), record.events()
         check_format(described)
         attempts = [event for event in events if event.get("event") == "attempt"]
-        kind = str(described.get("kind", "train"))
-        search = search_state(run) if kind == "tune" else None
-        last = last_report(run) if search is None else None
-        environment = described.get("environment") or {}
         checkpoints = sum(event.get("event") == "checkpoint" for event in events) and _kept(
             record.checkpoints()
         )
-        return RunSummary(
-            name=str(described.get("name", name))[:_NAME_CHARACTERS],
-            path=run.path,
-            state=state_of(described, outcome)[:_NAME_CHARACTERS],
-            started=_number(described.get("started")),
-            ended=_number(outcome["time"]) if outcome is not None else None,
-            last_activity=last_activity(run),
-            host=_text(environment.get("hostname"), _NAME_CHARACTERS),
-            workers=len(attempts[-1].get("workers", ())) if attempts else None,
+        return summary_of(
+            run,
+            described,
+            outcome,
             attempts=len(attempts),
-            reports=search.results
-            if search is not None
-            else int(last["iteration"]) + 1
-            if last
-            else 0,
-            metrics=_bounded_metrics(
-                search.best if search is not None else dict(last["metrics"]) if last else {}
-            ),
+            workers=len(attempts[-1].get("workers", ())) if attempts else None,
             checkpoints=checkpoints,
-            error=_text(outcome.get("error"), _ERROR_CHARACTERS) if outcome is not None else None,
-            kind=kind[:_NAME_CHARACTERS],
-            trials=search.trials if search is not None else None,
+            last=None if described.get("kind") == "tune" else last_report(run),
         )
     except (
         ValueError,
@@ -215,6 +196,53 @@ def summarize_run(run: StorageDirectory) -> RunSummary:
         return unreadable_summary(run, reason)
 
 
+def summary_of(
+    run: StorageDirectory,
+    described: Record,
+    outcome: Record | None,
+    *,
+    attempts: int,
+    workers: int | None,
+    checkpoints: int,
+    last: Record | None,
+) -> RunSummary:
+    """Return the summary of a run, with texts and metrics of bounded size.
+
+    Args:
+        run: Directory of the run.
+        described: Content of `run.json`.
+        outcome: Outcome of the latest start; None without one.
+        attempts: As in the summary.
+        workers: As in the summary.
+        checkpoints: As in the summary.
+        last: Last report; None without one. A search has `trials.json` instead.
+    """
+    kind = str(described.get("kind", "train"))
+    search = search_state(run) if kind == "tune" else None
+    environment = described.get("environment") or {}
+    if search is not None:
+        reports, metrics = search.results, search.best
+    else:
+        reports, metrics = (int(last["iteration"]) + 1, last["metrics"]) if last else (0, {})
+    return RunSummary(
+        name=str(described.get("name", run.name))[:_NAME_CHARACTERS],
+        path=run.path,
+        state=state_of(described, outcome)[:_NAME_CHARACTERS],
+        started=finite(described.get("started")),
+        ended=finite(outcome["time"]) if outcome is not None else None,
+        last_activity=last_activity(run),
+        host=_text(environment.get("hostname"), _NAME_CHARACTERS),
+        workers=workers,
+        attempts=attempts,
+        reports=reports,
+        metrics=_bounded_metrics(metrics),
+        checkpoints=checkpoints,
+        error=_text(outcome.get("error"), _ERROR_CHARACTERS) if outcome is not None else None,
+        kind=kind[:_NAME_CHARACTERS],
+        trials=search.trials if search is not None else None,
+    )
+
+
 def unreadable_summary(run: StorageDirectory, reason: str) -> RunSummary:
     """Return the summary of a run whose record cannot be read."""
     return RunSummary(
@@ -222,14 +250,6 @@ def unreadable_summary(run: StorageDirectory, reason: str) -> RunSummary:
         path=run.path,
         state="unreadable",
         started=_modified(run, RUN_FILE),
-        ended=None,
-        last_activity=None,
-        host=None,
-        workers=None,
-        attempts=0,
-        reports=0,
-        metrics={},
-        checkpoints=0,
         error=reason[:_ERROR_CHARACTERS],
     )
 
@@ -349,7 +369,7 @@ def state_of(described: Record, outcome: Record | None) -> str:
     if environment.get("hostname") != socket.gethostname() or not isinstance(pid, int):
         return "running"
     is_alive = is_process_alive(
-        pid, marked if isinstance(marked, str) else None, described.get("started", 0.0)
+        pid, marked if isinstance(marked, str) else None, finite(described.get("started")) or 0.0
     )
     return "running" if is_alive else "killed"
 
@@ -396,10 +416,6 @@ def _whole_lines(data: bytes, *, cut: bool) -> list[bytes]:
 def _kept(checkpoints: Record | None) -> int:
     entries = (checkpoints or {}).get("checkpoints", ())
     return len(entries)
-
-
-def _number(value: Any) -> float | None:
-    return float(value) if isinstance(value, (int, float)) else None
 
 
 def _text(value: Any, longest: int) -> str | None:

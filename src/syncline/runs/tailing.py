@@ -1,6 +1,6 @@
 """Incremental readers of growing files: lines of JSON and rotated logs.
 
-Each reader remembers its position. Damaged lines are skipped and count_text.
+Each reader remembers its position. Damaged lines are skipped and counted.
 """
 
 from __future__ import annotations

@@ -21,12 +21,13 @@ import shutil
 import socket
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from syncline.runs import event_file
+from syncline.runs.metric_series import numbers
 from syncline.runs.record_files import Files, Thinning
 
 FILE_PREFIX = "events.out.tfevents."
@@ -202,15 +203,6 @@ class ScalarWriter:
             os.ftruncate(self._descriptor, self._own_bytes)
             raise
         self._own_bytes += len(data)
-
-
-def numbers(metrics: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, float]]:
-    """Names and values of the numbers in `metrics`, the names of nested ones joined by `/`."""
-    for name, value in metrics.items():
-        if isinstance(value, Mapping):
-            yield from numbers(value, f"{prefix}{name}/")
-        elif isinstance(value, (int, float)) and not isinstance(value, bool):
-            yield f"{prefix}{name}", value
 
 
 @lru_cache(maxsize=4096)

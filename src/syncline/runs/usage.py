@@ -170,7 +170,7 @@ _IS_LINUX = sys.platform == "linux"
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK") if _IS_LINUX else 1
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE") if _IS_LINUX else 1
 _STATE, _USER, _SYSTEM, _THREADS, _START, _PAGES = 0, 11, 12, 17, 19, 21
-"""Field numbers in `/proc/PID/stat`, count_text after the program name."""
+"""Field numbers in `/proc/PID/stat`, counted after the program name."""
 
 
 @dataclass(frozen=True, kw_only=True)

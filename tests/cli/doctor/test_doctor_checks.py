@@ -17,9 +17,8 @@ from syncline.cli.doctor.findings import (
 )
 
 GIB = 1024**3
-TORCH = TorchFacts(version="2.13.0", cuda="13.0", cuda_available=True, gloo=True, nccl="2.28.9")
+TORCH = TorchFacts(cuda="13.0", cuda_available=True, nccl="2.28.9")
 NODE = NodeFacts(
-    hostname="host",
     python="3.11.7",
     versions={"syncline": "0.1.0", "ray": "2.60.0", "torch": "2.13.0"},
     torch=TORCH,

@@ -34,9 +34,6 @@ class FakeTeam(NodeProbes):
                 answers[name] = Answer(error=first_line(error))
         return answers
 
-    def close(self):
-        pass
-
 
 def test_every_node_reaches_every_other():
     found = examination.links(FakeTeam("abc"), "abc", 30.0)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from functools import partial
+from typing import Literal, NamedTuple
 
 from syncline.cli.doctor.findings import Examination, NodeFacts, Space
-from syncline.cli.output import size
+from syncline.dashboard.formatting import size
 
 Status = Literal["ok", "warning", "wrong", "skipped"]
 
@@ -22,7 +23,7 @@ NAMED = 5
 """Number of broken links or nodes in one line."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Check:
     """One line; the field names are the keys of `--json`."""
 
@@ -36,117 +37,83 @@ class Check:
     """Remedy, unless the check passed."""
 
 
+class Result(NamedTuple):
+    """Fields of a `Check` besides its subject."""
+
+    status: Status
+    message: str
+    remedy: str | None = None
+
+
 def run_checks(facts: Examination) -> list[Check]:
     """Return all lines, in the order in which to look into them."""
-    checks: tuple[Callable[[Examination], Check], ...] = (
-        nodes,
-        python,
-        syncline_version,
-        ray_version,
-        torch_version,
-        gpus,
-        nccl,
-        clocks,
-        network,
-        gloo,
-        storage,
-        shared_memory,
-        open_files,
-        disk,
-    )
-    return [check(facts) for check in checks]
+    return [Check(subject, *check(facts)) for subject, check in CHECKS.items()]
 
 
-def nodes(facts: Examination) -> Check:
+def nodes(facts: Examination) -> Result:
     """Check which nodes answer."""
     if facts.cluster is None:
-        return Check(check="nodes", status="ok", message="this machine; no cluster")
+        return Result("ok", "this machine; no cluster")
     total = len(facts.nodes) + len(facts.silent) + len(facts.dead)
     if facts.silent:
-        return Check(
-            check="nodes",
-            status="wrong",
-            message="cannot be examined: " + _each(facts.silent),
-            remedy="install the same syncline and its dependencies in the Python that runs Ray "
+        return Result(
+            "wrong",
+            "cannot be examined: " + _each(facts.silent),
+            "install the same syncline and its dependencies in the Python that runs Ray "
             "there; see the node's logs",
         )
     if facts.dead:
-        return Check(
-            check="nodes",
-            status="warning",
-            message=f"{len(facts.nodes)} of {total} answer; the cluster has lost "
-            + _names(facts.dead),
-            remedy=f"restart them with `syncline start --address={facts.cluster}`, unless they "
+        return Result(
+            "warning",
+            f"{len(facts.nodes)} of {total} answer; the cluster has lost " + _names(facts.dead),
+            f"restart them with `syncline start --address={facts.cluster}`, unless they "
             "were stopped on purpose",
         )
-    return Check(
-        check="nodes",
-        status="ok",
-        message=f"{_count(total, 'node')} of the cluster at {facts.cluster} "
-        f"answer{'s' * (total == 1)}",
+    return Result(
+        "ok",
+        f"{_count(total, 'node')} of the cluster at {facts.cluster} answer{'s' * (total == 1)}",
     )
 
 
-def python(facts: Examination) -> Check:
+def python(facts: Examination) -> Result:
     """Check that the minor version of Python is the same everywhere, because values are pickled."""
     found = _everyone(facts, lambda node: node.python)
     minor = {version.rpartition(".")[0] for version in found.values()}
     if len(set(found.values())) <= 1:
-        return Check(check="python", status="ok", message=_same(facts, found))
+        return Result("ok", _same(facts, found))
     status: Status = "wrong" if len(minor) > 1 else "warning"
-    return Check(
-        check="python",
-        status=status,
-        message=_groups(found),
-        remedy="install the same version of Python on every node and here",
+    return Result(
+        status, _groups(found), "install the same version of Python on every node and here"
     )
 
 
-def syncline_version(facts: Examination) -> Check:
-    """Check the version of syncline, which runs in every worker."""
-    return _library(facts, "syncline", absent="not installed as a package")
-
-
-def ray_version(facts: Examination) -> Check:
-    """Check the version of Ray, which only clusters need."""
-    return _library(facts, "ray", absent="not installed; only clusters need it")
-
-
-def torch_version(facts: Examination) -> Check:
-    """Check the version of torch."""
+def torch_version(facts: Examination) -> Result:
+    """Check that torch can be imported, and its version."""
     broken = {name: node.torch_error for name, node in facts.nodes.items() if node.torch_error}
     if broken:
-        return Check(
-            check="torch",
-            status="wrong",
-            message="cannot be imported: " + _each(broken),
-            remedy="reinstall torch there",
-        )
-    return _library(
-        facts, "torch", absent="not installed; needed to train PyTorch models: pip install torch"
-    )
+        return Result("wrong", "cannot be imported: " + _each(broken), "reinstall torch there")
+    absent = "not installed; needed to train PyTorch models: pip install torch"
+    return library_version("torch", absent, facts)
 
 
-def _library(facts: Examination, library: str, absent: str) -> Check:
+def library_version(library: str, absent: str, facts: Examination) -> Result:
+    """Check that the version of a library is the same everywhere; `absent` is said without it."""
     found = _everyone(facts, lambda node: node.versions.get(library) or "not installed")
     different = set(found.values())
     if different == {"not installed"}:
-        return Check(check=library, status="skipped", message=absent)
+        return Result("skipped", absent)
     if len(different) <= 1:
-        return Check(check=library, status="ok", message=_same(facts, found))
-    return Check(
-        check=library,
-        status="wrong",
-        message=_groups(found),
-        remedy=f"install the same version of {library} on every node and here",
+        return Result("ok", _same(facts, found))
+    return Result(
+        "wrong", _groups(found), f"install the same version of {library} on every node and here"
     )
 
 
-def gpus(facts: Examination) -> Check:
+def gpus(facts: Examination) -> Result:
     """Check the GPUs, their driver, and whether torch can use them."""
     owners = {name: node for name, node in facts.nodes.items() if node.gpus}
     if not owners:
-        return Check(check="gpus", status="ok", message="none")
+        return Result("ok", "none")
     found = _groups(
         {
             name: _models(node.gpus) + f", driver {node.driver or 'unknown'}"
@@ -157,11 +124,10 @@ def gpus(facts: Examination) -> Check:
         name for name, node in owners.items() if node.torch is not None and node.torch.cuda is None
     ]
     if builds:
-        return Check(
-            check="gpus",
-            status="wrong",
-            message=f"torch is a CPU build on {_names(builds)} and cannot use the GPUs ({found})",
-            remedy="install a CUDA build of torch (see pytorch.org), or train with use_gpu=False",
+        return Result(
+            "wrong",
+            f"torch is a CPU build on {_names(builds)} and cannot use the GPUs ({found})",
+            "install a CUDA build of torch (see pytorch.org), or train with use_gpu=False",
         )
     unusable = [
         name
@@ -169,24 +135,18 @@ def gpus(facts: Examination) -> Check:
         if node.torch is not None and not node.torch.cuda_available
     ]
     if unusable:
-        return Check(
-            check="gpus",
-            status="wrong",
-            message=f"torch finds no usable GPU on {_names(unusable)} ({found})",
-            remedy="check `nvidia-smi` and CUDA_VISIBLE_DEVICES there, and that the driver "
+        return Result(
+            "wrong",
+            f"torch finds no usable GPU on {_names(unusable)} ({found})",
+            "check `nvidia-smi` and CUDA_VISIBLE_DEVICES there, and that the driver "
             "supports torch's CUDA version",
         )
     if len({node.driver for node in owners.values()}) > 1:
-        return Check(
-            check="gpus",
-            status="warning",
-            message=found,
-            remedy="install the same driver on every node with GPUs",
-        )
-    return Check(check="gpus", status="ok", message=found)
+        return Result("warning", found, "install the same driver on every node with GPUs")
+    return Result("ok", found)
 
 
-def nccl(facts: Examination) -> Check:
+def nccl(facts: Examination) -> Result:
     """Check NCCL, through which GPUs communicate."""
     owners = {
         name: node.torch
@@ -194,91 +154,72 @@ def nccl(facts: Examination) -> Check:
         if node.gpus and node.torch is not None
     }
     if not owners:
-        return Check(
-            check="nccl",
-            status="skipped",
-            message="no GPUs" if not any(n.gpus for n in facts.nodes.values()) else "no torch",
+        return Result(
+            "skipped", "no GPUs" if not any(n.gpus for n in facts.nodes.values()) else "no torch"
         )
     found = {name: torch.nccl or "not built in" for name, torch in owners.items()}
     missing = [name for name, torch in owners.items() if torch.nccl is None]
     if missing:
-        return Check(
-            check="nccl",
-            status="wrong",
-            message=f"torch has no NCCL on {_names(missing)}",
-            remedy="install a CUDA build of torch for Linux (see pytorch.org), or use "
+        return Result(
+            "wrong",
+            f"torch has no NCCL on {_names(missing)}",
+            "install a CUDA build of torch for Linux (see pytorch.org), or use "
             "TorchConfig(backend='gloo')",
         )
     if len(set(found.values())) > 1:
-        return Check(
-            check="nccl",
-            status="wrong",
-            message=_groups(found),
-            remedy="install the same build of torch on every node",
-        )
-    return Check(check="nccl", status="ok", message=_same(facts, found))
+        return Result("wrong", _groups(found), "install the same build of torch on every node")
+    return Result("ok", _same(facts, found))
 
 
-def clocks(facts: Examination) -> Check:
+def clocks(facts: Examination) -> Result:
     """Check the clocks, because times in logs and records are compared."""
     if not facts.skews:
-        return Check(check="clocks", status="ok", message="one machine")
+        return Result("ok", "one machine")
     off = {
         name: f"{abs(skew.seconds):.1f} s {'ahead' if skew.seconds > 0 else 'behind'}"
         for name, skew in facts.skews.items()
         if abs(skew.seconds) - skew.uncertain_s > SKEW_S
     }
     if off:
-        remedy = "run a time service there (chrony, systemd-timesyncd)"
-        return Check(
-            check="clocks",
-            status="warning",
-            message="differ from this machine's: " + _each(off),
-            remedy=remedy,
+        return Result(
+            "warning",
+            "differ from this machine's: " + _each(off),
+            "run a time service there (chrony, systemd-timesyncd)",
         )
     worst = max(abs(skew.seconds) + skew.uncertain_s for skew in facts.skews.values())
-    return Check(
-        check="clocks",
-        status="ok",
-        message=f"within {max(worst, 0.001):.3f} s"
-        if worst < SKEW_S
-        else "within the round-trip time",
+    return Result(
+        "ok",
+        f"within {max(worst, 0.001):.3f} s" if worst < SKEW_S else "within the round-trip time",
     )
 
 
-def network(facts: Examination) -> Check:
+def network(facts: Examination) -> Result:
     """Check that every node reaches every other one on any port."""
     broken = [link for link in facts.links if link.error is not None]
     if not facts.links:
-        return Check(check="network", status="ok", message="one node")
+        return Result("ok", "one node")
     if not broken:
-        return Check(
-            check="network",
-            status="ok",
-            message=f"all {len(facts.links)} links between {len(facts.nodes)} nodes",
-        )
+        return Result("ok", f"all {len(facts.links)} links between {len(facts.nodes)} nodes")
     named = "; ".join(
         f"{link.source} does not reach {link.target}: {link.error}" for link in broken[:NAMED]
     )
     more = f"; and {len(broken) - NAMED} more" if len(broken) > NAMED else ""
-    return Check(
-        check="network",
-        status="wrong",
-        message=f"{len(broken)} of {len(facts.links)} links are broken: {named}{more}",
-        remedy="open all TCP ports between the nodes (firewall, security group), or give each "
+    return Result(
+        "wrong",
+        f"{len(broken)} of {len(facts.links)} links are broken: {named}{more}",
+        "open all TCP ports between the nodes (firewall, security group), or give each "
         "node a reachable address with `syncline start --node-ip-address`",
     )
 
 
-def gloo(facts: Examination) -> Check:
+def gloo(facts: Examination) -> Result:
     """Check Gloo, through which CPUs communicate."""
     if facts.gloo is None:
-        return Check(check="gloo", status="skipped", message="not every node has torch")
+        return Result("skipped", "not every node has torch")
     if not facts.gloo.errors:
-        return Check(
-            check="gloo",
-            status="ok",
-            message=f"an all-reduce over {_count(len(facts.nodes), 'node')} took "
+        return Result(
+            "ok",
+            f"an all-reduce over {_count(len(facts.nodes), 'node')} took "
             f"{facts.gloo.seconds:.2f} s",
         )
     if any(link.error for link in facts.links):
@@ -288,43 +229,36 @@ def gloo(facts: Examination) -> Check:
             "set GLOO_SOCKET_IFNAME on every node to the interface with its address, and check "
             "that its host name resolves to that address"
         )
-    return Check(
-        check="gloo",
-        status="wrong",
-        message="the all-reduce failed on " + _each(facts.gloo.errors),
-        remedy=remedy,
-    )
+    return Result("wrong", "the all-reduce failed on " + _each(facts.gloo.errors), remedy)
 
 
-def storage(facts: Examination) -> Check:
+def storage(facts: Examination) -> Result:
     """Check that all nodes can write and read checkpoints."""
     found = facts.storage
     if found is None:
-        return Check(check="storage", status="skipped", message="no node answers")
+        return Result("skipped", "no node answers")
     if found.write_error is not None:
-        return Check(
-            check="storage",
-            status="wrong",
-            message=f"{found.writer} cannot write to {found.path}: {found.write_error}",
-            remedy="correct its permissions, or choose another with --storage-path and "
+        return Result(
+            "wrong",
+            f"{found.writer} cannot write to {found.path}: {found.write_error}",
+            "correct its permissions, or choose another with --storage-path and "
             "RunConfig(storage_path=…)",
         )
     if found.unseen:
-        return Check(
-            check="storage",
-            status="wrong",
-            message=f"a file that {found.writer} wrote to {found.path} is not readable on "
+        return Result(
+            "wrong",
+            f"a file that {found.writer} wrote to {found.path} is not readable on "
             f"{_each(found.unseen)}",
-            remedy="use storage that every node can access: a shared filesystem mounted at the "
+            "use storage that every node can access: a shared filesystem mounted at the "
             "same path, or a URI such as s3://bucket/runs",
         )
     seen = (
         "is writable" if len(facts.nodes) == 1 else f"is readable on all {len(facts.nodes)} nodes"
     )
-    return Check(check="storage", status="ok", message=f"{found.path} {seen}")
+    return Result("ok", f"{found.path} {seen}")
 
 
-def shared_memory(facts: Examination) -> Check:
+def shared_memory(facts: Examination) -> Result:
     """Check the shared memory, which holds objects."""
     spaces = {name: node.shared_memory for name, node in facts.nodes.items()}
     present = {name: space for name, space in spaces.items() if space is not None}
@@ -334,40 +268,25 @@ def shared_memory(facts: Examination) -> Check:
     )
     if len(present) < len(spaces):
         missing = [name for name, space in spaces.items() if space is None]
-        return Check(
-            check="shared memory",
-            status="warning",
-            message=f"no /dev/shm on {_names(missing)}",
-            remedy=remedy,
-        )
+        return Result("warning", f"no /dev/shm on {_names(missing)}", remedy)
     full = {
         name: _room(space)
         for name, space in present.items()
         if space.free_bytes < LEAST_FREE_SHARED_BYTES
     }
     if full:
-        return Check(
-            check="shared memory",
-            status="wrong",
-            message=_each(full),
-            remedy=f"remove files of old programs from /dev/shm; {remedy}",
-        )
+        return Result("wrong", _each(full), f"remove files of old programs from /dev/shm; {remedy}")
     small = {
         name: _room(space)
         for name, space in present.items()
         if space.total_bytes < LEAST_SHARED_BYTES
     }
     if small:
-        return Check(
-            check="shared memory",
-            status="warning",
-            message="objects are stored on disk: " + _each(small),
-            remedy=remedy,
-        )
-    return Check(check="shared memory", status="ok", message=_least(facts, present))
+        return Result("warning", "objects are stored on disk: " + _each(small), remedy)
+    return Result("ok", _least(facts, present))
 
 
-def open_files(facts: Examination) -> Check:
+def open_files(facts: Examination) -> Result:
     """Check the limit of open files: every worker, connection and object needs some."""
     few = {
         name: str(node.open_files)
@@ -378,24 +297,18 @@ def open_files(facts: Examination) -> Check:
         status: Status = (
             "wrong" if any(int(limit) < LEAST_OPEN_FILES for limit in few.values()) else "warning"
         )
-        return Check(
-            check="open files",
-            status=status,
-            message="the limit per process is too low: " + _each(few),
-            remedy="raise it with `ulimit -n 65536` before the start, or in "
-            "/etc/security/limits.conf",
+        return Result(
+            status,
+            "the limit per process is too low: " + _each(few),
+            "raise it with `ulimit -n 65536` before the start, or in /etc/security/limits.conf",
         )
     least = min(
         (node.open_files for node in facts.nodes.values() if node.open_files >= 0), default=None
     )
-    return Check(
-        check="open files",
-        status="ok",
-        message="unlimited" if least is None else f"{least} per process",
-    )
+    return Result("ok", "unlimited" if least is None else f"{least} per process")
 
 
-def disk(facts: Examination) -> Check:
+def disk(facts: Examination) -> Result:
     """Check the disk of the temporary directory: logs, spilled objects and packages."""
     spaces = {name: node.temporary for name, node in facts.nodes.items()}
     remedy = (
@@ -406,7 +319,7 @@ def disk(facts: Examination) -> Check:
         name: _room(space) for name, space in spaces.items() if space.free_bytes < LEAST_DISK_BYTES
     }
     if full:
-        return Check(check="disk", status="wrong", message=_each(full), remedy=remedy)
+        return Result("wrong", _each(full), remedy)
     tight = {
         name: _room(space)
         for name, space in spaces.items()
@@ -416,8 +329,27 @@ def disk(facts: Examination) -> Check:
         message = (
             f"more than {FULLEST_DISK:.0%} full, so Ray stores no more objects: {_each(tight)}"
         )
-        return Check(check="disk", status="warning", message=message, remedy=remedy)
-    return Check(check="disk", status="ok", message=_least(facts, spaces))
+        return Result("warning", message, remedy)
+    return Result("ok", _least(facts, spaces))
+
+
+CHECKS: Mapping[str, Callable[[Examination], Result]] = {
+    "nodes": nodes,
+    "python": python,
+    "syncline": partial(library_version, "syncline", "not installed as a package"),
+    "ray": partial(library_version, "ray", "not installed; only clusters need it"),
+    "torch": torch_version,
+    "gpus": gpus,
+    "nccl": nccl,
+    "clocks": clocks,
+    "network": network,
+    "gloo": gloo,
+    "storage": storage,
+    "shared memory": shared_memory,
+    "open files": open_files,
+    "disk": disk,
+}
+"""Checks by subject."""
 
 
 def _everyone(facts: Examination, of: Callable[[NodeFacts], str]) -> dict[str, str]:

@@ -102,13 +102,6 @@ def _cluster(address: str | None, storage: str, limit_s: float) -> Examination |
         )
         team = Cluster(nodes)
         try:
-            return examine(
-                team,
-                storage_path=storage,
-                limit_s=limit_s,
-                cluster=shown,
-                dead=dead,
-                driver_is_separate=True,
-            )
+            return examine(team, storage_path=storage, limit_s=limit_s, cluster=shown, dead=dead)
         finally:
             team.close()

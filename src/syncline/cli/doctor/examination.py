@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from syncline.cli.doctor.findings import Examination, GlooFacts, Link, NodeFacts, Skew, StorageFacts
-from syncline.cli.doctor.node_probes import NodeProbes, ThisMachine
+from syncline.cli.doctor.node_probes import NodeProbes
 from syncline.cli.doctor.probe import NodeProbe
 
 START_S = 120.0
@@ -24,7 +24,6 @@ def examine(
     limit_s: float,
     cluster: str | None,
     dead: Sequence[str] = (),
-    driver_is_separate: bool = False,
 ) -> Examination:
     """Collect all findings.
 
@@ -32,12 +31,11 @@ def examine(
         team: Probes of the nodes.
         storage_path: Parent directory or URI of the runs.
         limit_s: Seconds for one connection, one file, one all-reduce.
-        cluster: Address of the cluster; None for this machine only.
+        cluster: Address of the cluster; None for this machine only. This process runs on none of
+            its nodes, so its versions are checked too.
         dead: Names of nodes that the cluster has lost.
-        driver_is_separate: True if this process runs on none of the nodes, so that its versions
-            are checked too.
     """
-    started = team.ask_all("facts", limit_s=START_S)
+    started = team.ask(dict.fromkeys(team.addresses, ("facts", ())), START_S)
     silent = {name: answer.error for name, answer in started.items() if answer.error is not None}
     nodes: dict[str, NodeFacts] = {
         name: answer.value for name, answer in started.items() if answer.error is None
@@ -48,10 +46,10 @@ def examine(
         nodes=nodes,
         silent=silent,
         dead=dead,
-        driver=NodeProbe().facts() if driver_is_separate else None,
-        skews={}
-        if isinstance(team, ThisMachine)
-        else {name: clock_skew(team, name, limit_s) for name in names},
+        driver=NodeProbe().facts() if cluster is not None else None,
+        skews={name: clock_skew(team, name, limit_s) for name in names}
+        if cluster is not None
+        else {},
         links=links(team, names, limit_s),
         gloo=gloo(team, names, limit_s)
         if names and all(nodes[name].torch is not None for name in names)

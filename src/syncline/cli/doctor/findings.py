@@ -19,13 +19,10 @@ class Space:
 class TorchFacts:
     """Capabilities of the installed torch."""
 
-    version: str
     cuda: str | None
     """CUDA version of the build; None for a CPU build."""
     cuda_available: bool
     """True if torch finds a usable GPU."""
-    gloo: bool
-    """True if the build contains Gloo."""
     nccl: str | None
     """NCCL version of the build."""
 
@@ -34,7 +31,6 @@ class TorchFacts:
 class NodeFacts:
     """Findings on one node."""
 
-    hostname: str
     python: str
     versions: Mapping[str, str | None]
     """Versions of syncline, ray and torch; None if not installed."""

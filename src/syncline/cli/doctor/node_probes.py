@@ -37,14 +37,6 @@ class NodeProbes(ABC):
         Failures are answers with an error.
         """
 
-    def ask_all(self, method: str, *arguments: Any, limit_s: float) -> dict[str, Answer]:
-        """Make the same call on every node."""
-        return self.ask(dict.fromkeys(self.addresses, (method, arguments)), limit_s)
-
-    @abstractmethod
-    def close(self) -> None:
-        """End the probes."""
-
 
 class ThisMachine(NodeProbes):
     """A probe in this process."""
@@ -64,9 +56,6 @@ class ThisMachine(NodeProbes):
             return Answer(value=getattr(self._probe, method)(*arguments))
         except Exception as error:  # any error is a finding
             return Answer(error=first_line(error))
-
-    def close(self) -> None:
-        """Do nothing: the probe is in this process."""
 
 
 class Cluster(NodeProbes):

@@ -46,7 +46,6 @@ class NodeProbe:
         torch, torch_error = torch_facts()
         shared_memory = space(SHARED_MEMORY) if os.path.isdir(SHARED_MEMORY) else None
         return NodeFacts(
-            hostname=socket.gethostname(),
             python=platform.python_version(),
             versions={name: version(name) for name in _LIBRARIES},
             torch=torch,
@@ -135,7 +134,7 @@ class NodeProbe:
 
     def open_rendezvous(self, address: str, world_size: int, limit_s: float) -> int:
         """Open the rendezvous of an all-reduce on rank 0; return the port."""
-        return int(_torch_probe().open_rendezvous(address, world_size, limit_s))
+        return int(_torch_probe().process_group.open_rendezvous(address, world_size, limit_s))
 
     def all_reduce(
         self, rank: int, world_size: int, master: tuple[str, int], address: str, limit_s: float

@@ -17,20 +17,12 @@ from syncline.train.torch import process_group
 
 def facts() -> TorchFacts:
     """Return the capabilities of the installed torch."""
-    available = dist.is_available()
-    nccl = available and dist.is_nccl_available()
+    nccl = dist.is_available() and dist.is_nccl_available()
     return TorchFacts(
-        version=str(torch.__version__),
         cuda=torch.version.cuda,
         cuda_available=torch.cuda.is_available(),
-        gloo=available and dist.is_gloo_available(),
         nccl=".".join(map(str, torch.cuda.nccl.version())) if nccl else None,  # type: ignore[no-untyped-call]
     )
-
-
-def open_rendezvous(address: str, world_size: int, limit_s: float) -> int:
-    """Open the rendezvous store on a free port of `address`; return the port."""
-    return process_group.open_rendezvous(address, world_size, limit_s)
 
 
 def all_reduce(

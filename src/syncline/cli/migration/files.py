@@ -15,17 +15,17 @@ import io
 import json
 import os
 import re
-import shutil
-import tempfile
+import stat
 import tokenize
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import libcst
 
 from syncline.cli.migration.rewrite import Edit, Note, Unparsable, apply, command_notes, examine
+from syncline.storage.filesystem import write_local
 
 SUFFIXES = frozenset({".ipynb", ".py"})
 SKIPPED = frozenset({"__pycache__", "build", "dist", "node_modules", "site-packages"})
@@ -36,8 +36,6 @@ _MENTIONS_RAY = re.compile(rb"\bray\b|\bRAY_|\bTUNE_RESULT_DIR\b")
 _STRING = re.compile(r'"(?:[^"\\]|\\.)*"')
 _MAGIC = re.compile(r"^(\s*(?:[\w.,\s]+=\s*)?)([!%].*)$")
 _HELP = re.compile(r"^(\s*)(\??\??[\w.*]+\?{1,2}|\?{1,2}[\w.*]+)\s*$")
-
-_Path = tuple[str | int, ...]
 
 
 class Change(NamedTuple):
@@ -112,25 +110,17 @@ def migrate(path: Path) -> Migration:
 def write(migration: Migration) -> None:
     """Replace the file atomically; its mode stays, and a link remains one. Raises OSError."""
     target = migration.path.resolve()
-    handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(migration.content)
-            file.flush()
-            os.fsync(file.fileno())
-        shutil.copymode(target, temporary)
-        os.replace(temporary, target)
-    except BaseException:
-        os.unlink(temporary)
-        raise
+    mode = target.stat().st_mode
+    write_local(str(target), migration.content)
+    target.chmod(stat.S_IMODE(mode))
 
 
 class _String(NamedTuple):
     """A string of a JSON file, and its position there, quotes included."""
 
-    text: str
     start: int
     end: int
+    text: str
 
 
 class _Cell(NamedTuple):
@@ -187,36 +177,28 @@ def _migrate_notebook(path: Path, raw: str) -> Migration:
 
 def _code_cells(raw: str) -> list[_Cell]:
     """Parse a notebook. Raises Unparsable."""
+    strings: dict[str, _String] = {}
+
+    def marked(match: re.Match[str]) -> str:
+        strings[str(match.start())] = _String(*match.span(), json.loads(match.group()))
+        return f'"{match.start()}"'
+
+    def with_keys(members: Iterable[tuple[str, Any]]) -> dict[str, Any]:
+        return {strings[key].text: value for key, value in members}
+
     try:
-        content = json.loads(raw)
-        spans = (match.span() for match in _STRING.finditer(raw))
-        strings = dict(zip(_strings(content, ()), spans, strict=True))
-        cells = [(cell["cell_type"], cell["source"]) for cell in content["cells"]]
+        content = json.loads(_STRING.sub(marked, raw), object_pairs_hook=with_keys)
+        cells = [(strings[cell["cell_type"]], cell["source"]) for cell in content["cells"]]
+        return [
+            _code_cell(
+                number,
+                [strings[each] for each in ([source] if isinstance(source, str) else source)],
+            )
+            for number, (kind, source) in enumerate(cells, start=1)
+            if kind.text == "code"
+        ]
     except (ValueError, KeyError, TypeError) as error:
         raise Unparsable(f"not a notebook of format 4: {error!r}") from None
-    found = []
-    for index, (kind, source) in enumerate(cells):
-        path: _Path = ("cells", index, "source")
-        if isinstance(source, str):
-            pieces = [_String(source, *strings[path])]
-        else:
-            pieces = [_String(text, *strings[path + (at,)]) for at, text in enumerate(source)]
-        if kind == "code":
-            found.append(_code_cell(index + 1, pieces))
-    return found
-
-
-def _strings(value: object, path: _Path) -> Iterator[_Path]:
-    """Yield the paths of all strings of a JSON value in the order of the file; () for keys."""
-    if isinstance(value, str):
-        yield path
-    elif isinstance(value, list):
-        for index, item in enumerate(value):
-            yield from _strings(item, (*path, index))
-    elif isinstance(value, dict):
-        for key, item in value.items():
-            yield ()
-            yield from _strings(item, (*path, key))
 
 
 def _code_cell(number: int, strings: Sequence[_String]) -> _Cell:

@@ -20,9 +20,9 @@ from syncline.dashboard.engine_snapshots import (
     ProgramSnapshot,
     machine_snapshot,
 )
+from syncline.dashboard.formatting import amount, duration, percent
 from syncline.dashboard.pages.run_view import in_thread
 from syncline.dashboard.widgets import Column
-from syncline.dashboard.widgets.formatting import duration, percent, size
 
 NOTHING = (
     "There is no cluster, and no program on this machine has workers. Programs appear after "
@@ -71,7 +71,7 @@ RUNNING = (
 class ClusterPage:
     """Nodes, resources, actors and tasks. `update` runs on the event loop every two seconds."""
 
-    def __init__(self, address: str | None, may_act: bool) -> None:
+    def __init__(self, address: str | None) -> None:
         self._poller = shared_poller(address or settings.address())
         self._programs: dict[str, ProgramPanel] = {}
         self._cluster: ClusterPanel | None = None
@@ -95,8 +95,7 @@ class ClusterPage:
         text = NOTHING if cluster is None and not machine.programs else ""
         if machine.others:
             text = f"{machine.others} older programs are not shown."
-        self._note.put(text)
-        self._note.visible = bool(text)
+        self._note.show(text)
 
     def _show_cluster(self, cluster: ClusterSnapshot | None, now: float) -> None:
         self._cluster_place.visible = cluster is not None
@@ -112,12 +111,12 @@ class ClusterPage:
     def _show_programs(self, machine: MachineSnapshot, now: float) -> None:
         there = {program.key: program for program in machine.programs}
         for key in [key for key in self._programs if key not in there]:
-            self._programs.pop(key).delete()
+            self._programs.pop(key).element.delete()
         for place, (key, program) in enumerate(there.items()):
             if key not in self._programs:
                 with self._programs_place:
                     self._programs[key] = ProgramPanel(program)
-                self._programs[key].move_to(place)
+                self._programs[key].element.move(target_index=place)
             self._programs[key].show(program, now)
 
 
@@ -137,8 +136,7 @@ class ClusterPanel:
             text = f"Cannot query the cluster {where}: {cluster.problem.rstrip('.')}.{older}"
         else:
             text = "" if cluster.engine is not None else f"Connecting to the cluster {where} …"
-        self._state.put(text)
-        self._state.visible = bool(text)
+        self._state.show(text)
         self._engine.show(cluster.engine, now)
 
 
@@ -148,7 +146,7 @@ class ProgramPanel:
     def __init__(self, program: ProgramSnapshot) -> None:
         with widgets.section(
             f"Process {program.pid}", anchor=f"process-{program.pid}"
-        ) as self._element:
+        ) as self.element:
             widgets.Mono(program.command, label=f"Command of process {program.pid}")
             widgets.Text(
                 "p",
@@ -160,17 +158,8 @@ class ProgramPanel:
 
     def show(self, program: ProgramSnapshot, now: float) -> None:
         """Show a snapshot."""
-        self._problem.put(program.problem or "")
-        self._problem.visible = program.problem is not None
+        self._problem.show(program.problem or "")
         self._engine.show(program.engine, now)
-
-    def move_to(self, place: int) -> None:
-        """Move the section to a position among the programs."""
-        self._element.move(target_index=place)
-
-    def delete(self) -> None:
-        """Remove the section."""
-        self._element.delete()
 
 
 class EnginePanel:
@@ -178,11 +167,7 @@ class EnginePanel:
 
     def __init__(self, *, with_nodes: bool) -> None:
         with ui.element("div").style(STACKED) as self._element:
-            with widgets.facts():
-                self._facts = {
-                    label: widgets.Fact(label)
-                    for label in ("Nodes", "CPU in use", "GPU in use", "Actors", "Tasks and calls")
-                }
+            self._facts = widgets.Facts()
             self._nodes: widgets.DataTable | None = None
             if with_nodes:
                 with widgets.Expandable("Nodes", opened=True):
@@ -209,12 +194,14 @@ class EnginePanel:
         names = node_names(engine.nodes)
         alive = sum(node.alive for node in engine.nodes)
         dead = len(engine.nodes) - alive
-        self._facts["Nodes"].set(f"{alive} ({dead} dead)" if dead else alive)
-        self._facts["CPU in use"].set(in_use(engine, "CPU"))
-        self._facts["GPU in use"].set(in_use(engine, "GPU"))
-        self._facts["Actors"].set("unknown" if engine.actors.unknown else engine.actors.total)
-        self._facts["Tasks and calls"].set(
-            "unknown" if engine.tasks.unknown else engine.tasks.total
+        self._facts.set(
+            {
+                "Nodes": f"{alive} ({dead} dead)" if dead else alive,
+                "CPU in use": in_use(engine, "CPU"),
+                "GPU in use": in_use(engine, "GPU"),
+                "Actors": "unknown" if engine.actors.unknown else engine.actors.total,
+                "Tasks and calls": "unknown" if engine.tasks.unknown else engine.tasks.total,
+            }
         )
         if self._nodes is not None:
             self._nodes.set(node_rows(engine.nodes))
@@ -245,11 +232,6 @@ class EnginePanel:
 Row = dict[str, object]
 
 
-def amount(resource: str, value: float) -> str:
-    """Format an amount of a resource: memory in binary units, others as a short number."""
-    return size(value) if resource.endswith("memory") else f"{value:g}"
-
-
 def amounts(resources: Mapping[str, float]) -> str:
     """Format several resources: "1 CPU, 2.0 GiB memory"."""
     return ", ".join(f"{amount(name, value)} {name}" for name, value in resources.items())
@@ -257,12 +239,10 @@ def amounts(resources: Mapping[str, float]) -> str:
 
 def in_use(engine: EngineSnapshot, resource: str) -> str:
     """Format the used share of a resource: "3 of 4"."""
-    both = engine.resources.get(resource)
-    return (
-        "-"
-        if both is None
-        else f"{amount(resource, both['used'])} of {amount(resource, both['total'])}"
-    )
+    if resource not in engine.resources:
+        return "-"
+    both = engine.resources[resource]
+    return f"{amount(resource, both['used'])} of {amount(resource, both['total'])}"
 
 
 def node_names(nodes: Iterable[Node]) -> dict[str, str]:

@@ -157,10 +157,7 @@ class ExecutionPanel:
                     self._pass.props("dense outlined options-dense").classes("sl-field")
                 self._bottleneck = widgets.note("")
                 self._error = widgets.note("", "error")
-                with widgets.facts():
-                    self._facts = {
-                        name: widgets.Fact(name, hint=hint) for name, hint in _FACTS.items()
-                    }
+                self._facts = widgets.Facts(_FACTS)
             with widgets.section("Operators", "State of each operator and where its time goes."):
                 self._graph = OperatorGraph()
                 self._more = widgets.Text("p", "", "sl-soft")
@@ -193,10 +190,8 @@ class ExecutionPanel:
         self._update_choices(shown.passes)
         self._state.set(_STATES.get(shown.state, shown.state))
         self._title.put(_title(shown))
-        self._bottleneck.put(shown.bottleneck)
-        self._bottleneck.visible = bool(shown.bottleneck)
-        self._error.put(shown.error)
-        self._error.visible = bool(shown.error)
+        self._bottleneck.show(shown.bottleneck)
+        self._error.show(shown.error)
         self._show_facts(shown)
         self._graph.set(shown.operators)
         self._more.put(_not_shown(shown))
@@ -230,19 +225,18 @@ class ExecutionPanel:
         self._pass.visible = len(passes) > 1
 
     def _show_facts(self, shown: ExecutionView) -> None:
-        said = {
-            "Rows": widgets.number(shown.rows),
-            "Rows/s": widgets.number(
-                None if shown.rows_per_s is None else round(shown.rows_per_s, 1)
-            ),
-            "Time": widgets.duration(shown.wall_s),
-            "Program wait": widgets.percent(shown.waited_share),
-            "Memory in use": widgets.size(shown.held_bytes),
-            "Peak memory": widgets.size(shown.peak_bytes),
-            "Budget": widgets.size(shown.budget_bytes),
-        }
-        for name, text in said.items():
-            self._facts[name].set(text)
+        rows_per_s = None if shown.rows_per_s is None else round(shown.rows_per_s, 1)
+        self._facts.set(
+            {
+                "Rows": widgets.number(shown.rows),
+                "Rows/s": widgets.number(rows_per_s),
+                "Time": widgets.duration(shown.wall_s),
+                "Program wait": widgets.percent(shown.waited_share),
+                "Memory in use": widgets.size(shown.held_bytes),
+                "Peak memory": widgets.size(shown.peak_bytes),
+                "Budget": widgets.size(shown.budget_bytes),
+            }
+        )
 
 
 _COLUMNS = [
@@ -403,8 +397,7 @@ class _Box:
         self._state.set(operator.state)
         self._limits.visible = operator.is_bottleneck
         for line, said in zip(self._lines, _box_lines(operator), strict=True):
-            line.put(said)
-            line.visible = bool(said)
+            line.show(said)
 
     def _draw_bar(self, operator: OperatorView) -> None:
         labels = dict(PARTS)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from fastapi import Request
 from fastapi.responses import PlainTextResponse, Response, StreamingResponse
 from nicegui import app, ui
@@ -12,54 +10,49 @@ from syncline.dashboard import widgets
 from syncline.dashboard.downloads import FileNotServedError, find_file
 from syncline.dashboard.pages.cluster_page import ClusterPage
 from syncline.dashboard.pages.run_list_page import show_list
-from syncline.dashboard.pages.run_page import Visit, show_run
-from syncline.dashboard.pages.run_view import OpenRuns, in_thread
+from syncline.dashboard.pages.run_page import show_run
+from syncline.dashboard.pages.run_view import OpenRuns, Visit, in_thread
 from syncline.dashboard.prometheus import RunMetrics
 from syncline.dashboard.run_index import Query, RunIndex
 from syncline.dashboard.security import MAY_ACT
 from syncline.dashboard.widgets.elements import head_html
 
 
-@dataclass(frozen=True, kw_only=True)
-class DashboardContents:
-    """Contents of the dashboard."""
+def register(run_index: RunIndex, address: str | None) -> None:
+    """Register the pages. Call it once per process: the framework has one application.
 
-    run_index: RunIndex
-    """Index of the runs."""
-    address: str | None
-    """Address of the cluster, if the user specified one."""
-
-
-def register(shown: DashboardContents) -> None:
-    """Register the pages. Call it once per process: the framework has one application."""
+    Args:
+        run_index: Index of the runs.
+        address: Address of the cluster, if the user specified one.
+    """
     opened_runs = OpenRuns()
-    metrics = RunMetrics(shown.run_index)
+    metrics = RunMetrics(run_index)
     ui.add_head_html(head_html(), shared=True)
 
     @ui.page("/", response_timeout=10.0)
     async def runs_page(request: Request) -> None:
-        await show_list(shown.run_index, Query.of(request.query_params))
+        await show_list(run_index, Query.of(request.query_params))
 
     @ui.page("/run/{storage}/{directory}", response_timeout=10.0)
     async def run_page(request: Request, storage: str, directory: str) -> None:
         visit = Visit(
             storage=_number(storage),
             directory=directory,
-            may_act=_may_act(request),
-            address=shown.address,
+            may_act=request.scope.get(MAY_ACT) is True,
+            address=address,
         )
-        await show_run(shown.run_index, opened_runs, visit)
+        await show_run(run_index, opened_runs, visit)
 
     @ui.page("/cluster", response_timeout=10.0)
-    async def cluster_page(request: Request) -> None:
+    async def cluster_page() -> None:
         with widgets.frame("Cluster", place="/cluster", wide=True):
-            page = ClusterPage(shown.address, _may_act(request))
+            page = ClusterPage(address)
         ui.timer(2.0, page.update)
 
     @app.get("/files/{storage}/{directory}/{folder}/{file}")
     async def file(storage: str, directory: str, folder: str, file: str) -> Response:
         try:
-            place = shown.run_index.run_directory(_number(storage), directory)
+            place = run_index.run_directory(_number(storage), directory)
             found = await in_thread(find_file, place, folder, file)
         except (FileNotServedError, LookupError, ValueError) as error:
             return PlainTextResponse(widgets.printable(error, 500), status_code=404)
@@ -77,10 +70,6 @@ def register(shown: DashboardContents) -> None:
             widgets.Text("h1", "Page not found", "sl-title")
             widgets.note(f"There is no page at /{widgets.printable(rest, 200)}.")
             widgets.link("All runs", "/")
-
-
-def _may_act(request: Request) -> bool:
-    return request.scope.get(MAY_ACT) is True
 
 
 def _number(text: str) -> int:

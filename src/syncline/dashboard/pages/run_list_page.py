@@ -142,10 +142,10 @@ class Listing:
             if options != choice.options:
                 choice.set_options(options, value=choice.value)
         self._count.put(count_text(chosen))
-        self._problems.put("\n".join(chosen.problems))
-        self._problems.visible = bool(chosen.problems)
-        self._empty.put(empty_text(chosen, [storage.path for storage in self._run_index.storages]))
-        self._empty.visible = not chosen.rows and not chosen.problems
+        self._problems.show("\n".join(chosen.problems))
+        storage_paths = [storage.path for storage in self._run_index.storages]
+        is_empty = not chosen.rows and not chosen.problems
+        self._empty.show(empty_text(chosen, storage_paths) if is_empty else "")
 
 
 def _options(label: str, values: Sequence[str]) -> dict[str, str]:

@@ -6,13 +6,12 @@ import asyncio
 import json
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from nicegui import Client, ui
 
 from syncline.dashboard import widgets
 from syncline.dashboard.pages.dataset_page import DatasetPage
-from syncline.dashboard.pages.run_view import OpenRun, OpenRuns, RunPage, RunView
+from syncline.dashboard.pages.run_view import OpenRun, OpenRuns, RunPage, RunView, Visit
 from syncline.dashboard.pages.training_page import TrainingPage
 from syncline.dashboard.pages.tuning_page import TuningPage
 from syncline.dashboard.run_index import RunIndex, error_line
@@ -30,16 +29,6 @@ PAGES: dict[str, Callable[[RunView], RunPage]] = {
 """Pages by kind of run; other kinds get `PlainPage`."""
 
 log = logging.getLogger("syncline.dashboard")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Visit:
-    """Run that a visitor requests, and the visitor's permissions."""
-
-    storage: int
-    directory: str
-    may_act: bool
-    address: str | None
 
 
 async def show_run(run_index: RunIndex, opened_runs: OpenRuns, visit: Visit) -> None:
@@ -69,13 +58,7 @@ async def _fill(
         return
     client.on_delete(lambda: opened_runs.leave(opened))
     with box:
-        view = RunView(
-            run=opened.run,
-            may_act=visit.may_act,
-            storage=visit.storage,
-            directory=visit.directory,
-            address=visit.address,
-        )
+        view = RunView(run=opened.run, **vars(visit))
         try:
             frame = RunFrame(opened, view)
         except Exception as error:
@@ -93,12 +76,16 @@ class RunFrame:
 
     def __init__(self, opened: OpenRun, view: RunView) -> None:
         self._opened = opened
-        self._head = RunHeader(opened)
+        run = opened.run
+        with ui.element("div").classes("sl-title-row"):
+            widgets.Text("h1", widgets.printable(run.name, 300), "sl-title")
+            self._state = widgets.StateBadge()
+            widgets.Text("span", widgets.printable(run.kind, 40), "sl-soft")
+        widgets.Text("p", widgets.printable(run.path, 1_000), "sl-soft sl-path")
         self._warning = widgets.note("", "error")
-        self._warning.visible = False
         with ui.element("div").classes("sl-run") as body:
-            self._page = build_page(view, opened.run.kind, body)
-        self._show_warning(self._update())
+            self._page = build_page(view, run.kind, body)
+        self._warning.show(self._update())
 
     async def refresh(self) -> None:
         """Read new data and show it."""
@@ -106,14 +93,14 @@ class RunFrame:
             try:
                 await self._opened.refresh()
             except (ValueError, OSError) as error:
-                self._show_warning(f"Cannot read the record any more: {error}")
+                self._warning.show(f"Cannot read the record any more: {error}")
                 return
-            self._show_warning(self._update())
+            self._warning.show(self._update())
 
     def _update(self) -> str:
         """Update the page; return a warning or ""."""
         try:
-            self._head.update()
+            self._state.set(widgets.printable(self._opened.summary.state, 40))
             self._page.update()
         except Exception as error:
             said = (
@@ -127,10 +114,6 @@ class RunFrame:
         return (
             f"Unreadable parts of the record are skipped: {', '.join(problems)}" if problems else ""
         )
-
-    def _show_warning(self, text: str) -> None:
-        self._warning.put(text)
-        self._warning.visible = bool(text)
 
 
 def build_page(view: RunView, kind: str, body: ui.element) -> RunPage:
@@ -153,30 +136,13 @@ def build_page(view: RunView, kind: str, body: ui.element) -> RunPage:
             return PlainPage(view)
 
 
-class RunHeader:
-    """Name, state and path of a run."""
-
-    def __init__(self, opened: OpenRun) -> None:
-        self._opened = opened
-        with ui.element("div").classes("sl-title-row"):
-            widgets.Text("h1", widgets.printable(opened.run.name, 300), "sl-title")
-            self._state = widgets.StateBadge()
-            widgets.Text("span", widgets.printable(opened.run.kind, 40), "sl-soft")
-        widgets.Text("p", widgets.printable(opened.run.path, 1_000), "sl-soft sl-path")
-
-    def update(self) -> None:
-        """Show the current state."""
-        self._state.set(widgets.printable(self._opened.summary.state, 40))
-
-
 class PlainPage:
     """Generic page: facts, latest report, error, events, configuration and environment."""
 
     def __init__(self, view: RunView) -> None:
         self._view = view
-        with widgets.section("Facts"), widgets.facts():
-            names = ("Started", "Ended", "Host", "Workers", "Attempts", "Checkpoints")
-            self._facts = {name: widgets.Fact(name) for name in names}
+        with widgets.section("Facts"):
+            self._facts = widgets.Facts()
         with widgets.section("Latest report"):
             self._metrics = widgets.DataTable(
                 [
@@ -192,12 +158,10 @@ class PlainPage:
             columns = [
                 widgets.Column(name="time", label="Time"),
                 widgets.Column(name="event", label="Event"),
-            ]
-            columns.append(
                 widgets.Column(
                     name="what", label="Details", kind="mono", yielding=True, sortable=False
-                )
-            )
+                ),
+            ]
             self._events = widgets.DataTable(
                 columns, row_key="number", label="Events", rows_per_page=20
             )
@@ -210,13 +174,17 @@ class PlainPage:
         """Show the current record."""
         run = self._view.run
         outcome, attempts, last = run.outcome or {}, run.attempts, run.series.last("0")
-        self._facts["Started"].set(widgets.moment(run.started))
         ended = outcome.get("time")
-        self._facts["Ended"].set(widgets.moment(ended if isinstance(ended, (int, float)) else None))
-        self._facts["Host"].set(widgets.printable(run.environment.get("hostname") or "-", 200))
-        self._facts["Workers"].set(len(attempts[-1].workers) if attempts else "-")
-        self._facts["Attempts"].set(len(attempts))
-        self._facts["Checkpoints"].set(len(run.checkpoints))
+        self._facts.set(
+            {
+                "Started": widgets.moment(run.started),
+                "Ended": widgets.moment(ended if isinstance(ended, (int, float)) else None),
+                "Host": widgets.printable(run.environment.get("hostname") or "-", 200),
+                "Workers": len(attempts[-1].workers) if attempts else "-",
+                "Attempts": len(attempts),
+                "Checkpoints": len(run.checkpoints),
+            }
+        )
         self._metrics.set(
             [
                 {"name": widgets.printable(name, 200), "value": widgets.number(value)}

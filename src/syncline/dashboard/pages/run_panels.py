@@ -397,9 +397,8 @@ class ActionsPanel:
                     )
 
     def _show_message(self, text: str, kind: str = "info") -> None:
-        self._message.put(text)
         self._message.classes(replace=f"sl-note sl-note-{kind}")
-        self._message.visible = bool(text)
+        self._message.show(text)
 
 
 def _chosen(field: ui.select) -> ui.select:

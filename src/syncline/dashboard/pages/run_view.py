@@ -26,18 +26,25 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, kw_only=True)
-class RunView:
-    """One visitor's view of one run."""
+class Visit:
+    """Run that a visitor requests, and the visitor's permissions."""
 
-    run: Run
-    """Reader of the run; the frame refreshes it, the page only reads it."""
-    may_act: bool
-    """True if the visitor gave the token. Otherwise pages offer no actions (`widgets.action`)."""
     storage: int
     """Number of the storage path in the dashboard's URLs."""
     directory: str
     """Name of the run directory."""
+    may_act: bool
+    """True if the visitor gave the token. Otherwise pages offer no actions (`widgets.action`)."""
     address: str | None = None
+    """Cluster to search for the run, if the user specified one."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunView(Visit):
+    """One visitor's view of one run."""
+
+    run: Run
+    """Reader of the run; the frame refreshes it, the page only reads it."""
     """Cluster to search for the run, if the user specified one."""
 
     def live(self) -> run_control.LiveRun | None:

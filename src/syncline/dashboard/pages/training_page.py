@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Mapping
+from typing import Protocol
 
 from nicegui import ui
 
@@ -39,72 +40,48 @@ SECTION_LINKS = {
 """anchor of a section -> text of its link"""
 
 
-class TrainingPage:
-    """See `view.RunPage`."""
+class _Panel(Protocol):
+    """Section of the page."""
 
-    def __init__(self, view: RunView) -> None:
-        self._view = view
-        section_links = _SectionLinks()
-        error, facts = _ErrorPanel(view), _FactsPanel(view)
-        curves = CurvesPanel(view, lambda over: _restarts(view, over))
-        workers = _WorkersPanel(view)
-        actions = ActionsPanel(
-            view,
-            who="rank",
-            names=lambda: [row.rank for row in training_figures.worker_rows(view.run)],
-        )
-        times, usage, data = _TimesPanel(view), _UsagePanel(view), _DataPanel(view)
-        story, checkpoints, logs = _EventsPanel(view), _CheckpointsPanel(view), LogsPanel(view)
-        self._parts = (
-            error,
-            facts,
-            curves,
-            workers,
-            actions,
-            times,
-            usage,
-            data,
-            story,
-            checkpoints,
-            logs,
-        )
-        configuration = _configuration(view)
-        sections = {
-            "errors": error.section,
-            "metrics": curves.section,
-            "workers": workers.section,
-            "inside": actions.section,
-            "times": times.section,
-            "resources": usage.section,
-            "datasets": data.section,
-            "events": story.section,
-            "checkpoints": checkpoints.section,
-            "logs": logs.section,
-            "configuration": configuration,
-        }
-        section_links.add_links(sections)
+    section: ui.element
 
     def update(self) -> None:
         """Show the current record."""
-        for part in self._parts:
-            part.update()
 
 
-class _SectionLinks:
-    """Links to the visible sections of the page."""
+class TrainingPage:
+    """See `run_view.RunPage`."""
 
-    def __init__(self) -> None:
-        self._element = (
-            ui.element("nav").classes("sl-section-links").props('aria-label="On this page"')
-        )
+    def __init__(self, view: RunView) -> None:
+        links = ui.element("nav").classes("sl-section-links").props('aria-label="On this page"')
+        self._panels: dict[str, _Panel] = {
+            "errors": _ErrorPanel(view),
+            "overview": _FactsPanel(view),
+            "metrics": CurvesPanel(view, lambda over: _restarts(view, over)),
+            "workers": _WorkersPanel(view),
+            "inside": ActionsPanel(
+                view,
+                who="rank",
+                names=lambda: [row.rank for row in training_figures.worker_rows(view.run)],
+            ),
+            "times": _TimesPanel(view),
+            "resources": _UsagePanel(view),
+            "datasets": _DataPanel(view),
+            "events": _EventsPanel(view),
+            "checkpoints": _CheckpointsPanel(view),
+            "logs": LogsPanel(view),
+        }
+        sections = {anchor: panel.section for anchor, panel in self._panels.items()}
+        sections["configuration"] = _configuration(view)
+        with links:
+            for anchor, text in SECTION_LINKS.items():
+                link = widgets.link(text, f"#{anchor}")
+                link.bind_visibility_from(sections[anchor], "visible")
 
-    def add_links(self, sections: Mapping[str, ui.element]) -> None:
-        """Add a link for each section by anchor; it is visible if its section is."""
-        with self._element:
-            for anchor, section in sections.items():
-                widgets.link(SECTION_LINKS[anchor], f"#{anchor}").bind_visibility_from(
-                    section, "visible"
-                )
+    def update(self) -> None:
+        """Show the current record."""
+        for panel in self._panels.values():
+            panel.update()
 
 
 class _ErrorPanel:
@@ -143,50 +120,35 @@ class _FactsPanel:
 
     def __init__(self, view: RunView) -> None:
         self._view = view
-        self._metrics: dict[str, widgets.Fact] = {}
-        with widgets.section("Overview"):
-            with widgets.facts():
-                names = (
-                    "Started",
-                    "Duration",
-                    "Reports",
-                    "Workers",
-                    "Restarts",
-                    "Goodput",
-                    "Checkpoints",
-                    "Last activity",
-                    "Host",
-                )
-                self._facts = {name: widgets.Fact(name) for name in names}
-            with widgets.facts() as self._row:
-                pass
+        with widgets.section("Overview") as self.section:
+            self._facts = widgets.Facts()
+            self._metrics = widgets.Facts(hint="latest report of rank 0")
 
     def update(self) -> None:
         run = self._view.run
         summary = run.summary
         end = time.time() if summary.state == "running" else summary.ended or summary.last_activity
-        values: dict[str, object] = {
-            "Started": widgets.moment(summary.started),
-            "Duration": widgets.duration(
-                end - summary.started if end is not None and summary.started is not None else None
-            ),
-            "Reports": widgets.number(summary.reports),
-            "Workers": summary.workers if summary.workers is not None else "-",
-            "Restarts": max(0, summary.attempts - 1),
-            "Goodput": widgets.percent(training_figures.goodput(run)),
-            "Checkpoints": summary.checkpoints,
-            "Last activity": widgets.ago(summary.last_activity),
-            "Host": summary.host or "-",
-        }
-        for name, value in values.items():
-            self._facts[name].set(value)
-        for name, number in list(numbers(summary.metrics))[:SHOWN_METRICS]:
-            if name not in self._metrics:
-                with self._row:
-                    self._metrics[name] = widgets.Fact(
-                        widgets.printable(name, 120), hint="latest report of rank 0"
-                    )
-            self._metrics[name].set(widgets.number(number))
+        self._facts.set(
+            {
+                "Started": widgets.moment(summary.started),
+                "Duration": widgets.duration(
+                    end - summary.started
+                    if end is not None and summary.started is not None
+                    else None
+                ),
+                "Reports": widgets.number(summary.reports),
+                "Workers": summary.workers if summary.workers is not None else "-",
+                "Restarts": max(0, summary.attempts - 1),
+                "Goodput": widgets.percent(training_figures.goodput(run)),
+                "Checkpoints": summary.checkpoints,
+                "Last activity": widgets.ago(summary.last_activity),
+                "Host": summary.host or "-",
+            }
+        )
+        latest = list(numbers(summary.metrics))[:SHOWN_METRICS]
+        self._metrics.set(
+            {widgets.printable(name, 120): widgets.number(number) for name, number in latest}
+        )
 
 
 class _WorkersPanel:
@@ -274,11 +236,10 @@ class _TimesPanel:
             f"The first {MAX_BARS} of {len(shares)} ranks." if len(shares) > MAX_BARS else ""
         )
         for part, chart in self._charts.items():
-            curves = {
-                f"rank {rank}": (x, [100 * share for share in y])
-                for rank, (x, y) in training_figures.share_curves(run, part).items()
-            }
-            _draw(chart, curves)
+            curves = _of_ranks(training_figures.share_curves(run, part))
+            _draw(
+                chart, {name: (x, [100 * share for share in y]) for name, (x, y) in curves.items()}
+            )
 
 
 class _UsagePanel:
@@ -309,16 +270,10 @@ class _UsagePanel:
         drawn = [
             _draw(chart, training_figures.gpu_curves(run, key)) for key, chart in self._gpus.items()
         ]
-        for key, chart in self._charts.items():
-            drawn.append(
-                _draw(
-                    chart,
-                    {
-                        f"rank {rank}": curve
-                        for rank, curve in training_figures.usage_curves(run, key).items()
-                    },
-                )
-            )
+        drawn += [
+            _draw(chart, _of_ranks(training_figures.usage_curves(run, key)))
+            for key, chart in self._charts.items()
+        ]
         drawn += [
             _draw(chart, training_figures.host_curves(run, key))
             for key, chart in self._hosts.items()
@@ -431,10 +386,14 @@ def _configuration(view: RunView) -> ui.element:
     return section
 
 
+def _of_ranks(curves: Mapping[str, training_figures.Curve]) -> dict[str, training_figures.Curve]:
+    return {f"rank {rank}": curve for rank, curve in curves.items()}
+
+
 def _restarts(view: RunView, over: Axis) -> list[widgets.Mark]:
     return [
-        widgets.Mark(x=x, label=label, kind=kind)
-        for x, label, kind in training_figures.restart_marks(view.run, over)
+        widgets.Mark(x=x, label=label)
+        for x, label in training_figures.restart_marks(view.run, over)
     ]
 
 

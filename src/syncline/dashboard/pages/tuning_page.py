@@ -222,40 +222,27 @@ class _Overview:
                 "width: 100%; height: 10px; accent-color: var(--sl-accent);"
             )
             self._bar.props["aria-label"] = "Ended trials"
-            with widgets.facts():
-                labels = (
-                    "Trials",
-                    "Running",
-                    "Pending",
-                    "Paused",
-                    "Finished",
-                    "Failed",
-                    "Stopped by scheduler",
-                    "Results",
-                )
-                self._facts = {label: widgets.Fact(label) for label in labels}
+            self._facts = widgets.Facts()
 
     def show(self, snapshot: SearchSnapshot, expected: int | None, is_alive: bool) -> None:
         counts = snapshot.counts
         ended = sum(counts.get(status, 0) for status in ENDED)
         known = len(snapshot.trials) + snapshot.left_out
         total = max(expected, known) if expected is not None else None
-        self._facts["Trials"].set(f"{ended} of {total}" if total is not None else f"{ended} ended")
-        for label, status in (
-            ("Running", "RUNNING"),
-            ("Pending", "PENDING"),
-            ("Paused", "PAUSED"),
-            ("Finished", "TERMINATED"),
-        ):
-            self._facts[label].set(counts.get(status, 0))
-        if not is_alive and counts.get("RUNNING"):
-            self._facts["Running"].set(f"0 ({counts['RUNNING']} {CUT_OFF})")
-        self._facts["Failed"].set(counts.get("ERROR", 0))
-        self._facts["Stopped by scheduler"].set(
-            sum(trial.stopped_by == "scheduler" for trial in snapshot.trials)
-        )
-        self._facts["Results"].set(
-            widgets.number(sum(trial.iteration for trial in snapshot.trials))
+        running = counts.get("RUNNING", 0)
+        self._facts.set(
+            {
+                "Trials": f"{ended} of {total}" if total is not None else f"{ended} ended",
+                "Running": running if is_alive or not running else f"0 ({running} {CUT_OFF})",
+                "Pending": counts.get("PENDING", 0),
+                "Paused": counts.get("PAUSED", 0),
+                "Finished": counts.get("TERMINATED", 0),
+                "Failed": counts.get("ERROR", 0),
+                "Stopped by scheduler": sum(
+                    trial.stopped_by == "scheduler" for trial in snapshot.trials
+                ),
+                "Results": widgets.number(sum(trial.iteration for trial in snapshot.trials)),
+            }
         )
         props = {"value": ended, "max": max(1, total if total is not None else known)}
         if any(self._bar.props.get(name) != value for name, value in props.items()):
@@ -269,11 +256,7 @@ class _Best:
     def __init__(self) -> None:
         self._trial: TrialView | None = None
         with widgets.section("Best trial", anchor="best"):
-            with widgets.facts():
-                self._facts = {
-                    label: widgets.Fact(label)
-                    for label in ("Trial", "Value", "Iteration", "Status", "Checkpoint")
-                }
+            self._facts = widgets.Facts()
             with ui.element("div").classes("sl-bar"):
                 forms = {"python": "Python", "json": "JSON"}
                 self._form = widgets.toggle(forms, "python", self._show_config)
@@ -287,17 +270,20 @@ class _Best:
         self._trial = trial
         self._show_config()
         if trial is None or chosen.metric is None:
-            for fact in self._facts.values():
-                fact.set("-")
+            self._facts.set(
+                dict.fromkeys(("Trial", "Value", "Iteration", "Status", "Checkpoint"), "-")
+            )
             return
-        self._facts["Trial"].set(widgets.printable(trial.name or trial.id, 200))
-        self._facts["Value"].set(
-            f"{widgets.printable(chosen.metric, 80)} = "
-            f"{widgets.number(trial.metrics[chosen.metric])}"
+        value = widgets.number(trial.metrics[chosen.metric])
+        self._facts.set(
+            {
+                "Trial": widgets.printable(trial.name or trial.id, 200),
+                "Value": f"{widgets.printable(chosen.metric, 80)} = {value}",
+                "Iteration": widgets.number(trial.iteration),
+                "Status": state_of(trial, is_alive),
+                "Checkpoint": widgets.printable(trial.checkpoint or "-", 500),
+            }
         )
-        self._facts["Iteration"].set(widgets.number(trial.iteration))
-        self._facts["Status"].set(state_of(trial, is_alive))
-        self._facts["Checkpoint"].set(widgets.printable(trial.checkpoint or "-", 500))
 
     def _show_config(self) -> None:
         if self._trial is None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from nicegui import ui
 
@@ -10,6 +10,7 @@ from syncline.dashboard import widgets
 from syncline.dashboard.pages.run_view import in_thread
 from syncline.dashboard.pages.tuning_table import state_of
 from syncline.dashboard.search_trials import TrialView, as_python
+from syncline.dashboard.training_figures import usage_curve
 from syncline.runs.json_values import Record
 from syncline.runs.run_storage import StorageDirectory, checked_file_name
 from syncline.runs.secrets import masked_text
@@ -32,17 +33,7 @@ class TrialPanel:
             with ui.element("div").classes("sl-title-row"):
                 self._name = widgets.Text("strong", "")
                 self._state = widgets.StateBadge()
-            with widgets.facts():
-                labels = (
-                    "Iteration",
-                    "Time",
-                    "Started",
-                    "Host",
-                    "Stopped by",
-                    "Checkpoint",
-                    "Directory",
-                )
-                self._facts = {label: widgets.Fact(label) for label in labels}
+            self._facts = widgets.Facts()
             with widgets.Expandable("Configuration", opened=True):
                 self._config = widgets.Mono(label="Configuration of the trial")
             with widgets.Expandable("Latest result"):
@@ -83,20 +74,17 @@ class TrialPanel:
             self._trial = trial
             self._show_facts(trial)
         self._state.set(state_of(trial, is_alive))
-        cpu, memory = usage_of(samples)
         self._charts.visible = bool(samples)
-        self._cpu.set(
-            [widgets.Line(name="CPU", x=[x for x, _ in cpu], y=[y for _, y in cpu])] if cpu else []
-        )
-        self._memory.set(
-            [widgets.Line(name="memory", x=[x for x, _ in memory], y=[y for _, y in memory])]
-            if memory
-            else []
-        )
+        for chart, name, key, scale in (
+            (self._cpu, "CPU", "cpu_percent", 1.0),
+            (self._memory, "memory", "rss_bytes", 1 / 1024**2),
+        ):
+            x, y = usage_curve(samples, key, scale)
+            chart.set([widgets.Line(name=name, x=x, y=y)] if x else [])
 
     def _show_facts(self, trial: TrialView) -> None:
         self._name.put(widgets.printable(trial.name or trial.id, 200))
-        said = {
+        facts = {
             "Iteration": widgets.number(trial.iteration),
             "Time": widgets.duration(trial.time_s),
             "Started": widgets.moment(trial.started),
@@ -105,8 +93,7 @@ class TrialPanel:
             "Checkpoint": trial.checkpoint or "-",
             "Directory": trial.directory or "-",
         }
-        for label, value in said.items():
-            self._facts[label].set(widgets.printable(value, 500))
+        self._facts.set({label: widgets.printable(value, 500) for label, value in facts.items()})
         self._config.set(as_python(trial.config))
         metrics = list(trial.metrics.items())[:MAX_METRICS]
         self._metrics.set(
@@ -134,24 +121,6 @@ class TrialPanel:
                     "No output is stored. Set RunConfig(log_to_file=True) to store it.",
                     "sl-soft",
                 )
-
-
-def usage_of(
-    samples: Sequence[Record],
-) -> tuple[list[tuple[float, float]], list[tuple[float, float]]]:
-    """Return (time, % of one core) and (time, MiB) of a trial's process."""
-    cpu: list[tuple[float, float]] = []
-    memory: list[tuple[float, float]] = []
-    for sample in samples:
-        moment, usage = sample.get("time"), sample.get("usage")
-        if not isinstance(moment, (int, float)) or not isinstance(usage, Mapping):
-            continue
-        percent, resident = usage.get("cpu_percent"), usage.get("rss_bytes")
-        if isinstance(percent, (int, float)):
-            cpu.append((moment, percent))
-        if isinstance(resident, (int, float)):
-            memory.append((moment, resident / 1024**2))
-    return cpu, memory
 
 
 def read_output(search: StorageDirectory, directory: str) -> list[tuple[str, str]]:

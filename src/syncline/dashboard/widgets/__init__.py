@@ -15,30 +15,11 @@ some names of Tailwind (`w-full`, `flex`, `gap-2`, …), which itself is not loa
 every page. Colors are variables with values for light and dark mode: `var(--sl-ink)`, `--sl-soft`,
 `--sl-line`, `--sl-panel`, `--sl-accent`, `--sl-good`, `--sl-bad`, `--sl-warn`.
 
-Files: `formatting` (pure: texts, numbers, durations), `elements` (page frame, sections, facts,
-badges, notes, actions), `charts` (lines and stacked bars), `tables`.
+Files: `elements` (page frame, sections, facts, badges, notes, actions), `charts` (lines and stacked
+bars), `tables`. Texts, numbers and durations are formatted by `dashboard.formatting`.
 """
 
-from syncline.dashboard.widgets.charts import Line, LineChart, Mark, ShareBars
-from syncline.dashboard.widgets.elements import (
-    Expandable,
-    Fact,
-    Mono,
-    StateBadge,
-    Text,
-    action,
-    button,
-    choice,
-    facts,
-    filter_field,
-    frame,
-    link,
-    note,
-    read_only_note,
-    section,
-    toggle,
-)
-from syncline.dashboard.widgets.formatting import (
+from syncline.dashboard.formatting import (
     ago,
     duration,
     json_text,
@@ -49,13 +30,31 @@ from syncline.dashboard.widgets.formatting import (
     printable,
     size,
 )
+from syncline.dashboard.widgets.charts import Line, LineChart, Mark, ShareBars
+from syncline.dashboard.widgets.elements import (
+    Expandable,
+    Facts,
+    Mono,
+    StateBadge,
+    Text,
+    action,
+    button,
+    choice,
+    filter_field,
+    frame,
+    link,
+    note,
+    read_only_note,
+    section,
+    toggle,
+)
 from syncline.dashboard.widgets.tables import Column, DataTable, PagedTable
 
 __all__ = [
     "Column",
     "DataTable",
     "Expandable",
-    "Fact",
+    "Facts",
     "Line",
     "LineChart",
     "Mark",
@@ -69,7 +68,6 @@ __all__ = [
     "button",
     "choice",
     "duration",
-    "facts",
     "filter_field",
     "frame",
     "json_text",

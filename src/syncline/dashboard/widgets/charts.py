@@ -9,12 +9,11 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
 
 from nicegui import ui
 
+from syncline.dashboard.formatting import number, printable
 from syncline.dashboard.widgets.elements import Text
-from syncline.dashboard.widgets.formatting import number, printable
 
 PALETTE = (
     "#3d7be0",
@@ -51,20 +50,16 @@ class Line:
     """Draw thin and pale, for single ranks beside their mean."""
     dashed: bool = False
     """Draw dashed."""
-    step: bool = False
-    """Draw constant until the next point."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Mark:
-    """Vertical line, for a restart or a checkpoint."""
+    """Vertical line for a restart."""
 
     x: float
     """Position."""
     label: str
     """Label."""
-    kind: Literal["bad", "good", "plain"] = "plain"
-    """Color."""
 
 
 @dataclass(kw_only=True)
@@ -233,8 +228,6 @@ class LineChart:
             "emphasis": {"focus": "series"} if len(self._lines) > 1 else {"disabled": True},
             "sampling": "lttb",
         }
-        if line.step:
-            made["step"] = "end"
         if place == 0 and self._marks:
             made["markLine"] = {
                 "symbol": "none",
@@ -244,19 +237,18 @@ class LineChart:
         return made
 
     def _mark(self, mark: Mark, scale: int) -> Option:
-        color = {"bad": "--sl-bad", "good": "--sl-good", "plain": "--sl-soft"}[mark.kind]
-        label: Mapping[str, object] = {
-            "formatter": "{b}",
-            "fontSize": 10,
-            ":color": _css(color),
-            "position": "end",
-            "distance": 3,
-        }
+        color = _css("--sl-bad")
         return {
             "xAxis": mark.x * scale,
             "name": printable(mark.label, 60),
-            "label": label,
-            "lineStyle": {":color": _css(color), "type": "dashed", "width": 1},
+            "label": {
+                "formatter": "{b}",
+                "fontSize": 10,
+                ":color": color,
+                "position": "end",
+                "distance": 3,
+            },
+            "lineStyle": {":color": color, "type": "dashed", "width": 1},
         }
 
 

@@ -7,7 +7,7 @@ Keyboard: Tab moves a visible focus, the first stop skips the header, `/` focuse
 from __future__ import annotations
 
 import hmac
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
@@ -15,8 +15,8 @@ from pathlib import Path
 from nicegui import ui
 from nicegui.elements.mixins.text_element import TextElement
 
+from syncline.dashboard.formatting import printable
 from syncline.dashboard.security import PAGE_KEY
-from syncline.dashboard.widgets.formatting import printable
 
 STATES = frozenset(
     {
@@ -62,6 +62,11 @@ class Text(TextElement):
         if clean != self.text:
             self.set_text(clean)
 
+    def show(self, text: object) -> None:
+        """Replace the text; hide the element if it is empty."""
+        self.put(text)
+        self.visible = bool(self.text)
+
 
 @contextmanager
 def section(
@@ -83,34 +88,38 @@ def section(
         yield element
 
 
-@contextmanager
-def facts() -> Iterator[ui.element]:
-    """Create a row of `Fact`s that wraps."""
-    with ui.element("dl").classes("sl-facts") as element:
-        yield element
+class Facts:
+    """Row of labels with values, which wraps. Labels appear with their first value.
 
+    Args:
+        hints: Explanations by label, shown under the mouse.
+        hint: Explanation of the other labels.
+    """
 
-class Fact:
-    """Label with a value; create it within `facts()`."""
+    def __init__(self, hints: Mapping[str, str] | None = None, hint: str = "") -> None:
+        self._hints = hints or {}
+        self._hint = hint
+        self._values: dict[str, Text] = {}
+        self._element = ui.element("dl").classes("sl-facts")
 
-    def __init__(self, label: str, value: object = "-", *, hint: str = "") -> None:
-        with ui.element("div").classes("sl-fact") as self.element:
-            Text("dt", label)
-            self._value = Text("dd", value)
-        if hint:
-            self.element.props["title"] = printable(hint)
-
-    def set(self, value: object) -> None:
-        """Replace the value."""
-        self._value.put(value)
+    def set(self, values: Mapping[str, object]) -> None:
+        """Replace the values of these labels."""
+        for label, value in values.items():
+            if label not in self._values:
+                with self._element, ui.element("div").classes("sl-fact") as fact:
+                    Text("dt", label)
+                    self._values[label] = Text("dd")
+                if hint := self._hints.get(label, self._hint):
+                    fact.props["title"] = printable(hint)
+            self._values[label].put(value)
 
 
 class StateBadge:
     """Name of a state on a colored badge."""
 
-    def __init__(self, state: str = "") -> None:
-        self._text = Text("span", state, "sl-badge")
-        self._text.props["data-state"] = state if state in STATES else "other"
+    def __init__(self) -> None:
+        self._text = Text("span", "", "sl-badge")
+        self._text.props["data-state"] = "other"
 
     def set(self, state: str) -> None:
         """Replace the state."""
@@ -148,9 +157,9 @@ def note(text: object, kind: str = "info") -> Text:
     return made
 
 
-def link(text: object, address: str, *, new_tab: bool = False, classes: str = "") -> ui.link:
+def link(text: object, address: str, *, new_tab: bool = False) -> ui.link:
     """Create a link to a URL of the dashboard; quote parts of the URL that come from a run."""
-    return ui.link(printable(text, 500), address, new_tab=new_tab).classes(f"sl-link {classes}")
+    return ui.link(printable(text, 500), address, new_tab=new_tab).classes("sl-link")
 
 
 def button(
@@ -201,12 +210,7 @@ def filter_field(
 
 
 def action(
-    label: str,
-    handler: Callable[[], Awaitable[None] | None],
-    may_act: bool,
-    *,
-    icon: str | None = None,
-    hint: str = "",
+    label: str, handler: Callable[[], Awaitable[None] | None], may_act: bool, *, hint: str = ""
 ) -> ui.button:
     """Create a button that acts on a run. Without the token it is disabled and has no handler. With
     it, the page must present its key at each click (see `security`).
@@ -220,7 +224,7 @@ def action(
         if done is not None:
             await done
 
-    made = button(label, act if may_act else None, icon=icon)
+    made = button(label, act if may_act else None)
     if hint or not may_act:
         made.props["title"] = hint if may_act else WITHOUT_TOKEN
     made.set_enabled(may_act)

@@ -12,8 +12,8 @@ from typing import Literal
 from nicegui import ui
 from nicegui.events import GenericEventArguments
 
+from syncline.dashboard.formatting import plain_value, printable
 from syncline.dashboard.widgets.elements import STATES, Text, button
-from syncline.dashboard.widgets.formatting import plain_value, printable
 
 HEADER = """
 <q-th :props="props" scope="col" :aria-sort="
@@ -76,32 +76,19 @@ class DataTable:
         row_key: Name of the column whose values identify rows.
         label: Description for screen readers.
         rows_per_page: Rows per page; 0 for all.
-        sort_by: Initial sort column; by default the order of the rows.
-        descending: Initial sort direction.
     """
 
     def __init__(
-        self,
-        columns: Sequence[Column],
-        *,
-        row_key: str,
-        label: str = "",
-        rows_per_page: int = 0,
-        sort_by: str | None = None,
-        descending: bool = False,
+        self, columns: Sequence[Column], *, row_key: str, label: str = "", rows_per_page: int = 0
     ) -> None:
         self._states = [column.name for column in columns if column.kind == "state"]
         self._rows: list[Row] = []
-        self._columns = list(columns)
         self._rows_per_page = rows_per_page
-        pagination: dict[str, object] = {"rowsPerPage": rows_per_page}
-        if sort_by:
-            pagination |= {"sortBy": sort_by, "descending": descending}
         self.element = ui.table(
             columns=[column_definition(column) for column in columns],
             rows=[],
             row_key=row_key,
-            pagination=pagination,
+            pagination={"rowsPerPage": rows_per_page},
         )
         self.element.props("flat dense binary-state-sort wrap-cells").classes("sl-table")
         self.element.props["hide-pagination"] = True
@@ -112,21 +99,11 @@ class DataTable:
 
     def set(self, rows: Sequence[Mapping[str, object]]) -> None:
         """Replace the rows."""
-        clean = [self._clean(row) for row in rows]
+        clean = [clean_row(row, self._states) for row in rows]
         if clean != self._rows:
             self._rows = clean
             self.element.props["hide-pagination"] = not 0 < self._rows_per_page < len(clean)
             self.element.rows = clean
-
-    def set_columns(self, columns: Sequence[Column]) -> None:
-        """Replace the columns, for metrics that appear during a run."""
-        if list(columns) != self._columns:
-            self._columns = list(columns)
-            self._states = [column.name for column in columns if column.kind == "state"]
-            self.element.columns = [column_definition(column) for column in columns]
-
-    def _clean(self, row: Mapping[str, object]) -> Row:
-        return clean_row(row, self._states)
 
 
 class PagedTable:

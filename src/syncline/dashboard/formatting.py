@@ -1,4 +1,4 @@
-"""Formatting of texts, numbers, durations and sizes for pages. Pure.
+"""Formatting of texts, numbers, durations and sizes for pages and commands. Pure.
 
 Not covered: escaping. The browser receives texts as texts, so nothing needs escaping.
 """
@@ -130,3 +130,8 @@ def size(count_bytes: float | None) -> str:
             )
         amount /= 1024
     return f"{amount:.1f} TiB"
+
+
+def amount(resource: str, value: float) -> str:
+    """Format an amount of a resource: memory in binary units, others as a short number."""
+    return size(value) if resource.endswith("memory") else f"{value:g}"
