@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from syncline import train
-from syncline.train.boosting import BoostingReports, refuse_older_form
+from syncline.train.boosting import BoostingReportCallback, refuse_older_form
 
 
 class Model:
@@ -17,15 +17,8 @@ class Model:
         Path(path).write_text("trees")
 
 
-def reports(**fields: Any) -> BoostingReports:
-    defaults: dict[str, Any] = {
-        "metrics": None,
-        "filename": "model",
-        "frequency": 0,
-        "checkpoint_at_end": True,
-        "postprocess": None,
-    }
-    return BoostingReports(**(defaults | fields))
+class Callback(BoostingReportCallback):
+    CHECKPOINT_NAME = "model"
 
 
 def local(function: Any) -> train.Result:
@@ -35,8 +28,8 @@ def local(function: Any) -> train.Result:
 
 
 def test_frequency_counts_rounds_and_zero_disables() -> None:
-    assert [n for n in range(1, 8) if reports(frequency=3).is_due(n)] == [3, 6]
-    assert not any(reports().is_due(n) for n in range(1, 8))
+    assert [n for n in range(1, 8) if Callback(frequency=3)._is_due(n)] == [3, 6]
+    assert not any(Callback()._is_due(n) for n in range(1, 8))
 
 
 @pytest.mark.parametrize(
@@ -52,20 +45,20 @@ def test_frequency_counts_rounds_and_zero_disables() -> None:
 )
 def test_invalid_fields_are_refused(fields: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=next(iter(fields))):
-        reports(**fields)
+        Callback(**fields)
 
 
 def test_metrics_are_selected_then_postprocessed_and_reported_with_model() -> None:
-    chosen = reports(
+    chosen = Callback(
         metrics={"loss": "train-rmse"},
         filename="model.x",
-        postprocess=lambda metrics: {"half": metrics["loss"] / 2},
+        results_postprocessing_fn=lambda metrics: {"half": metrics["loss"] / 2},
     )
 
     def loop() -> list[str]:
-        chosen.report({"train-rmse": 4.0, "train-mae": 1.0})
+        chosen._report({"train-rmse": 4.0, "train-mae": 1.0})
         assert train.get_checkpoint() is None
-        chosen.report({"train-rmse": 2.0}, Model())
+        chosen._report({"train-rmse": 2.0}, Model())
         checkpoint = train.get_checkpoint()
         assert checkpoint is not None
         return [os.path.basename(checkpoint.path)]

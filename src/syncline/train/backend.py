@@ -10,19 +10,24 @@ socket (torch) do not need them.
 
 from __future__ import annotations
 
+import logging
 import math
 import os
 import socket
+import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Generic, ParamSpec, TypeVar
 
+from syncline import settings
 from syncline.core.refs import ObjectRef
 
 P = ParamSpec("P")
 R = TypeVar("R")
+
+logger = logging.getLogger("syncline")
 
 LOOPBACK = "127.0.0.1"
 
@@ -193,6 +198,43 @@ def release_ports() -> None:
     """Release the held ports of this process, before the framework binds them."""
     while _held:
         _held.pop().close()
+
+
+def visible_indices(gpu_ids: Sequence[str]) -> list[int]:
+    """Return CUDA's index of each of `gpu_ids` in this process.
+
+    Raises:
+        RuntimeError: One of them is not visible.
+    """
+    visible = settings.environment("CUDA_VISIBLE_DEVICES")
+    if visible is None:
+        return [int(gpu_id) for gpu_id in gpu_ids]
+    order = [name.strip() for name in visible.split(",")]
+    missing = [gpu_id for gpu_id in gpu_ids if gpu_id not in order]
+    if missing:
+        raise RuntimeError(
+            f"This worker was assigned GPU {', '.join(missing)}, but "
+            f"CUDA_VISIBLE_DEVICES={visible!r} hides it: do not change CUDA_VISIBLE_DEVICES in the "
+            "worker or in `runtime_env`."
+        )
+    return [order.index(gpu_id) for gpu_id in gpu_ids]
+
+
+def leave_within(limit_s: float, leave: Callable[[], object], what: str) -> None:
+    """Call a function by which this rank leaves the others; log a warning at the limit.
+
+    It may wait forever for a rank that has failed. Its thread is then abandoned and ends with the
+    process.
+    """
+    thread = threading.Thread(target=leave, name="syncline-leave", daemon=True)
+    thread.start()
+    thread.join(limit_s)
+    if thread.is_alive():
+        logger.warning(
+            "%s within %g s, probably because a peer has failed. It ends with this process.",
+            what,
+            limit_s,
+        )
 
 
 def choose_backend(backend: str | None, *, gpus: bool) -> str:

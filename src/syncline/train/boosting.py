@@ -1,17 +1,24 @@
-"""Code shared by XGBoost and LightGBM: reports of boosting rounds, threads, removed arguments."""
+"""Code shared by XGBoost and LightGBM: checkpoints, reports of boosting rounds, threads, removed
+arguments.
+"""
 
 from __future__ import annotations
 
 import os
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 
 from syncline.core.cgroups import cpu_count
 from syncline.train import metric_values
 from syncline.train.checkpoint import Checkpoint
+from syncline.train.framework_checkpoint import FrameworkCheckpoint
 from syncline.train.session import get_session, report
+
+if TYPE_CHECKING:
+    from syncline.data.preprocessor import Preprocessor
+
+SelfT = TypeVar("SelfT", bound="BoosterCheckpoint")
 
 Postprocess: TypeAlias = Callable[[dict[str, Any]], dict[str, Any]]
 """Function of the selected metrics that returns the metrics to report."""
@@ -24,46 +31,43 @@ class Booster(Protocol):
         """Write the model to a file."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class BoostingReports:
-    """Configuration of the report callbacks.
+class BoostingReportCallback:
+    """Base class of the report callbacks of both libraries, which document the arguments."""
 
-    Raises:
-        ValueError: A field is invalid.
-    """
+    CHECKPOINT_NAME: str
+    """Default name of the model's file."""
 
-    metrics: str | Sequence[str] | Mapping[str, str] | None
-    """Metrics to report, as for `metric_values.select`."""
-    filename: str
-    """File of the model in a checkpoint; its ending may select the format."""
-    frequency: int
-    """Rounds between two checkpoints; 0 for none before the end."""
-    checkpoint_at_end: bool
-    """Report the final model as a checkpoint."""
-    postprocess: Postprocess | None
-    """Applied to the selected metrics."""
-
-    def __post_init__(self) -> None:
-        if (
-            isinstance(self.frequency, bool)
-            or not isinstance(self.frequency, int)
-            or self.frequency < 0
-        ):
+    def __init__(
+        self,
+        metrics: str | Sequence[str] | Mapping[str, str] | None = None,
+        filename: str | None = None,
+        frequency: int = 0,
+        checkpoint_at_end: bool = True,
+        results_postprocessing_fn: Postprocess | None = None,
+    ) -> None:
+        super().__init__()
+        if isinstance(frequency, bool) or not isinstance(frequency, int) or frequency < 0:
             raise ValueError(
-                f"frequency={self.frequency!r} is not a number of rounds: pass 1 or more, or 0 "
+                f"frequency={frequency!r} is not a number of rounds: pass 1 or more, or 0 "
                 "for no checkpoints before the end."
             )
-        if not self.filename or os.path.basename(self.filename) != self.filename:
+        filename = self.CHECKPOINT_NAME if filename is None else filename
+        if not filename or os.path.basename(filename) != filename:
             raise ValueError(
-                f"filename={self.filename!r} is not a file name: pass one without directories, "
+                f"filename={filename!r} is not a file name: pass one without directories, "
                 "such as 'model.json'."
             )
+        self._metrics = metrics
+        self._filename = filename
+        self._frequency = frequency
+        self._checkpoint_at_end = checkpoint_at_end
+        self._postprocess = results_postprocessing_fn
 
-    def is_due(self, rounds: int) -> bool:
+    def _is_due(self, rounds: int) -> bool:
         """Return True if a checkpoint is due after this number of rounds."""
-        return self.frequency > 0 and rounds % self.frequency == 0
+        return self._frequency > 0 and rounds % self._frequency == 0
 
-    def report(self, logged: metric_values.Metrics, booster: Booster | None = None) -> None:
+    def _report(self, logged: metric_values.Metrics, booster: Booster | None = None) -> None:
         """Report logged metrics, and `booster` as a checkpoint.
 
         Every rank calls this. All have the same model, and rank 0 saves it.
@@ -72,15 +76,47 @@ class BoostingReports:
             KeyError: A selected metric was not logged.
             RuntimeError: Outside of a training function.
         """
-        chosen = metric_values.select(logged, self.metrics)
-        if self.postprocess is not None:
-            chosen = self.postprocess(chosen)
+        chosen = metric_values.select(logged, self._metrics)
+        if self._postprocess is not None:
+            chosen = self._postprocess(chosen)
         if booster is None or get_session("report").world_rank != 0:
             report(chosen)
             return
         with tempfile.TemporaryDirectory(prefix="syncline-checkpoint-") as directory:
-            booster.save_model(os.path.join(directory, self.filename))
+            booster.save_model(os.path.join(directory, self._filename))
             report(chosen, checkpoint=Checkpoint.from_directory(directory))
+
+
+class BoosterCheckpoint(FrameworkCheckpoint):
+    """Checkpoint with one file, `MODEL_FILENAME`."""
+
+    MODEL_FILENAME: str
+    """Name of the file, written by `Booster.save_model`."""
+
+    @classmethod
+    def from_model(
+        cls: type[SelfT],
+        booster: Booster,
+        *,
+        preprocessor: Preprocessor | None = None,
+        path: str | os.PathLike[str] | None = None,
+    ) -> SelfT:
+        """Create a checkpoint of a model.
+
+        Args:
+            booster: Model; that of an estimator is its `booster_` or `get_booster()`.
+            preprocessor: Preprocessor of the model's input, for predictors.
+            path: Empty directory for the checkpoint; by default a temporary one, deleted with
+                this object.
+
+        Raises:
+            ValueError: The directory `path` does not exist.
+        """
+        return cls._written(
+            lambda directory: booster.save_model(os.path.join(directory, cls.MODEL_FILENAME)),
+            preprocessor=preprocessor,
+            path=path,
+        )
 
 
 def share_cores() -> None:

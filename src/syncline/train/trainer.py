@@ -8,7 +8,7 @@ import copy
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from syncline.core.tracebacks import forget_engine
 from syncline.train.backend import BackendConfig
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 LoopConfig: TypeAlias = dict[str, Any]
 TrainLoop: TypeAlias = Callable[[], object] | Callable[[LoopConfig], object]
+ConfigT = TypeVar("ConfigT", bound=BackendConfig)
 
 
 class DataParallelTrainer:
@@ -149,6 +150,20 @@ class DataParallelTrainer:
         except (TrainingFailedError, ValueError, TypeError, KeyboardInterrupt) as error:
             forget_engine(error)  # hide the controller's frames
             raise
+
+
+def framework_config(name: str, value: ConfigT | None, kind: type[ConfigT]) -> ConfigT | None:
+    """Return the configuration of a framework that a trainer was given as the argument `name`.
+
+    Raises:
+        TypeError: It is not a `kind`.
+    """
+    if value is not None and not isinstance(value, kind):
+        raise TypeError(
+            f"`{name}` is a {type(value).__name__}, but must be a `{kind.__name__}`, or None for "
+            "the defaults."
+        )
+    return value
 
 
 def takes_config(function: Callable[..., Any]) -> bool:

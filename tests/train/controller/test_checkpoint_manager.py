@@ -95,11 +95,11 @@ def test_a_nested_key_is_found():
 
 def test_a_pending_validation_keeps_a_checkpoint_and_its_end_ranks_again():
     subject = manager(keep=1, by="acc")
-    assert subject.register(0, at(0), {"loss": 1}, validate=True) == []
+    assert subject.register(0, at(0), {"loss": 1}, validation={}) == []
     assert subject.register(1, at(1), {"acc": 0.5}) == []
     assert subject.register(2, at(2), {"acc": 0.4}) == []
     assert [entry.index for entry in subject.pending] == [0]
-    assert subject.finish_validation(0, {"acc": 0.9}) == [at(1)]
+    assert subject.settle_validation(0, {"acc": 0.9}) == [at(1)]
     assert subject.best_checkpoints == [(at(0), {"loss": 1, "acc": 0.9})]
     assert subject.reported[0].status is ReportedCheckpointStatus.VALIDATED
     assert subject.pending == []
@@ -114,8 +114,8 @@ def test_a_pending_validation_keeps_a_checkpoint_and_its_end_ranks_again():
 )
 def test_a_failed_validation_leaves_the_metrics_and_lets_the_checkpoint_go(timed_out, status):
     subject = manager(keep=1, by="acc")
-    subject.register(0, at(0), {"acc": 1}, validate=True)
-    assert subject.fail_validation(0, timed_out=timed_out) == []
+    subject.register(0, at(0), {"acc": 1}, validation={})
+    assert subject.settle_validation(0, None, timed_out=timed_out) == []
     assert (subject.reported[0].metrics, subject.reported[0].status) == ({"acc": 1}, status)
     assert subject.register(1, at(1), {"acc": 2}) == [at(0)]
 
@@ -127,15 +127,10 @@ def test_a_place_that_is_reported_again_is_never_returned_for_deletion():
     assert [(entry.index, entry.metrics) for entry in subject.registered] == [(1, {"acc": 1})]
 
 
-def test_an_unknown_validation_is_a_key_error():
-    with pytest.raises(KeyError, match="report 7"):
-        manager().finish_validation(7, {})
-
-
 def test_the_state_survives_json_under_another_place():
     subject = manager(keep=2, by="acc")
     fill(subject, [1, 3, 2])
-    subject.register(3, at(3), {"acc": math.nan}, validate=True, validation_kwargs={"rows": 5})
+    subject.register(3, at(3), {"acc": math.nan}, validation={"rows": 5})
     state = json.loads(
         json.dumps(subject.to_json(lambda checkpoint: checkpoint.path.removeprefix("/run/")))
     )
@@ -147,7 +142,7 @@ def test_the_state_survives_json_under_another_place():
         f"/moved/checkpoint_{index:06d}" for index in (1, 2, 3)
     ]
     assert again.pending[0].validation_kwargs == {"rows": 5}
-    assert [checkpoint.path[-1] for checkpoint in again.surplus()] == ["1", "2"]
+    assert [checkpoint.path[-1] for checkpoint in again._surplus()] == ["1", "2"]
 
 
 def test_a_foreign_state_is_a_value_error():

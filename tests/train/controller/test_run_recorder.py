@@ -92,24 +92,24 @@ def visible(storage: Path) -> list[str]:
 
 def test_files_of_all_ranks_merge_and_rank_zeros_metrics_count(tmp_path: Path) -> None:
     recorder = RunRecorder(spec(tmp_path / "s"))
-    entry = recorder.commit(staged(recorder, 0, tmp_path), validate=False, validation_kwargs=None)
-    directory = Path(entry.checkpoint.path)
+    checkpoint = recorder.commit(staged(recorder, 0, tmp_path))
+    directory = Path(checkpoint.path)
     assert sorted(p.name for p in directory.iterdir()) == ["rank0", "rank1", "shared"]
     assert (directory / "shared").read_text() == "from rank 0"
-    assert entry.metrics == {"rank": 0, "index": 0}
-    assert recorder.latest == entry.checkpoint
+    assert [entry.metrics for entry in recorder.manager.registered] == [{"rank": 0, "index": 0}]
+    assert recorder.latest == checkpoint
 
 
 def test_metadata_of_the_trainer_is_in_every_checkpoint(tmp_path: Path) -> None:
     recorder = RunRecorder(spec(tmp_path / "s", metadata={"classes": 10}))
-    entry = recorder.commit(staged(recorder, 0, tmp_path), validate=False, validation_kwargs=None)
-    assert entry.checkpoint.get_metadata() == {"classes": 10}
+    checkpoint = recorder.commit(staged(recorder, 0, tmp_path))
+    assert checkpoint.get_metadata() == {"classes": 10}
 
 
 def test_surplus_checkpoints_are_deleted_after_the_list_says_so(tmp_path: Path) -> None:
     recorder = RunRecorder(spec(tmp_path / "s", num_to_keep=1))
     for index in range(3):
-        recorder.commit(staged(recorder, index, tmp_path), validate=False, validation_kwargs=None)
+        recorder.commit(staged(recorder, index, tmp_path))
     assert visible(tmp_path / "s") == ["checkpoint_000002"]
     listed = json.loads((tmp_path / "s" / "run" / "checkpoints.json").read_text())
     assert [entry["name"] for entry in listed["checkpoints"]] == ["checkpoint_000002"]
@@ -126,7 +126,7 @@ def test_a_kill_in_the_middle_of_a_commit_leaves_a_whole_checkpoint_or_none(
     faults.configure(f"{point}=raise:1")
     try:
         with pytest.raises(faults.FaultInjected):
-            recorder.commit(complete, validate=False, validation_kwargs=None)
+            recorder.commit(complete)
     finally:
         faults.configure("")
     assert visible(tmp_path / "s") == left
@@ -140,7 +140,7 @@ def test_a_kill_in_the_middle_of_a_commit_leaves_a_whole_checkpoint_or_none(
         if p.is_dir() or p.name.startswith(".tmp-commit-")
     ]
     assert not left_behind  # a file of the record may be being written beside this
-    again.commit(staged(again, 1, tmp_path), validate=False, validation_kwargs=None)
+    again.commit(staged(again, 1, tmp_path))
     assert again.latest is not None
 
 
@@ -149,7 +149,7 @@ def test_a_run_of_the_same_name_goes_on_where_the_record_ends(tmp_path: Path) ->
     assert first.next_index == 0
     for index in range(4):
         first.record(0, Reported(index=index, metrics={"loss": index}, time=1.0))
-    first.commit(staged(first, 3, tmp_path), validate=False, validation_kwargs=None)
+    first.commit(staged(first, 3, tmp_path))
     first.close("finished")
     second = RunRecorder(spec(tmp_path / "s"))
     assert second.next_index == 4
@@ -158,7 +158,7 @@ def test_a_run_of_the_same_name_goes_on_where_the_record_ends(tmp_path: Path) ->
 
 def test_a_controller_writes_no_more_when_another_has_taken_over(tmp_path: Path) -> None:
     former = RunRecorder(spec(tmp_path / "s"))
-    former.commit(staged(former, 0, tmp_path), validate=False, validation_kwargs=None)
+    former.commit(staged(former, 0, tmp_path))
     late = staged(former, 1, tmp_path)
     heir = RunRecorder(spec(tmp_path / "s"))
     assert heir.next_index == 1
@@ -166,7 +166,7 @@ def test_a_controller_writes_no_more_when_another_has_taken_over(tmp_path: Path)
         Checkpoint(str(tmp_path / "source-1-0")), "checkpoint_000001", rank=0, token="heirs"
     )
     for write in (
-        lambda: former.commit(late, validate=False, validation_kwargs=None),
+        lambda: former.commit(late),
         lambda: former.record(0, Reported(index=1, metrics={}, time=1.0)),
         lambda: former.validated(0, {}),
     ):
@@ -177,11 +177,7 @@ def test_a_controller_writes_no_more_when_another_has_taken_over(tmp_path: Path)
     assert visible(tmp_path / "s") == ["checkpoint_000000"]
     assert not (tmp_path / "s" / "run" / "outcome.json").exists()
     part = CheckpointPart(dir_name="checkpoint_000001", staged=place)
-    heir.commit(
-        CompleteReport(index=1, metrics=({},), parts=(part,)),
-        validate=False,
-        validation_kwargs=None,
-    )
+    heir.commit(CompleteReport(index=1, metrics=({},), parts=(part,)))
     heir.close("finished")
     assert visible(tmp_path / "s") == ["checkpoint_000000", "checkpoint_000001"]
 
@@ -198,7 +194,7 @@ def test_a_run_without_checkpoints_of_its_own_begins_where_it_was_told_to(tmp_pa
     start = Checkpoint("/elsewhere")
     recorder = RunRecorder(spec(tmp_path / "s", resume_from_checkpoint=start))
     assert recorder.latest == start
-    recorder.commit(staged(recorder, 0, tmp_path), validate=False, validation_kwargs=None)
+    recorder.commit(staged(recorder, 0, tmp_path))
     assert recorder.latest != start
 
 
@@ -211,20 +207,14 @@ def test_parts_that_lie_under_other_names_come_to_rank_zeros(tmp_path: Path) -> 
         CheckpointPart(dir_name="mine", staged=None),
         CheckpointPart(dir_name="theirs", staged=None),
     )
-    entry = recorder.commit(
-        CompleteReport(index=0, metrics=({}, {}), parts=parts),
-        validate=False,
-        validation_kwargs=None,
-    )
-    assert Path(entry.checkpoint.path).name == "mine"
-    assert sorted(p.name for p in Path(entry.checkpoint.path).iterdir()) == ["mine", "theirs"]
+    checkpoint = recorder.commit(CompleteReport(index=0, metrics=({}, {}), parts=parts))
+    assert Path(checkpoint.path).name == "mine"
+    assert sorted(p.name for p in Path(checkpoint.path).iterdir()) == ["mine", "theirs"]
 
 
 def commit(recorder: RunRecorder, index: int, tmp_path: Path, **options: Any) -> Checkpoint:
-    validate = options.pop("validate", False)
-    return recorder.commit(
-        staged(recorder, index, tmp_path, **options), validate=validate, validation_kwargs=None
-    ).checkpoint
+    validation = options.pop("validation", None)
+    return recorder.commit(staged(recorder, index, tmp_path, **options), validation)
 
 
 def test_a_name_that_is_reported_again_replaces_the_former_one(tmp_path: Path) -> None:
@@ -238,7 +228,7 @@ def test_a_name_that_is_reported_again_replaces_the_former_one(tmp_path: Path) -
 
 def test_a_checkpoint_that_is_being_validated_is_not_replaced(tmp_path: Path) -> None:
     recorder = RunRecorder(spec(tmp_path / "s"))
-    first = commit(recorder, 0, tmp_path, name="last", validate=True)
+    first = commit(recorder, 0, tmp_path, name="last", validation={})
     second = commit(recorder, 1, tmp_path, name="last")
     assert (Path(first.path) / "rank0").read_text() == "0"
     assert (Path(second.path) / "rank0").read_text() == "1"
@@ -253,7 +243,7 @@ def test_the_validation_of_a_checkpoint_that_is_gone_changes_nothing(tmp_path: P
     recorder = RunRecorder(spec(tmp_path / "s"))
     commit(recorder, 0, tmp_path)
     recorder.validated(7, {"accuracy": 0.5})
-    recorder.validation_failed(7, timed_out=True)
+    recorder.validated(7, None, timed_out=True)
     assert [entry.metrics for entry in recorder.manager.registered] == [{"rank": 0, "index": 0}]
 
 

@@ -13,8 +13,9 @@ import pytest
 import torch
 from torch.nn.utils.rnn import PackedSequence, pack_sequence
 
+from syncline.train.backend import visible_indices
 from syncline.train.torch import get_device, get_devices
-from syncline.train.torch.device import move_to, prefetch, record_stream, transfer, visible_indices
+from syncline.train.torch.device import move_to, prefetch, record_stream, transfer
 from tests.train.torch.torch_fakes import session
 
 META = torch.device("meta")
@@ -53,14 +54,21 @@ def test_get_devices_outside_training_function_is_an_error() -> None:
     ],
 )
 def test_device_is_index_of_gpu_among_visible_ones(
-    gpu_ids: tuple[str, ...], visible: str | None, indices: list[int]
+    monkeypatch: pytest.MonkeyPatch,
+    gpu_ids: tuple[str, ...],
+    visible: str | None,
+    indices: list[int],
 ) -> None:
-    assert visible_indices(gpu_ids, visible) == indices
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    if visible is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    assert visible_indices(gpu_ids) == indices
 
 
-def test_hidden_gpu_is_named() -> None:
+def test_hidden_gpu_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
     with pytest.raises(RuntimeError, match="GPU 7, but CUDA_VISIBLE_DEVICES='0,1'"):
-        visible_indices(("0", "7"), "0,1")
+        visible_indices(("0", "7"))
 
 
 def test_containers_keep_their_types_when_moved() -> None:

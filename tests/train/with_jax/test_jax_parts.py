@@ -9,7 +9,6 @@ import pytest
 
 from syncline import train
 from syncline.train.jax import JaxConfig, JaxTrainer, backend
-from syncline.train.jax.backend import local_device_ids
 
 
 @pytest.mark.parametrize(
@@ -30,21 +29,6 @@ def test_trainer_uses_platform_of_scaling_config() -> None:
         lambda: None, scaling_config=train.ScalingConfig(num_workers=1, use_gpu=True)
     )
     assert trainer._spec.backend_config == JaxConfig(use_gpu=True)
-
-
-@pytest.mark.parametrize(
-    ("gpu_ids", "visible", "numbers"),
-    [
-        (("3",), "1,3", [1]),
-        (("1", "3"), "1,3", [0, 1]),
-        (("GPU-b",), "GPU-a,GPU-b", [1]),
-        (("2",), None, [2]),
-    ],
-)
-def test_gpus_are_numbered_as_in_cuda_visible_devices(
-    gpu_ids: tuple[str, ...], visible: str | None, numbers: list[int]
-) -> None:
-    assert local_device_ids(gpu_ids, visible) == numbers
 
 
 @pytest.mark.parametrize(

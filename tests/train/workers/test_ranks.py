@@ -6,7 +6,7 @@ from syncline.train.workers.ranks import WorkerInfo, assign_ranks, rank_order, v
 
 
 def facts(node: str, *gpus: str) -> WorkerInfo:
-    return WorkerInfo(node_id=node, node_ip=f"ip-{node}", hostname=node, pid=1, gpu_ids=gpus)
+    return WorkerInfo(node_id=node, node_ip=f"ip-{node}", hostname=node, pid=1, gpu_ids=list(gpus))
 
 
 def test_workers_are_grouped_by_node_in_the_order_of_their_creation() -> None:

@@ -22,7 +22,6 @@ def test_uploads_come_in_order_and_all_before_the_end() -> None:
         uploader.submit(number)
     uploader.finish()
     assert uploaded == list(range(50))
-    assert uploader.statistics().done == 50
 
 
 def test_an_uploader_without_uploads_has_nothing_to_finish() -> None:
@@ -44,7 +43,7 @@ def test_a_submission_waits_while_too_many_wait_and_says_so_once(
     with caplog.at_level(logging.WARNING, logger="syncline"):
         thread = threading.Thread(target=report, daemon=True)
         thread.start()
-        eventually(lambda: uploader.statistics().submitted == MAX_WAITING + 2)
+        eventually(lambda: len(caplog.records) == 1)
         assert len(submitted) == MAX_WAITING + 1  # one runs, and the last one is not taken
         for _ in range(MAX_WAITING + 3):
             may_go.release()

@@ -120,7 +120,6 @@ class ConsoleReporter:
 
     def checkpoint_committed(self, checkpoint: Checkpoint, manager: CheckpointManager) -> None:
         """Note a new checkpoint in the run directory."""
-        """A checkpoint is in the run directory."""
         if self._display.takes_snapshots:
             best = manager.best_checkpoints if self._has_scores else []
             self._status.checkpoint_committed(checkpoint, best[-1][0] if best else None)

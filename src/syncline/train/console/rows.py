@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import groupby
 
 from syncline.train.console.formatting import counted, duration, shortened
 from syncline.train.console.run_progress import Progress
 from syncline.train.console.snapshot import NodeShare, Phase, Snapshot
 from syncline.train.controller.goodput import Goodput
+from syncline.train.controller.outliers import spans
 
 PROGRESS = "progress"
 """Label of the row that has a bar."""
@@ -175,13 +175,8 @@ def _gpus(ids: Sequence[str]) -> tuple[str, ...]:
         return ()
     if not all(name.isdecimal() for name in ids):
         return (f"GPU{'s' if len(ids) > 1 else ''} {' '.join(ids)}",)
-    numbers = sorted({int(name) for name in ids})
-    groups = [
-        [number for _, number in group]
-        for _, group in groupby(enumerate(numbers), key=lambda pair: pair[1] - pair[0])
-    ]
-    spans = (str(group[0]) if len(group) == 1 else f"{group[0]}-{group[-1]}" for group in groups)
-    return (f"GPU{'s' if len(numbers) > 1 else ''} {' '.join(spans)}",)
+    numbers = {int(name) for name in ids}
+    return (f"GPU{'s' if len(numbers) > 1 else ''} {' '.join(spans(numbers))}",)
 
 
 def _attempt(snapshot: Snapshot) -> tuple[str, ...]:

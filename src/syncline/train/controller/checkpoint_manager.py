@@ -55,8 +55,7 @@ class CheckpointManager:
         checkpoint: Checkpoint,
         metrics: Record,
         *,
-        validate: bool = False,
-        validation_kwargs: JsonObject | None = None,
+        validation: JsonObject | None = None,
         replaces: Collection[Checkpoint] = (),
     ) -> list[Checkpoint]:
         """Register a committed checkpoint; return those to delete.
@@ -65,23 +64,19 @@ class CheckpointManager:
             index: Number of its report, above every earlier one.
             checkpoint: The checkpoint. If its location is registered already, it is replaced.
             metrics: Metrics of rank 0.
-            validate: It has a pending validation and is kept until that ends.
-            validation_kwargs: Arguments of the validation.
+            validation: Arguments of its pending validation, until the end of which it is kept; None
+                without one.
             replaces: Older versions in other locations, which are deleted unless their validation
                 is pending.
         """
-        status = (
-            ReportedCheckpointStatus.PENDING_VALIDATION
-            if validate
-            else ReportedCheckpointStatus.COMMITTED
-        )
-        kwargs = validation_kwargs if validate else None
         entry = Registered(
             index=index,
             checkpoint=checkpoint,
             metrics=dict(metrics),
-            status=status,
-            validation_kwargs=kwargs,
+            status=ReportedCheckpointStatus.COMMITTED
+            if validation is None
+            else ReportedCheckpointStatus.PENDING_VALIDATION,
+            validation_kwargs=validation,
         )
         replaced = [
             other
@@ -91,13 +86,11 @@ class CheckpointManager:
         gone = {other.index for other in replaced} | {
             other.index for other in self._registered if other.checkpoint == checkpoint
         }
-        self._registered = [other for other in self._registered if other.index not in gone] + [
-            entry
-        ]
-        self._registered.sort(key=lambda other: other.index)
+        kept = [other for other in self._registered if other.index not in gone]
+        self._registered = sorted([*kept, entry], key=lambda other: other.index)
         return [
             other.checkpoint for other in replaced if other.checkpoint != checkpoint
-        ] + self.surplus()
+        ] + self._surplus()
 
     def forget(self, index: int) -> None:
         """Unregister the checkpoint of report `index`, which does not exist any more."""
@@ -109,50 +102,34 @@ class CheckpointManager:
             replace(entry, checkpoint=moved(entry.checkpoint)) for entry in self._registered
         ]
 
-    def finish_validation(self, index: int, metrics: Record) -> list[Checkpoint]:
-        """Merge the metrics of a validation and rank again; return the checkpoints to delete.
+    def settle_validation(
+        self, index: int, metrics: Record | None, *, timed_out: bool = False
+    ) -> list[Checkpoint]:
+        """Note the end of a validation and rank again; return the checkpoints to delete.
 
-        Raises:
-            KeyError: No checkpoint of report `index` is registered.
+        Args:
+            index: Number of the report, whose checkpoint may be gone.
+            metrics: Result of the validation, merged into the metrics; None if it failed.
+            timed_out: True if it failed because of its time limit.
         """
-        entry = self._find(index)
-        merged = {**entry.metrics, **metrics}
-        return self._settle(
+        if metrics is not None:
+            status = ReportedCheckpointStatus.VALIDATED
+        elif timed_out:
+            status = ReportedCheckpointStatus.VALIDATION_TIMEOUT
+        else:
+            status = ReportedCheckpointStatus.VALIDATION_FAILED
+        self._registered = [
             replace(
                 entry,
-                metrics=merged,
-                status=ReportedCheckpointStatus.VALIDATED,
+                status=status,
+                metrics={**entry.metrics, **(metrics or {})},
                 validation_kwargs=None,
             )
-        )
-
-    def fail_validation(self, index: int, *, timed_out: bool = False) -> list[Checkpoint]:
-        """Note that a validation failed or timed out; return the checkpoints to delete.
-
-        Raises:
-            KeyError: No checkpoint of report `index` is registered.
-        """
-        status = (
-            ReportedCheckpointStatus.VALIDATION_TIMEOUT
-            if timed_out
-            else ReportedCheckpointStatus.VALIDATION_FAILED
-        )
-        return self._settle(replace(self._find(index), status=status, validation_kwargs=None))
-
-    def surplus(self) -> list[Checkpoint]:
-        """Unregister and return checkpoints that are neither among the best K nor latest nor
-        pending.
-
-        Other methods call it; call it directly only if K has changed.
-        """
-        if self._config.num_to_keep is None or not self._registered:
-            return []
-        kept = {entry.index for entry in self._ranked()[-self._config.num_to_keep :]}
-        kept |= {entry.index for entry in self._registered if entry.pending}
-        kept.add(self._registered[-1].index)
-        dropped = [entry.checkpoint for entry in self._registered if entry.index not in kept]
-        self._registered = [entry for entry in self._registered if entry.index in kept]
-        return dropped
+            if entry.index == index
+            else entry
+            for entry in self._registered
+        ]
+        return self._surplus()
 
     @property
     def latest(self) -> Registered | None:
@@ -233,20 +210,18 @@ class CheckpointManager:
         manager._registered = sorted(entries, key=lambda entry: entry.index)
         return manager
 
-    def _find(self, index: int) -> Registered:
-        for entry in self._registered:
-            if entry.index == index:
-                return entry
-        raise KeyError(
-            f"No checkpoint of report {index} is registered, only of "
-            f"{[entry.index for entry in self._registered]}."
-        )
-
-    def _settle(self, entry: Registered) -> list[Checkpoint]:
-        self._registered = [
-            entry if other.index == entry.index else other for other in self._registered
-        ]
-        return self.surplus()
+    def _surplus(self) -> list[Checkpoint]:
+        """Unregister and return checkpoints that are neither among the best K nor latest nor
+        pending.
+        """
+        if self._config.num_to_keep is None or not self._registered:
+            return []
+        kept = {entry.index for entry in self._ranked()[-self._config.num_to_keep :]}
+        kept |= {entry.index for entry in self._registered if entry.pending}
+        kept.add(self._registered[-1].index)
+        dropped = [entry.checkpoint for entry in self._registered if entry.index not in kept]
+        self._registered = [entry for entry in self._registered if entry.index in kept]
+        return dropped
 
     def _ranked(self) -> list[Registered]:
         return sorted(self._registered, key=self._rank)

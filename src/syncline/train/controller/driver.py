@@ -74,11 +74,6 @@ class _Batch:
     messages: Sequence[WorkerMessage]
 
 
-@dataclass(frozen=True)
-class _Interruption:
-    """Request to abort the run."""
-
-
 class TrainController(Dispatcher[Instruction, None], handles=Instruction):
     """Runs one run from its start to its end. Used once, from one thread.
 
@@ -105,9 +100,7 @@ class TrainController(Dispatcher[Instruction, None], handles=Instruction):
             budgets=FailureBudgets(failure_config),
             limits=_limits(failure_config, spec.scaling_config, fixed=self._local_mode),
         )
-        self._queue: queue.SimpleQueue[Event | _Batch | ValidationEnded | _Interruption] = (
-            queue.SimpleQueue()
-        )
+        self._queue: queue.SimpleQueue[Event | _Batch | ValidationEnded] = queue.SimpleQueue()
         self._timers = Timers(clock)
         self._reservation = Reservation(spec.scaling_config)
         self._starter = GroupStarter(
@@ -188,7 +181,7 @@ class TrainController(Dispatcher[Instruction, None], handles=Instruction):
 
     def interrupt(self) -> None:
         """Abort the run like an interrupt of the program. Thread-safe."""
-        self._queue.put(_Interruption())
+        self._queue.put(events.Interrupted())
         self._reservation.interrupt()
 
     def _on_program_terminated(self) -> None:
@@ -223,12 +216,12 @@ class TrainController(Dispatcher[Instruction, None], handles=Instruction):
                 self._handle_batch(item)
             elif isinstance(item, ValidationEnded):
                 self._validation_ended(item)
-            elif isinstance(item, _Interruption):
+            elif isinstance(item, events.Interrupted):
                 raise KeyboardInterrupt
             else:
                 self._handle(item)
 
-    def _next(self) -> Event | _Batch | ValidationEnded | _Interruption:
+    def _next(self) -> Event | _Batch | ValidationEnded:
         """Return the next item of the queue or the next expired timer of the state machine."""
         while True:
             try:
@@ -460,9 +453,7 @@ class TrainController(Dispatcher[Instruction, None], handles=Instruction):
         if report.parts:
             requested = next((part.validation for part in report.parts if part.validation), None)
             arguments = self._validations.arguments(requested)
-            checkpoint = self._recorder.commit(
-                report, validate=arguments is not None, validation_kwargs=arguments
-            ).checkpoint
+            checkpoint = self._recorder.commit(report, arguments)
             self._goodput.committed(self._clock())
             self._console.checkpoint_committed(checkpoint, self._recorder.manager)
             committed = Committed(index=report.index, checkpoint=checkpoint)

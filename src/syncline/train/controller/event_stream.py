@@ -73,8 +73,10 @@ class Evicted:
 StreamEvent = Attached | Line | SnapshotTaken | Ended | Evicted
 
 
-class EventStream:
-    """Events of one run. Thread-safe."""
+class EventStream(Display):
+    """Events of one run, which attached programs display. Thread-safe."""
+
+    takes_snapshots = True
 
     def __init__(self, *, kept_lines: int = KEPT_LINES, max_readers: int = MAX_READERS) -> None:
         self._lines: deque[Line] = deque(maxlen=kept_lines)
@@ -97,18 +99,22 @@ class EventStream:
         """True if a reader has confirmed the outcome."""
         return self._fetched
 
-    def put_line(self, text: str, *, is_status: bool = False) -> None:
+    def print_event(self, text: str) -> None:
         """Add a line."""
-        with self._changed:
-            self._count += 1
-            self._lines.append(Line(number=self._count, text=text, is_status=is_status))
-            self._changed.notify_all()
+        self._put_line(text, is_status=False)
 
-    def put_snapshot(self, snapshot: Snapshot) -> None:
-        """Replace the snapshot."""
+    def print_status(self, text: str) -> None:
+        """Add a line for readers that do not draw."""
+        self._put_line(text, is_status=True)
+
+    def show(self, snapshot: Snapshot) -> None:
+        """Replace the snapshot, which is for readers that draw."""
         with self._changed:
             self._snapshot = SnapshotTaken(snapshot=snapshot)
             self._changed.notify_all()
+
+    def close(self, *, interrupted: bool = False) -> None:
+        """Do nothing: the outcome follows."""
 
     def end(self, ended: Ended) -> None:
         """Set the outcome."""
@@ -168,6 +174,12 @@ class EventStream:
             if self._changed.wait_for(lambda: self._fetched, first_s):
                 self._changed.wait_for(lambda: not self._unconfirmed, others_s)
 
+    def _put_line(self, text: str, *, is_status: bool) -> None:
+        with self._changed:
+            self._count += 1
+            self._lines.append(Line(number=self._count, text=text, is_status=is_status))
+            self._changed.notify_all()
+
     def _register(self, reader: str) -> None:
         self._unregister(reader)
         self._readers.append(reader)
@@ -180,27 +192,3 @@ class EventStream:
         self._unconfirmed.discard(reader)
         if reader in self._readers:
             self._readers.remove(reader)
-
-
-class EventStreamDisplay(Display):
-    """Display that puts events into a stream; attached programs display them."""
-
-    takes_snapshots = True
-
-    def __init__(self, stream: EventStream) -> None:
-        self._stream = stream
-
-    def print_event(self, text: str) -> None:
-        """Put a line."""
-        self._stream.put_line(text)
-
-    def print_status(self, text: str) -> None:
-        """Put a line for readers that do not draw."""
-        self._stream.put_line(text, is_status=True)
-
-    def show(self, snapshot: Snapshot) -> None:
-        """Put a snapshot for readers that draw."""
-        self._stream.put_snapshot(snapshot)
-
-    def close(self, *, interrupted: bool = False) -> None:
-        """Do nothing: the outcome follows."""

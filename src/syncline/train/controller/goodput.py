@@ -9,6 +9,9 @@ from dataclasses import asdict, dataclass
 
 from syncline.train.workers.messages import StepTimes
 
+PARTS = ("data", "report", "communication")
+"""Measured parts of `StepTimes`; the rest of a rank's time is computation."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Goodput:
@@ -53,7 +56,8 @@ class GoodputMeter:
         self._ended: float | None = None  # end of the last attempt, until the next begins
         self._restarts_s = 0.0
         self._ranks: dict[int, StepTimes] = {}
-        self._spent = StepTimes()  # in earlier attempts, mean of the ranks, only work kept
+        # Seconds in earlier attempts, mean of the ranks, only work kept.
+        self._spent = dict.fromkeys(PARTS, 0.0)
 
     def attempt_began(self, now: float) -> None:
         """Note that training functions have started."""
@@ -85,10 +89,8 @@ class GoodputMeter:
         counted_until = self._saved if lost else now
         self._restarts_s += now - counted_until
         length = now - self._attempt_began
-        self._spent = _sum(
-            self._spent,
-            _mean(self._ranks),
-            (counted_until - self._attempt_began) / length if length else 0.0,
+        self._spent = self._spent_with(
+            (counted_until - self._attempt_began) / length if length else 0.0
         )
         self._ranks = {}
 
@@ -106,39 +108,20 @@ class GoodputMeter:
         if self._began is None or now <= self._began:
             return None
         waiting_s = now - self._ended if self._ended is not None else 0.0
-        return _shares(
-            now - self._began,
-            _sum(self._spent, _mean(self._ranks), 1.0),
-            self._restarts_s + waiting_s,
-        )
+        return _shares(now - self._began, self._spent_with(1.0), self._restarts_s + waiting_s)
+
+    def _spent_with(self, share: float) -> dict[str, float]:
+        """Return the seconds spent with this share of the current attempt."""
+        count = len(self._ranks) or 1
+        return {
+            part: before
+            + share * sum(getattr(times, f"{part}_s") for times in self._ranks.values()) / count
+            for part, before in self._spent.items()
+        }
 
 
-def _shares(total_s: float, spent: StepTimes, restarts_s: float) -> Goodput:
-    shares = {
-        "data": spent.data_s,
-        "report": spent.report_s,
-        "communication": spent.communication_s,
-    }
-    shares = {name: min(1.0, seconds / total_s) for name, seconds in shares.items()}
+def _shares(total_s: float, spent: Mapping[str, float], restarts_s: float) -> Goodput:
+    shares = {part: min(1.0, seconds / total_s) for part, seconds in spent.items()}
     restarts = min(1.0, restarts_s / total_s)
     compute = max(0.0, 1.0 - restarts - sum(shares.values()))
     return Goodput(total_s=total_s, compute=compute, restarts=restarts, **shares)
-
-
-def _mean(ranks: Mapping[int, StepTimes]) -> StepTimes:
-    count = len(ranks) or 1
-    return StepTimes(
-        total_s=sum(times.total_s for times in ranks.values()) / count,
-        data_s=sum(times.data_s for times in ranks.values()) / count,
-        report_s=sum(times.report_s for times in ranks.values()) / count,
-        communication_s=sum(times.communication_s for times in ranks.values()) / count,
-    )
-
-
-def _sum(times: StepTimes, more: StepTimes, share: float) -> StepTimes:
-    return StepTimes(
-        total_s=times.total_s + more.total_s * share,
-        data_s=times.data_s + more.data_s * share,
-        report_s=times.report_s + more.report_s * share,
-        communication_s=times.communication_s + more.communication_s * share,
-    )

@@ -158,14 +158,18 @@ def readable(stack: str) -> str:
 
 def ranks_text(ranks: Collection[int]) -> str:
     """Return "rank 3" or "ranks 0-2, 5"."""
-    spans: list[list[int]] = []
-    for rank in sorted(ranks):
-        if spans and spans[-1][1] == rank - 1:
-            spans[-1][1] = rank
+    return ("rank " if len(ranks) == 1 else "ranks ") + ", ".join(spans(ranks))
+
+
+def spans(numbers: Collection[int]) -> list[str]:
+    """Return the runs of consecutive numbers, such as `["0-2", "5"]`."""
+    found: list[list[int]] = []
+    for number in sorted(numbers):
+        if found and found[-1][1] == number - 1:
+            found[-1][1] = number
         else:
-            spans.append([rank, rank])
-    text = ", ".join(str(first) if first == last else f"{first}-{last}" for first, last in spans)
-    return ("rank " if len(ranks) == 1 else "ranks ") + text
+            found.append([number, number])
+    return [str(first) if first == last else f"{first}-{last}" for first, last in found]
 
 
 def members_text(members: Collection[str]) -> str:

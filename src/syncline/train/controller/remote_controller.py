@@ -45,7 +45,6 @@ from syncline.train.controller.event_stream import (
     Attached,
     Ended,
     EventStream,
-    EventStreamDisplay,
     Line,
     SnapshotTaken,
     StreamEvent,
@@ -141,7 +140,7 @@ class RunActor:
         api.kill(self._self)
 
     def _run(self, spec: RunSpec) -> Ended:
-        controller = TrainController(spec, display=EventStreamDisplay(self._events))
+        controller = TrainController(spec, display=self._events)
         with self._lock:
             self._controller = controller
             aborted = self._aborted
@@ -159,7 +158,7 @@ class _EventStreamHandler(logging.Handler):
         self._events = events
 
     def emit(self, record: logging.LogRecord) -> None:
-        self._events.put_line(f"syncline: {record.getMessage()}")
+        self._events.print_event(f"syncline: {record.getMessage()}")
 
 
 class _RunEnded(Exception):

@@ -118,11 +118,12 @@ class RunRecorder:
         state = record.checkpoints()
         checkpoint_config = spec.run_config.checkpoint_config
         assert checkpoint_config is not None, "RunConfig fills checkpoint_config in"
-        self._manager = CheckpointManager(checkpoint_config)
+        self.manager = CheckpointManager(checkpoint_config)
+        """Checkpoints of the run; only the recorder changes them."""
         self._surplus: list[Checkpoint] = []  # no longer listed, to be deleted
         if state is not None:
             locate = self.storage.checkpoint
-            self._manager = CheckpointManager.from_json(state, checkpoint_config, locate)
+            self.manager = CheckpointManager.from_json(state, checkpoint_config, locate)
             self._surplus = [locate(name) for name in state.get("surplus", ())]
         self._is_listed = True  # the list in the run directory is that of the manager
         self._full_disk_errors: Mapping[int, BaseException] = {}  # of the last failed attempt
@@ -130,7 +131,7 @@ class RunRecorder:
         self.discard_unfinished()
         self.storage.check_free_space(MINIMUM_FREE_BYTES)
         indices = [report["iteration"] for report in record.reports()] + [
-            entry.index for entry in self._manager.registered
+            entry.index for entry in self.manager.registered
         ]
         self.next_index = max(indices, default=-1) + 1
         """Number of the run's next report."""
@@ -147,13 +148,8 @@ class RunRecorder:
     @property
     def latest(self) -> Checkpoint | None:
         """Checkpoint that the next attempt starts from."""
-        latest = self._manager.latest
+        latest = self.manager.latest
         return latest.checkpoint if latest is not None else self._spec.resume_from_checkpoint
-
-    @property
-    def manager(self) -> CheckpointManager:
-        """Checkpoints of the run; only the recorder changes them."""
-        return self._manager
 
     def event(self, event: str, **fields: Any) -> None:
         """Record an event unless another controller has taken over.
@@ -167,7 +163,7 @@ class RunRecorder:
         """Record the start of an attempt; `first_report` is the number of its first report."""
         if self._uploads is not None:
             self._uploads.start()
-        latest = self._manager.latest
+        latest = self.manager.latest
         first_step = self.steps.begin(first_report, latest.index if latest is not None else None)
         self._scalars.restart(first_step)
         self.event(
@@ -256,10 +252,12 @@ class RunRecorder:
             )
             raise WorkerGroupError(text, self._full_disk_errors) from None
 
-    def commit(
-        self, report: CompleteReport, *, validate: bool, validation_kwargs: JsonObject | None
-    ) -> Registered:
+    def commit(self, report: CompleteReport, validation: JsonObject | None = None) -> Checkpoint:
         """Merge the ranks' parts into a checkpoint, register it, and delete surplus checkpoints.
+
+        Args:
+            report: The report.
+            validation: Arguments of its validation; None for no validation.
 
         Raises:
             StorageFullError: The disk is full.
@@ -282,12 +280,11 @@ class RunRecorder:
             beside=any(entry.pending for entry in same_name),
         )
         faults.reach("train.after_commit")
-        surplus = self._manager.register(
+        surplus = self.manager.register(
             report.index,
             checkpoint,
             report.metrics[0] or {},
-            validate=validate,
-            validation_kwargs=validation_kwargs,
+            validation=validation,
             replaces=[entry.checkpoint for entry in same_name],
         )
         self._surplus = [other for other in self._surplus if other != checkpoint]
@@ -295,31 +292,17 @@ class RunRecorder:
         self.event("checkpoint", report=report.index, name=self.storage.name_of(checkpoint))
         self._directory.flush()
         self._write_optional(self._scalars.flush)
-        latest = self._manager.latest
-        assert latest is not None, "one was just registered"
-        return latest
+        return checkpoint
 
-    def validated(self, index: int, metrics: Metrics) -> None:
-        """Record the metrics of a validation.
+    def validated(self, index: int, metrics: Metrics | None, *, timed_out: bool = False) -> None:
+        """Record the end of a validation, like `CheckpointManager.settle_validation`.
 
         Raises:
             RuntimeError: Another controller has taken over.
         """
         self._check_token()
-        if self._is_registered(index):
-            self._store(self._manager.finish_validation(index, metrics))
-            self._directory.flush()
-
-    def validation_failed(self, index: int, *, timed_out: bool) -> None:
-        """Record that a validation failed or timed out.
-
-        Raises:
-            RuntimeError: Another controller has taken over.
-        """
-        self._check_token()
-        if self._is_registered(index):
-            self._store(self._manager.fail_validation(index, timed_out=timed_out))
-            self._directory.flush()
+        self._store(self.manager.settle_validation(index, metrics, timed_out=timed_out))
+        self._directory.flush()
 
     def discard_unfinished(self) -> None:
         """Delete parts of checkpoints that an earlier attempt left unfinished.
@@ -332,7 +315,7 @@ class RunRecorder:
             if not self._is_listed:  # the list decides which checkpoints are kept
                 self._write_list()
             self.storage.discard_staged(
-                keep=[self._name(entry.checkpoint) for entry in self._manager.registered]
+                keep=[self._name(entry.checkpoint) for entry in self.manager.registered]
             )
         except OSError as error:  # the next attempt or the next run of this name tries again
             logger.warning(
@@ -425,7 +408,7 @@ class RunRecorder:
             ValueError: The name is inside that of another checkpoint, or contains it.
         """
         same_name = []
-        for entry in self._manager.registered:
+        for entry in self.manager.registered:
             other = reported_name(self._name(entry.checkpoint))
             if other == name:
                 same_name.append(entry)
@@ -441,13 +424,9 @@ class RunRecorder:
         """Return `StorageContext.name_of` without its checks, as it is called often."""
         return checkpoint.path[len(self.storage.experiment_fs_path) + 1 :]
 
-    def _is_registered(self, index: int) -> bool:
-        """Return True if the checkpoint of a report has not been replaced or deleted."""
-        return any(entry.index == index for entry in self._manager.registered)
-
     def _forget_missing(self) -> None:
         """Unregister checkpoints that a user has deleted; check only the latest if remote."""
-        for entry in reversed(self._manager.registered):
+        for entry in reversed(self.manager.registered):
             if self.storage.exists(entry.checkpoint):
                 if not self.storage.local:
                     return
@@ -457,7 +436,7 @@ class RunRecorder:
                 "without it",
                 entry.checkpoint.path,
             )
-            self._manager.forget(entry.index)
+            self.manager.forget(entry.index)
             self._is_listed = False
 
     def _store(self, surplus: list[Checkpoint], confirm: Checkpoint | None = None) -> None:
@@ -472,7 +451,7 @@ class RunRecorder:
 
     def _write_list(self) -> None:
         self._is_listed = False
-        state = self._manager.to_json(self._name)
+        state = self.manager.to_json(self._name)
         surplus = [self._name(checkpoint) for checkpoint in self._surplus]
         try:
             self._directory.write_checkpoints({**state, "surplus": surplus})

@@ -7,10 +7,7 @@ communicate through Gloo, GPUs through NCCL.
 
 from __future__ import annotations
 
-import logging
 import os
-import threading
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -25,13 +22,13 @@ from syncline.train.backend import (
     host_and_port,
     hosts_of,
     is_this_process,
+    leave_within,
     release_ports,
+    visible_indices,
 )
 from syncline.train.session import get_session
 
 Platform = Literal["cpu", "cuda", "tpu"]
-
-logger = logging.getLogger("syncline")
 
 LEAVE_LIMIT_S = 10.0
 """Seconds that `leave` waits for JAX; the process exits soon afterwards in any case."""
@@ -112,17 +109,12 @@ def join(coordinator: str, platform: Platform) -> None:
     listen_at = (
         coordinator if session.world_rank == 0 and coordinator.startswith(LOOPBACK) else None
     )
-    device_ids = (
-        local_device_ids(session.gpu_ids, settings.environment("CUDA_VISIBLE_DEVICES"))
-        if session.gpu_ids
-        else None
-    )
     try:
         jax.distributed.initialize(
             coordinator_address=coordinator,
             num_processes=session.world_size,
             process_id=session.world_rank,
-            local_device_ids=device_ids,
+            local_device_ids=visible_indices(session.gpu_ids) if session.gpu_ids else None,
             coordinator_bind_address=listen_at,
         )
     except Exception as error:
@@ -134,23 +126,7 @@ def join(coordinator: str, platform: Platform) -> None:
         ) from error
 
 
-def local_device_ids(gpu_ids: Sequence[str], visible: str | None) -> list[int]:
-    """Return the indices of a worker's GPUs in CUDA_VISIBLE_DEVICES (None: unset)."""
-    names = visible.split(",") if visible else list(gpu_ids)
-    return [names.index(gpu_id) if visible else int(gpu_id) for gpu_id in gpu_ids]
-
-
 def leave() -> None:
     """Disconnect from the other ranks. Takes at most `LEAVE_LIMIT_S`."""
     jax: Any = load("jax", purpose="JaxTrainer", install="syncline[jax]")
-    # Ranks wait for each other here, and one may have failed. The thread is then abandoned and ends
-    # with the process.
-    thread = threading.Thread(target=jax.distributed.shutdown, name="jax-shutdown", daemon=True)
-    thread.start()
-    thread.join(LEAVE_LIMIT_S)
-    if thread.is_alive():
-        logger.warning(
-            "JAX did not disconnect within %g s, probably because a peer has failed. It ends with "
-            "this process.",
-            LEAVE_LIMIT_S,
-        )
+    leave_within(LEAVE_LIMIT_S, jax.distributed.shutdown, "JAX did not disconnect")

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from syncline.train.config import DataConfig, ScalingConfig, ValidationConfig
 from syncline.train.jax.backend import JaxConfig
 from syncline.train.run_config import RunConfig
-from syncline.train.trainer import DataParallelTrainer, LoopConfig, TrainLoop
+from syncline.train.trainer import DataParallelTrainer, LoopConfig, TrainLoop, framework_config
 
 
 class JaxTrainer(DataParallelTrainer):
@@ -46,16 +46,11 @@ class JaxTrainer(DataParallelTrainer):
         dataset_config: DataConfig | None = None,
         validation_config: ValidationConfig | None = None,
     ) -> None:
-        if jax_config is not None and not isinstance(jax_config, JaxConfig):
-            raise TypeError(
-                f"`jax_config` is a {type(jax_config).__name__}: pass a `JaxConfig`, "
-                "or None for the defaults."
-            )
         scaling = scaling_config if isinstance(scaling_config, ScalingConfig) else ScalingConfig()
         super().__init__(
             train_loop_per_worker,
             train_loop_config=train_loop_config,
-            backend_config=jax_config
+            backend_config=framework_config("jax_config", jax_config, JaxConfig)
             or JaxConfig(use_tpu=scaling.use_tpu, use_gpu=scaling.use_gpu),
             scaling_config=scaling_config,
             run_config=run_config,

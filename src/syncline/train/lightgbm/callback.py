@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from syncline.train.boosting import BoostingReports, Postprocess
+from syncline.train.boosting import BoostingReportCallback
 from syncline.train.checkpoint import Checkpoint
 from syncline.train.lightgbm.checkpoint import load_booster
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from lightgbm.callback import CallbackEnv
 
 
-class RayTrainReportCallback:
+class RayTrainReportCallback(BoostingReportCallback):
     """Reports the metrics of every boosting round. Pass it to `lightgbm.train(callbacks=[…])` on
     every rank.
 
@@ -24,7 +24,7 @@ class RayTrainReportCallback:
     Args:
         metrics: Logged metrics to report, by names such as "valid_0-auc": one, several, or
             {reported name: logged name}; all if None.
-        filename: File of the model in a checkpoint.
+        filename: File of the model in a checkpoint, by default `CHECKPOINT_NAME`.
         frequency: Rounds between two checkpoints; 0 for none before the end.
         checkpoint_at_end: Report the model of the last round as a checkpoint.
         results_postprocessing_fn: Applied to the selected metrics before they are reported.
@@ -35,22 +35,6 @@ class RayTrainReportCallback:
 
     CHECKPOINT_NAME = "model.txt"
 
-    def __init__(
-        self,
-        metrics: str | Sequence[str] | Mapping[str, str] | None = None,
-        filename: str = CHECKPOINT_NAME,
-        frequency: int = 0,
-        checkpoint_at_end: bool = True,
-        results_postprocessing_fn: Postprocess | None = None,
-    ) -> None:
-        self._reports = BoostingReports(
-            metrics=metrics,
-            filename=filename,
-            frequency=frequency,
-            checkpoint_at_end=checkpoint_at_end,
-            postprocess=results_postprocessing_fn,
-        )
-
     @classmethod
     def get_model(cls, checkpoint: Checkpoint, filename: str = CHECKPOINT_NAME) -> Booster:
         """Return the model of a checkpoint that this callback reported in `filename`."""
@@ -58,9 +42,9 @@ class RayTrainReportCallback:
 
     def __call__(self, env: CallbackEnv) -> None:
         """Report one round."""
-        at_end = self._reports.checkpoint_at_end and env.iteration == env.end_iteration - 1
-        model: Any = env.model if at_end or self._reports.is_due(env.iteration + 1) else None
-        self._reports.report(_logged(env.evaluation_result_list or ()), model)
+        at_end = self._checkpoint_at_end and env.iteration == env.end_iteration - 1
+        model: Any = env.model if at_end or self._is_due(env.iteration + 1) else None
+        self._report(_logged(env.evaluation_result_list or ()), model)
 
 
 def _logged(results: Sequence[Any]) -> dict[str, object]:

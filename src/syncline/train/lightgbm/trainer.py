@@ -13,7 +13,7 @@ from syncline.train.config import DataConfig, ScalingConfig, ValidationConfig
 from syncline.train.lightgbm.checkpoint import load_booster
 from syncline.train.lightgbm.config import LightGBMConfig
 from syncline.train.run_config import RunConfig
-from syncline.train.trainer import DataParallelTrainer, LoopConfig, TrainLoop
+from syncline.train.trainer import DataParallelTrainer, LoopConfig, TrainLoop, framework_config
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -74,15 +74,11 @@ class LightGBMTrainer(DataParallelTrainer):
             params=params,
             num_boost_round=num_boost_round,
         )
-        if lightgbm_config is not None and not isinstance(lightgbm_config, LightGBMConfig):
-            raise TypeError(
-                f"`lightgbm_config` is a {type(lightgbm_config).__name__}: pass a "
-                "`LightGBMConfig`, or None for the defaults."
-            )
         super().__init__(
             train_loop_per_worker,
             train_loop_config=train_loop_config,
-            backend_config=lightgbm_config or LightGBMConfig(),
+            backend_config=framework_config("lightgbm_config", lightgbm_config, LightGBMConfig)
+            or LightGBMConfig(),
             scaling_config=scaling_config,
             run_config=run_config,
             datasets=datasets,

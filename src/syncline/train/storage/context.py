@@ -110,6 +110,10 @@ class StorageContext:
     """`storage_path` as a path on the filesystem."""
     experiment_dir_name: str
     """Name of the run."""
+    experiment_fs_path: str
+    """Run directory, a path on `storage_filesystem`."""
+    local: bool
+    """True if the run directory is on a local filesystem."""
 
     def __init__(
         self,
@@ -121,8 +125,8 @@ class StorageContext:
             storage_path, storage_filesystem
         )
         self.experiment_dir_name = name
-        self._experiment_fs_path = directories.join(self.storage_fs_path, name)
-        self._local = directories.is_local(self.storage_filesystem)
+        self.experiment_fs_path = directories.join(self.storage_fs_path, name)
+        self.local = directories.is_local(self.storage_filesystem)
 
     @classmethod
     def from_run_config(cls, config: StorageSettings) -> StorageContext:
@@ -130,16 +134,6 @@ class StorageContext:
         assert config.storage_path is not None, "RunConfig fills storage_path in"
         assert config.name is not None, "RunConfig fills name in"
         return cls(config.storage_path, config.name, config.storage_filesystem)
-
-    @property
-    def experiment_fs_path(self) -> str:
-        """Run directory, a path on `storage_filesystem`."""
-        return self._experiment_fs_path
-
-    @property
-    def local(self) -> bool:
-        """True if the run directory is on a local filesystem."""
-        return self._local
 
     def build_checkpoint_path_from_name(self, checkpoint_dir_name: str) -> str:
         """Return the path of a checkpoint on `storage_filesystem`."""

@@ -9,7 +9,7 @@ from syncline.train.checkpoint import Checkpoint
 from syncline.train.config import DataConfig, ScalingConfig, ValidationConfig
 from syncline.train.run_config import RunConfig
 from syncline.train.tensorflow.config import TensorflowConfig
-from syncline.train.trainer import DataParallelTrainer, LoopConfig, TrainLoop
+from syncline.train.trainer import DataParallelTrainer, LoopConfig, TrainLoop, framework_config
 
 
 class TensorflowTrainer(DataParallelTrainer):
@@ -50,15 +50,13 @@ class TensorflowTrainer(DataParallelTrainer):
         metadata: dict[str, Any] | None = None,
         resume_from_checkpoint: Checkpoint | None = None,
     ) -> None:
-        if tensorflow_config is not None and not isinstance(tensorflow_config, TensorflowConfig):
-            raise TypeError(
-                f"`tensorflow_config` is a {type(tensorflow_config).__name__}: pass a "
-                "`TensorflowConfig`, or None for the defaults."
-            )
         super().__init__(
             train_loop_per_worker,
             train_loop_config=train_loop_config,
-            backend_config=tensorflow_config or TensorflowConfig(),
+            backend_config=framework_config(
+                "tensorflow_config", tensorflow_config, TensorflowConfig
+            )
+            or TensorflowConfig(),
             scaling_config=scaling_config,
             run_config=run_config,
             datasets=datasets,

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import torch
 
-from syncline import settings
+from syncline.train.backend import visible_indices
 from syncline.train.session import get_session
 
 T = TypeVar("T")
@@ -34,32 +34,8 @@ def get_devices() -> list[torch.device]:
     if not (session.gpu_ids or unassigned) or not torch.cuda.is_available():
         return [torch.device("cpu")]
     if session.gpu_ids:
-        return [
-            torch.device("cuda", index)
-            for index in visible_indices(
-                session.gpu_ids, settings.environment("CUDA_VISIBLE_DEVICES")
-            )
-        ]
+        return [torch.device("cuda", index) for index in visible_indices(session.gpu_ids)]
     return [torch.device("cuda", session.local_rank)]
-
-
-def visible_indices(gpu_ids: tuple[str, ...] | list[str], visible: str | None) -> list[int]:
-    """Return CUDA's index of each of `gpu_ids` if CUDA_VISIBLE_DEVICES is `visible` (None: unset).
-
-    Raises:
-        RuntimeError: One of them is not visible.
-    """
-    if visible is None:
-        return [int(gpu_id) for gpu_id in gpu_ids]
-    order = [name.strip() for name in visible.split(",")]
-    missing = [gpu_id for gpu_id in gpu_ids if gpu_id not in order]
-    if missing:
-        raise RuntimeError(
-            f"This worker was assigned GPU {', '.join(missing)}, but "
-            f"CUDA_VISIBLE_DEVICES={visible!r} hides it: do not change CUDA_VISIBLE_DEVICES in the "
-            "worker or in `runtime_env`."
-        )
-    return [order.index(gpu_id) for gpu_id in gpu_ids]
 
 
 def move_to(batch: Any, device: torch.device, *, non_blocking: bool = False) -> Any:

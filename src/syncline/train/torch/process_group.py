@@ -12,11 +12,9 @@ the environment variables of the program.
 
 from __future__ import annotations
 
-import logging
 import os
 import socket
 import sys
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -27,11 +25,9 @@ from torch.distributed.distributed_c10d import Store
 
 from syncline import settings
 from syncline.core.host import interface_of
-from syncline.train.backend import LOOPBACK, GroupPlan, choose_backend
+from syncline.train.backend import LOOPBACK, GroupPlan, choose_backend, leave_within
 from syncline.train.session import TrainSession, get_session
 from syncline.train.torch.device import get_device
-
-logger = logging.getLogger(__name__)
 
 LEAVE_LIMIT_S = 10.0
 """Seconds that `leave` waits for torch; the process exits soon afterwards in any case."""
@@ -186,21 +182,8 @@ def enter_group(session: TrainSession, plan: GroupPlan) -> None:
 
 def leave() -> None:
     """Destroy the process group if there is one. Takes at most `LEAVE_LIMIT_S`."""
-    if not dist.is_initialized():
-        return
-    # After a peer has failed, torch may wait forever for collective operations. The thread is then
-    # abandoned and ends with the process.
-    thread = threading.Thread(
-        target=dist.destroy_process_group, name="destroy-process-group", daemon=True
-    )
-    thread.start()
-    thread.join(LEAVE_LIMIT_S)
-    if thread.is_alive():
-        logger.warning(
-            "The process group did not end within %g s, probably because a peer has failed. It "
-            "ends with this process.",
-            LEAVE_LIMIT_S,
-        )
+    if dist.is_initialized():
+        leave_within(LEAVE_LIMIT_S, dist.destroy_process_group, "The process group did not end")
 
 
 def use_assigned_device() -> None:

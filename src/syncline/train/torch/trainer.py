@@ -9,7 +9,7 @@ from syncline.train.checkpoint import Checkpoint
 from syncline.train.config import DataConfig, ScalingConfig, ValidationConfig
 from syncline.train.run_config import RunConfig
 from syncline.train.torch_backend import TorchConfig
-from syncline.train.trainer import DataParallelTrainer, LoopConfig, TrainLoop
+from syncline.train.trainer import DataParallelTrainer, LoopConfig, TrainLoop, framework_config
 
 
 class TorchTrainer(DataParallelTrainer):
@@ -51,15 +51,11 @@ class TorchTrainer(DataParallelTrainer):
         metadata: dict[str, Any] | None = None,
         validation_config: ValidationConfig | None = None,
     ) -> None:
-        if torch_config is not None and not isinstance(torch_config, TorchConfig):
-            raise TypeError(
-                f"`torch_config` is a {type(torch_config).__name__}: pass a `TorchConfig`, or "
-                "None for the defaults."
-            )
         super().__init__(
             train_loop_per_worker,
             train_loop_config=train_loop_config,
-            backend_config=torch_config or TorchConfig(),
+            backend_config=framework_config("torch_config", torch_config, TorchConfig)
+            or TorchConfig(),
             scaling_config=scaling_config,
             run_config=run_config,
             datasets=datasets,

@@ -7,6 +7,7 @@ the training function reach the terminal.
 
 from __future__ import annotations
 
+import functools
 import logging
 import math
 import threading
@@ -207,7 +208,7 @@ class ActorWorkerGroup(TrainingGroup):
         # cannot be unpickled.
         started = [actor.start.remote(function, config, context) for actor in self._actors]
         for rank, ref in enumerate(started):
-            current_engine().on_value(ref, _if_failed(rank, on_end))
+            current_engine().on_value(ref, functools.partial(_end_if_failed, rank, on_end))
 
     def send(self, rank: int, message: ControllerMessage) -> None:
         self._actors[rank].deliver.remote(message)
@@ -383,12 +384,9 @@ def _follow(
     request(0)
 
 
-def _if_failed(rank: int, on_end: OnEnd) -> Callable[[object, BaseException | None], None]:
-    def settle(value: object, error: BaseException | None) -> None:
-        if error is not None:
-            on_end(rank, _original(error))
-
-    return settle
+def _end_if_failed(rank: int, on_end: OnEnd, value: object, error: BaseException | None) -> None:
+    if error is not None:
+        on_end(rank, _original(error))
 
 
 def _original(error: BaseException | None) -> BaseException | None:

@@ -16,7 +16,7 @@ class WorkerInfo:
     node_ip: str
     hostname: str
     pid: int
-    gpu_ids: tuple[str, ...]
+    gpu_ids: list[str]
 
 
 def rank_order(infos: Sequence[WorkerInfo]) -> list[int]:
@@ -49,15 +49,11 @@ def assign_ranks(infos: Sequence[WorkerInfo]) -> list[Worker]:
     for rank, info in enumerate(infos):
         workers.append(
             Worker(
+                **vars(info),
                 rank=rank,
-                node_id=info.node_id,
-                node_ip=info.node_ip,
-                hostname=info.hostname,
-                pid=info.pid,
                 local_rank=placed[info.node_id],
                 local_world_size=sizes[info.node_id],
                 node_rank=node_ranks[info.node_id],
-                gpu_ids=list(info.gpu_ids),
             )
         )
         placed[info.node_id] += 1

@@ -81,10 +81,13 @@ class Reservation:
             ValueError: There are not enough resources, whoever uses them now, and no reason to
                 expect more.
             TrainingFailedError: Nodes have died, or an autoscaler was to bring some, and what is
-                missing has not come in time. ReservationInterrupted: `interrupt` was called.
+                missing has not come in time.
+            ReservationInterrupted: `interrupt` was called.
         """
         if self._group is not None and (
-            self._scaling.elasticity_enabled or self.has_lost_a_node() or self._has_draining_node()
+            self._scaling.elasticity_enabled
+            or self.has_lost_a_node()
+            or self._nodes & set(ensure_engine().draining_nodes())
         ):
             # A placement group with a dead node reschedules its bundles, but waits silently while
             # it cannot. On a draining node, no worker starts.
@@ -117,10 +120,6 @@ class Reservation:
     def has_lost_a_node(self) -> bool:
         """Return True if a node has died since the group was created."""
         return bool(self._nodes - living_nodes())
-
-    def _has_draining_node(self) -> bool:
-        """Return True if a node of the group's cluster is draining."""
-        return bool(self._nodes & set(ensure_engine().draining_nodes()))
 
     def release(self) -> None:
         """Release the resources."""

@@ -13,21 +13,8 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 
 from syncline.train.workers.messages import StreamItem
-
-
-@dataclass(frozen=True, kw_only=True)
-class SendBufferStatistics:
-    """Counters of a send buffer."""
-
-    messages: int
-    """Messages sent."""
-    batches: int
-    """Batches sent."""
-    waiting: int
-    """Messages in the buffer."""
 
 
 class SendBuffer:
@@ -64,7 +51,6 @@ class SendBuffer:
         self._sender_polls = False  # the sender will look for messages without a notification
         self._closed = False
         self._last: StreamItem | None = None
-        self._sent_messages = 0
         self._sent_batches = 0
         self._read_batches = 0
 
@@ -107,15 +93,6 @@ class SendBuffer:
         while batch := self._next_batch():
             yield batch
 
-    def statistics(self) -> SendBufferStatistics:
-        """Return the counters."""
-        with self._changed:
-            return SendBufferStatistics(
-                messages=self._sent_messages,
-                batches=self._sent_batches,
-                waiting=len(self._messages),
-            )
-
     def _put(self, message: StreamItem, *, urgent: bool) -> None:
         with self._changed:
             while len(self._messages) >= self._max_messages and not self._closed:
@@ -147,7 +124,6 @@ class SendBuffer:
                 self._messages.clear()  # messages put after `close`
             self._is_urgent = self._is_urgent and bool(self._messages)
             self._quiet_until = self._clock() + self._gap_s
-            self._sent_messages += len(batch)
             self._sent_batches += bool(batch)
             self._changed.notify_all()
         return tuple(batch)

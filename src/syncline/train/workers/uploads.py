@@ -147,17 +147,6 @@ class CheckpointUpload:
             ) from error
 
 
-@dataclass(frozen=True, kw_only=True)
-class UploadStatistics:
-    """Counters of an uploader."""
-
-    submitted: int
-    done: int
-    """Uploaded, or dropped after a failure."""
-    waits: int
-    """Calls of `submit` that had to wait."""
-
-
 class Uploader(Generic[T]):
     """Calls `upload` with submitted items, in order, in a thread that starts with the first item.
 
@@ -171,21 +160,18 @@ class Uploader(Generic[T]):
         self._fail = fail
         self._queue: queue.Queue[T | None] = queue.Queue(MAX_WAITING)
         self._thread: threading.Thread | None = None
-        self._submitted = 0
-        self._done = 0
-        self._waits = 0
+        self._has_warned = False
 
     def submit(self, item: T) -> None:
         """Queue an item; wait while `MAX_WAITING` items are queued."""
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name="syncline-upload", daemon=True)
             self._thread.start()
-        self._submitted += 1
         try:
             self._queue.put_nowait(item)
         except queue.Full:
-            self._waits += 1
-            if self._waits == 1:
+            if not self._has_warned:
+                self._has_warned = True
                 logger.warning(
                     "Checkpoint uploads are slower than reports: `report` waits while %d uploads "
                     "are queued, so that they do not fill the disk of this machine. Report "
@@ -207,10 +193,6 @@ class Uploader(Generic[T]):
             None if limit_s is None else max(0.0, limit_s - (time.monotonic() - began))
         )
 
-    def statistics(self) -> UploadStatistics:
-        """Return the counters."""
-        return UploadStatistics(submitted=self._submitted, done=self._done, waits=self._waits)
-
     def _run(self) -> None:
         failed = False
         while (item := self._queue.get()) is not None:
@@ -220,4 +202,3 @@ class Uploader(Generic[T]):
             except BaseException as error:
                 failed = True
                 self._fail(error)
-            self._done += 1

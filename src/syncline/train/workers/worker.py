@@ -78,7 +78,7 @@ class TrainWorker:
             node_ip="",
             hostname=socket.gethostname(),
             pid=os.getpid(),
-            gpu_ids=tuple(str(gpu_id) for gpu_id in api.get_gpu_ids()),
+            gpu_ids=[str(gpu_id) for gpu_id in api.get_gpu_ids()],
         )
 
     def prepare(self, spec: WorkerSpec) -> None:

@@ -4,27 +4,28 @@ XGBoost, for the base class of its callbacks.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, TypeVar
 
 from xgboost import Booster
 from xgboost.callback import TrainingCallback
 
-from syncline.train.boosting import BoostingReports, Postprocess
+from syncline.train.boosting import BoostingReportCallback
 from syncline.train.checkpoint import Checkpoint
 from syncline.train.xgboost.checkpoint import load_booster
 
 ModelT = TypeVar("ModelT")
 
 
-class RayTrainReportCallback(TrainingCallback):
+class RayTrainReportCallback(BoostingReportCallback, TrainingCallback):
     """Reports the metrics of every boosting round. Pass it to `xgboost.train(callbacks=[…])` on
     every rank.
 
     Args:
         metrics: Logged metrics to report, by names such as "train-rmse": one, several, or
             {reported name: logged name}; all if None.
-        filename: File of the model in a checkpoint. Its suffix (.ubj, .json) selects the format.
+        filename: File of the model in a checkpoint, by default `CHECKPOINT_NAME`. Its suffix (.ubj,
+            .json) selects the format.
         frequency: Rounds between two checkpoints; 0 for none before the end.
         checkpoint_at_end: Report the final model as a checkpoint.
         results_postprocessing_fn: Applied to the selected metrics before they are reported.
@@ -35,24 +36,8 @@ class RayTrainReportCallback(TrainingCallback):
 
     CHECKPOINT_NAME = "model.ubj"
 
-    def __init__(
-        self,
-        metrics: str | Sequence[str] | Mapping[str, str] | None = None,
-        filename: str = CHECKPOINT_NAME,
-        frequency: int = 0,
-        checkpoint_at_end: bool = True,
-        results_postprocessing_fn: Postprocess | None = None,
-    ) -> None:
-        super().__init__()
-        self._reports = BoostingReports(
-            metrics=metrics,
-            filename=filename,
-            frequency=frequency,
-            checkpoint_at_end=checkpoint_at_end,
-            postprocess=results_postprocessing_fn,
-        )
-        self._logged: dict[str, object] | None = None
-        self._rounds_saved = 0
+    _logged: dict[str, object] | None = None
+    _rounds_saved = 0
 
     @classmethod
     def get_model(cls, checkpoint: Checkpoint, filename: str = CHECKPOINT_NAME) -> Booster:
@@ -73,19 +58,19 @@ class RayTrainReportCallback(TrainingCallback):
             for data, metrics in evals_log.items()
             for metric, values in metrics.items()
         }
-        due = self._reports.is_due(epoch + 1)
+        due = self._is_due(epoch + 1)
         if due:
             self._rounds_saved = model.num_boosted_rounds()
-        self._reports.report(self._logged, model if due else None)
+        self._report(self._logged, model if due else None)
         return False
 
     def after_training(self, model: Any) -> Any:
         """Report the final model, unless the last round has reported it."""
         is_single = hasattr(model, "save_model")  # cross-validation has several models
         if (
-            self._reports.checkpoint_at_end
+            self._checkpoint_at_end
             and is_single
             and model.num_boosted_rounds() != self._rounds_saved
         ):
-            self._reports.report(self._logged or {}, model)
+            self._report(self._logged or {}, model)
         return model

@@ -9,7 +9,7 @@ from syncline.train.boosting import refuse_older_form
 from syncline.train.checkpoint import Checkpoint
 from syncline.train.config import DataConfig, ScalingConfig, ValidationConfig
 from syncline.train.run_config import RunConfig
-from syncline.train.trainer import DataParallelTrainer, LoopConfig, TrainLoop
+from syncline.train.trainer import DataParallelTrainer, LoopConfig, TrainLoop, framework_config
 from syncline.train.xgboost.checkpoint import load_booster
 from syncline.train.xgboost.config import XGBoostConfig
 
@@ -68,15 +68,11 @@ class XGBoostTrainer(DataParallelTrainer):
             params=params,
             num_boost_round=num_boost_round,
         )
-        if xgboost_config is not None and not isinstance(xgboost_config, XGBoostConfig):
-            raise TypeError(
-                f"`xgboost_config` is a {type(xgboost_config).__name__}: pass an `XGBoostConfig`, "
-                "or None for the defaults."
-            )
         super().__init__(
             train_loop_per_worker,
             train_loop_config=train_loop_config,
-            backend_config=xgboost_config or XGBoostConfig(),
+            backend_config=framework_config("xgboost_config", xgboost_config, XGBoostConfig)
+            or XGBoostConfig(),
             scaling_config=scaling_config,
             run_config=run_config,
             datasets=datasets,

@@ -167,7 +167,6 @@ def test_a_missing_tool_is_named_with_what_installs_it(
             "Error: Failed to find python version\n",
             "py-spy failed: Error: Failed to find python version",
         ),
-        ("", "no output"),
     ],
 )
 def test_what_py_spy_says_becomes_cause_and_remedy(said: str, explanation: str) -> None:

@@ -17,10 +17,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from syncline.train.workers.profiling.profile_request import ProfileError
+from syncline.train.workers.profiling.profile_request import ProfileError, run_tool
 
 RATE_HZ = 100
 _TITLE = re.compile(r'(?P<tag><text id="title"[^>]*>)[^<]*')
+_REFUSED = re.compile("Permission [Dd]enied|Operation not permitted|EPERM")
 _PTRACE_SCOPE = Path("/proc/sys/kernel/yama/ptrace_scope")
 _PR_SET_PTRACER = 0x59616D61
 
@@ -31,34 +32,19 @@ def record(seconds: float, afterwards_s: float, target: Path) -> None:
     Raises:
         ProfileError: py-spy is not installed, has no permission, or recorded no samples.
     """
-    command = [
-        _py_spy(),
-        "record",
-        "--pid",
-        str(os.getpid()),
-        "--duration",
-        str(max(1, round(seconds))),
-        "--rate",
-        str(RATE_HZ),
-    ]
-    command += ["--format", "flamegraph", "--threads", "--nonblocking", "--output", str(target)]
+    command = [_py_spy(), "record", "--pid", str(os.getpid()), "--rate", str(RATE_HZ)]
+    command += ["--duration", str(max(1, round(seconds))), "--output", str(target)]
+    command += ["--format", "flamegraph", "--threads", "--nonblocking"]
     try:
         with _children_may_trace():
-            done = subprocess.run(
-                command,
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                text=True,
-                errors="replace",
-                timeout=seconds + afterwards_s,
-            )
+            problem = run_tool(command, target, seconds + afterwards_s)
     except subprocess.TimeoutExpired:
         raise ProfileError(
             f"py-spy did not exit within {afterwards_s:g} s after sampling {seconds:g} s and was "
             "killed. Check whether the machine is overloaded"
         ) from None
-    if done.returncode != 0 or not target.exists():
-        raise ProfileError(explained(done.stderr or done.stdout, seconds))
+    if problem is not None:
+        raise ProfileError(explained(problem, seconds))
     target.write_text(
         titled(target.read_text(), f"CPU time of process {os.getpid()} in {seconds:g} s")
     )
@@ -69,24 +55,15 @@ def titled(svg: str, title: str) -> str:
     return _TITLE.sub(lambda found: found["tag"] + title, svg, count=1)
 
 
-def explained(said: str, seconds: float) -> str:
+def explained(text: str, seconds: float) -> str:
     """Return cause and remedy for an error output of py-spy."""
-    text = said.strip()
     if "No stack counts found" in text:
         return (
             f"No thread of the process used the CPU in {seconds:g} s: it waits. `syncline stack` "
             "shows where"
         )
-    last = text.splitlines()[-1].strip() if text else "no output"
-    if any(
-        refusal in text
-        for refusal in (
-            "Permission denied",
-            "Permission Denied",
-            "Operation not permitted",
-            "EPERM",
-        )
-    ):
+    last = text.splitlines()[-1].strip()
+    if _REFUSED.search(text):
         return (
             f"py-spy has no permission to read the worker's process ({last}). A container needs "
             "the capability SYS_PTRACE (docker run --cap-add=SYS_PTRACE; in Kubernetes "

@@ -12,7 +12,7 @@ import sys
 import time
 from pathlib import Path
 
-from syncline.train.workers.profiling.profile_request import ProfileError
+from syncline.train.workers.profiling.profile_request import ProfileError, run_tool
 
 
 def record(seconds: float, afterwards_s: float, target: Path) -> None:
@@ -23,38 +23,17 @@ def record(seconds: float, afterwards_s: float, target: Path) -> None:
     """
     seen = target.with_name("allocations.bin")
     _watch(seconds, seen)
-    command = [
-        sys.executable,
-        "-m",
-        "memray",
-        "flamegraph",
-        "--no-web",
-        "--force",
-        "--output",
-        str(target),
-        str(seen),
-    ]
+    command = [sys.executable, "-m", "memray", "flamegraph", "--no-web", "--force"]
     try:
         # In a separate process, since it takes seconds of CPU time.
-        done = subprocess.run(
-            command,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=afterwards_s,
-        )
+        problem = run_tool([*command, "--output", str(target), str(seen)], target, afterwards_s)
     except subprocess.TimeoutExpired:
         raise ProfileError(
             f"memray did not write its flame graph within {afterwards_s:g} s and was killed. "
             "Profile for less time"
         ) from None
-    if done.returncode != 0 or not target.exists():
-        output = (done.stderr or done.stdout).strip()
-        raise ProfileError(
-            "memray could not write its flame graph: "
-            f"{output.splitlines()[-1] if output else 'no output'}"
-        )
+    if problem is not None:
+        raise ProfileError(f"memray could not write its flame graph: {problem.splitlines()[-1]}")
 
 
 def _watch(seconds: float, seen: Path) -> None:

@@ -1,11 +1,13 @@
-"""Requests for profiles: kind and duration, checked when they arrive."""
+"""Requests for profiles: kind and duration, checked when they arrive; `run_tool` runs profilers."""
 
 from __future__ import annotations
 
 import math
+import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
+from pathlib import Path
 
 LONGEST_S = 600.0
 MOST_STEPS = 1_000
@@ -14,6 +16,25 @@ DEFAULT_STEPS = 10
 
 class ProfileError(RuntimeError):
     """A profile could not be taken. The message has cause and remedy; the training continues."""
+
+
+def run_tool(command: list[str], target: Path, limit_s: float) -> str | None:
+    """Run a program that writes `target`; return its error output if it failed.
+
+    Raises:
+        subprocess.TimeoutExpired: It did not end in time and was killed.
+    """
+    done = subprocess.run(
+        command,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        errors="replace",
+        timeout=limit_s,
+    )
+    if done.returncode == 0 and target.exists():
+        return None
+    return (done.stderr or done.stdout).strip() or "no output"
 
 
 class ProfileKind(str, Enum):

@@ -10,6 +10,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections import Counter
 from contextlib import suppress
 from pathlib import Path
 
@@ -24,24 +25,8 @@ from syncline.train.workers.profiling.profile_request import (
     ProfileRequest,
 )
 
-
-class _Names:
-    """Unique file names from time, rank and kind."""
-
-    def __init__(self) -> None:
-        self._last = ""
-        self._again = 0
-
-    def next(self, rank: int, ending: str, now_s: float) -> str:
-        """Return a name such as `20261122-101500-rank-0-cpu.svg`, in local time."""
-        stem = f"{time.strftime('%Y%m%d-%H%M%S', time.localtime(now_s))}-rank-{rank}"
-        name = f"{stem}-{ending}"
-        self._again = self._again + 1 if name == self._last else 0
-        self._last = name
-        return f"{stem}-again-{self._again}-{ending}" if self._again else name
-
-
-_names = _Names()
+_taken: Counter[str] = Counter()
+"""Number of profiles by name without `-again-…`."""
 _busy = threading.Lock()
 
 
@@ -59,9 +44,7 @@ def take_profile(request: ProfileRequest) -> str:
             f"Rank {session.world_rank} is being profiled. Try again after that profile"
         )
     try:
-        name = (
-            f"{PROFILES_DIRECTORY}/{_names.next(session.world_rank, request.ending, time.time())}"
-        )
+        name = f"{PROFILES_DIRECTORY}/{_file_name(session.world_rank, request.ending)}"
         # The session directory is deleted even if the process is killed meanwhile.
         with tempfile.TemporaryDirectory(
             prefix="profile-", dir=current_engine().session_directory
@@ -74,6 +57,14 @@ def take_profile(request: ProfileRequest) -> str:
         return name
     finally:
         _busy.release()
+
+
+def _file_name(rank: int, ending: str) -> str:
+    """Return a unique name such as `20261122-101500-rank-0-cpu.svg`, in local time."""
+    stem = f"{time.strftime('%Y%m%d-%H%M%S')}-rank-{rank}"
+    again = _taken[f"{stem}-{ending}"]
+    _taken[f"{stem}-{ending}"] += 1
+    return f"{stem}-again-{again}-{ending}" if again else f"{stem}-{ending}"
 
 
 def _record(request: ProfileRequest, target: Path) -> str | None:
