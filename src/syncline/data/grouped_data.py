@@ -6,39 +6,29 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from syncline.data.columnar.aggregate import AggregateFn, Count, Max, Mean, Min, Std, Sum
 from syncline.data.columnar.block import BatchFormat
 from syncline.data.columnar.expressions import Expr
-from syncline.data.execute.query import Query
 from syncline.data.options import keywords
 from syncline.data.plan import build, checks
 from syncline.data.plan.build import Keys
 from syncline.data.plan.function_options import FUNCTION, WORKER, FunctionOptions
-from syncline.data.plan.nodes import HashPartition, Node
+from syncline.data.plan.nodes import HashPartition
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-__all__ = ["GroupedData"]
+    from syncline.data.dataset import Dataset
 
-DatasetT = TypeVar("DatasetT")
-DatasetT_co = TypeVar("DatasetT_co", covariant=True)
+__all__ = ["GroupedData"]
 
 # Worker options that the signature does not show, as in Ray; they are accepted all the same.
 _HIDDEN = WORKER.keys() - {"num_cpus", "num_gpus", "memory"}
 
 
-class _Dataset(Protocol[DatasetT_co]):
-    """The parts of `Dataset` that groups need."""
-
-    _query: Query
-
-    def _derive(self, node: Node) -> DatasetT_co: ...
-
-
-class GroupedData(Generic[DatasetT]):
+class GroupedData:
     """The rows of a dataset in groups of equal keys. Nulls are equal to each other, and so are
     NaNs.
 
@@ -48,9 +38,7 @@ class GroupedData(Generic[DatasetT]):
         num_partitions: Number of blocks of the results; None lets the executor choose.
     """
 
-    def __init__(
-        self, dataset: _Dataset[DatasetT], key: Keys, *, num_partitions: int | None
-    ) -> None:
+    def __init__(self, dataset: Dataset, key: Keys, *, num_partitions: int | None) -> None:
         self._dataset = dataset
         self._key = key
         self._num_partitions = num_partitions
@@ -58,7 +46,7 @@ class GroupedData(Generic[DatasetT]):
     def __repr__(self) -> str:
         return f"GroupedData(dataset={self._dataset!r}, key={self._key!r})"
 
-    def aggregate(self, *aggs: AggregateFn) -> DatasetT:
+    def aggregate(self, *aggs: AggregateFn) -> Dataset:
         """Return a row for each group, in order of the keys: the keys, and a column for each
         aggregator, such as `sum(x)`.
         """
@@ -66,11 +54,11 @@ class GroupedData(Generic[DatasetT]):
             build.aggregate(self._dataset._query, self._keys, aggs, self._num_partitions)
         )
 
-    def count(self) -> DatasetT:
+    def count(self) -> Dataset:
         """Return the number of rows of each group, in the column `count()`."""
         return self.aggregate(Count())
 
-    def sum(self, on: Keys = None, ignore_nulls: bool = True) -> DatasetT:
+    def sum(self, on: Keys = None, ignore_nulls: bool = True) -> Dataset:
         """Return the sums of columns, such as `sum(x)`.
 
         Args:
@@ -79,19 +67,19 @@ class GroupedData(Generic[DatasetT]):
         """
         return self._aggregate_on(on, partial(Sum, ignore_nulls=ignore_nulls))
 
-    def min(self, on: Keys = None, ignore_nulls: bool = True) -> DatasetT:
+    def min(self, on: Keys = None, ignore_nulls: bool = True) -> Dataset:
         """Return the minima of columns; arguments as in `sum`."""
         return self._aggregate_on(on, partial(Min, ignore_nulls=ignore_nulls))
 
-    def max(self, on: Keys = None, ignore_nulls: bool = True) -> DatasetT:
+    def max(self, on: Keys = None, ignore_nulls: bool = True) -> Dataset:
         """Return the maxima of columns; arguments as in `sum`."""
         return self._aggregate_on(on, partial(Max, ignore_nulls=ignore_nulls))
 
-    def mean(self, on: Keys = None, ignore_nulls: bool = True) -> DatasetT:
+    def mean(self, on: Keys = None, ignore_nulls: bool = True) -> Dataset:
         """Return the means of columns; arguments as in `sum`."""
         return self._aggregate_on(on, partial(Mean, ignore_nulls=ignore_nulls))
 
-    def std(self, on: Keys = None, ddof: int = 1, ignore_nulls: bool = True) -> DatasetT:
+    def std(self, on: Keys = None, ddof: int = 1, ignore_nulls: bool = True) -> Dataset:
         """Return the standard deviations of columns; the divisor is the count minus `ddof`. Other
         arguments as in `sum`.
         """
@@ -105,7 +93,7 @@ class GroupedData(Generic[DatasetT]):
         zero_copy_batch: bool = True,
         batch_format: BatchFormat = "default",
         **options: Unpack[FunctionOptions],
-    ) -> DatasetT:
+    ) -> Dataset:
         """Apply a function to each group, passed as one batch. A group must fit into the memory of
         a worker.
 
@@ -129,18 +117,18 @@ class GroupedData(Generic[DatasetT]):
         )
         return self._dataset._derive(node)
 
-    def with_column(self, column_name: str, expr: Expr, **ray_remote_args: Any) -> DatasetT:
+    def with_column(self, column_name: str, expr: Expr, **ray_remote_args: Any) -> Dataset:
         """Return all rows, group by group, with a column that an expression computes from each
         row.
         """
-        query = self._dataset._query
+        dataset = self._dataset
         if self._keys:
             grouped = HashPartition(
-                input=query.node, keys=self._keys, num_blocks=self._num_partitions, sort=True
+                input=dataset._node, keys=self._keys, num_blocks=self._num_partitions, sort=True
             )
-            query = Query(grouped, query.context)
+            dataset = dataset._derive(grouped)
         return self._dataset._derive(
-            build.with_columns(query, [{column_name: expr}], ray_remote_args)
+            build.with_columns(dataset._query, [{column_name: expr}], ray_remote_args)
         )
 
     @property
@@ -149,7 +137,7 @@ class GroupedData(Generic[DatasetT]):
             return ()
         return (self._key,) if isinstance(self._key, str) else tuple(self._key)
 
-    def _aggregate_on(self, on: Keys, aggregator: Callable[[str], AggregateFn]) -> DatasetT:
+    def _aggregate_on(self, on: Keys, aggregator: Callable[[str], AggregateFn]) -> Dataset:
         names = checks.column_names("on", self._other_columns() if on is None else on)
         if not names:
             raise ValueError(f"on={on!r} names no column besides the keys: pass at least one")

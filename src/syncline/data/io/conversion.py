@@ -8,7 +8,6 @@ all rows into the memory of the calling process.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import numpy as np
@@ -55,7 +54,7 @@ def numpy_refs(
     refs: Refs, column: str | None
 ) -> list[ObjectRef[np.ndarray | Mapping[str, np.ndarray]]]:
     """Return a dict of arrays `(rows, …)`, or the array of one column, for each block."""
-    return _converted(refs, partial(_arrays, column=column))
+    return _converted(refs, _arrays, column)
 
 
 def to_dask(refs: Refs, schema: pa.Schema | None, meta: object, *, verify_meta: bool) -> Frame:
@@ -107,22 +106,18 @@ def _too_many(limit: int, rows: str) -> ValueError:
     )
 
 
-def _converted(refs: Refs, convert: Callable[[pa.Table], T]) -> list[ObjectRef[T]]:
+def _converted(refs: Refs, convert: Callable[..., T], *arguments: object) -> list[ObjectRef[T]]:
     """Convert blocks in tasks. The tasks reserve no CPU, since training may hold all of them; a
     window of two tasks per CPU bounds them instead.
     """
-    converter = api.remote(num_cpus=0)(_call)
+    converter = api.remote(num_cpus=0)(convert)
     window = 2 * machine_limits().cpus
     converted: list[ObjectRef[T]] = []
     for number, ref in enumerate(refs):
         if number >= window:
             api.wait([converted[number - window]])
-        converted.append(converter.remote(convert, ref))
+        converted.append(converter.remote(ref, *arguments))
     return converted
-
-
-def _call(convert: Callable[[pa.Table], T], table: pa.Table) -> T:
-    return convert(table)
 
 
 def _arrays(table: pa.Table, column: str | None) -> np.ndarray | Mapping[str, np.ndarray]:
