@@ -1,7 +1,7 @@
 """Ray clusters for tests: a head, and nodes that are added and killed; nothing is left behind.
 
 Each cluster has its own directory and ports, so clusters on one machine do not interfere. A node
-runs on a `Host`; `Host()` is this machine. `SharedCluster` serves conformance suites.
+runs on a `Host`; `Host()` is this machine.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from syncline.testing.programs import kill_all, marked
 from syncline.testing.waiting import eventually
@@ -217,45 +216,6 @@ class RayCluster:
         if done.returncode != 0:
             self.stop()
             raise RuntimeError(f"ray {arguments[0]} failed:\n{done.stdout}\n{done.stderr}")
-
-
-class SharedCluster:
-    """A cluster that is shared by suites with equal machines.
-
-    Pass `options` to `conformance.tests_for_engine`.
-    """
-
-    _MACHINE_OPTIONS = ("num_cpus", "num_gpus", "resources")
-
-    def __init__(self, *, through_client: bool = False) -> None:
-        """`through_client`: connect with Ray Client."""
-        self._through_client = through_client
-        self._machine: dict[str, Any] = {}
-        self._cluster: RayCluster | None = None
-
-    def options(self, suite_options: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the arguments of `init` for a suite; the cluster is replaced if needed."""
-        machine = {
-            name: suite_options[name] for name in self._MACHINE_OPTIONS if name in suite_options
-        }
-        if self._cluster is None or machine != self._machine:
-            self.stop()
-            self._machine, self._cluster = machine, RayCluster(**machine)
-            self._cluster.start()
-        own = {name: value for name, value in suite_options.items() if name not in machine}
-        return {**own, "address": self._address(self._cluster)}
-
-    def stop(self) -> None:
-        """Stop the cluster, if any."""
-        if self._cluster is not None:
-            self._cluster.stop()
-            self._cluster = None
-
-    def _address(self, cluster: RayCluster) -> str:
-        if not self._through_client:
-            return cluster.address
-        cluster.wait_for_client()
-        return cluster.client_address
 
 
 def _free_ports(count: int) -> list[int]:

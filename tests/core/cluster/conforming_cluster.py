@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import pytest
 
 from syncline.testing import conformance
-from syncline.testing.clusters import SharedCluster
+from syncline.testing.clusters import RayCluster
 
 DIFFERENCES = {
     "Generators.test_generator_can_be_handed_to_a_task": (
@@ -27,6 +27,42 @@ DIFFERENCES = {
 }
 
 TRAITS = conformance.EngineTraits(processes=True, parallel=True, differences=DIFFERENCES)
+
+
+class SharedCluster:
+    """A cluster that is shared by suites with equal machines."""
+
+    _MACHINE_OPTIONS = ("num_cpus", "num_gpus", "resources")
+
+    def __init__(self, *, through_client: bool = False) -> None:
+        """`through_client`: connect with Ray Client."""
+        self._through_client = through_client
+        self._machine: dict[str, Any] = {}
+        self._cluster: RayCluster | None = None
+
+    def options(self, suite_options: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the arguments of `init` for a suite; the cluster is replaced if needed."""
+        machine = {
+            name: suite_options[name] for name in self._MACHINE_OPTIONS if name in suite_options
+        }
+        if self._cluster is None or machine != self._machine:
+            self.stop()
+            self._machine, self._cluster = machine, RayCluster(**machine)
+            self._cluster.start()
+        own = {name: value for name, value in suite_options.items() if name not in machine}
+        return {**own, "address": self._address(self._cluster)}
+
+    def stop(self) -> None:
+        """Stop the cluster, if any."""
+        if self._cluster is not None:
+            self._cluster.stop()
+            self._cluster = None
+
+    def _address(self, cluster: RayCluster) -> str:
+        if not self._through_client:
+            return cluster.address
+        cluster.wait_for_client()
+        return cluster.client_address
 
 
 def suites_on(clusters: SharedCluster) -> dict[str, Any]:

@@ -6,8 +6,7 @@ import importlib.util
 
 import pytest
 
-from syncline.testing.clusters import SharedCluster
-from tests.core.cluster.conforming_cluster import suites_on
+from tests.core.cluster.conforming_cluster import SharedCluster, suites_on
 
 pytestmark = [
     pytest.mark.cluster,

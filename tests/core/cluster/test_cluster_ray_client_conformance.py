@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from syncline.testing.clusters import HAS_CLIENT, SharedCluster
-from tests.core.cluster.conforming_cluster import suites_on
+from syncline.testing.clusters import HAS_CLIENT
+from tests.core.cluster.conforming_cluster import SharedCluster, suites_on
 
 pytestmark = [
     pytest.mark.cluster,

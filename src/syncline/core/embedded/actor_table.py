@@ -193,9 +193,7 @@ class ActorTable:
         )
         restarted = actor.lifecycle.restarts > 0
         self._apply(actor, actor.lifecycle.placed(step.worker))
-        if spec.class_id not in process.sent_definitions:
-            process.sent_definitions.add(spec.class_id)
-            hub.send(process, (m.DEFINE_FUNCTION, spec.class_id, hub.code[spec.class_id]))
+        hub.send_code(process, spec.class_id)
         entries = hub.objects.entries
         values = {id: entries[id].value for id in actor.arg_refs}
         hub.send(

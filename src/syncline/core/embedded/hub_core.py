@@ -86,6 +86,12 @@ class HubCore(ABC):
         if process.channel is not None and not process.gone:
             process.channel.enqueue(message)
 
+    def send_code(self, process: Process, function_id: int) -> None:
+        """Send a function or class that the process does not have."""
+        if function_id not in process.sent_definitions:
+            process.sent_definitions.add(function_id)
+            self.send(process, (m.DEFINE_FUNCTION, function_id, self.code[function_id]))
+
     def flush(self) -> None:
         """Write queued messages to the sockets."""
         for process in self._dirty:

@@ -124,16 +124,7 @@ class TaskTable:
         known = process.sent_definitions
         if definition_id not in known:
             known.add(definition_id)
-            if definition.spec.function_id not in known:
-                known.add(definition.spec.function_id)
-                hub.send(
-                    process,
-                    (
-                        m.DEFINE_FUNCTION,
-                        definition.spec.function_id,
-                        hub.code[definition.spec.function_id],
-                    ),
-                )
+            hub.send_code(process, definition.spec.function_id)
             hub.send(process, (m.DEFINE_TASK, definition_id, definition.spec))
         if process.label != definition.spec.name:
             process.label = definition.spec.name

@@ -48,12 +48,8 @@ class Listings(Suite):
         actor = Listed.options(name="listed", num_cpus=0.5, resources={"slot": 1}).remote()
         pid = get(actor.pid.remote())
         (facts,) = eventually(lambda: _actors("listed"))
-        assert (facts.class_name, facts.state, facts.pid, facts.restarts) == (
-            "Listed",
-            "ALIVE",
-            pid,
-            0,
-        )
+        found = facts.class_name, facts.state, facts.pid, facts.restarts
+        assert found == ("Listed", "ALIVE", pid, 0)
         assert facts.node_id in [node["NodeID"] for node in syncline.nodes()]
         assert facts.resources == {"CPU": 0.5, "slot": 1}
         assert api.actors().total >= 1

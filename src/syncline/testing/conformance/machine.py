@@ -20,11 +20,8 @@ class Machine(Suite):
 
     def test_there_is_a_living_node_with_all_resources(self) -> None:
         nodes = [node for node in syncline.nodes() if node["Alive"]]
-        assert (
-            sum(node["Resources"]["CPU"] for node in nodes)
-            == syncline.cluster_resources()["CPU"]
-            == 3
-        )
+        assert sum(node["Resources"]["CPU"] for node in nodes) == 3
+        assert syncline.cluster_resources()["CPU"] == 3
         assert {"NodeID", "NodeManagerAddress", "NodeManagerHostname", "Labels"} <= set(nodes[0])
         assert syncline.get_runtime_context().get_node_id() in [node["NodeID"] for node in nodes]
 
@@ -50,11 +47,8 @@ class Machine(Suite):
 
         first, second = get([look.remote(), look.remote()])
         assert first[0] != second[0]
-        assert (
-            first[1:]
-            == second[1:]
-            == (syncline.get_runtime_context().get_job_id(), None, "conforming")
-        )
+        job_id = syncline.get_runtime_context().get_job_id()
+        assert first[1:] == second[1:] == (job_id, None, "conforming")
 
     def test_actor_knows_its_name_and_resources(self) -> None:
         @syncline.remote(num_cpus=1)

@@ -105,13 +105,9 @@ class Queues(Suite):
         queue = Queue()
         for i in range(5):
             queue.put(i)
-        assert (queue.qsize(), queue.size(), len(queue), queue.empty(), queue.full()) == (
-            5,
-            5,
-            5,
-            False,
-            False,
-        )
+        assert queue.qsize() == queue.size() == len(queue) == 5
+        assert not queue.empty()
+        assert not queue.full()
         assert [queue.get() for _ in range(5)] == list(range(5))
         assert queue.empty()
         queue.shutdown()
