@@ -140,7 +140,12 @@ HEAVY = ("torch", "pandas", "optuna", "plotly")
 
 
 @pytest.mark.parametrize(
-    ("use", "unwanted"), [("tune", (*HEAVY, "numpy", "rich")), ("tune.Tuner", HEAVY)]
+    ("use", "unwanted"),
+    [
+        ("tune", (*HEAVY, "numpy", "rich")),
+        ("tune.search", (*HEAVY, "pyarrow", "psutil", "syncline.train")),
+        ("tune.Tuner", HEAVY),
+    ],
 )
 def test_only_what_is_used_is_loaded(use: str, unwanted: tuple[str, ...]) -> None:
     program = (

@@ -11,7 +11,7 @@ Files and subpackages, in the order in which a run uses them:
   `lightgbm`. `boosting`: shared code of the last two.
 - `session`, `collective`: functions that a training function calls; `metric_values`: checks and
   conversions of reported metrics.
-- `datasets`: dataset shards of the workers; `resume_state`, `random_states`: exact resume.
+- `datasets`: dataset shards of the workers; `resume_state`: exact resume.
 - `checkpoint`, `framework_checkpoint`: references to checkpoints; `storage`: commits in the run
   directory.
 - `errors`, `result`: outcome of a run; `console`: display of a run.

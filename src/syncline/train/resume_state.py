@@ -17,9 +17,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from syncline.core import random_states
 from syncline.runs.json_values import JsonObject, Record
 from syncline.storage import filesystem as files
-from syncline.train import random_states
 from syncline.train.checkpoint import Checkpoint
 
 logger = logging.getLogger("syncline")

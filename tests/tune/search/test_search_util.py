@@ -1,26 +1,16 @@
-"""Nested dictionaries with flat keys, and warm starts."""
+"""Nested dictionaries with flat keys, and initial points."""
 
 import pytest
 
-from syncline.tune.search.util import (
-    flatten_dict,
-    merge_dicts,
-    unflatten_dict,
-    unflatten_list_dict,
-    validate_warmstart,
-)
+from syncline.tune.search.library_searcher import check_points
+from syncline.tune.search.util import flatten_dict, merge_dicts, unflatten_dict, unflatten_list_dict
 
 
 def test_nested_keys_become_flat_and_back():
     nested = {"a": 1, "b": {"c": {"d": 2}, "e": [3, {"f": 4}]}}
     assert flatten_dict(nested) == {"a": 1, "b/c/d": 2, "b/e": [3, {"f": 4}]}
     assert unflatten_dict(flatten_dict(nested)) == nested
-    assert flatten_dict(nested, delimiter=".", flatten_list=True) == {
-        "a": 1,
-        "b.c.d": 2,
-        "b.e.0": 3,
-        "b.e.1.f": 4,
-    }
+    assert flatten_dict(nested, flatten_list=True) == {"a": 1, "b/c/d": 2, "b/e/0": 3, "b/e/1/f": 4}
     assert unflatten_list_dict(flatten_dict(nested, flatten_list=True)) == nested
     assert flatten_dict({1: 2, "a": {3: 4}, "empty": {}}) == {1: 2, "a/3": 4}
 
@@ -33,8 +23,6 @@ def test_lists_are_filled_in_the_order_of_their_indices():
 
 
 def test_keys_that_could_not_be_told_apart_are_refused():
-    with pytest.raises(ValueError, match="'a/b/c' contains '/'"):
-        flatten_dict({"a": {"b/c": 1}}, prevent_delimiter=True)
     with pytest.raises(TypeError, match="'a/b' needs a dictionary at 'a', which has the value 1"):
         unflatten_dict({"a": 1, "a/b": 2})
 
@@ -50,7 +38,6 @@ def test_merging_goes_deep_and_changes_neither():
     [
         ({"a": 1}, None, TypeError, "must be a list of configurations"),
         ([3], None, TypeError, "must be dictionaries or lists, not 3"),
-        ([{"a": 1, "b": 2}], None, ValueError, "has 2 values, but there are 1 parameters"),
         ([{"a": 1}], 3, TypeError, "must be a list of numbers"),
         (
             [{"a": 1}],
@@ -60,12 +47,11 @@ def test_merging_goes_deep_and_changes_neither():
         ),
     ],
 )
-def test_warm_starts_that_do_not_fit_are_refused(points, rewards, error, message):
+def test_initial_points_that_do_not_fit_are_refused(points, rewards, error, message):
     with pytest.raises(error, match=message):
-        validate_warmstart(["a"], points, rewards)
+        check_points(points, rewards)
 
 
-def test_warm_starts_that_fit():
-    validate_warmstart(["a"], None, None)
-    validate_warmstart(["a"], [{"a": 1}, [2]], [0.1, 0.2])
-    validate_warmstart(["a"], [{"a": 1, "b": 2}], None, validate_point_name_lengths=False)
+def test_initial_points_that_fit():
+    check_points(None, None)
+    check_points([{"a": 1}, [2]], [0.1, 0.2])

@@ -3,7 +3,7 @@
 Files in the order in which data flows through them:
     trainer.py            `TorchTrainer`; its configuration and backend are in ../torch_backend.py
     process_group.py      the worker's side of the process group: rendezvous, joining, leaving
-    random_generators.py  `enable_reproducibility`, random states, isolated draws, seeds of batches
+    random_generators.py  `enable_reproducibility`, isolated draws, seeds of batches
     device.py             `get_device(s)`, and moving batches to devices
     amp.py                mixed precision: `accelerate`, `prepare_optimizer`, `backward`
     model.py              `prepare_model`: device, DDP or FSDP

@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 import torch
 from torch.utils.data import DataLoader
 
-from syncline.train import random_states
+from syncline.core import random_states
 from syncline.train.resume_state import ReaderState
 from syncline.train.session import TrainSession
 from syncline.train.torch.device import prefetch, transfer

@@ -1,22 +1,21 @@
-"""Random generators of torch: states for checkpoints, isolated draws, seeds for the batches of
-loaders, and `enable_reproducibility`.
+"""Isolated draws from the global generators, seeds for the batches of loaders, and
+`enable_reproducibility`.
 
-Covered are torch's CPU generator, those of CUDA devices once the program uses CUDA, and, except for
-`capture`, the global generators of Python and NumPy. Not covered: generators that the program or
-its datasets create, and those of other devices.
+Covered are torch's CPU generator and the global generators of Python and NumPy. Not covered:
+generators that the program or its datasets create, those of devices, and states for checkpoints
+(`core.random_states`).
 """
 
 from __future__ import annotations
 
-import base64
 import os
 import random
 import struct
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from hashlib import blake2b
 from itertools import islice
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -43,37 +42,6 @@ def enable_reproducibility(seed: int = 0) -> None:
     # cuBLAS reads this on first use. Without it, results depend on the order in which streams get
     # their workspace.
     os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"
-
-
-# -- states in checkpoints
-
-
-def capture() -> dict[str, str | list[str]]:
-    """Return the states of torch's generators. Does not initialize CUDA."""
-    states: dict[str, str | list[str]] = {"torch": _encoded(torch.get_rng_state())}
-    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
-        states["cuda"] = [_encoded(state) for state in torch.cuda.get_rng_state_all()]
-    return states
-
-
-def restore(states: Mapping[str, Any]) -> None:
-    """Restore states of `capture`, on at most as many CUDA devices as there are.
-
-    If the program has not used CUDA yet, the states are set when it does.
-    """
-    torch.set_rng_state(_decoded(states["torch"]))
-    devices = states.get("cuda") or ()
-    if devices and torch.cuda.is_available():
-        for number, text in zip(range(torch.cuda.device_count()), devices, strict=False):
-            torch.cuda.set_rng_state(_decoded(text), number)
-
-
-def _encoded(state: torch.Tensor) -> str:
-    return base64.b64encode(state.numpy().tobytes()).decode()
-
-
-def _decoded(text: str) -> torch.Tensor:
-    return torch.from_numpy(np.frombuffer(base64.b64decode(text), np.uint8).copy())
 
 
 # -- isolated draws

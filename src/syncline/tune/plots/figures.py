@@ -19,6 +19,7 @@ from syncline.train.console.formatting import text_of
 from syncline.tune.console.snapshot import parameters_text, short_names
 from syncline.tune.experiment.trial import Trial
 from syncline.tune.result import TRAINING_ITERATION
+from syncline.tune.search.optuna.optuna_search import quiet
 from syncline.tune.trial_history import no_best_trial, read_history
 
 if TYPE_CHECKING:
@@ -249,7 +250,10 @@ def study_of(trials: Sequence[Trial], metric: str, mode: str) -> Library:
     distributions = {
         key: distribution(values, optuna.distributions) for key, values in varied.items()
     }
-    study = _quiet_study(optuna, metric, mode)
+    with quiet(optuna):
+        study = optuna.create_study(
+            direction="maximize" if mode == "max" else "minimize", study_name=metric
+        )
     study.add_trials(
         [_frozen(optuna, trial, value, names, distributions) for trial, value in scored]
     )
@@ -272,25 +276,9 @@ def distribution(values: Sequence[bool | int | float | str], distributions: Libr
 
 def plain(value: object) -> bool | int | float | str:
     """Convert a parameter to a type that Optuna accepts."""
-    if isinstance(value, (bool, str)):
-        return value
-    if isinstance(value, int):
-        return value
-    if isinstance(value, float) and math.isfinite(value):
+    if isinstance(value, (bool, str, int)) or (isinstance(value, float) and math.isfinite(value)):
         return value
     return str(value)
-
-
-def _quiet_study(optuna: Library, metric: str, mode: str) -> Library:
-    """Create a study in memory without Optuna's log line about it."""
-    verbosity = optuna.logging.get_verbosity()
-    optuna.logging.set_verbosity(optuna.logging.WARNING)
-    try:
-        return optuna.create_study(
-            direction="maximize" if mode == "max" else "minimize", study_name=metric
-        )
-    finally:
-        optuna.logging.set_verbosity(verbosity)
 
 
 def _frozen(

@@ -3,7 +3,7 @@
     spec_view.py          views of a configuration for functions in the space
     sample.py             domains and samplers: `uniform` to `sample_from`
     variant_generator.py  configurations from a space
-    util.py               nested dictionaries, check of initial points
+    util.py               nested dictionaries
     searcher.py           base class of searchers and of searchers around another one, capture of
                           their state
     concurrency_limiter.py, repeater.py

@@ -9,21 +9,21 @@ spaces, suggestions and results for one library.
 from __future__ import annotations
 
 import copy
-import importlib
 import math
 import random
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 import cloudpickle
 import numpy as np
 
-from syncline.train import random_states
+from syncline.core import random_states
 from syncline.tune.result import DEFAULT_METRIC, Config, Metrics
-from syncline.tune.search.parameters import SearchSpace
+from syncline.tune.search.parameters import Parameter, SearchSpace
 from syncline.tune.search.sample import Domain
 from syncline.tune.search.searcher import MetricNames, Modes, Searcher
 from syncline.tune.search.util import flatten_dict, unflatten_list_dict
@@ -34,33 +34,21 @@ Values: TypeAlias = Mapping[str, Any]
 """Values by key."""
 
 
-def load_library(module: str, package: str, searcher: str) -> LibraryObject:
-    """Import `module` for `searcher`.
-
-    Raises:
-        ImportError: The import failed; the message says how to install `package`.
-    """
-    try:
-        return importlib.import_module(module)
-    except ImportError as error:
-        raise ImportError(
-            f"{searcher} needs {package}, which cannot be imported ({error}). Install it with "
-            f"`pip install {package}`.",
-            name=module,
-        ) from error
-
-
 class LibrarySearcher(Searcher):
     """Base class of searchers that use a library.
 
-    Subclasses call `load_library` in their constructor and implement the methods that raise
+    Subclasses call `load` in their constructor and implement the methods that raise
     NotImplementedError here. A candidate is the library's object for a suggestion, which it needs
     again with the result. All attributes are pickled in the state, so they must not contain modules
     or open files.
     """
 
+    package: ClassVar[str]
+    """Name of the library for `pip install`."""
     conditional = False
     """True if choices may contain parameters."""
+    supported = "uniform and log-uniform numbers, and choices"
+    """Parameters for which `_supports` is True, for errors."""
 
     def __init__(
         self,
@@ -68,14 +56,13 @@ class LibrarySearcher(Searcher):
         metric: MetricNames = None,
         mode: Modes = None,
         points_to_evaluate: Sequence[Values] | None = None,
+        evaluated_rewards: list[Any] | None = None,
     ) -> None:
         super().__init__(metric=metric, mode=mode)
-        if points_to_evaluate is not None and not isinstance(points_to_evaluate, list | tuple):
-            raise TypeError(
-                f"`points_to_evaluate` must be a list of configurations, not "
-                f"{points_to_evaluate!r}."
-            )
+        check_points(points_to_evaluate, evaluated_rewards)
         self._points: list[Values] = [copy.deepcopy(point) for point in points_to_evaluate or []]
+        self._rewards: list[Any] = list(evaluated_rewards or [])
+        """Known metrics of `_points`, for searchers that implement `_learn`."""
         self._space: SearchSpace | None = None
         self._library_space: LibraryObject = None
         self._optimizer: LibraryObject = None
@@ -84,6 +71,23 @@ class LibrarySearcher(Searcher):
         is_empty = isinstance(space, dict | list) and len(space) == 0
         if space is not None and not is_empty:
             self._set_space(space)
+
+    @classmethod
+    def load(cls, module: str, package: str = "") -> LibraryObject:
+        """Import a module of the library, or of another `package`.
+
+        Raises:
+            ImportError: The import failed; the message says how to install the package.
+        """
+        try:
+            return import_module(module)
+        except ImportError as error:
+            package = package or cls.package
+            raise ImportError(
+                f"{cls.__name__} needs {package}, which cannot be imported ({error}). Install it "
+                f"with `pip install {package}`.",
+                name=module,
+            ) from error
 
     def set_search_properties(
         self, metric: MetricNames, mode: Modes, config: Config, **spec: object
@@ -120,13 +124,7 @@ class LibrarySearcher(Searcher):
         Raises:
             RuntimeError: Metric, mode or space are unset.
         """
-        self._start_if_ready()
-        if self._optimizer is None:
-            missing = "metric and mode are" if self._has_space() else "the search space is"
-            raise RuntimeError(
-                f"{type(self).__name__} cannot suggest configurations, because {missing} unset. "
-                f"Pass them to the searcher or to the Tuner (metric, mode and param_space)."
-            )
+        self._start("suggest configurations")
         asked = self._ask_point(self._points[0]) if self._points else self._ask()
         if asked is None or isinstance(asked, str):
             return asked
@@ -186,10 +184,31 @@ class LibrarySearcher(Searcher):
         """Set a space with our domains or one of the library's."""
         if contains_domains(space):
             self._space = SearchSpace(space, type(self).__name__, self.conditional)
+            for parameter in self._space.parameters.values():
+                if not self._supports(parameter):
+                    raise ValueError(
+                        f"{type(self).__name__} does not support {parameter.key!r}, "
+                        f"{parameter.described}: it supports {self.supported}. Change the "
+                        f"parameter, or use another searcher."
+                    )
             self._library_space = self._convert_space(self._space)
         else:
             self._library_space = self._check_space(space)
         self._start_if_ready()
+
+    def _start(self, purpose: str) -> None:
+        """Create the optimizer, if there is none.
+
+        Raises:
+            RuntimeError: Metric, mode or space are unset.
+        """
+        self._start_if_ready()
+        if self._optimizer is None:
+            missing = "metric and mode are" if self._has_space() else "the search space is"
+            raise RuntimeError(
+                f"{type(self).__name__} cannot {purpose}, because {missing} unset. Pass them to "
+                f"the searcher or to the Tuner (metric, mode and param_space)."
+            )
 
     def _start_if_ready(self) -> None:
         if self._optimizer is not None or not self._mode or not self._has_space():
@@ -197,6 +216,10 @@ class LibrarySearcher(Searcher):
         # Trainables that return a number report it under this name.
         self._metric = self._metric or DEFAULT_METRIC
         self._optimizer = self._create_optimizer()
+        if self._rewards:
+            for point, reward in zip(self._points, self._rewards, strict=True):
+                self._learn(point, reward)
+            self._points = []
 
     def _loss(self, result: Values | None) -> float | None:
         """Return the metric as a value to minimize; None if it is missing or not finite."""
@@ -220,16 +243,31 @@ class LibrarySearcher(Searcher):
             return self._space.drawn(point)
         return flatten_dict(point, flatten_list=True)
 
+    def _searched(self, config: Values) -> Values:
+        """Return a configuration without keys that are not searched, such as constants."""
+        space = self._space
+        if space is None:
+            return config
+        return {key: value for key, value in config.items() if space.has_key(key)}
+
+    def _supports(self, parameter: Parameter) -> bool:
+        """Return True if the library supports the distribution of the parameter."""
+        return parameter.distribution != "normal"
+
     def _check_space(self, space: LibraryObject) -> LibraryObject:
         """Return the library's space from the user's `space`; raise TypeError if it is not one."""
         return space
 
     def _convert_space(self, space: SearchSpace) -> LibraryObject:
-        """Convert `space` for the library; raise ValueError for an unsupported parameter."""
+        """Convert `space`, whose parameters are supported, for the library."""
         raise NotImplementedError
 
     def _create_optimizer(self) -> LibraryObject:
         """Create the library's optimizer. Metric, mode and space are set."""
+        raise NotImplementedError
+
+    def _learn(self, point: Values, reward: Any) -> None:
+        """Learn that the configuration `point` has the metric `reward`."""
         raise NotImplementedError
 
     def _ask(self) -> tuple[LibraryObject, Config] | str | None:
@@ -237,8 +275,11 @@ class LibrarySearcher(Searcher):
         raise NotImplementedError
 
     def _ask_point(self, point: Values) -> tuple[LibraryObject, Config] | str | None:
-        """Return candidate and configuration for an initial point."""
-        raise NotImplementedError
+        """Return candidate and configuration for an initial point. By default, the candidate
+        consists of the drawn values.
+        """
+        drawn = self._drawn(point)
+        return drawn, self._config(drawn)
 
     def _tell(self, candidate: LibraryObject, loss: float, result: Values) -> None:
         """Report `loss`, which is minimized, from `result`."""
@@ -281,6 +322,38 @@ def _seed_all(seed: int) -> None:
     generator = getattr(sys.modules.get("torch"), "default_generator", None)
     if generator is not None:
         generator.manual_seed(seed)
+
+
+def check_points(
+    points_to_evaluate: Sequence[Values] | None, evaluated_rewards: list[Any] | None
+) -> None:
+    """Check a searcher's initial points and their known results.
+
+    Raises:
+        TypeError: The points are not a list of configurations, or the rewards not a list.
+        ValueError: The number of rewards is wrong.
+    """
+    if points_to_evaluate is not None and not isinstance(points_to_evaluate, list | tuple):
+        raise TypeError(
+            f"`points_to_evaluate` must be a list of configurations, not {points_to_evaluate!r}."
+        )
+    for point in points_to_evaluate or ():
+        if not isinstance(point, dict | list):
+            raise TypeError(
+                f"Items of `points_to_evaluate` must be dictionaries or lists, not {point!r}."
+            )
+    if not points_to_evaluate or not evaluated_rewards:
+        return
+    if not isinstance(evaluated_rewards, list):
+        raise TypeError(
+            f"`evaluated_rewards` must be a list of numbers, not {evaluated_rewards!r}."
+        )
+    if len(evaluated_rewards) != len(points_to_evaluate):
+        raise ValueError(
+            f"There are {len(evaluated_rewards)} `evaluated_rewards` for "
+            f"{len(points_to_evaluate)} `points_to_evaluate`. Give one reward for each point, in "
+            f"the same order."
+        )
 
 
 def contains_domains(space: object) -> bool:

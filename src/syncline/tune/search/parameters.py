@@ -2,8 +2,8 @@
 
 `SearchSpace` flattens a nested space to parameters with keys such as "model/lr", and converts drawn
 values to configurations and back. Lists, and choices that contain parameters, keep their structure.
-Grids and functions (`grid_search`, `sample_from`) are rejected here; the searcher of a library
-rejects other parameters that the library does not support with `Parameter.unsupported_error`.
+Grids and functions (`grid_search`, `sample_from`) are rejected here; `LibrarySearcher` rejects
+other parameters that its library does not support.
 """
 
 from __future__ import annotations
@@ -89,13 +89,11 @@ class Parameter:
             f"{[_displayed(choice) for choice in self.choices]}."
         )
 
-    def unsupported_error(self, searcher: str, supported: str) -> ValueError:
-        """Return the error of a searcher that does not support this parameter."""
+    @property
+    def described(self) -> str:
+        """Distribution and type, for errors."""
         prefix = {"uniform": "", "log": "log-uniform ", "normal": "normal "}[self.distribution]
-        return ValueError(
-            f"{searcher} does not support {self.key!r}, {prefix}{self.kind}: it supports "
-            f"{supported}. Change the parameter, or use another searcher."
-        )
+        return f"{prefix}{self.kind}"
 
 
 class SearchSpace:

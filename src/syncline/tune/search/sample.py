@@ -127,7 +127,9 @@ class Sampler:
         raise NotImplementedError
 
     def __str__(self) -> str:
-        return type(self).__name__.lstrip("_")
+        """Return the name of the public class."""
+        names = (kind.__name__ for kind in type(self).__mro__)
+        return next(name for name in names if not name.startswith("_"))
 
 
 class BaseSampler(Sampler):
@@ -140,9 +142,6 @@ class BaseSampler(Sampler):
 class Uniform(Sampler):
     """Uniform distribution."""
 
-    def __str__(self) -> str:
-        return "Uniform"
-
 
 class LogUniform(Sampler):
     """Uniform distribution of the logarithm. `base` has no effect on the distribution and is kept
@@ -151,9 +150,6 @@ class LogUniform(Sampler):
 
     def __init__(self, base: float = 10) -> None:
         self.base = base
-
-    def __str__(self) -> str:
-        return "LogUniform"
 
 
 class Normal(Sampler):
@@ -166,9 +162,6 @@ class Normal(Sampler):
             )
         self.mean = mean
         self.sd = sd
-
-    def __str__(self) -> str:
-        return "Normal"
 
 
 class Grid(Sampler):
@@ -251,10 +244,25 @@ class _Call(BaseSampler):
         if not domain.pass_config:
             return [domain.func() for _ in range(size)]
         configs = config if isinstance(config, list) else [config] * size
-        return [unwrap(domain.func(_as_spec(configs[i]))) for i in range(size)]
+        specs = (SpecView(one) if isinstance(one, dict) else one for one in configs[:size])
+        return [unwrap(domain.func(spec)) for spec in specs]
 
 
-class Float(Domain):
+class _Range(Domain):
+    """Base of domains with bounds."""
+
+    lower: Value
+    upper: Value
+
+    def is_valid(self, value: Value) -> bool:
+        return _is_number(value) and bool(self.lower <= value <= self.upper)
+
+    @property
+    def domain_str(self) -> str:
+        return f"({self.lower}, {self.upper})"
+
+
+class Float(_Range):
     """Real numbers between `lower` and `upper`; None for no bound."""
 
     default_sampler_cls = _FloatUniform
@@ -303,15 +311,8 @@ class Float(Domain):
                 )
         return self._with(Quantized(self.get_sampler(), q), allow_override=True)
 
-    def is_valid(self, value: Value) -> bool:
-        return _is_number(value) and bool(self.lower <= value <= self.upper)
 
-    @property
-    def domain_str(self) -> str:
-        return f"({self.lower}, {self.upper})"
-
-
-class Integer(Domain):
+class Integer(_Range):
     """Integers from `lower` (inclusive) to `upper` (exclusive, but inclusive if quantized)."""
 
     default_sampler_cls = _IntegerUniform
@@ -345,13 +346,6 @@ class Integer(Domain):
                 f"upper={self.upper}. Widen the bounds or decrease q."
             )
         return self._with(Quantized(self.get_sampler(), q), allow_override=True)
-
-    def is_valid(self, value: Value) -> bool:
-        return _is_number(value) and bool(self.lower <= value <= self.upper)
-
-    @property
-    def domain_str(self) -> str:
-        return f"({self.lower}, {self.upper})"
 
 
 class Categorical(Domain):
@@ -501,10 +495,6 @@ def _multiples(domain: Integer, q: float) -> tuple[int, int]:
     """Return (first, end) such that multiples `q * i` for `first <= i < end` are in `domain`."""
     whole = int(q)
     return -(-domain.lower // whole), domain.upper // whole + (0 if whole == 1 else 1)
-
-
-def _as_spec(config: Value) -> Value:
-    return SpecView(config) if isinstance(config, dict) else config
 
 
 def _takes_config(func: Callable[..., Value]) -> bool:

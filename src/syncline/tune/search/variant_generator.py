@@ -99,11 +99,6 @@ class ParsedSpace:
             grids=grids,
         )
 
-    @property
-    def is_resolved(self) -> bool:
-        """True if there are no unresolved values."""
-        return not self.domains and not self.grids
-
     def count_variants(self) -> int:
         """Return the number of combinations of the grids, including grids inside their values but
         not those inside values of domains.
@@ -165,9 +160,8 @@ class _Level:
 
     def __init__(self, start: _Resolution) -> None:
         self._start = start
-        self._grids = [
-            (path, grid.categories) for path, grid in _categorical(_by_path(start.grids))
-        ]
+        in_order = sorted(start.grids, key=lambda entry: _sort_key(entry[0]))
+        self._grids = [(path, grid.categories) for path, grid in _categorical(in_order)]
         self.size = math.prod(len(values) for _, values in self._grids)
         self.index = 0
 
@@ -247,19 +241,6 @@ class _Resolution:
         except RecursiveDependencyError as error:
             return error.key
         return "nothing"
-
-
-def parse_spec_vars(
-    spec: dict[str, Value],
-) -> tuple[list[tuple[Path, Value]], list[tuple[Path, Value]], list[tuple[Path, Value]]]:
-    """Return (constants, domains, grids) of a space, each as (path, value); grids in path order."""
-    space = ParsedSpace.parse(spec)
-    return list(_constants(space.skeleton, ())), list(space.domains), _by_path(space.grids)
-
-
-def has_unresolved_values(spec: dict[str, Value]) -> bool:
-    """Return True if `spec` contains a domain, a grid, or a function to evaluate."""
-    return not ParsedSpace.parse(spec).is_resolved
 
 
 def assign_value(spec: Value, path: Path, value: Value) -> Value:
@@ -403,23 +384,6 @@ def _rebuilt(container: Value, items: Value) -> Value:
     else:
         new[:] = items
     return new
-
-
-def _constants(value: Value, path: Path) -> Iterator[tuple[Path, Value]]:
-    if isinstance(value, Domain):
-        return
-    if isinstance(value, dict):
-        for key, item in value.items():
-            yield from _constants(item, (*path, key))
-    elif isinstance(value, list | tuple):
-        for index, item in enumerate(value):
-            yield from _constants(item, (*path, index))
-    else:
-        yield path, value
-
-
-def _by_path(entries: list[tuple[Path, Domain]]) -> list[tuple[Path, Domain]]:
-    return sorted(entries, key=lambda entry: _sort_key(entry[0]))
 
 
 def _sort_key(path: Path) -> list[tuple[str, Value]]:

@@ -13,7 +13,6 @@ from syncline.tune.search.library_searcher import (
     LibrarySearcher,
     RandomStates,
     Values,
-    load_library,
 )
 from syncline.tune.search.parameters import Parameter, SearchSpace
 
@@ -36,6 +35,8 @@ class AxSearch(LibrarySearcher):
         ValueError: `ax_client` has an experiment, and another argument is given.
     """
 
+    package = "ax-platform"
+
     def __init__(
         self,
         space: LibraryObject = None,
@@ -47,7 +48,7 @@ class AxSearch(LibrarySearcher):
         ax_client: LibraryObject = None,
         **ax_kwargs: LibraryObject,
     ) -> None:
-        _ax()
+        self.load("ax.service.ax_client")
         self._client = ax_client
         self._ax_kwargs = {"verbose_logging": False, **ax_kwargs}
         self._parameter_constraints = parameter_constraints
@@ -88,7 +89,7 @@ class AxSearch(LibrarySearcher):
         }
 
     def _create_optimizer(self) -> LibraryObject:
-        ax = _ax()
+        ax = self.load("ax.service.ax_client")
         with _quiet():
             client = self._client or ax.AxClient(**self._ax_kwargs)
             client.create_experiment(
@@ -100,8 +101,8 @@ class AxSearch(LibrarySearcher):
         return client
 
     def _ask(self) -> tuple[int, Config] | None:
-        errors = load_library("ax.exceptions.generation_strategy", "ax-platform", "AxSearch")
-        core_errors = load_library("ax.exceptions.core", "ax-platform", "AxSearch")
+        errors = self.load("ax.exceptions.generation_strategy")
+        core_errors = self.load("ax.exceptions.core")
         try:
             with _quiet(), self._random.active():
                 drawn, trial = self._optimizer.get_next_trial()
@@ -132,14 +133,10 @@ class AxSearch(LibrarySearcher):
         self._optimizer.abandon_trial(candidate)
 
 
-def _ax() -> LibraryObject:
-    return load_library("ax.service.ax_client", "ax-platform", "AxSearch")
-
-
 @contextmanager
 def _quiet() -> Iterator[None]:
     """Silence Ax's log lines on stderr about its generation strategy and seed."""
-    handler = load_library("ax.utils.common.logger", "ax-platform", "AxSearch").ROOT_STREAM_HANDLER
+    handler = AxSearch.load("ax.utils.common.logger").ROOT_STREAM_HANDLER
     before = handler.level
     handler.setLevel(logging.ERROR)
     try:
@@ -171,10 +168,6 @@ def _parameter(parameter: Parameter) -> Config:
             "is_ordered": False,
             "sort_values": False,
         }
-    if parameter.distribution == "normal":
-        raise parameter.unsupported_error(
-            "AxSearch", "uniform and log-uniform numbers, and choices"
-        )
     return {
         "name": parameter.key,
         "type": "range",

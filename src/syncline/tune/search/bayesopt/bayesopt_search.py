@@ -14,13 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from syncline.tune.result import Config
-from syncline.tune.search.library_searcher import (
-    LibraryObject,
-    LibrarySearcher,
-    Values,
-    load_library,
-)
-from syncline.tune.search.parameters import SearchSpace
+from syncline.tune.search.library_searcher import LibraryObject, LibrarySearcher, Values
+from syncline.tune.search.parameters import Parameter, SearchSpace
 from syncline.tune.search.util import flatten_dict
 
 logger = logging.getLogger(__name__)
@@ -68,6 +63,9 @@ class BayesOptSearch(LibrarySearcher):
         ValueError: An argument is out of range.
     """
 
+    package = "bayesian-optimization"
+    supported = "uniform and log-uniform floats"
+
     def __init__(
         self,
         space: Config | None = None,
@@ -83,7 +81,7 @@ class BayesOptSearch(LibrarySearcher):
         analysis: LibraryObject = None,
         repeat_float_precision: int = 5,
     ) -> None:
-        _bayes_opt()
+        self.load("bayes_opt")
         if isinstance(repeat_float_precision, bool) or not isinstance(repeat_float_precision, int):
             raise TypeError(
                 f"`repeat_float_precision` must be an integer, not {repeat_float_precision!r}."
@@ -121,22 +119,14 @@ class BayesOptSearch(LibrarySearcher):
         Raises:
             RuntimeError: Metric, mode or space are unset.
         """
-        self._start_if_ready()
-        if self._optimizer is None:
-            raise RuntimeError(
-                "BayesOptSearch needs metric, mode and the search space before it can learn from "
-                "an analysis."
-            )
+        self._start("learn from an analysis")
         self._learn_from(self._optimizer, analysis)
 
     def _learn_from(self, optimizer: LibraryObject, analysis: LibraryObject) -> None:
         for trial in analysis.trials:
             loss = self._loss(trial.last_result)
             if loss is not None:
-                config = trial.config
-                if self._space is not None:
-                    config = {k: v for k, v in config.items() if self._space.has_key(k)}
-                _register(optimizer, self._drawn(config), loss)
+                _register(optimizer, self._drawn(self._searched(trial.config)), loss)
 
     def _attributes(self) -> Config:
         # The analysis is not needed after the start, and is large.
@@ -158,33 +148,26 @@ class BayesOptSearch(LibrarySearcher):
     def _is_log(self, key: str) -> bool:
         return self._space is not None and self._space.parameters[key].distribution == "log"
 
+    def _supports(self, parameter: Parameter) -> bool:
+        return parameter.kind == "float" and super()._supports(parameter)
+
     def _convert_space(self, space: SearchSpace) -> dict[str, tuple[float, float]]:
-        for parameter in space.parameters.values():
-            if parameter.kind != "float" or parameter.distribution == "normal":
-                raise parameter.unsupported_error(
-                    "BayesOptSearch", "uniform and log-uniform floats"
-                )
-        bounds = {
-            parameter.key: (parameter.low, parameter.high)
-            for parameter in space.parameters.values()
-        }
-        logs = {
-            key for key, parameter in space.parameters.items() if parameter.distribution == "log"
-        }
         return {
-            key: (math.log(low), math.log(high)) if key in logs else (low, high)
-            for key, (low, high) in bounds.items()
+            key: (math.log(parameter.low), math.log(parameter.high))
+            if parameter.distribution == "log"
+            else (parameter.low, parameter.high)
+            for key, parameter in space.parameters.items()
         }
 
     def _create_optimizer(self) -> LibraryObject:
-        bayes_opt = _bayes_opt()
+        bayes_opt = self.load("bayes_opt")
         options = {
             "f": None,
             "pbounds": self._library_space,
             "random_state": self._random_state,
             "verbose": self._verbose,
+            "allow_duplicate_points": True,
         }
-        options["allow_duplicate_points"] = True
         if hasattr(bayes_opt, "UtilityFunction") and not hasattr(bayes_opt, "acquisition"):
             self._utility_function = bayes_opt.UtilityFunction(**self._utility)
         else:
@@ -274,10 +257,6 @@ class BayesOptSearch(LibrarySearcher):
 
     def _rounded(self, drawn: Mapping[str, float]) -> tuple[float, ...]:
         return tuple(round(drawn[key], self._decimals) for key in sorted(drawn))
-
-
-def _bayes_opt() -> LibraryObject:
-    return load_library("bayes_opt", "bayesian-optimization", "BayesOptSearch")
 
 
 def _register(optimizer: LibraryObject, drawn: Mapping[str, float], loss: float) -> None:

@@ -12,13 +12,7 @@ from contextlib import contextmanager
 from types import SimpleNamespace
 
 from syncline.tune.result import Config, Metrics
-from syncline.tune.search.library_searcher import (
-    LibraryObject,
-    LibrarySearcher,
-    RandomStates,
-    Values,
-    load_library,
-)
+from syncline.tune.search.library_searcher import LibraryObject, LibrarySearcher, RandomStates
 from syncline.tune.search.parameters import Parameter, SearchSpace
 
 logger = logging.getLogger(__name__)
@@ -40,6 +34,8 @@ class TuneBOHB(LibrarySearcher):
         ImportError: HpBandSter or ConfigSpace is not installed.
         TypeError: `space` is not a search space.
     """
+
+    package = "hpbandster"
 
     def __init__(
         self,
@@ -132,10 +128,6 @@ class TuneBOHB(LibrarySearcher):
             drawn, _ = self._optimizer.get_config(None)
         return drawn, self._config(drawn)
 
-    def _ask_point(self, point: Values) -> tuple[Config, Config]:
-        drawn = self._drawn(point)
-        return drawn, self._config(drawn)
-
     @contextmanager
     def _isolated(self) -> Iterator[None]:
         """Protect numpy's global state, and suppress warnings of HpBandSter's dependencies."""
@@ -145,15 +137,13 @@ class TuneBOHB(LibrarySearcher):
 
 
 def _config_space() -> LibraryObject:
-    return load_library("ConfigSpace", "ConfigSpace", "TuneBOHB")
+    return TuneBOHB.load("ConfigSpace", package="ConfigSpace")
 
 
 def _bohb() -> LibraryObject:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return load_library(
-            "hpbandster.optimizers.config_generators.bohb", "hpbandster", "TuneBOHB"
-        )
+        return TuneBOHB.load("hpbandster.optimizers.config_generators.bohb")
 
 
 def _hyperparameter(parameter: Parameter) -> LibraryObject:
@@ -161,10 +151,6 @@ def _hyperparameter(parameter: Parameter) -> LibraryObject:
     if parameter.kind == "choice":
         return library.CategoricalHyperparameter(
             parameter.key, choices=list(range(len(parameter.choices)))
-        )
-    if parameter.distribution == "normal":
-        raise parameter.unsupported_error(
-            "TuneBOHB", "uniform and log-uniform numbers, and choices"
         )
     kind = (
         library.UniformIntegerHyperparameter

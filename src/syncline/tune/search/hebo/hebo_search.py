@@ -12,10 +12,8 @@ from syncline.tune.search.library_searcher import (
     LibrarySearcher,
     RandomStates,
     Values,
-    load_library,
 )
 from syncline.tune.search.parameters import Parameter, SearchSpace
-from syncline.tune.search.util import validate_warmstart
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -40,6 +38,8 @@ class HEBOSearch(LibrarySearcher):
         ValueError: `max_concurrent` is not an integer of at least 1.
     """
 
+    package = "HEBO"
+
     def __init__(
         self,
         space: LibraryObject = None,
@@ -51,7 +51,7 @@ class HEBOSearch(LibrarySearcher):
         max_concurrent: int = 8,
         **kwargs: object,
     ) -> None:
-        _hebo()
+        self.load("hebo.optimizers.hebo")
         if not isinstance(max_concurrent, int) or max_concurrent < 1:
             raise ValueError(
                 f"`max_concurrent` must be an integer of at least 1, not {max_concurrent!r}."
@@ -60,16 +60,12 @@ class HEBOSearch(LibrarySearcher):
             raise TypeError(
                 f"`random_state_seed` must be an integer or None, not {random_state_seed!r}."
             )
-        validate_warmstart(
-            [], points_to_evaluate, evaluated_rewards, validate_point_name_lengths=False
-        )
-        self._rewards = list(evaluated_rewards or [])
         self._random = RandomStates(random_state_seed)
         self._max_concurrent = max_concurrent
         self._batch: list[Config] = []
         self._is_batch_full = False
         self._kwargs = kwargs
-        super().__init__(space, metric, mode, points_to_evaluate)
+        super().__init__(space, metric, mode, points_to_evaluate, evaluated_rewards)
 
     def set_max_concurrency(self, max_concurrent: int) -> bool:
         self._max_concurrent = max_concurrent
@@ -89,17 +85,9 @@ class HEBOSearch(LibrarySearcher):
         Raises:
             RuntimeError: Metric, mode or space are unset.
         """
-        self._start_if_ready()
-        if self._optimizer is None:
-            raise RuntimeError(
-                "HEBOSearch needs metric, mode and the search space before it can learn from "
-                "configurations. Pass all three to it."
-            )
-        if self._space is not None:
-            parameters = {key: item for key, item in parameters.items() if self._space.has_key(key)}
-        loss = None if error or pruned else self._loss({str(self.metric): value})
-        if loss is not None:
-            self._observe(self._optimizer, self._drawn(parameters), loss)
+        self._start("learn from configurations")
+        if not (error or pruned):
+            self._learn(self._searched(parameters), value)
 
     def _convert_space(self, space: SearchSpace) -> LibraryObject:
         return (
@@ -115,14 +103,13 @@ class HEBOSearch(LibrarySearcher):
 
     def _create_optimizer(self) -> LibraryObject:
         with self._random.active():
-            optimizer = _hebo().HEBO(space=self._library_space, **self._kwargs)
-        if self._rewards:
-            for point, reward in zip(self._points, self._rewards, strict=True):
-                loss = self._loss({str(self.metric): reward})
-                if loss is not None:
-                    self._observe(optimizer, self._drawn(point), loss)
-            self._points = []
-        return optimizer
+            hebo = self.load("hebo.optimizers.hebo")
+            return hebo.HEBO(space=self._library_space, **self._kwargs)
+
+    def _learn(self, point: Values, reward: float) -> None:
+        loss = self._loss({str(self.metric): reward})
+        if loss is not None:
+            self._tell(self._drawn(point), loss, {})
 
     def suggest(self, trial_id: str) -> Config | str | None:
         if not self._candidates:
@@ -142,28 +129,14 @@ class HEBOSearch(LibrarySearcher):
         drawn = self._batch.pop(0)
         return drawn, self._config(drawn)
 
-    def _ask_point(self, point: Values) -> tuple[Config, Config]:
-        drawn = self._drawn(point)
-        return drawn, self._config(drawn)
-
     def _tell(self, candidate: Config, loss: float, result: Values) -> None:
-        self._observe(self._optimizer, candidate, loss)
-
-    def _abandon(self, candidate: Config) -> None:
-        """Do nothing: HEBO does not need a result for each suggestion."""
-
-    def _observe(self, optimizer: LibraryObject, drawn: Values, loss: float) -> None:
-        frame: pd.DataFrame = load_library("pandas", "pandas", "HEBOSearch").DataFrame([drawn])
+        frame: pd.DataFrame = self.load("pandas", package="pandas").DataFrame([candidate])
         with self._random.active():
-            optimizer.observe(frame, np.array([[loss]]))
-
-
-def _hebo() -> LibraryObject:
-    return load_library("hebo.optimizers.hebo", "HEBO", "HEBOSearch")
+            self._optimizer.observe(frame, np.array([[loss]]))
 
 
 def _design_space() -> LibraryObject:
-    return load_library("hebo.design_space.design_space", "HEBO", "HEBOSearch")
+    return HEBOSearch.load("hebo.design_space.design_space")
 
 
 def _parameter(parameter: Parameter) -> Config:
@@ -173,10 +146,6 @@ def _parameter(parameter: Parameter) -> Config:
             "type": "cat",
             "categories": list(range(len(parameter.choices))),
         }
-    if parameter.distribution == "normal":
-        raise parameter.unsupported_error(
-            "HEBOSearch", "uniform and log-uniform numbers, and choices"
-        )
     kind = {
         "float": {"uniform": "num", "log": "pow"},
         "integer": {"uniform": "int", "log": "pow_int"},

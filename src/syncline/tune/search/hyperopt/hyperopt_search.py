@@ -8,12 +8,7 @@ from functools import partial
 import numpy as np
 
 from syncline.tune.result import Config
-from syncline.tune.search.library_searcher import (
-    LibraryObject,
-    LibrarySearcher,
-    Values,
-    load_library,
-)
+from syncline.tune.search.library_searcher import LibraryObject, LibrarySearcher, Values
 from syncline.tune.search.parameters import Parameter, SearchSpace
 from syncline.tune.search.util import flatten_dict
 
@@ -36,6 +31,7 @@ class HyperOptSearch(LibrarySearcher):
         ImportError: HyperOpt is not installed.
     """
 
+    package = "hyperopt"
     conditional = True
 
     def __init__(
@@ -54,6 +50,9 @@ class HyperOptSearch(LibrarySearcher):
         self._random = np.random.RandomState(random_state_seed)
         self._domain: LibraryObject = None
         super().__init__(space, metric, mode, points_to_evaluate)
+
+    def _supports(self, parameter: Parameter) -> bool:
+        return True
 
     def _convert_space(self, space: SearchSpace) -> Config:
         return {key: _expression(parameter) for key, parameter in space.parameters.items()}
@@ -90,7 +89,7 @@ class HyperOptSearch(LibrarySearcher):
 
     def _drawn(self, point: Values) -> Config:
         if self._space is not None:
-            return self._space.drawn(point)
+            return super()._drawn(point)
         return {
             key: _index_if_choice(self._library_space.get(key), key, value)
             for key, value in flatten_dict(point).items()
@@ -127,7 +126,7 @@ class HyperOptSearch(LibrarySearcher):
 
 
 def _hyperopt() -> LibraryObject:
-    return load_library("hyperopt", "hyperopt", "HyperOptSearch")
+    return HyperOptSearch.load("hyperopt")
 
 
 def _expression(parameter: Parameter) -> LibraryObject:

@@ -8,12 +8,7 @@ import warnings
 from collections.abc import Sequence
 
 from syncline.tune.result import Config
-from syncline.tune.search.library_searcher import (
-    LibraryObject,
-    LibrarySearcher,
-    Values,
-    load_library,
-)
+from syncline.tune.search.library_searcher import LibraryObject, LibrarySearcher, Values
 from syncline.tune.search.parameters import Parameter, SearchSpace
 from syncline.tune.search.util import flatten_dict
 
@@ -40,6 +35,8 @@ class NevergradSearch(LibrarySearcher):
         TypeError: `space` is not a search space.
         ValueError: The arguments contradict each other, or `optimizer` is not an optimizer.
     """
+
+    package = "nevergrad"
 
     def __init__(
         self,
@@ -117,22 +114,15 @@ class NevergradSearch(LibrarySearcher):
     def _tell(self, candidate: LibraryObject, loss: float, result: Values) -> None:
         self._optimizer.tell(candidate, loss)
 
-    def _abandon(self, candidate: LibraryObject) -> None:
-        """Do nothing: Nevergrad does not need a result for each candidate."""
-
 
 def _nevergrad() -> LibraryObject:
-    return load_library("nevergrad", "nevergrad", "NevergradSearch")
+    return NevergradSearch.load("nevergrad")
 
 
 def _parameter(parameter: Parameter) -> LibraryObject:
     p = _nevergrad().p
     if parameter.kind == "choice":
         return p.Choice(range(len(parameter.choices)))
-    if parameter.distribution == "normal":
-        raise parameter.unsupported_error(
-            "NevergradSearch", "uniform and log-uniform numbers, and choices"
-        )
     if parameter.low == parameter.high:
         return p.Constant(parameter.low)
     bounds = {"lower": parameter.low, "upper": parameter.high}

@@ -8,20 +8,15 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
 from syncline.tune.result import TRAINING_ITERATION, Config, Metrics
-from syncline.tune.search.library_searcher import (
-    LibraryObject,
-    LibrarySearcher,
-    Values,
-    load_library,
-)
+from syncline.tune.search.library_searcher import LibraryObject, LibrarySearcher, Values
 from syncline.tune.search.parameters import Parameter, SearchSpace
-from syncline.tune.search.util import flatten_dict, unflatten_dict, validate_warmstart
+from syncline.tune.search.util import flatten_dict, unflatten_dict
 
 if TYPE_CHECKING:
     from optuna.distributions import BaseDistribution
@@ -71,6 +66,8 @@ class OptunaSearch(LibrarySearcher):
         ValueError: The arguments contradict each other.
     """
 
+    package = "optuna"
+
     def __init__(
         self,
         space: Space | None = None,
@@ -99,9 +96,6 @@ class OptunaSearch(LibrarySearcher):
                 "sampler.",
                 seed,
             )
-        validate_warmstart(
-            [], points_to_evaluate, evaluated_rewards, validate_point_name_lengths=False
-        )
         if evaluated_rewards and callable(space):
             raise TypeError(
                 "`evaluated_rewards` need a space with named distributions, but `space` is a "
@@ -111,8 +105,7 @@ class OptunaSearch(LibrarySearcher):
         self._study_name = study_name or "optuna"
         self._storage = storage
         self._seed = seed
-        self._rewards = list(evaluated_rewards or [])
-        super().__init__(space, metric, mode, points_to_evaluate)
+        super().__init__(space, metric, mode, points_to_evaluate, evaluated_rewards)
 
     def on_trial_result(self, trial_id: str, result: Metrics) -> None:
         """Report an intermediate value, unless there are several objectives."""
@@ -145,7 +138,7 @@ class OptunaSearch(LibrarySearcher):
         else:
             told = {"values": [float(value) for value in values if value is not None]}
         # After a restart, a persistent storage may already contain the end of the trial.
-        self._study.tell(candidate.trial, skip_if_finished=True, **told)
+        self._optimizer.tell(candidate.trial, skip_if_finished=True, **told)
 
     def add_evaluated_point(
         self,
@@ -168,18 +161,29 @@ class OptunaSearch(LibrarySearcher):
             RuntimeError: Metric, mode or space are unset.
             TypeError: The space is a function.
         """
-        self._start_if_ready()
-        if self._optimizer is None:
-            raise RuntimeError(
-                "OptunaSearch needs metric, mode and the search space before it can learn from "
-                "configurations. Pass all three to it."
+        self._start("learn from configurations")
+        if callable(self._library_space):
+            raise TypeError(
+                "Configurations with known results need a space with named distributions, but "
+                "`space` is a function."
             )
-        self._add_point(self._optimizer, parameters, value, error, pruned, intermediate_values)
+        optuna = _optuna()
+        states = optuna.trial.TrialState
+        params = self._params(self._searched(parameters))
+        values = value if isinstance(value, list | tuple) else [value]
+        failed = error or not all(math.isfinite(one) for one in values)
+        self._optimizer.add_trial(
+            optuna.trial.create_trial(
+                state=states.FAIL if failed else states.PRUNED if pruned else states.COMPLETE,
+                values=None if failed else list(map(float, values)),
+                params=params,
+                distributions={key: self._library_space[key] for key in params},
+                intermediate_values=dict(enumerate(intermediate_values or [])),
+            )
+        )
 
-    @property
-    def _study(self) -> Study:
-        study: Study = self._optimizer
-        return study
+    def _learn(self, point: Values, reward: LibraryObject) -> None:
+        self.add_evaluated_point(dict(point), reward)
 
     def _objectives(self) -> list[tuple[str, str]]:
         """Return (metric, mode) of each objective, without metrics that are only observed."""
@@ -215,7 +219,7 @@ class OptunaSearch(LibrarySearcher):
 
     def _create_optimizer(self) -> Study:
         optuna = _optuna()
-        with _quiet(optuna):
+        with quiet(optuna):
             study: Study = optuna.create_study(
                 storage=self._storage,
                 sampler=self._sampler or optuna.samplers.TPESampler(seed=self._seed),
@@ -226,17 +230,13 @@ class OptunaSearch(LibrarySearcher):
                 ],
                 load_if_exists=True,
             )
-        if self._rewards:
-            for point, reward in zip(self._points, self._rewards, strict=True):
-                self._add_point(study, point, reward)
-            self._points = []
-        return study
+            return study
 
     def _ask(self) -> tuple[_Candidate, Config]:
         if callable(self._library_space):
-            trial = self._study.ask()
+            trial = self._optimizer.ask()
             return _Candidate(trial), _asked_by_function(self._library_space, trial)
-        trial = self._study.ask(self._library_space)
+        trial = self._optimizer.ask(self._library_space)
         values = trial.params
         if self._space is None:
             return _Candidate(trial), unflatten_dict(values)
@@ -245,12 +245,14 @@ class OptunaSearch(LibrarySearcher):
         )
 
     def _ask_point(self, point: Values) -> tuple[_Candidate, Config]:
-        values = flatten_dict(point) if self._space is None else self._params(self._space, point)
-        self._study.enqueue_trial(values)
+        self._optimizer.enqueue_trial(self._params(point))
         return self._ask()
 
-    def _params(self, space: SearchSpace, point: Values) -> Config:
+    def _params(self, point: Values) -> Config:
         """Return the values of the point for Optuna."""
+        space = self._space
+        if space is None:
+            return flatten_dict(point)
         values = space.values(point)
         drawn = {key: space.parameters[key].drawn(value)[key] for key, value in values.items()}
         return {
@@ -258,51 +260,13 @@ class OptunaSearch(LibrarySearcher):
             for key, value in values.items()
         }
 
-    def _add_point(
-        self,
-        study: Study,
-        point: Values,
-        value: LibraryObject,
-        error: bool = False,
-        pruned: bool = False,
-        intermediate_values: Sequence[float] | None = None,
-    ) -> None:
-        if callable(self._library_space):
-            raise TypeError(
-                "Configurations with known results need a space with named distributions, but "
-                "`space` is a function."
-            )
-        optuna = _optuna()
-        states = optuna.trial.TrialState
-        params = (
-            self._params(self._space, self._searched(point))
-            if self._space is not None
-            else flatten_dict(point)
-        )
-        values = value if isinstance(value, list | tuple) else [value]
-        failed = error or not all(math.isfinite(one) for one in values)
-        study.add_trial(
-            optuna.trial.create_trial(
-                state=states.FAIL if failed else states.PRUNED if pruned else states.COMPLETE,
-                values=None if failed else list(map(float, values)),
-                params=params,
-                distributions={key: self._library_space[key] for key in params},
-                intermediate_values=dict(enumerate(intermediate_values or [])),
-            )
-        )
-
-    def _searched(self, point: Values) -> Values:
-        """Return a configuration without keys that are not searched, such as constants."""
-        assert self._space is not None
-        return {key: value for key, value in point.items() if self._space.has_key(key)}
-
 
 def _optuna() -> LibraryObject:
-    return load_library("optuna", "optuna", "OptunaSearch")
+    return OptunaSearch.load("optuna")
 
 
 @contextmanager
-def _quiet(optuna: LibraryObject) -> Iterator[None]:
+def quiet(optuna: LibraryObject) -> Iterator[None]:
     """Suppress Optuna's message on stderr about a new study."""
     before = optuna.logging.get_verbosity()
     optuna.logging.set_verbosity(max(before, optuna.logging.WARNING))
@@ -318,10 +282,6 @@ def _distribution(parameter: Parameter) -> BaseDistribution:
     # Optuna does not support steps on logarithmic scales, so values are rounded afterwards.
     step = None if log else parameter.step
     made: BaseDistribution
-    if parameter.distribution == "normal":
-        raise parameter.unsupported_error(
-            "OptunaSearch", "uniform and log-uniform numbers, and choices"
-        )
     if parameter.kind == "float":
         made = distributions.FloatDistribution(parameter.low, parameter.high, log=log, step=step)
     elif parameter.kind == "integer":

@@ -12,7 +12,6 @@ from syncline.tune.search.library_searcher import (
     LibrarySearcher,
     RandomStates,
     Values,
-    load_library,
 )
 from syncline.tune.search.parameters import Parameter, SearchSpace
 
@@ -40,6 +39,9 @@ class ZOOptSearch(LibrarySearcher):
         ValueError: `budget` is missing, or `algo` is unknown.
     """
 
+    package = "zoopt"
+    supported = "uniform numbers and choices"
+
     def __init__(
         self,
         algo: str = "asracos",
@@ -51,7 +53,7 @@ class ZOOptSearch(LibrarySearcher):
         parallel_num: int = 1,
         **kwargs: object,
     ) -> None:
-        _zoopt()
+        self.load("zoopt")
         if budget is None:
             raise ValueError(
                 "ZOOptSearch needs `budget`, the number of trials. Set it to `num_samples`."
@@ -65,16 +67,17 @@ class ZOOptSearch(LibrarySearcher):
         self._decimals: list[LibraryObject] = []
         super().__init__(dim_dict, metric, mode, points_to_evaluate)
 
+    def _supports(self, parameter: Parameter) -> bool:
+        return parameter.distribution == "uniform"
+
     def _convert_space(self, space: SearchSpace) -> Config:
         return {key: _dimension(parameter) for key, parameter in space.parameters.items()}
 
     def _create_optimizer(self) -> LibraryObject:
-        zoopt = _zoopt()
+        zoopt = self.load("zoopt")
         dimension = zoopt.Dimension2(list(self._library_space.values()))
-        self._decimals = load_library(
-            "zoopt.utils.zoo_global", "zoopt", "ZOOptSearch"
-        ).gl.float_precisions
-        racos = load_library("zoopt.algos.opt_algorithms.racos.sracos", "zoopt", "ZOOptSearch")
+        self._decimals = self.load("zoopt.utils.zoo_global").gl.float_precisions
+        racos = self.load("zoopt.algos.opt_algorithms.racos.sracos")
         parameter = zoopt.Parameter(budget=self._budget)
         with self._globals():
             return racos.SRacosTune(
@@ -119,24 +122,16 @@ class ZOOptSearch(LibrarySearcher):
         """Protect numpy's global state, and restore this space's decimals, which ZOOpt keeps in a
         module for the last created space.
         """
-        load_library(
-            "zoopt.utils.zoo_global", "zoopt", "ZOOptSearch"
-        ).gl.float_precisions = self._decimals
+        self.load("zoopt.utils.zoo_global").gl.float_precisions = self._decimals
         with self._random.active():
             yield
 
 
-def _zoopt() -> LibraryObject:
-    return load_library("zoopt", "zoopt", "ZOOptSearch")
-
-
 def _dimension(parameter: Parameter) -> LibraryObject:
-    types = _zoopt().ValueType
+    types = ZOOptSearch.load("zoopt").ValueType
     if parameter.kind == "choice":
         # Indices, because ZOOpt would convert all choices to one type.
         return types.GRID, list(range(len(parameter.choices)))
-    if parameter.distribution != "uniform":
-        raise parameter.unsupported_error("ZOOptSearch", "uniform numbers and choices")
     if parameter.kind == "integer":
         return types.DISCRETE, [parameter.low, parameter.high], True
     return types.CONTINUOUS, [parameter.low, parameter.high], parameter.step or _PRECISION

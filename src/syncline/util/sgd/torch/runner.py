@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from syncline.core import random_states
 from syncline.optional import load
-from syncline.train import random_states
 from syncline.train.backend import Worker
 from syncline.train.session import get_session, set_session
 from syncline.train.torch.device import move_to

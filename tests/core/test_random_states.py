@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from syncline.train import random_states
+from syncline.core import random_states
 
 
 def drawn() -> tuple[float, ...]:
