@@ -133,9 +133,3 @@ def test_a_state_that_cannot_be_had_is_left_out(caplog):
             f"{Counting.__qualname__}-0": {"count": 1}
         }
     assert "Broken.get_state" in caplog.text
-
-
-def test_the_list_is_a_sequence():
-    one, two = Callback(), Callback()
-    callbacks = CallbackList([one, two])
-    assert (len(callbacks), callbacks[1], list(callbacks)) == (2, two, [one, two])

@@ -46,6 +46,35 @@ def fit(trainable: Any, path: Path, *, stop: Any = None, **options: Any) -> tune
     ).fit()
 
 
+class Watch(tune.Callback):
+    """Callback that notes its calls."""
+
+    def __init__(self) -> None:
+        self.calls: list[str] = []
+
+    def on_step_begin(self, iteration: int, trials: Any, **info: object) -> None:
+        self.calls.append(f"begin {iteration}")
+
+    def on_trial_result(
+        self, iteration: int, trials: Any, trial: Any, result: Any, **info: object
+    ) -> None:
+        self.calls.append(f"result {iteration}")
+
+    def on_step_end(self, iteration: int, trials: Any, **info: object) -> None:
+        self.calls.append(f"end {iteration}")
+
+
+def test_each_step_of_the_controller_begins_and_ends(tmp_path: Path) -> None:
+    watch = Watch()
+    run_config = tune.RunConfig(storage_path=str(tmp_path), verbose=0, callbacks=[watch])
+    tune.Tuner(lambda config: {"loss": 1.0}, run_config=run_config).fit()
+    first = watch.calls.index("result 1")
+    assert watch.calls[first - 1 : first + 2] == ["begin 0", "result 1", "end 1"]
+    assert [call.split()[0] for call in watch.calls if "result" not in call] == ["begin", "end"] * (
+        (len(watch.calls) - 1) // 2
+    )
+
+
 class Adder(tune.Trainable):
     """Trainable that adds `x` in every step and records which object serves which trial."""
 

@@ -22,6 +22,7 @@ from syncline.tune.experiment.trial import Trial
 from syncline.tune.schedulers.trial_scheduler import TrialScheduler
 from syncline.tune.search.search_algorithm import Suggestion
 from syncline.tune.stopper import make_stopper
+from syncline.tune.workers import messages
 
 ONE_CPU = PlacementGroupFactory([{"CPU": 1}])
 KILLED = pack_error(RuntimeError("killed"))
@@ -137,13 +138,11 @@ class SimulatedSearch:
                 return events.TrialStarted(
                     trial_id=do.trial_id, attempt=do.attempt, location="here:1", now=1.0
                 )
-            case events.StepTrial():
+            case events.RunCommand(command=messages.Step()):
                 return self._step(do)
-            case events.SaveTrial():
+            case events.RunCommand(command=messages.Save(checkpoint_index=index)):
                 self.checkpoints += 1
-                saved = self._trial(do.trial_id).storage.checkpoint(
-                    checkpoint_dir_name(do.checkpoint_index)
-                )
+                saved = self._trial(do.trial_id).storage.checkpoint(checkpoint_dir_name(index))
                 return events.TrialSaved(trial_id=do.trial_id, attempt=do.attempt, checkpoint=saved)
             case events.ReportResult():
                 self._search.on_trial_result(do.trial_id, dict(do.result))
@@ -155,7 +154,7 @@ class SimulatedSearch:
                 self._ended = True
         return None
 
-    def _step(self, do: events.StepTrial) -> Event:
+    def _step(self, do: events.RunCommand) -> Event:
         self._iterations[do.trial_id] += 1
         iteration = self._iterations[do.trial_id]
         loss = self._loss(self._trial(do.trial_id).config, iteration)

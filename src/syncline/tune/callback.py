@@ -39,7 +39,7 @@ logger = logging.getLogger("syncline")
 class Callback:
     """Base class with empty hooks.
 
-    `iteration` is the number of the controller's step. `trials` is the controller's own list of all
+    `iteration` is the number of results so far. `trials` is the controller's own list of all
     trials; do not modify it. Later versions may pass more keyword arguments, so overriding methods
     take `**info`. A slow hook delays the search.
     """
@@ -192,15 +192,6 @@ class CallbackList:
         for position, (name, callback) in enumerate(self._named()):
             if name in state:
                 self._attempt(position, "set_state", partial(callback.set_state, state[name]))
-
-    def __len__(self) -> int:
-        return len(self._callbacks)
-
-    def __getitem__(self, position: int) -> Callback:
-        return self._callbacks[position]
-
-    def __iter__(self) -> Iterator[Callback]:
-        return iter(self._callbacks)
 
     def _named(self) -> Iterator[tuple[str, Callback]]:
         seen: Counter[str] = Counter()

@@ -8,12 +8,13 @@ modify, are frozen.
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
 import secrets
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from syncline.train import config as train_config
 from syncline.train.run_config import RunConfig as TrainRunConfig
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from syncline.tune.progress_reporter import ProgressReporter
     from syncline.tune.schedulers.trial_scheduler import TrialScheduler
 
+_Config = TypeVar("_Config")
 Mode = Literal["min", "max"]
 
 
@@ -41,8 +43,10 @@ class TuneConfig:
     search_alg: Any = None
     """A searcher or its name; None for random search and grids."""
 
-    scheduler: TrialScheduler | None = None
-    """Stops, pauses and changes trials early; None to run all trials to their end."""
+    scheduler: TrialScheduler | str | None = None
+    """Stops, pauses and changes trials early: a scheduler or its name; None to run all trials to
+    their end.
+    """
 
     num_samples: int = 1
     """Number of draws from the search space, each with all combinations of the grids; -1 for no
@@ -248,6 +252,11 @@ class RunConfig(TrainRunConfig):
         if isinstance(log, (tuple, list)):
             return log[0], log[1]
         return ("stdout", "stderr") if log else None
+
+
+def extended(kind: type[_Config], given: Any) -> _Config:
+    """Return the configuration as one of a class with further fields."""
+    return kind(**{item.name: getattr(given, item.name) for item in dataclasses.fields(given)})
 
 
 def _check_without(parent: Any, config: object, *names: str) -> None:

@@ -35,9 +35,10 @@ from syncline.tune.config import (
     ResumeConfig,
     RunConfig,
     TuneConfig,
+    extended,
 )
 from syncline.tune.controller import events
-from syncline.tune.controller.driver import SearchEnd, TrialSettings, TuneController
+from syncline.tune.controller.driver import TuneController
 from syncline.tune.controller.events import SearchRules
 from syncline.tune.controller.experiment_files import clean_up
 from syncline.tune.controller.live_search import watched
@@ -50,6 +51,7 @@ from syncline.tune.controller.search_store import (
     storage_at,
 )
 from syncline.tune.controller.state import TuneMachine
+from syncline.tune.controller.trial_settings import TrialSettings
 from syncline.tune.execution.placement_groups import (
     PlacementGroupFactory,
     resource_dict_to_pg_factory,
@@ -57,7 +59,7 @@ from syncline.tune.execution.placement_groups import (
 from syncline.tune.experiment.trial import Trial
 from syncline.tune.logger import default_callbacks
 from syncline.tune.progress_reporter import default_reporter
-from syncline.tune.registry import as_trainable_class, check_picklable, is_function_trainable
+from syncline.tune.registry import as_trainable_class, check_picklable
 from syncline.tune.result import Config
 from syncline.tune.schedulers import create_scheduler
 from syncline.tune.schedulers.trial_scheduler import FIFOScheduler, TrialScheduler
@@ -65,7 +67,11 @@ from syncline.tune.search import BasicVariantGenerator, create_searcher
 from syncline.tune.search.search_algorithm import SearchAlgorithm
 from syncline.tune.search.search_generator import SearchGenerator
 from syncline.tune.stopper import make_stopper
-from syncline.tune.trainable.function_trainable import Resources, requested_resources
+from syncline.tune.trainable.function_trainable import (
+    FunctionTrainable,
+    Resources,
+    requested_resources,
+)
 from syncline.tune.trainable.trainable import Trainable
 from syncline.tune.trainable.trainer_trainable import check_keys, trainer_trainable
 
@@ -108,7 +114,7 @@ class FinishedSearch:
     """All trials."""
     storage: StorageContext
     """Experiment directory."""
-    end: SearchEnd | None = None
+    end: events.EndSearch | None = None
     """End of the search; None if it was only loaded."""
 
     def analysis(self, config: TuneConfig) -> ExperimentAnalysis:
@@ -296,8 +302,6 @@ def search_algorithm(plan: SearchPlan) -> SearchAlgorithm:
     else:
         search = SearchGenerator(given)
     metric, mode = plan.tune_config.metric, plan.tune_config.mode
-    if isinstance(plan.tune_config.search_alg, str):
-        metric, mode = (None, None) if search.metric else (metric, mode)
     search.configure(metric, mode, dict(plan.param_space), plan.tune_config.num_samples)
     return search
 
@@ -312,9 +316,7 @@ def as_run_config(given: object) -> RunConfig:
         raise ValueError(
             f"`run_config` is a {type(given).__name__} ({given!r:.80}): pass a RunConfig or None."
         )
-    return RunConfig(
-        **{item.name: getattr(given, item.name) for item in dataclasses.fields(TrainRunConfig)}
-    )
+    return extended(RunConfig, given)
 
 
 def packed_plan(plan: SearchPlan) -> bytes:
@@ -377,8 +379,13 @@ def _new_machine(
             f"`scheduler` is a {type(scheduler).__name__} ({scheduler!r:.80}): pass a "
             "TrialScheduler, its name, or None."
         )
-    _set_objective(scheduler, config)
-    is_function = is_function_trainable(kind)
+    if not scheduler.set_search_properties(*config.objective):
+        raise ValueError(
+            f"the search has `metric={config.metric!r}` and `mode={config.mode!r}`, but the "
+            f"scheduler {type(scheduler).__name__} has its own metric {scheduler.metric!r}: set "
+            "them in one place."
+        )
+    is_function = issubclass(kind, FunctionTrainable)
     failure = plan.run_config.failure_config
     max_failures = failure.max_failures if failure is not None else 0
     rules = SearchRules(
@@ -403,12 +410,7 @@ def _checkpoint_config(
     plan: SearchPlan, kind: type[Trainable], is_function: bool
 ) -> CheckpointConfig:
     given = plan.run_config.checkpoint_config
-    values = (
-        {item.name: getattr(given, item.name) for item in dataclasses.fields(type(given))}
-        if given is not None
-        else {}
-    )
-    config = CheckpointConfig(**values)
+    config = extended(CheckpointConfig, given) if given is not None else CheckpointConfig()
     if is_function:
         if config.checkpoint_frequency or config.checkpoint_at_end:
             name = "checkpoint_frequency" if config.checkpoint_frequency else "checkpoint_at_end"
@@ -421,15 +423,6 @@ def _checkpoint_config(
     can_save = kind.save_checkpoint is not Trainable.save_checkpoint
     at_end = can_save if config.checkpoint_at_end is None else config.checkpoint_at_end
     return dataclasses.replace(config, checkpoint_at_end=at_end)
-
-
-def _set_objective(scheduler: TrialScheduler, config: TuneConfig) -> None:
-    if not scheduler.set_search_properties(*config.objective):
-        raise ValueError(
-            f"the search has `metric={config.metric!r}` and `mode={config.mode!r}`, but the "
-            f"scheduler {type(scheduler).__name__} has its own metric {scheduler.metric!r}: set "
-            "them in one place."
-        )
 
 
 def _objective(

@@ -22,6 +22,7 @@ from syncline.tune.config import (
     ResumeConfig,
     RunConfig,
     TuneConfig,
+    extended,
 )
 from syncline.tune.console.reporter import ProgressReporter
 from syncline.tune.controller.search_store import SearchStore
@@ -29,7 +30,6 @@ from syncline.tune.error import TuneError
 from syncline.tune.experiment.experiment import Experiment
 from syncline.tune.experiment.trial import Trial
 from syncline.tune.launch import SearchPlan, run_search
-from syncline.tune.schedulers import create_scheduler
 from syncline.tune.schedulers.trial_scheduler import TrialScheduler
 from syncline.tune.trainable.function_trainable import Resources
 
@@ -180,7 +180,7 @@ def run(
         metric=metric,
         mode=mode,  # type: ignore[arg-type]  # checked by TuneConfig
         search_alg=search_alg,
-        scheduler=create_scheduler(scheduler) if isinstance(scheduler, str) else scheduler,
+        scheduler=scheduler,
         num_samples=num_samples,
         max_concurrent_trials=max_concurrent_trials,
         time_budget_s=time_budget_s,
@@ -265,10 +265,8 @@ def _checkpoints(
     is saved at its end only if requested.
     """
     if given is not None:
-        values = {item.name: getattr(given, item.name) for item in dataclasses.fields(given)}
-        return CheckpointConfig(
-            **{**values, "checkpoint_at_end": bool(values.get("checkpoint_at_end"))}
-        )
+        config = extended(CheckpointConfig, given)
+        return dataclasses.replace(config, checkpoint_at_end=bool(config.checkpoint_at_end))
     low = score is not None and score.startswith("min-")
     return CheckpointConfig(
         num_to_keep=keep,

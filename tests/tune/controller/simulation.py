@@ -7,7 +7,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from syncline.core.error_frames import pack_error
 from syncline.train.checkpoint import Checkpoint
@@ -20,9 +20,12 @@ from syncline.tune.execution.placement_groups import PlacementGroupFactory
 from syncline.tune.experiment.trial import Trial
 from syncline.tune.schedulers.trial_scheduler import ControllerView, FIFOScheduler, TrialScheduler
 from syncline.tune.stopper import Stopper, make_stopper
+from syncline.tune.workers.messages import Save, Step
+
+T = TypeVar("T")
 
 ONE_CPU = PlacementGroupFactory([{"CPU": 1}])
-Step = Callable[[Trial, int], dict[str, Any]]
+StepFunction = Callable[[Trial, int], dict[str, Any]]
 """Returns the result of a trial in an iteration, from 1."""
 
 
@@ -52,7 +55,7 @@ class Simulation:
     stopper: Stopper = field(default_factory=lambda: make_stopper({"training_iteration": 5}))
     samples: int = 4
     cpus: int = 2
-    step: Step = lambda trial, iteration: {"score": float(iteration + trial.index)}
+    step: StepFunction = lambda trial, iteration: {"score": float(iteration + trial.index)}
     concurrency_of_searcher: float = float("inf")
 
     def __post_init__(self) -> None:
@@ -129,14 +132,15 @@ class Simulation:
             return events.TrialStarted(
                 trial_id=do.trial_id, attempt=do.attempt, location="here:1", now=1.0
             )
-        elif isinstance(do, events.StepTrial):
-            return self.train(do)
-        elif isinstance(do, events.SaveTrial):
-            return events.TrialSaved(
-                trial_id=do.trial_id,
-                attempt=do.attempt,
-                checkpoint=self.checkpoint(do.trial_id, do.checkpoint_index),
-            )
+        elif isinstance(do, events.RunCommand):
+            if isinstance(do.command, Step):
+                return self.train(do, do.command)
+            if isinstance(do.command, Save):
+                return events.TrialSaved(
+                    trial_id=do.trial_id,
+                    attempt=do.attempt,
+                    checkpoint=self.checkpoint(do.trial_id, do.command.checkpoint_index),
+                )
         elif isinstance(do, events.StopTrial):
             self.held.pop(do.trial_id, None)
         elif isinstance(do, events.CopyCheckpoint):
@@ -163,7 +167,7 @@ class Simulation:
             directory=trial_id,
         )
 
-    def train(self, do: events.StepTrial) -> Event:
+    def train(self, do: events.RunCommand, command: Step) -> Event:
         trial = self.trial(do.trial_id)
         self.iterations[do.trial_id] += 1
         iteration = self.iterations[do.trial_id]
@@ -179,7 +183,7 @@ class Simulation:
             )
         result = {"training_iteration": iteration, "time_total_s": float(iteration), **result}
         checkpoint = (
-            self.checkpoint(do.trial_id, do.checkpoint_index)
+            self.checkpoint(do.trial_id, command.checkpoint_index)
             if result.pop("saves", False)
             else None
         )
@@ -217,6 +221,14 @@ class Simulation:
         self.most_at_once = max(self.most_at_once, len(self.held))
         self.waiting.append(events.ResourcesReserved(trial_id=self.reserving.trial_id))
         self.reserving = None
+
+    def commands(self, kind: type[T]) -> list[T]:
+        """Return the commands of a class so far."""
+        return [
+            do.command
+            for do in self.done
+            if isinstance(do, events.RunCommand) and isinstance(do.command, kind)
+        ]
 
     def kinds(self) -> list[str]:
         """Return the names of the instructions so far."""

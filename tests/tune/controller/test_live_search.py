@@ -11,7 +11,7 @@ import psutil
 
 from syncline.runs import LocalFiles, RunDirectory
 from syncline.tune.controller.live_search import RecordThread, TrialSampler
-from syncline.tune.controller.search_record import RunningTrials
+from syncline.tune.controller.search_record import RunningTrials, SearchRecord
 
 
 class FakeSampler:
@@ -55,22 +55,26 @@ def test_each_trial_of_this_machine_is_sampled_and_what_is_gone_is_passed_over(
     )
 
 
-def test_thread_writes_what_is_left_when_it_ends() -> None:
-    done: list[str] = []
-    started = threading.Event()
+class CountedRecord(SearchRecord):
+    """Record that notes its calls."""
 
-    def write_state() -> None:
-        done.append("state")
-        started.set()
+    def __init__(self) -> None:
+        self.done: list[str] = []
+        self.started = threading.Event()
 
-    thread = RecordThread(
-        write=lambda: done.append("lines"),
-        write_state=write_state,
-        sample=lambda: None,
-        upload=lambda: None,
-    )
+    def flush(self) -> None:
+        self.done.append("lines")
+
+    def write_state(self) -> None:
+        self.done.append("state")
+        self.started.set()
+
+
+def test_thread_writes_what_is_left_when_it_ends(tmp_path: Path) -> None:
+    record = CountedRecord()
+    thread = RecordThread(record, RunDirectory(LocalFiles(tmp_path)), RunningTrials())
     thread.start()
-    assert started.wait(10)
+    assert record.started.wait(10)
     thread.close()
-    assert done[0] == "state"
-    assert done[-2:] == ["lines", "state"]
+    assert record.done[0] == "state"
+    assert record.done[-2:] == ["lines", "state"]

@@ -16,6 +16,7 @@ from syncline.tune.execution.placement_groups import PlacementGroupFactory
 from syncline.tune.experiment.trial import Trial
 from syncline.tune.schedulers.trial_scheduler import ControllerView, FIFOScheduler
 from syncline.tune.stopper import Stopper, make_stopper
+from syncline.tune.workers.messages import Resume, Save, Step
 from tests.tune.controller.simulation import ONE_CPU, Choosy, Simulation, failing, rules, statuses
 
 
@@ -26,7 +27,8 @@ def test_the_first_events_of_a_search() -> None:
     search.go_on()
     assert search.kinds()[2:] == ["StartTrial", "AskSearcher"]
     search.go_on()
-    assert [type(do).__name__ for do in search.done[4:]] == ["NotifyCallbacks", "StepTrial"]
+    assert search.kinds()[4:] == ["NotifyCallbacks", "RunCommand"]
+    assert search.commands(Step) == [Step(checkpoint_index=0)]
 
 
 def test_every_trial_runs_to_its_end_on_what_there_is() -> None:
@@ -153,8 +155,7 @@ def test_class_trainables_are_saved_as_often_as_asked_and_at_the_end() -> None:
     config = CheckpointConfig(checkpoint_frequency=2, checkpoint_at_end=True, num_to_keep=2)
     search = Simulation(rules=rules(checkpoint_config=config), samples=1)
     search.run()
-    saved = [do.checkpoint_index for do in search.done if isinstance(do, events.SaveTrial)]
-    assert saved == [0, 1, 2]
+    assert [command.checkpoint_index for command in search.commands(Save)] == [0, 1, 2]
     deleted = [do.checkpoint.path for do in search.done if isinstance(do, events.DeleteCheckpoint)]
     assert deleted == ["/nowhere/search/t_00000/checkpoint_000000"]
     assert search.machine.trials[0].checkpoint_iteration == 5
@@ -168,7 +169,7 @@ def test_no_second_checkpoint_of_the_last_iteration() -> None:
         stopper=make_stopper({"training_iteration": 3}),
     )
     search.run()
-    assert len([do for do in search.done if isinstance(do, events.SaveTrial)]) == 3
+    assert len(search.commands(Save)) == 3
 
 
 def test_a_failed_trial_ends_and_the_others_go_on() -> None:
@@ -397,7 +398,7 @@ def test_a_trainer_inside_a_trial_gets_its_place_and_no_other_trial_starts_meanw
         search.go_on()
     assert search.kinds().count("ReserveResources") == before
     search.take(events.WorkersReserved(trial_id="t_00000", attempt=1))
-    assert "ResumeTrial" in search.kinds()
+    assert search.commands(Resume) == [Resume()]
     assert search.kinds().count("ReserveResources") == before + 1
 
 
@@ -497,7 +498,7 @@ def test_results_are_collected_only_where_nobody_decides() -> None:
     def collects(**changes: Any) -> bool:
         search = Simulation(**({"samples": 1, "stopper": make_stopper(None)} | changes))
         search.begin()
-        while not (steps := [do for do in search.done if isinstance(do, events.StepTrial)]):
+        while not (steps := search.commands(Step)):
             search.go_on()
         return steps[0].batch_s > 0
 

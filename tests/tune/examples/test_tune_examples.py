@@ -22,6 +22,7 @@ from syncline.tune.examples import (
     pbt_function,
 )
 from syncline.tune.trainable import wrap_function
+from syncline.tune.trainable.session import Reported
 
 
 @pytest.fixture(scope="module")
@@ -99,8 +100,8 @@ class TestMnist:
             {"lr": 0.1, "momentum": 0.9, "data_dir": str(digits), "should_checkpoint": True}
         )
         assert 0 <= trial.train()["mean_accuracy"] <= 1
-        assert trial.reported_checkpoint is not None
-        assert (Path(trial.reported_checkpoint.path) / "model.pt").exists()
+        assert trial.session.latest is not None
+        assert (Path(trial.session.latest.path) / "model.pt").exists()
         trial.stop()
 
     def test_the_class_goes_on_from_its_checkpoint(self, digits: Path, tmp_path: Path) -> None:
@@ -121,8 +122,8 @@ def test_the_function_with_checkpoints_goes_on_where_it_was() -> None:
     first, second = (wrap_function(custom_func_checkpointing.train_func)(config) for _ in range(2))
     for _ in range(2):
         first.train()
-    assert first.reported_checkpoint is not None
-    second.restore(first.reported_checkpoint)  # while the first one waits, its files are there
+    assert first.session.latest is not None
+    second.restore(first.session.latest)  # while the first one waits, its files are there
     assert [second.train()["iterations"] for _ in range(2)] == [2, 3]
     first.stop()
     second.stop()
@@ -148,7 +149,8 @@ def test_the_populations_function_saves_when_the_population_exchanges() -> None:
     saved = []
     for _ in range(4):
         trial.train()
-        saved.append(trial.reported_checkpoint is not None)
+        assert isinstance(trial.message, Reported)
+        saved.append(trial.message.checkpoint is not None)
     assert saved == [False, True, False, True]
     trial.stop()
 

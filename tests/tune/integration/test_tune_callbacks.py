@@ -20,6 +20,7 @@ from syncline.train.session import current_session
 from syncline.train.torch import TorchTrainer
 from syncline.tune.integration.ray_train import CHECKPOINT_PATH_KEY, TuneReportCallback
 from syncline.tune.trainable import wrap_function
+from syncline.tune.trainable.session import Reported
 
 
 def reports(function: Any) -> list[tuple[dict[str, Any], list[str]]]:
@@ -28,9 +29,9 @@ def reports(function: Any) -> list[tuple[dict[str, Any], list[str]]]:
     collected: list[tuple[dict[str, Any], list[str]]] = []
     while True:
         result = trainable.train()
-        if trainable.ended:
+        if not isinstance(trainable.message, Reported):
             return collected
-        checkpoint = trainable.reported_checkpoint
+        checkpoint = trainable.message.checkpoint
         collected.append(
             (result, sorted(os.listdir(checkpoint.path)) if checkpoint is not None else [])
         )
@@ -68,11 +69,12 @@ class TestTrainers:
 
         trainable = wrap_function(function)({})
         assert trainable.train()["epoch"] == 0
-        assert trainable.reported_checkpoint is None
+        assert trainable.session.latest is None
         result = trainable.train()
-        checkpoint = trainable.reported_checkpoint
+        checkpoint = trainable.session.latest
         assert checkpoint is not None
-        assert trainable.reported_in_place
+        assert isinstance(trainable.message, Reported)
+        assert trainable.message.in_place
         assert Path(checkpoint.path).is_relative_to(tmp_path / "runs" / "inner")
         assert result[CHECKPOINT_PATH_KEY] == checkpoint.path
         assert Path(checkpoint.path, "epoch").read_text() == "1"

@@ -436,7 +436,7 @@ def test_mlflow_makes_an_experiment_that_is_not_there_and_needs_a_name(
     with pytest.raises(ValueError, match="give an `experiment_name`"):
         mlflow_search(experiment_name=None)
     monkeypatch.setenv("MLFLOW_EXPERIMENT_NAME", "known")
-    assert mlflow_search(experiment_name=None).callbacks[0]._experiment_id == "7"
+    assert mlflow_search(experiment_name=None).callbacks._callbacks[0]._experiment_id == "7"
 
 
 # -- Comet

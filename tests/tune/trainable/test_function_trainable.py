@@ -25,8 +25,15 @@ from syncline.train.torch import TorchTrainer
 from syncline.tune import context
 from syncline.tune.execution.placement_groups import PlacementGroupFactory
 from syncline.tune.trainable import FunctionTrainable, wrap_function
+from syncline.tune.trainable.session import Reported
 from syncline.tune.trainable.trainable import TrainingResult
 from syncline.tune.trainable.trainable_state import TrialInfo
+
+
+def reported(trainable: FunctionTrainable) -> Reported:
+    """Return the last message, a report."""
+    assert isinstance(trainable.message, Reported)
+    return trainable.message
 
 
 def results(
@@ -217,12 +224,12 @@ def test_a_reported_checkpoint_is_there_for_that_result_only(tmp_path: Path) -> 
 
     trainable = wrap_function(function)({})
     assert trainable.train()["x"] == 1
-    assert trainable.reported_checkpoint == Checkpoint(tmp_path)
-    assert not trainable.reported_in_place
+    assert reported(trainable).checkpoint == Checkpoint(tmp_path)
+    assert not reported(trainable).in_place
     assert trainable.save().checkpoint == Checkpoint(tmp_path)
     trainable.train()
-    assert trainable.reported_checkpoint is None
-    assert trainable.starting_checkpoint == Checkpoint(tmp_path)
+    assert reported(trainable).checkpoint is None
+    assert trainable.session.latest == Checkpoint(tmp_path)
     trainable.stop()
 
 
@@ -239,9 +246,7 @@ def test_the_function_goes_on_from_what_it_is_given(tmp_path: Path) -> None:
         TrainingResult(checkpoint=Checkpoint(tmp_path / "start"), metrics={"training_iteration": 4})
     )
     assert trainable.train()["training_iteration"] == 5
-    trainable.starting_checkpoint = Checkpoint(
-        tmp_path / "kept"
-    )  # where the search has copied it to
+    trainable.session.latest = Checkpoint(tmp_path / "kept")  # where the search has copied it to
     trainable.train()
     assert seen == [Checkpoint(tmp_path / "start"), Checkpoint(tmp_path / "kept")]
 
@@ -257,7 +262,7 @@ def test_saving_a_function_that_has_no_checkpoint_says_why(tmp_path: Path) -> No
 def test_a_function_becomes_another_trial_where_the_first_call_has_ended() -> None:
     def function(config: dict[str, Any]) -> None:
         while True:
-            context.report({"x": config["x"], "id": context.get_trial_id()})
+            context.report({"x": config["x"], "id": context.get_context().get_trial_id()})
 
     trainable = wrap_function(function)({"x": 1}, info=TrialInfo(trial_id="a"))
     trainable.train()
@@ -353,7 +358,7 @@ def test_the_functions_of_train_work_in_a_trial(tmp_path: Path) -> None:
     trainable.train()
     assert source.exists()  # the search copies now
     assert trainable.train()["gone"]
-    assert trainable.reported_in_place
+    assert reported(trainable).in_place
     trainable.stop()
 
 
@@ -387,7 +392,7 @@ def test_a_trainer_inside_a_training_function_is_still_refused() -> None:
 def test_trials_that_take_turns_in_one_process_keep_their_sessions() -> None:
     def function(config: dict[str, Any]) -> None:
         while True:
-            context.report({"id": context.get_trial_id()})
+            context.report({"id": context.get_context().get_trial_id()})
 
     kind = wrap_function(function)
     trainables = [kind({}, info=TrialInfo(trial_id=trial_id)) for trial_id in "abc"]

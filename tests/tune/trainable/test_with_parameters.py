@@ -160,7 +160,7 @@ def test_two_requests_for_one_function_do_not_disturb_each_other() -> None:
 def test_both_wrappers_in_either_order() -> None:
     class Model:
         def objective(self, config: dict[str, Any], data: Any = None) -> dict[str, Any]:
-            return {"size": len(data), "id": context.get_trial_id()}
+            return {"size": len(data), "id": context.get_context().get_trial_id()}
 
     four = PlacementGroupFactory([{"CPU": 4}])
     for wrapped in (

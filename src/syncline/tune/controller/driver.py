@@ -13,33 +13,32 @@ import queue
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias, cast
 
 from syncline import faults
-from syncline.core import api
 from syncline.core.error_frames import pack_error
 from syncline.core.lifecycle import ensure_engine
 from syncline.core.placement import PlacementGroup
 from syncline.core.remote import ActorHandle
 from syncline.core.state_machine import Dispatcher, on
-from syncline.train.checkpoint import Checkpoint
 from syncline.tune.callback import CallbackList
 from syncline.tune.console.reporter import ProgressReporter
 from syncline.tune.controller import events, experiment_files
 from syncline.tune.controller.events import Event, Instruction
 from syncline.tune.controller.search_record import SearchRecord
-from syncline.tune.controller.search_store import SearchStore, snapshot
+from syncline.tune.controller.search_store import SearchStore, snapshot, tell
 from syncline.tune.controller.state import TuneMachine
+from syncline.tune.controller.trial_settings import TrialSettings
 from syncline.tune.error import TuneError
-from syncline.tune.execution.placement_groups import PlacementGroupFactory
 from syncline.tune.experiment.trial import Trial
-from syncline.tune.result import EXPR_ERROR_FILE, Config, Metrics
+from syncline.tune.result import EXPR_ERROR_FILE, Metrics
 from syncline.tune.search.search_algorithm import SearchAlgorithm
+from syncline.tune.trainable.trainable_state import TrialInfo
 from syncline.tune.workers import messages
-from syncline.tune.workers.messages import Outcome, TrialSpec
-from syncline.tune.workers.pool import CLEAN_UP_S, ProcessPool, SerializedTrainable, TrialProcess
+from syncline.tune.workers.messages import Outcome
+from syncline.tune.workers.pool import OnOutcome, ProcessPool, TrialProcess
 from syncline.tune.workers.reservations import TrialReservations
 
 logger = logging.getLogger("syncline")
@@ -48,38 +47,11 @@ POLL_S = 0.5
 """Seconds between two looks at the display, the time budget and unsent lines without events."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class TrialSettings:
-    """Settings of trials that no decision of the machine depends on."""
-
-    experiment_name: str
-    """Name of the search."""
-    trainable: SerializedTrainable
-    """The serialized trainable class."""
-    resources: Callable[[Config], PlacementGroupFactory]
-    """Returns the resources of a trial with a configuration."""
-    name_of: Callable[[Trial], str] | None = None
-    """Returns the display name of a trial."""
-    directory_of: Callable[[Trial], str] | None = None
-    """Returns the directory name of a trial."""
-    reuse: bool = False
-    """Run several trials in one process, one after the other."""
-    in_trial_directory: bool = False
-    """Make the trial's directory the working directory of its process."""
-    log_files: tuple[str, str] | None = None
-    """Files in the trial's directory for its output and its errors."""
-    budget_s: float | None = None
-    """Time budget of the search in seconds."""
-    first_checkpoint: Checkpoint | None = None
-    """Checkpoint from which a trial without one of its own starts."""
-
-
 @dataclass(frozen=True)
 class _ProcessStopped:
-    """The process of an attempt cleaned up, or its time for that is over."""
+    """A process cleaned up, or its time for that is over."""
 
-    trial_id: str
-    attempt: int
+    process: TrialProcess
 
 
 @dataclass(frozen=True)
@@ -101,26 +73,28 @@ class _GroupRequested:
 
 _Message: TypeAlias = Event | _ProcessStopped | _GroupReady | _GroupRequested
 
+_MESSAGE_OF: Mapping[type[Outcome], Callable[..., _Message]] = {
+    messages.Started: events.TrialStarted,
+    messages.ResetRefused: events.ResetRefused,
+    messages.Stepped: events.TrialStepped,
+    messages.Saved: events.TrialSaved,
+    messages.ReservationStarting: events.WorkersRequested,
+    messages.ReservationMade: _GroupRequested,
+    messages.ReservationReady: events.WorkersReserved,
+    messages.Failed: events.TrialFailed,
+}
+"""Messages by outcome: with the fields of the outcome, and the trial and attempt."""
 
-@dataclass
-class _Stopping:
-    """A process that cleans up and still holds its trial's resources."""
-
-    process: TrialProcess
-    reservation: str
-    deadline: float
-
-
-@dataclass(frozen=True, kw_only=True)
-class SearchEnd:
-    """End of a search."""
-
-    problem: str | None
-    """Reason for an early end; None for a regular one."""
-    error: bytes | None
-    """Packed exception for `fail_fast="raise"`."""
-    interrupted: bool = False
-    """True after Ctrl-C."""
+_CALLS: Mapping[events.Hook, tuple[str, ...]] = {
+    "start": ("on_trial_start",),
+    "restore": ("on_trial_start", "on_trial_restore"),
+    "result": ("on_trial_result",),
+    "checkpoint": ("on_checkpoint", "on_trial_save"),
+    "complete": ("on_trial_complete",),
+    "error": ("on_trial_error",),
+    "recover": ("on_trial_recover",),
+}
+"""Methods of callbacks; the first one gets the subject."""
 
 
 class TuneController(Dispatcher[Instruction, None], handles=Instruction):
@@ -149,29 +123,22 @@ class TuneController(Dispatcher[Instruction, None], handles=Instruction):
         self._clock = clock
         self._wall = wall
         machine.search_alg = search
-        is_one_machine = (
-            len([node for node in api.nodes() if node["Alive"]]) == 1
-            and not ensure_engine().may_grow
-        )
         self._queue: queue.SimpleQueue[_Message] = queue.SimpleQueue()
         self._next_messages: deque[_Message] = deque()  # before those of the queue
         self._reservations = TrialReservations(
             on_ready=lambda trial_id, group: self._queue.put(_GroupReady(trial_id, group))
         )
-        self._pool = ProcessPool(
-            settings.trainable, reuse=settings.reuse, is_one_machine=is_one_machine
-        )
+        self._pool = ProcessPool(settings.trainable, reuse=settings.reuse, clock=clock)
         self._processes: dict[str, TrialProcess] = {}
-        self._stopping: dict[tuple[str, int], _Stopping] = {}
         self._interrupted_saves: set[str] = set()  # trials that may have an unfinished checkpoint
         self._subject = ""  # trial of the event being handled
         self._in_event = False  # after an error in an event, the journal counts, not the memory
         self._directories = {trial.relative_logdir for trial in machine.trials}
-        self._end: SearchEnd | None = None
+        self._end: events.EndSearch | None = None
         self._deadline = clock() + settings.budget_s if settings.budget_s is not None else None
         self._next_report = 0.0
 
-    def run(self, first: Event) -> SearchEnd:
+    def run(self, first: Event) -> events.EndSearch:
         """Run until the end, the time budget, an error, or an interrupt. `first` is SearchStarted
         or SearchResumed.
 
@@ -183,10 +150,10 @@ class TuneController(Dispatcher[Instruction, None], handles=Instruction):
             self._record.update(self._machine.trials)
             while self._end is None:
                 self._handle(self._next())
-            self._await_stopping()
+            self._await_clean_up()
             return self._end
         except KeyboardInterrupt:
-            return SearchEnd(problem="it was interrupted", error=None, interrupted=True)
+            return events.EndSearch(problem="it was interrupted", interrupted=True)
         finally:
             self._close()
 
@@ -223,13 +190,12 @@ class TuneController(Dispatcher[Instruction, None], handles=Instruction):
         if self._reporter is not None and self._reporter.should_report(trials, done):
             usage = self._reservations.usage(self._machine.total_resources)
             self._reporter.report(trials, done, usage)
-        for key, stopping in self._stopping.items():
-            if now >= stopping.deadline:
-                self._next_messages.append(_ProcessStopped(*key))
+        self._next_messages.extend(map(_ProcessStopped, self._pool.overdue()))
 
     def _handle(self, message: _Message) -> None:
         if isinstance(message, _ProcessStopped):
-            self._process_stopped(message)
+            if self._pool.finish(message.process):
+                self._reservations.release(message.process.reservation)
         elif isinstance(message, _GroupRequested):
             self._group_requested(message)
         elif isinstance(message, _GroupReady):
@@ -240,23 +206,26 @@ class TuneController(Dispatcher[Instruction, None], handles=Instruction):
             self._handle_event(message)
 
     def _handle_event(self, event: Event) -> None:
+        machine = self._machine
         self._subject = getattr(event, "trial_id", "")
         self._in_event = True
-        event = self._machine.with_stopper_verdict(event)
+        self._callbacks.call("on_step_begin", iteration=machine.iteration, trials=machine.trials)
+        event = machine.with_stopper_verdict(event)
         rest: list[Instruction] = []
-        for instruction in self._machine.handle(event):
+        for instruction in machine.handle(event):
             if isinstance(instruction, events.NotifyCallbacks):
                 self._notify(instruction)
             else:
                 rest.append(instruction)
         faults.reach("tune.before_journal")
         self._persist(lambda: self._store.append(event))
-        self._record.update(self._machine.drain_changed())
+        self._record.update(machine.drain_changed())
         faults.reach("tune.after_journal")
         for instruction in rest:
             self.dispatch(instruction)
             faults.reach("tune.after_instruction")
         self._in_event = False
+        self._callbacks.call("on_step_end", iteration=machine.iteration, trials=machine.trials)
         if self._store.wants_snapshot:
             self._snapshot()
 
@@ -284,17 +253,15 @@ class TuneController(Dispatcher[Instruction, None], handles=Instruction):
 
     def _close(self) -> None:
         """End all processes, release all resources, and write everything that is buffered."""
-        stopping = (each.process for each in self._stopping.values())
-        for process in (*self._processes.values(), *stopping):
+        for process in self._processes.values():
             self._pool.end(process)
         self._processes.clear()
-        self._stopping.clear()
+        self._pool.close()
         while not self._queue.empty():
             message = self._queue.get()
             if isinstance(message, _GroupRequested):
                 self._group_requested(message)
         self._reservations.close()
-        self._pool.close()
         for trial_id in sorted(self._interrupted_saves):
             self._discard_unfinished(self._trial(trial_id))
         self._report_progress(done=True)
@@ -305,16 +272,10 @@ class TuneController(Dispatcher[Instruction, None], handles=Instruction):
             self._snapshot()
         self._persist(self._store.close)
 
-    def _await_stopping(self) -> None:
+    def _await_clean_up(self) -> None:
         """Wait for trainables that clean up."""
-        while self._stopping:
-            message: _Message | None = None
-            try:
-                message = self._queue.get(timeout=POLL_S)
-            except queue.Empty:
-                self._report_progress()
-                if self._next_messages:
-                    message = self._next_messages.popleft()
+        while self._pool.cleaning_up:
+            message = self._next()
             if isinstance(message, (_ProcessStopped, _GroupRequested)):
                 self._handle(message)
 
@@ -326,51 +287,20 @@ class TuneController(Dispatcher[Instruction, None], handles=Instruction):
         if suggestion is None:
             self._next_messages.append(events.NoSuggestion(finished=self._search.is_finished()))
             return
-        rules = self._machine.rules
-        # The functions of the program that name trials get this draft.
-        draft = Trial(
-            trial_id=do.trial_id,
-            index=len(self._machine.trials),
-            trainable_name=rules.trainable_name,
-            config=suggestion.config,
-            evaluated_params=suggestion.evaluated_params,
-            experiment_tag=suggestion.tag,
-            placement_group_factory=self._settings.resources(suggestion.config),
-            storage=rules.storage,
-            checkpoint_config=rules.checkpoint_config,
+        machine = self._machine
+        suggested = self._settings.suggested(
+            do.trial_id, suggestion, machine.rules, len(machine.trials), self._directories
         )
-        if self._settings.name_of is not None:
-            draft.custom_trial_name = str(self._settings.name_of(draft))
-        self._next_messages.append(
-            events.TrialSuggested(
-                trial_id=do.trial_id,
-                config=suggestion.config,
-                evaluated_params=suggestion.evaluated_params,
-                tag=suggestion.tag,
-                factory=draft.placement_group_factory,
-                name=draft.custom_trial_name,
-                directory=self._directory_of(draft),
-            )
-        )
-        self._pool.prepare_for(draft.placement_group_factory)
-
-    def _directory_of(self, draft: Trial) -> str:
-        name_of = self._settings.directory_of
-        wanted = str(name_of(draft)) if name_of is not None else draft.name
-        directory = wanted.replace("/", "_").strip() or draft.trial_id
-        if directory in self._directories:  # a program may give several trials the same name
-            directory = f"{directory}_{draft.trial_id}"
-        self._directories.add(directory)
-        return directory
+        self._next_messages.append(suggested)
+        self._pool.prepare_for(suggested.factory)
 
     @on(events.ReportResult)
     def _report_result(self, do: events.ReportResult) -> None:
-        self._search.on_trial_result(do.trial_id, dict(do.result))
+        tell(self._search, do)
 
     @on(events.ReportCompletion)
     def _report_completion(self, do: events.ReportCompletion) -> None:
-        result = dict(do.result) if do.result is not None else None
-        self._search.on_trial_complete(do.trial_id, result, do.error)
+        tell(self._search, do)
 
     @on(events.ReserveResources)
     def _reserve(self, do: events.ReserveResources) -> None:
@@ -393,14 +323,15 @@ class TuneController(Dispatcher[Instruction, None], handles=Instruction):
         if trial.local_path is not None:
             os.makedirs(trial.local_path, exist_ok=True)
         self._discard_unfinished(trial)
-        spec = TrialSpec(
-            trial_id=trial.trial_id,
-            trial_name=trial.name,
-            experiment_name=self._settings.experiment_name,
-            experiment_tag=trial.experiment_tag,
+        start = messages.Start(
+            info=TrialInfo(
+                trial_id=trial.trial_id,
+                trial_name=trial.name,
+                experiment_name=self._settings.experiment_name,
+                resources=trial.placement_group_factory,
+                storage=trial.storage,
+            ),
             config=trial.config,
-            storage=trial.storage,
-            resources=trial.placement_group_factory,
             checkpoint=do.checkpoint or self._settings.first_checkpoint,
             progress=do.progress,
             in_trial_directory=self._settings.in_trial_directory,
@@ -413,7 +344,7 @@ class TuneController(Dispatcher[Instruction, None], handles=Instruction):
             )
             process.attempt = do.attempt
             self._processes[trial.trial_id] = process
-            self._pool.start(process, spec, on_outcome)
+            self._pool.start(process, start, on_outcome)
         except (TypeError, ValueError) as error:  # the configuration cannot be pickled
             on_outcome(None, error)
 
@@ -422,64 +353,31 @@ class TuneController(Dispatcher[Instruction, None], handles=Instruction):
             self._interrupted_saves.discard(trial.trial_id)
             experiment_files.discard_unknown(trial)
 
-    @on(events.StepTrial)
-    def _step(self, do: events.StepTrial) -> None:
-        command = messages.Step(checkpoint_index=do.checkpoint_index, batch_s=do.batch_s)
-        self._command(do, command)
-
-    @on(events.SaveTrial)
-    def _save(self, do: events.SaveTrial) -> None:
-        self._command(do, messages.Save(checkpoint_index=do.checkpoint_index))
-
-    @on(events.ResumeTrial)
-    def _resume(self, do: events.ResumeTrial) -> None:
-        self._command(do, messages.Resume())
+    @on(events.RunCommand)
+    def _run_command(self, do: events.RunCommand) -> None:
+        self._command(do, do.command)
 
     def _command(self, do: events.AttemptInstruction, command: messages.Command) -> None:
         process = self._processes.get(do.trial_id)
         if process is not None:
             self._pool.run(process, command, self._on_outcome(do.trial_id, do.attempt))
 
-    def _on_outcome(
-        self, trial_id: str, attempt: int
-    ) -> Callable[[Outcome | None, BaseException | None], None]:
-        """Return a callback that queues the outcome of a command as an event."""
+    def _on_outcome(self, trial_id: str, attempt: int) -> OnOutcome:
+        """Return a callback that queues the outcome of a command as a message."""
 
         def on_outcome(outcome: Outcome | None, error: BaseException | None) -> None:
-            self._queue.put(self._message_of(trial_id, attempt, outcome, error))
+            fields: dict[str, Any] = {"trial_id": trial_id, "attempt": attempt}
+            if error is not None:
+                text = f"{type(error).__name__}: {error}"
+                outcome = messages.Failed(error=pack_error(error), text=text)
+            elif isinstance(outcome, messages.Started):
+                fields["now"] = self._wall()
+            elif isinstance(outcome, messages.ResetRefused):
+                self._pool.stop_reusing()
+            assert outcome is not None, "a command has an outcome or an error"
+            self._queue.put(_MESSAGE_OF[type(outcome)](**fields, **vars(outcome)))
 
         return on_outcome
-
-    def _message_of(
-        self, trial_id: str, attempt: int, outcome: Outcome | None, error: BaseException | None
-    ) -> _Message:
-        ids: dict[str, Any] = {"trial_id": trial_id, "attempt": attempt}
-        if error is not None:
-            text = f"{type(error).__name__}: {error}"
-            return events.TrialFailed(**ids, error=pack_error(error), text=text)
-        if isinstance(outcome, messages.Stepped):
-            return events.TrialStepped(
-                **ids,
-                result=outcome.result,
-                checkpoint=outcome.checkpoint,
-                ended=outcome.ended,
-                earlier=outcome.earlier,
-            )
-        if isinstance(outcome, messages.Started):
-            return events.TrialStarted(**ids, location=outcome.location, now=self._wall())
-        if isinstance(outcome, messages.Saved):
-            return events.TrialSaved(**ids, checkpoint=outcome.checkpoint)
-        if isinstance(outcome, messages.ReservationStarting):
-            return events.WorkersRequested(**ids)
-        if isinstance(outcome, messages.ReservationMade):
-            return _GroupRequested(**ids, group=outcome.group)
-        if isinstance(outcome, messages.ReservationReady):
-            return events.WorkersReserved(**ids)
-        if isinstance(outcome, messages.ResetRefused):
-            self._pool.stop_reusing()
-            return events.ResetRefused(**ids)
-        assert isinstance(outcome, messages.Failed), outcome
-        return events.TrialFailed(**ids, error=outcome.error, text=outcome.text)
 
     @on(events.StopTrial)
     def _stop(self, do: events.StopTrial) -> None:
@@ -494,20 +392,9 @@ class TuneController(Dispatcher[Instruction, None], handles=Instruction):
             self._pool.end(process)
             self._reservations.release(do.trial_id)
             return
-        key, reservation = (do.trial_id, do.attempt), f"{do.trial_id} {do.attempt}"
-        self._reservations.rename(do.trial_id, reservation)
-        self._stopping[key] = _Stopping(process, reservation, self._clock() + CLEAN_UP_S)
-        self._pool.run(
-            process, messages.Stop(), lambda outcome, error: self._queue.put(_ProcessStopped(*key))
-        )
-
-    def _process_stopped(self, message: _ProcessStopped) -> None:
-        stopping = self._stopping.pop((message.trial_id, message.attempt), None)
-        if stopping is None:
-            return
-        if self._clock() >= stopping.deadline or not self._pool.keep(stopping.process):
-            self._pool.end(stopping.process)
-        self._reservations.release(stopping.reservation)
+        process.reservation = f"{do.trial_id} {do.attempt}"
+        self._reservations.rename(do.trial_id, process.reservation)
+        self._pool.clean_up(process, lambda: self._queue.put(_ProcessStopped(process)))
 
     def _group_requested(self, message: _GroupRequested) -> None:
         """Release the group with the trial: a trial that is ended cannot release it itself."""
@@ -530,22 +417,7 @@ class TuneController(Dispatcher[Instruction, None], handles=Instruction):
         trial = self._trial(do.trial_id)
 
         def copy() -> None:
-            checkpoint, problem = None, ""
-            try:
-                checkpoint = experiment_files.copy_verified(trial, do.source, do.checkpoint_index)
-            except OSError as error:
-                logger.warning(
-                    "The trial %s keeps its own weights: the checkpoint %s cannot be copied: %s",
-                    trial,
-                    do.source.path,
-                    error,
-                )
-                problem = str(error)
-            self._queue.put(
-                events.CheckpointCopied(
-                    trial_id=do.trial_id, checkpoint=checkpoint, problem=problem
-                )
-            )
+            self._queue.put(experiment_files.copied(trial, do))
 
         threading.Thread(target=copy, name="syncline-checkpoint-copy", daemon=True).start()
 
@@ -567,43 +439,32 @@ class TuneController(Dispatcher[Instruction, None], handles=Instruction):
     def _log_warning(self, do: events.LogWarning) -> None:
         logger.warning("%s", do.text)
 
-    @on(events.PollSearcher)
-    def _poll_searcher(self, do: events.PollSearcher) -> None:
-        """Do nothing: `_next` returns a Tick after POLL_S."""
-
     @on(events.EndSearch)
     def _finish(self, do: events.EndSearch) -> None:
-        self._end = SearchEnd(problem=do.problem, error=do.error)
+        self._end = do
 
     # -- callbacks, record and display
 
     @on(events.NotifyCallbacks)
     def _notify(self, do: events.NotifyCallbacks) -> None:
         trial = self._trial(do.trial_id)
+        if do.hook == "result":
+            self._record.result(trial, cast("Metrics", do.subject))
+        elif do.hook == "complete" and trial.num_failures:  # it recovered
+            trial.storage.files.delete(EXPR_ERROR_FILE)
+        elif do.hook in ("error", "recover"):
+            experiment_files.append_error(trial)
+            self._record.failure(trial, restarts=do.hook == "recover")
         info: dict[str, Any] = {
             "iteration": self._machine.iteration,
             "trials": self._machine.trials,
             "trial": trial,
         }
-        if do.hook == "result":
-            self._record.result(trial, cast("Metrics", do.subject))
-            self._callbacks.call("on_trial_result", **info, result=do.subject)
-        elif do.hook == "checkpoint":
-            self._callbacks.call("on_checkpoint", **info, checkpoint=do.subject)
-            self._callbacks.call("on_trial_save", **info)
-        elif do.hook == "start":
-            self._callbacks.call("on_trial_start", **info)
-        elif do.hook == "restore":
-            self._callbacks.call("on_trial_start", **info)
-            self._callbacks.call("on_trial_restore", **info)
-        elif do.hook == "complete":
-            if trial.num_failures:  # it recovered
-                trial.storage.files.delete(EXPR_ERROR_FILE)
-            self._callbacks.call("on_trial_complete", **info)
-        else:
-            experiment_files.append_error(trial)
-            self._record.failure(trial, restarts=do.hook == "recover")
-            self._callbacks.call(f"on_trial_{do.hook}", **info)
+        subject = {do.hook: do.subject} if do.subject is not None else {}
+        first, *others = _CALLS[do.hook]
+        self._callbacks.call(first, **info, **subject)
+        for hook in others:
+            self._callbacks.call(hook, **info)
 
     def _trial(self, trial_id: str) -> Trial:
         trial = self._machine.get_trial(trial_id)

@@ -15,6 +15,7 @@ from syncline.train.storage.context import StorageContext
 from syncline.tune.config import CheckpointConfig
 from syncline.tune.execution.placement_groups import PlacementGroupFactory
 from syncline.tune.result import Config, Metrics
+from syncline.tune.workers.messages import Command
 
 Resumption: TypeAlias = Literal["RESUME", "RESTART", "SKIP"]
 """Treatment of a trial in a restored search: continue from its checkpoint, reset it, or end it."""
@@ -209,7 +210,7 @@ Event: TypeAlias = (
 # -- instructions
 
 Hook: TypeAlias = Literal[
-    "start", "restore", "result", "save", "checkpoint", "complete", "error", "recover"
+    "start", "restore", "result", "checkpoint", "complete", "error", "recover"
 ]
 
 
@@ -278,19 +279,12 @@ class StartTrial(AttemptInstruction):
 
 
 @dataclass(frozen=True, kw_only=True)
-class StepTrial(AttemptInstruction):
-    """Train until the next result. -> TrialStepped, TrialFailed."""
+class RunCommand(AttemptInstruction):
+    """Carry out a command in the trial's process: Step -> TrialStepped, TrialFailed; Save ->
+    TrialSaved, TrialFailed; Resume, after the trainer inside has reserved its workers.
+    """
 
-    checkpoint_index: int
-    batch_s: float = 0.0
-    """Seconds for which results may be collected and sent together."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class SaveTrial(AttemptInstruction):
-    """Save a checkpoint. -> TrialSaved, TrialFailed."""
-
-    checkpoint_index: int
+    command: Command
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -304,11 +298,6 @@ class StopTrial(AttemptInstruction):
 @dataclass(frozen=True, kw_only=True)
 class LendResources(AttemptInstruction):
     """Remove the trial's placement group for the trainer inside it, and resume the trial."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class ResumeTrial(AttemptInstruction):
-    """Resume a trial whose trainer waits after reserving its workers."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -351,11 +340,6 @@ class LogWarning:
 
 
 @dataclass(frozen=True, kw_only=True)
-class PollSearcher:
-    """Wait and ask the searcher again: nothing runs, but it may suggest later. -> Tick."""
-
-
-@dataclass(frozen=True, kw_only=True)
 class EndSearch:
     """The search is over."""
 
@@ -363,6 +347,8 @@ class EndSearch:
     """Reason for an early end; None for a regular one."""
     error: bytes | None = None
     """Packed exception for `fail_fast="raise"`."""
+    interrupted: bool = False
+    """True after Ctrl-C."""
 
 
 Instruction: TypeAlias = (
@@ -373,16 +359,13 @@ Instruction: TypeAlias = (
     | ReserveResources
     | ReleaseResources
     | StartTrial
-    | StepTrial
-    | SaveTrial
+    | RunCommand
     | StopTrial
     | LendResources
-    | ResumeTrial
     | CopyCheckpoint
     | ConfirmCheckpoint
     | DeleteCheckpoint
     | AppendLines
     | LogWarning
-    | PollSearcher
     | EndSearch
 )

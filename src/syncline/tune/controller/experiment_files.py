@@ -106,6 +106,21 @@ def clean_up(machine: TuneMachine, last: Sequence[Instruction]) -> None:
             append_lines(storage, _missing(storage, do.lines))
 
 
+def copied(trial: Trial, do: events.CopyCheckpoint) -> events.CheckpointCopied:
+    """Copy a checkpoint and return the event; a failure is logged."""
+    try:
+        checkpoint = copy_verified(trial, do.source, do.checkpoint_index)
+    except OSError as error:
+        logger.warning(
+            "The trial %s keeps its own weights: the checkpoint %s cannot be copied: %s",
+            trial,
+            do.source.path,
+            error,
+        )
+        return events.CheckpointCopied(trial_id=do.trial_id, checkpoint=None, problem=str(error))
+    return events.CheckpointCopied(trial_id=do.trial_id, checkpoint=checkpoint)
+
+
 def copy_verified(trial: Trial, source: Checkpoint, index: int) -> Checkpoint:
     """Copy `source` to checkpoint number `index` of the trial and compare the hashes.
 

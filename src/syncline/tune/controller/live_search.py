@@ -95,27 +95,16 @@ class TrialSampler:
 
 
 class RecordThread:
-    """A thread that writes the record of a search, samples its trials, and uploads files.
-
-    Args:
-        write: Writes buffered lines.
-        write_state: Writes the state of the search.
-        sample: Samples the trials.
-        upload: Uploads files that are only on this machine.
+    """A thread that writes the record of a search, samples its trials, and uploads files that are
+    only on this machine.
     """
 
     def __init__(
-        self,
-        *,
-        write: Callable[[], None],
-        write_state: Callable[[], None],
-        sample: Callable[[], None],
-        upload: Callable[[], None],
+        self, record: SearchRecord, directory: RunDirectory, running: RunningTrials
     ) -> None:
-        self._write = write
-        self._write_state = write_state
-        self._sample = sample
-        self._upload = upload
+        self._record = record
+        self._directory = directory
+        self._sampler = TrialSampler(directory, running)
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="syncline-record", daemon=True)
 
@@ -128,22 +117,22 @@ class RecordThread:
         self._stop.set()
         if self._thread.is_alive():
             self._thread.join()
-        self._write()
-        self._write_state()
+        self._record.flush()
+        self._record.write_state()
 
     def _run(self) -> None:
-        self._write_state()
+        self._record.write_state()
         next_sample = time.monotonic() + SAMPLE_EVERY_S
         while not self._stop.wait(WRITE_EVERY_S):
-            self._write()
+            self._record.flush()
             if time.monotonic() < next_sample:
                 continue
             next_sample = time.monotonic() + SAMPLE_EVERY_S
-            self._write_state()
+            self._record.write_state()
             # The record logs its own failures; uploads are repeated.
             with suppress(OSError):
-                self._sample()
-                self._upload()
+                self._sampler.sample()
+                self._directory.flush()
 
 
 @contextmanager
@@ -158,12 +147,7 @@ def watched(
     withdraw = control.serve(
         f"run:{storage.experiment_fs_path}", LiveSearch(storage.files, running, actor_of).answer
     )
-    thread = RecordThread(
-        write=record.flush,
-        write_state=record.write_state,
-        sample=TrialSampler(directory, running).sample,
-        upload=directory.flush,
-    )
+    thread = RecordThread(record, directory, running)
     thread.start()
     try:
         yield

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping
 from dataclasses import replace
 
+from syncline.core.error_messages import did_you_mean
 from syncline.train import metric_values
 from syncline.tune.controller.events import TrialStepped
 from syncline.tune.error import TuneError
@@ -54,13 +54,11 @@ def check_result(
             or metric_values.lookup(result, metric) is not None
         ):
             continue
-        near = difflib.get_close_matches(metric, own, n=1, cutoff=0.5)
-        hint = f" Did you mean {near[0]!r}?" if near else ""
         raise TuneError(
             f"{user} needs the metric {metric!r}, but the trainable {trainable!r} reported "
-            f"{sorted(own)}.{hint} Report {metric!r} with every result, or use one of the "
-            "reported metrics. Set TUNE_DISABLE_STRICT_METRIC_CHECKING=1 to allow results "
-            "without it."
+            f"{sorted(own)}.{did_you_mean(metric, own)} Report {metric!r} with every result, or "
+            "use one of the reported metrics. Set TUNE_DISABLE_STRICT_METRIC_CHECKING=1 to allow "
+            "results without it."
         )
 
 

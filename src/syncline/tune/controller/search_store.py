@@ -77,7 +77,7 @@ class SearchStore:
         # A kill may have prevented the deletion of earlier generations.
         oldest = pointer.get("oldest", max(1, previous)) if self._oldest is None else self._oldest
         generation = max(self._generation, previous) + 1
-        self._close_journal()
+        self.close()
         self._files.write(_snapshot_name(generation), state)
         faults.reach("tune.before_pointer")
         new_pointer = {"generation": generation, "oldest": oldest, "events": self._events}
@@ -123,7 +123,11 @@ class SearchStore:
 
     def close(self) -> None:
         """Send buffered lines and close the journal."""
-        self._close_journal()
+        self.flush()
+        self._pieces = 0
+        if self._line_file is not None:
+            self._line_file.close()
+            self._line_file = None
 
     # -- reading
 
@@ -166,13 +170,6 @@ class SearchStore:
     def _pointer(self) -> dict[str, int]:
         data = self._files.read(POINTER_FILE)
         return dict(json.loads(data)) if data else {}
-
-    def _close_journal(self) -> None:
-        self.flush()
-        self._pieces = 0
-        if self._line_file is not None:
-            self._line_file.close()
-            self._line_file = None
 
 
 class _State(TypedDict):
@@ -217,12 +214,18 @@ def restore(
         machine.with_stopper_verdict(event)
         instructions = machine.handle(event)
         for do in instructions:
-            if isinstance(do, events.ReportResult):
-                search.on_trial_result(do.trial_id, dict(do.result))
-            elif isinstance(do, events.ReportCompletion):
-                result = dict(do.result) if do.result is not None else None
-                search.on_trial_complete(do.trial_id, result, do.error)
+            if isinstance(do, events.ReportResult | events.ReportCompletion):
+                tell(search, do)
     return machine, instructions
+
+
+def tell(search: SearchAlgorithm, do: events.ReportResult | events.ReportCompletion) -> None:
+    """Pass the result or the end of a trial to the searcher."""
+    if isinstance(do, events.ReportResult):
+        search.on_trial_result(do.trial_id, dict(do.result))
+    else:
+        result = dict(do.result) if do.result is not None else None
+        search.on_trial_complete(do.trial_id, result, do.error)
 
 
 def load_trials(path: str, filesystem: pyarrow_fs.FileSystem | None = None) -> list[Trial]:

@@ -31,6 +31,7 @@ from syncline.tune.result import DONE, EXPERIMENT_TAG, SHOULD_CHECKPOINT, Metric
 from syncline.tune.schedulers.trial_scheduler import FIFOScheduler, TrialScheduler
 from syncline.tune.search.search_algorithm import SearchAlgorithm
 from syncline.tune.stopper import NoopStopper, Stopper
+from syncline.tune.workers.messages import Resume, Step
 
 _Answer = TypeVar("_Answer")
 
@@ -350,8 +351,9 @@ class TuneMachine(Dispatcher[Event, None], handles=Event):
 
     @on(events.WorkersReserved)
     def _workers_reserved(self, event: events.WorkersReserved) -> None:
-        self._table.set_phase(self._table[event.trial_id], Phase.RUNNING, "has its workers")
-        self._table.emit(events.ResumeTrial(trial_id=event.trial_id, attempt=event.attempt))
+        record, _ = self._active(event)
+        self._table.set_phase(record, Phase.RUNNING, "has its workers")
+        self._table.run(record, Resume())
 
     @on(events.CheckpointCopied)
     def _checkpoint_copied(self, event: events.CheckpointCopied) -> None:
@@ -426,7 +428,6 @@ class TuneMachine(Dispatcher[Event, None], handles=Event):
                     f"{SEARCHER_POLL_LIMIT} s, and no trial runs that it could wait for: return "
                     "a configuration from `suggest`, or `Searcher.FINISHED`."
                 )
-            self._table.emit(events.PollSearcher())
 
     def _may_ask_searcher(self) -> bool:
         """Return True if no new trial waits and one more may run."""
@@ -458,7 +459,7 @@ class TuneMachine(Dispatcher[Event, None], handles=Event):
         if attempt.save_requested:
             attempt.save_requested = False
             if not self.rules.is_function:
-                self._table.save(record, attempt)
+                self._table.save(record)
                 return
         if attempt.pause_requested:
             self._table.leave(record)
@@ -475,7 +476,9 @@ class TuneMachine(Dispatcher[Event, None], handles=Event):
                 trial.restored_iteration = trial.checkpoint_iteration
                 self._table.set_phase(record, Phase.PAUSED, "by the scheduler")
             return
-        self._table.step(record, attempt, self._batch_s)
+        self._table.run(
+            record, Step(checkpoint_index=trial.next_checkpoint_index, batch_s=self._batch_s)
+        )
 
     def _ask_scheduler(self, ask: Callable[[], _Answer]) -> _Answer:
         """Return the scheduler's answer and append its log lines.
@@ -510,7 +513,7 @@ class TuneMachine(Dispatcher[Event, None], handles=Event):
         at_end = self.rules.checkpoint_config.checkpoint_at_end
         if at_end and not self.rules.is_function and not is_saved:
             attempt.then = "finish"
-            self._table.save(record, attempt)
+            self._table.save(record)
             return
         self._table.leave(record)
         self._complete(record, tell_scheduler=False)

@@ -57,43 +57,23 @@ class FunctionTrainable(Trainable):
         """Prepare the function, which starts with the first `train()`."""
         self._parameters = config
         self._reports = ReportQueue()
-        self._session = TrialSession(self._info, self._reports)
+        self.session = TrialSession(self._info, self._reports)
         self._thread: threading.Thread | None = None
-        self._message: Reported | Ended | None = None
+        self.message: Reported | Ended | None = None
+        """Report of the last `train()`, whose checkpoint the next one may delete, or the end of the
+        function.
+        """
         if (
             self._info.trial_dir is not None
             and is_initialized()
             and not ensure_engine().is_local_mode
         ):
-            self._session.install()
-
-    # -- read by the runner after `train()`
+            self.session.install()
 
     @property
     def ended(self) -> bool:
         """True if the function returned: the last `train()` had no new report."""
-        return isinstance(self._message, Ended)
-
-    @property
-    def reported_checkpoint(self) -> Checkpoint | None:
-        """Checkpoint of the last result. Its files may be deleted by the next `train()`."""
-        return self._message.checkpoint if isinstance(self._message, Reported) else None
-
-    @property
-    def reported_in_place(self) -> bool:
-        """True if that checkpoint stays where it is."""
-        return isinstance(self._message, Reported) and self._message.in_place
-
-    @property
-    def starting_checkpoint(self) -> Checkpoint | None:
-        """Checkpoint for `get_checkpoint()`: the last reported one, or the one to start from."""
-        return self._session.latest
-
-    @starting_checkpoint.setter
-    def starting_checkpoint(self, checkpoint: Checkpoint | None) -> None:
-        self._session.latest = checkpoint
-
-    # -- Trainable
+        return isinstance(self.message, Ended)
 
     def train(self) -> Metrics:
         """Return the next report with all filled-in keys. After the function returned, return the
@@ -103,7 +83,7 @@ class FunctionTrainable(Trainable):
             BaseException: The exception of the function, with its traceback.
         """
         began = self._clock.steady()
-        message = self._message = self._next()
+        message = self.message = self._next()
         if isinstance(message, Reported):
             return self._complete(dict(message.metrics), began)
         if message.error is not None:
@@ -127,20 +107,18 @@ class FunctionTrainable(Trainable):
                 f"save({os.fspath(checkpoint_dir)!r}): a function saves when it reports a "
                 "checkpoint: call `save()` without a directory."
             )
-        if self._session.latest is None:
+        if self.session.latest is None:
             raise RuntimeError(
                 f"{self!r} has reported no checkpoint: call `tune.report(metrics, checkpoint=…)` "
                 "in the function."
             )
-        return TrainingResult(
-            checkpoint=self._session.latest, metrics=dict(self._last_result or {})
-        )
+        return TrainingResult(checkpoint=self.session.latest, metrics=dict(self._last_result or {}))
 
     def restore(
         self, checkpoint_path: str | os.PathLike[str] | Checkpoint | TrainingResult
     ) -> None:
         """Set the checkpoint for `get_checkpoint()`. Call it before the first `train()`."""
-        self.starting_checkpoint = as_checkpoint(checkpoint_path)
+        self.session.latest = as_checkpoint(checkpoint_path)
         if isinstance(checkpoint_path, TrainingResult):
             self.continue_from(checkpoint_path.metrics)
 
@@ -155,7 +133,7 @@ class FunctionTrainable(Trainable):
     def cleanup(self) -> None:
         """Ask the function to end at its next report. Does not wait."""
         self._reports.stop()
-        self._session.uninstall()
+        self.session.uninstall()
 
     def wait_ended(self) -> bool:
         """Wait up to RESET_LIMIT_S after `cleanup()`; return True if the function ended."""
@@ -168,7 +146,7 @@ class FunctionTrainable(Trainable):
             raise RuntimeError(
                 f"{self!r} has already returned, so it cannot train further: create a new one."
             )
-        with self._session.active():
+        with self.session.active():
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name=FUNCTION_THREAD, daemon=True)
                 self._thread.start()
@@ -180,9 +158,9 @@ class FunctionTrainable(Trainable):
         error: BaseException | None = None
         try:
             for values in _reports(type(self)._function(self._parameters), repr(self)):
-                self._session.send(values, None)
+                self.session.send(values, None)
         except TrialStopped:
-            self._session.uninstall()  # a trainer inside may have restored it
+            self.session.uninstall()  # a trainer inside may have restored it
             return
         except SystemExit as leaving:
             error = RuntimeError(

@@ -1,5 +1,5 @@
 """Commands of the controller to a trial's process, and their outcomes. Each command has one
-outcome.
+outcome, whose fields the event of the controller has as well.
 """
 
 from __future__ import annotations
@@ -9,29 +9,22 @@ from typing import TypeAlias
 
 from syncline.core.placement import PlacementGroup
 from syncline.train.checkpoint import Checkpoint
-from syncline.train.storage.context import StorageContext
-from syncline.tune.execution.placement_groups import PlacementGroupFactory
 from syncline.tune.result import Config, Metrics
+from syncline.tune.trainable.trainable_state import TrialInfo
+
+# -- commands
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrialSpec:
-    """One start of one trial."""
+class Start:
+    """Create the trainable of a trial, or reset that of an earlier trial, and restore its
+    checkpoint, if any. -> Started, ResetRefused, Failed.
+    """
 
-    trial_id: str
-    """Id in the search."""
-    trial_name: str
-    """Display name."""
-    experiment_name: str
-    """Name of the search."""
-    experiment_tag: str
-    """Number and parameters."""
+    info: TrialInfo
+    """The trial, without its directory on the machine of the process."""
     config: Config
     """Configuration of the trainable."""
-    storage: StorageContext
-    """Directory of the trial."""
-    resources: PlacementGroupFactory
-    """Reserved resources."""
     checkpoint: Checkpoint | None = None
     """Checkpoint to continue from."""
     progress: Metrics = field(default_factory=dict)
@@ -40,23 +33,6 @@ class TrialSpec:
     """Make the trial's directory the working directory."""
     log_files: tuple[str, str] | None = None
     """Files for output and errors, relative to the trial's directory."""
-
-
-# -- commands
-
-
-@dataclass(frozen=True, kw_only=True)
-class Start:
-    """Create the trainable and restore its checkpoint, if any. -> Started, Failed."""
-
-    spec: TrialSpec
-
-
-@dataclass(frozen=True, kw_only=True)
-class Reset:
-    """Run another trial with the existing trainable. -> Started, ResetRefused, Failed."""
-
-    spec: TrialSpec
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,7 +65,7 @@ class Resume:
     """
 
 
-Command: TypeAlias = Start | Reset | Step | Save | Stop | Resume
+Command: TypeAlias = Start | Step | Save | Stop | Resume
 
 
 # -- outcomes

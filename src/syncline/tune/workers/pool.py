@@ -7,6 +7,7 @@ that no trial waits for a process start.
 from __future__ import annotations
 
 import logging
+import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -20,7 +21,7 @@ from syncline.core.remote import ActorHandle, remote
 from syncline.train.workers.spec import SerializedValue
 from syncline.tune.execution.placement_groups import Gang, PlacementGroupFactory
 from syncline.tune.workers import messages
-from syncline.tune.workers.messages import Command, Outcome, TrialSpec
+from syncline.tune.workers.messages import Command, Outcome
 from syncline.tune.workers.trial_runner import TrialRunner
 
 logger = logging.getLogger("syncline")
@@ -42,7 +43,7 @@ _Options: TypeAlias = dict[str, Any]
 _BASE_OPTIONS: _Options = {"num_cpus": 0, "max_restarts": 0, "max_concurrency": CONCURRENCY}
 
 
-@dataclass
+@dataclass(eq=False)
 class TrialProcess:
     """One process with one trainable."""
 
@@ -50,10 +51,12 @@ class TrialProcess:
     """Handle of the `TrialRunner`."""
     factory: PlacementGroupFactory | None = None
     """Resources of its trial; None without a trial."""
-    used: bool = False
-    """True if it has a trainable."""
     attempt: int = 0
     """Number of the trial's start that it runs."""
+    reservation: str = ""
+    """Name of the reservation that it holds while it cleans up."""
+    deadline: float = 0.0
+    """Time until which it may clean up."""
 
 
 class ProcessPool:
@@ -62,18 +65,28 @@ class ProcessPool:
     Args:
         trainable: The serialized trainable class.
         reuse: Run several trials in one process, one after the other.
-        is_one_machine: True if all trials run on the machine of the program.
+        clock: Returns monotonic seconds.
     """
 
     def __init__(
-        self, trainable: SerializedTrainable, *, reuse: bool, is_one_machine: bool
+        self,
+        trainable: SerializedTrainable,
+        *,
+        reuse: bool,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        engine = ensure_engine()
         self._trainable = trainable
         self._reuse = reuse
-        self._is_local_mode = ensure_engine().is_local_mode
-        self._is_one_machine = is_one_machine
+        self._clock = clock
+        self._is_local_mode = engine.is_local_mode
+        self._is_one_machine = (
+            sum(node["Alive"] for node in api.nodes()) == 1 and not engine.may_grow
+        )
         self._actor_class = remote(TrialRunner)
         self._waiting: deque[TrialProcess] = deque()
+        self.cleaning_up: set[TrialProcess] = set()
+        """Processes that clean up and still hold their trials' resources."""
 
     def take(self, factory: PlacementGroupFactory, group: PlacementGroup | None) -> TrialProcess:
         """Return a process for a trial with this placement group."""
@@ -95,23 +108,41 @@ class ProcessPool:
             while len(self._waiting) < SPARE:
                 self._waiting.append(TrialProcess(self._start(factory, None)))
 
-    def start(self, process: TrialProcess, spec: TrialSpec, on_outcome: OnOutcome) -> None:
-        """Create the trainable, or reset the existing one for another trial."""
-        command: Command = messages.Reset(spec=spec) if process.used else messages.Start(spec=spec)
-        process.used = True
-        ref = process.actor.run.remote(command, self._trainable)
+    def start(self, process: TrialProcess, start: messages.Start, on_outcome: OnOutcome) -> None:
+        """Start a trial in a process."""
+        ref = process.actor.run.remote(start, self._trainable)
         ensure_engine().on_value(ref, on_outcome)
 
     def run(self, process: TrialProcess, command: Command, on_outcome: OnOutcome) -> None:
         """Carry out a command in a process."""
         ensure_engine().on_value(process.actor.run.remote(command), on_outcome)
 
-    def keep(self, process: TrialProcess) -> bool:
-        """Keep a cleaned-up process for another trial; return False if it cannot be reused."""
-        factory = process.factory
-        if not self._reuse or factory is None or not self._needs_no_resources(factory):
+    def clean_up(self, process: TrialProcess, on_done: Callable[[], None]) -> None:
+        """Let a process clean up, and call `on_done`, on any thread, when it has. Then, or when the
+        process is overdue, call `finish`.
+        """
+        process.deadline = self._clock() + CLEAN_UP_S
+        self.cleaning_up.add(process)
+        self.run(process, messages.Stop(), lambda outcome, error: on_done())
+
+    def overdue(self) -> list[TrialProcess]:
+        """Return the processes whose time to clean up is over."""
+        now = self._clock()
+        return [process for process in self.cleaning_up if now >= process.deadline]
+
+    def finish(self, process: TrialProcess) -> bool:
+        """Keep a process that cleaned up for another trial, or end it; return False if that has
+        been done.
+        """
+        if process not in self.cleaning_up:
             return False
-        self._waiting.append(process)
+        self.cleaning_up.discard(process)
+        in_time = self._clock() < process.deadline
+        factory = process.factory
+        if in_time and self._reuse and factory is not None and self._needs_no_resources(factory):
+            self._waiting.append(process)
+        else:
+            self.end(process)
         return True
 
     def stop_reusing(self) -> None:
@@ -130,9 +161,11 @@ class ProcessPool:
         api.kill(process.actor)
 
     def close(self) -> None:
-        """Kill the waiting processes."""
-        while self._waiting:
-            self.end(self._waiting.pop())
+        """Kill the processes that wait or clean up."""
+        for process in (*self._waiting, *self.cleaning_up):
+            self.end(process)
+        self._waiting.clear()
+        self.cleaning_up.clear()
 
     def _needs_no_resources(self, factory: PlacementGroupFactory) -> bool:
         """Return True if the process itself needs no part of the trial's placement group: the group

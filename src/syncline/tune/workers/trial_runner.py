@@ -27,7 +27,7 @@ from syncline.core.lifecycle import ensure_engine
 from syncline.core.tracebacks import user_traceback
 from syncline.storage import filesystem as files
 from syncline.train.checkpoint import Checkpoint
-from syncline.train.storage.context import checkpoint_dir_name
+from syncline.train.storage.context import StorageContext, checkpoint_dir_name
 from syncline.train.workers.profiling import cpu_profile as cpu
 from syncline.train.workers.rank_log import capture_output
 from syncline.train.workers.reservation import ReservationHost, set_reservation_host
@@ -38,10 +38,11 @@ from syncline.tune.trainable.function_trainable import (
     RESET_LIMIT_S,
     FunctionTrainable,
 )
+from syncline.tune.trainable.session import Reported
 from syncline.tune.trainable.trainable import Trainable
 from syncline.tune.trainable.trainable_state import TrialInfo
 from syncline.tune.workers import messages
-from syncline.tune.workers.messages import Command, Outcome, TrialSpec
+from syncline.tune.workers.messages import Command, Outcome
 
 LEAVE_S = 2 * RESET_LIMIT_S
 """Seconds that local mode waits for a trial that was stopped."""
@@ -127,7 +128,7 @@ class _Host:
     def __init__(self, trainable: type[Trainable] | SerializedValue) -> None:
         self._serialized = trainable
         self._trainable: Trainable | None = None
-        self._spec: TrialSpec | None = None
+        self._info: TrialInfo | None = None
         self._deferred_error: BaseException | None = None
         self._stop_capture: list[Callable[[], None]] = []
 
@@ -137,15 +138,13 @@ class _Host:
         if isinstance(command, messages.Save):
             return messages.Saved(checkpoint=self._save(command.checkpoint_index))
         if isinstance(command, messages.Start):
-            info = self._enter(command.spec)
-            kind = deserialized(self._serialized)
-            self._trainable = kind(dict(command.spec.config), info=info)
-            return self._restored(command.spec)
-        if isinstance(command, messages.Reset):
-            info = self._enter(command.spec)
-            if not self._current.reset(dict(command.spec.config), info=info):
+            info = self._enter(command)
+            if self._trainable is None:
+                kind = deserialized(self._serialized)
+                self._trainable = kind(dict(command.config), info=info)
+            elif not self._trainable.reset(dict(command.config), info=info):
                 return messages.ResetRefused()
-            return self._restored(command.spec)
+            return self._restored(command)
         assert isinstance(command, messages.Stop), command
         if self._trainable is not None:
             self._trainable.stop()
@@ -163,29 +162,27 @@ class _Host:
         assert self._trainable is not None, "the first command is Start"
         return self._trainable
 
-    def _enter(self, spec: TrialSpec) -> TrialInfo:
+    @property
+    def _storage(self) -> StorageContext:
+        assert self._info is not None, "the first command is Start"
+        assert self._info.storage is not None, "a trial of a search has storage"
+        return self._info.storage
+
+    def _enter(self, start: messages.Start) -> TrialInfo:
         """Prepare the process for a trial."""
-        if self._spec is None:
-            limit_threads(spec.resources.head_cpus)
-        self._spec = spec
-        storage = spec.storage
+        is_first, self._info = self._info is None, start.info
+        if is_first and start.info.resources is not None:
+            limit_threads(start.info.resources.head_cpus)
         directory = (
-            storage.experiment_fs_path
-            if storage.local
-            else str(ensure_engine().session_directory / "trials" / spec.trial_id)
+            self._storage.experiment_fs_path
+            if self._storage.local
+            else str(ensure_engine().session_directory / "trials" / start.info.trial_id)
         )
         os.makedirs(directory, exist_ok=True)
-        if spec.in_trial_directory:
+        if start.in_trial_directory:
             os.chdir(directory)
-        self._capture_output(directory, spec.log_files)
-        return TrialInfo(
-            trial_id=spec.trial_id,
-            trial_name=spec.trial_name,
-            trial_dir=directory,
-            experiment_name=spec.experiment_name,
-            resources=spec.resources,
-            storage=storage,
-        )
+        self._capture_output(directory, start.log_files)
+        return replace(start.info, trial_dir=directory)
 
     def _capture_output(self, directory: str, log_files: tuple[str, str] | None) -> None:
         """Write output to the files of this trial, and no longer to those of the previous one."""
@@ -202,15 +199,15 @@ class _Host:
                 capture_output(errors, ["stderr"]),
             ]
 
-    def _restored(self, spec: TrialSpec) -> messages.Started:
+    def _restored(self, start: messages.Start) -> messages.Started:
         """Restore the checkpoint of a new or reset trainable."""
-        if spec.checkpoint is not None:
+        if start.checkpoint is not None:
             if isinstance(self._trainable, FunctionTrainable):
-                self._trainable.starting_checkpoint = spec.checkpoint
+                self._trainable.session.latest = start.checkpoint
             else:
-                with spec.checkpoint.as_directory() as directory:
+                with start.checkpoint.as_directory() as directory:
                     self._current.restore(directory)
-            self._current.continue_from(spec.progress)
+            self._current.continue_from(start.progress)
         return messages.Started(location=f"{ensure_engine().node_address()}:{os.getpid()}")
 
     def _step(self, command: messages.Step) -> messages.Stepped:
@@ -243,22 +240,22 @@ class _Host:
         result = trainable.train()
         if not isinstance(trainable, FunctionTrainable):
             return messages.Stepped(result=result)
-        if trainable.ended:
+        message = trainable.message
+        if not isinstance(message, Reported):
             return messages.Stepped(result=result, ended=True)
-        checkpoint = trainable.reported_checkpoint
+        checkpoint = message.checkpoint
         if checkpoint is not None:
-            if not trainable.reported_in_place:
+            if not message.in_place:
                 checkpoint = self._commit(checkpoint, checkpoint_index)
             # The function may delete its own files before it calls `get_checkpoint()`.
-            trainable.starting_checkpoint = checkpoint
+            trainable.session.latest = checkpoint
         return messages.Stepped(result=result, checkpoint=checkpoint)
 
     def _save(self, checkpoint_index: int) -> Checkpoint | None:
         """Save a class's state, directly in the trial's directory if that is local."""
-        assert self._spec is not None, "the first command is Start"
         if isinstance(self._trainable, FunctionTrainable):
             return None
-        storage = self._spec.storage
+        storage = self._storage
         parent = storage.experiment_fs_path if storage.local else None
         directory = tempfile.mkdtemp(prefix=files.TEMPORARY_PREFIX, dir=parent)
         try:
@@ -271,8 +268,7 @@ class _Host:
         """Commit files as checkpoint `index`; it stays marked unfinished until the controller has
         registered it.
         """
-        assert self._spec is not None, "the first command is Start"
-        storage, name = self._spec.storage, checkpoint_dir_name(index)
+        storage, name = self._storage, checkpoint_dir_name(index)
         staged = storage.stage(source, name, rank=0, token=f"{os.getpid()}-{index}", move=move)
         storage.sync(staged or name)
         return storage.commit(name, [staged])
