@@ -8,6 +8,7 @@ import pytest
 from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
 
 from syncline import train
+from syncline.core.error_frames import pack_error
 from syncline.train.checkpoint import Checkpoint
 from syncline.tune.analysis import ExperimentAnalysis
 from syncline.tune.error import TuneError
@@ -36,10 +37,11 @@ def test_is_a_sequence_of_results(make_trial) -> None:
 
 def test_counts_and_errors(make_trial, tmp_path) -> None:
     failed, odd = make_trial(1, status=Trial.ERROR), make_trial(2, status=Trial.ERROR)
-    failed.exception = ValueError("no data")
+    failed.set_error(pack_error(ValueError("no data")), "")
     odd.error_text = "Traceback\nWorkerCrashedError: killed"
     results = grid([make_trial(0), failed, odd, make_trial(3, status=Trial.PAUSED)])
     assert (results.num_errors, results.num_terminated) == (2, 1)
+    assert str(results.errors[0]) == "no data"
     assert results.errors[0] is failed.exception
     assert isinstance(results.errors[1], TuneError)
     assert "WorkerCrashedError: killed" in str(results.errors[1])
@@ -49,7 +51,8 @@ def test_counts_and_errors(make_trial, tmp_path) -> None:
 
 def test_trial_that_recovered_has_no_error(make_trial) -> None:
     trial = make_trial(0)
-    trial.exception, trial.num_failures = ValueError("at first"), 1
+    trial.set_error(pack_error(ValueError("at first")), "")
+    trial.num_failures = 1
     assert grid([trial])[0].error is None
 
 

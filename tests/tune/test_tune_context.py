@@ -41,19 +41,15 @@ def test_a_trial_knows_its_facts() -> None:
                 here.get_trial_dir(),
                 here.get_experiment_name(),
             ],
-            "old": [context.get_trial_id(), context.get_trial_name(), context.get_trial_dir()],
-            "resources": here.get_trial_resources() == context.get_trial_resources() == resources,
+            "resources": here.get_trial_resources() == resources,
             "world": [here.get_world_size(), here.get_world_rank()],
             "node": [here.get_local_world_size(), here.get_local_rank(), here.get_node_rank()],
-            "enabled": context.is_session_enabled(),
         }
 
     result = first_result(function, facts)
     assert result["new"] == ["a1", "f_a1", "/trials/a1", "search"]
-    assert result["old"] == ["a1", "f_a1", "/trials/a1"]
     assert result["resources"]
     assert (result["world"], result["node"]) == ([1, 0], [1, 0, 0])
-    assert result["enabled"]
 
 
 def test_track_logs_by_keyword() -> None:
@@ -64,14 +60,13 @@ def test_outside_a_trial_a_warning_and_nothing_else() -> None:
     calls = [
         lambda: context.report({"x": 1}),
         context.get_checkpoint,
-        context.get_trial_id,
+        context.get_context().get_trial_id,
         context.get_context().get_experiment_name,
         lambda: track.log(x=1),
     ]
     for call in calls:
         with pytest.warns(UserWarning, match="outside a trial"):
             assert call() is None
-    assert not context.is_session_enabled()
 
 
 def test_a_context_made_before_the_trial_is_good_in_it() -> None:
@@ -86,7 +81,6 @@ def test_in_a_training_worker_the_report_is_the_workers() -> None:
     def loop() -> None:
         context.report({"size": context.get_context().get_world_size()})
         assert context.get_checkpoint() is None
-        assert not context.is_session_enabled()
 
     result = TorchTrainer(loop, scaling_config=train.ScalingConfig(num_workers=0)).fit()
     assert result.metrics == {"size": 1}

@@ -90,19 +90,24 @@ class LineFile:
         """Append a line, which ends with a newline. If there is no room, raise OSError and leave
         the file unchanged.
         """
-        written = 0
-        try:
-            while written < len(line):
-                written += os.write(self._descriptor, line[written:] if written else line)
-        except OSError:
-            if written:  # relative to the current end: another program may have appended
-                os.ftruncate(self._descriptor, os.fstat(self._descriptor).st_size - written)
-            raise
+        append_whole(self._descriptor, line)
         self._size += len(line)
 
     def close(self) -> None:
         """Close the file; nothing is buffered."""
         os.close(self._descriptor)
+
+
+def append_whole(descriptor: int, data: bytes) -> None:
+    """Append to an open file. If there is no room, raise OSError and leave the file unchanged."""
+    written = 0
+    try:
+        while written < len(data):
+            written += os.write(descriptor, data[written:] if written else data)
+    except OSError:
+        if written:  # relative to the current end: another program may have appended
+            os.ftruncate(descriptor, os.fstat(descriptor).st_size - written)
+        raise
 
 
 def sealed_name(name: str, number: int) -> str:

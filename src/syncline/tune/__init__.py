@@ -63,55 +63,34 @@ if TYPE_CHECKING:
     from syncline.tune.tune import run_experiments as run_experiments
     from syncline.tune.tuner import Tuner as Tuner
 
-_SAMPLE = "syncline.tune.search.sample"
-_HOMES = {
-    "Callback": "syncline.tune.callback",
-    "Checkpoint": "syncline.train.checkpoint",
-    "CheckpointConfig": "syncline.tune.config",
-    "CLIReporter": "syncline.tune.progress_reporter",
-    "Experiment": "syncline.tune.experiment",
-    "ExperimentAnalysis": "syncline.tune.analysis",
-    "FailureConfig": "syncline.tune.config",
-    "JupyterNotebookReporter": "syncline.tune.progress_reporter",
-    "PlacementGroupFactory": "syncline.tune.execution.placement_groups",
-    "ProgressReporter": "syncline.tune.progress_reporter",
-    "Result": "syncline.tune.result_grid",
-    "ResultGrid": "syncline.tune.result_grid",
-    "ResumeConfig": "syncline.tune.config",
-    "RunConfig": "syncline.tune.config",
-    "Stopper": "syncline.tune.stopper",
-    "SyncConfig": "syncline.train.config",
-    "Trainable": "syncline.tune.trainable.trainable",
-    "TuneConfig": "syncline.tune.config",
-    "TuneContext": "syncline.tune.context",
-    "TuneError": "syncline.tune.error",
-    "Tuner": "syncline.tune.tuner",
-    "choice": _SAMPLE,
-    "create_scheduler": "syncline.tune.schedulers",
-    "create_searcher": "syncline.tune.search",
-    "get_checkpoint": "syncline.tune.context",
-    "get_context": "syncline.tune.context",
-    "grid_search": "syncline.tune.search.variant_generator",
-    "lograndint": _SAMPLE,
-    "loguniform": _SAMPLE,
-    "qlograndint": _SAMPLE,
-    "qloguniform": _SAMPLE,
-    "qrandint": _SAMPLE,
-    "qrandn": _SAMPLE,
-    "quniform": _SAMPLE,
-    "randint": _SAMPLE,
-    "randn": _SAMPLE,
-    "register_env": "syncline.tune.registry",
-    "register_trainable": "syncline.tune.registry",
-    "report": "syncline.tune.context",
-    "run": "syncline.tune.tune",
-    "run_experiments": "syncline.tune.tune",
-    "sample_from": _SAMPLE,
-    "uniform": _SAMPLE,
-    "with_parameters": "syncline.tune.trainable.util",
-    "with_resources": "syncline.tune.trainable.util",
+_NAMES = {
+    "syncline.train.checkpoint": "Checkpoint",
+    "syncline.train.config": "SyncConfig",
+    "syncline.tune.analysis": "ExperimentAnalysis",
+    "syncline.tune.callback": "Callback",
+    "syncline.tune.config": "CheckpointConfig FailureConfig ResumeConfig RunConfig TuneConfig",
+    "syncline.tune.context": "TuneContext get_checkpoint get_context report",
+    "syncline.tune.error": "TuneError",
+    "syncline.tune.execution.placement_groups": "PlacementGroupFactory",
+    "syncline.tune.experiment": "Experiment",
+    "syncline.tune.progress_reporter": "CLIReporter JupyterNotebookReporter ProgressReporter",
+    "syncline.tune.registry": "register_env register_trainable",
+    "syncline.tune.result_grid": "Result ResultGrid",
+    "syncline.tune.schedulers": "create_scheduler",
+    "syncline.tune.search": "create_searcher",
+    "syncline.tune.search.sample": (
+        "choice lograndint loguniform qlograndint qloguniform qrandint qrandn quniform randint "
+        "randn sample_from uniform"
+    ),
+    "syncline.tune.search.variant_generator": "grid_search",
+    "syncline.tune.stopper": "Stopper",
+    "syncline.tune.trainable.trainable": "Trainable",
+    "syncline.tune.trainable.util": "with_parameters with_resources",
+    "syncline.tune.tune": "run run_experiments",
+    "syncline.tune.tuner": "Tuner",
 }
-"""Module of each public name; loaded on first use."""
+"""Public names by module, which is loaded on first use."""
+_HOMES = {name: module for module, names in _NAMES.items() for name in names.split()}
 _MODULES = frozenset(
     {
         "analysis", "callback", "context", "error", "examples", "execution", "experiment",

@@ -1,5 +1,4 @@
-"""Functions for the function of a trial: `report`, `get_checkpoint`, `get_context`, and their older
-forms.
+"""Functions for the function of a trial: `report`, `get_checkpoint`, `get_context`.
 
 Outside a trial they warn and do nothing, so that the function of a trial can be called directly.
 Inside a worker of a trainer they are the functions of `syncline.train`.
@@ -115,31 +114,6 @@ def get_checkpoint() -> Checkpoint | None:
         _warn("get_checkpoint")
         return None
     return train_session.get_checkpoint()
-
-
-def get_trial_id() -> str | None:
-    """Same as `get_context().get_trial_id()`."""
-    return get_context().get_trial_id()
-
-
-def get_trial_name() -> str | None:
-    """Same as `get_context().get_trial_name()`."""
-    return get_context().get_trial_name()
-
-
-def get_trial_dir() -> str | None:
-    """Same as `get_context().get_trial_dir()`."""
-    return get_context().get_trial_dir()
-
-
-def get_trial_resources() -> PlacementGroupFactory | None:
-    """Same as `get_context().get_trial_resources()`."""
-    return get_context().get_trial_resources()
-
-
-def is_session_enabled() -> bool:
-    """Return True inside the function of a trial."""
-    return isinstance(current_session(), TrialSession)
 
 
 def _of_session(attribute: str) -> object:

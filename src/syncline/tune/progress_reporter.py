@@ -91,16 +91,13 @@ class TuneReporterBase(ProgressReporter):
     ) -> None:
         if mode is not None and mode not in ("min", "max"):
             raise ValueError(f'{type(self).__name__}(mode={mode!r}): pass "min" or "max".')
-        self._metric_columns = (
-            metric_columns if metric_columns is None else _columns(metric_columns)
-        )
-        self._names_metrics_only = metric_columns is not None and not isinstance(
-            metric_columns, Mapping
-        )
-        self._parameter_columns = _columns(parameter_columns or {})
-        self._names_parameters_only = parameter_columns is not None and not isinstance(
-            parameter_columns, Mapping
-        )
+        given = {"metric_columns": metric_columns, "parameter_columns": parameter_columns}
+        self._lists = {
+            argument
+            for argument, columns in given.items()
+            if columns is not None and not isinstance(columns, Mapping)
+        }
+        """Arguments that are lists of keys, without headings."""
         self._total_samples = total_samples
         self._max_progress_rows = max_progress_rows
         self._max_error_rows = max_error_rows
@@ -112,8 +109,8 @@ class TuneReporterBase(ProgressReporter):
         self._view = View(
             metric=metric,
             mode=mode,
-            parameters=self._parameter_columns,
-            metrics=self._metric_columns,
+            parameters=_columns(parameter_columns or {}),
+            metrics=None if metric_columns is None else _columns(metric_columns),
             found_metrics=infer_limit,
             length=max_column_length,
             sort_by_metric=sort_by_metric,
@@ -132,16 +129,9 @@ class TuneReporterBase(ProgressReporter):
         Raises:
             ValueError: Search and reporter both have a metric or a mode.
         """
-        self.set_start_time(start_time)
-        self.set_total_samples(total_samples)
-        self.set_search_properties(metric, mode)
-
-    def set_search_properties(self, metric: str | None, mode: str | None) -> bool:
-        """Set metric and mode of the search; return True, for older programs.
-
-        Raises:
-            ValueError: The reporter has its own metric or mode.
-        """
+        self._start_time = self._clock() if start_time is None else start_time
+        if total_samples is not None:
+            self._total_samples = total_samples
         view = self._view
         if (view.metric and metric) or (view.mode and mode):
             raise ValueError(
@@ -151,15 +141,6 @@ class TuneReporterBase(ProgressReporter):
         view.metric, view.mode = metric or view.metric, mode or view.mode
         if view.mode and view.metric is None:
             view.metric = DEFAULT_METRIC
-        return True
-
-    def set_total_samples(self, total_samples: int | float | None) -> None:
-        """Set the expected number of trials; None has no effect."""
-        self._total_samples = self._total_samples if total_samples is None else total_samples
-
-    def set_start_time(self, timestamp: float | None = None) -> None:
-        """Set the start of the search in seconds since the epoch; now by default."""
-        self._start_time = self._clock() if timestamp is None else timestamp
 
     def should_report(self, trials: Sequence[Trial], done: bool = False) -> bool:
         """Return True every `max_report_frequency` seconds and at the end."""
@@ -179,25 +160,25 @@ class TuneReporterBase(ProgressReporter):
         Raises:
             ValueError: The metric has a column, or the columns are a list, which has no headings.
         """
-        if self._metric_columns is None:
-            self._view.metrics = self._metric_columns = dict(self.DEFAULT_COLUMNS)
-        _add_column(
-            self._metric_columns,
-            metric,
-            representation,
-            names_only=self._names_metrics_only,
-            argument="metric_columns",
-        )
+        if self._view.metrics is None:
+            self._view.metrics = dict(self.DEFAULT_COLUMNS)
+        self._add_column(self._view.metrics, metric, representation, "metric_columns")
 
     def add_parameter_column(self, parameter: str, representation: str | None = None) -> None:
         """Add a column for a parameter; see `add_metric_column`."""
-        _add_column(
-            self._parameter_columns,
-            parameter,
-            representation,
-            names_only=self._names_parameters_only,
-            argument="parameter_columns",
-        )
+        self._add_column(self._view.parameters, parameter, representation, "parameter_columns")
+
+    def _add_column(
+        self, columns: dict[str, str], key: str, heading: str | None, argument: str
+    ) -> None:
+        if key in columns:
+            raise ValueError(f"{key!r} already has a column: the columns are {list(columns)}.")
+        if argument in self._lists and heading not in (None, key):
+            raise ValueError(
+                f"{key!r} cannot get the heading {heading!r}, because `{argument}` is a list: pass "
+                "a dictionary."
+            )
+        columns[key] = heading or key
 
     def _snapshot(self, trials: Sequence[Trial], done: bool) -> Snapshot:
         return self._view.take(
@@ -318,16 +299,3 @@ def default_reporter(
 
 def _columns(given: Columns) -> dict[str, str]:
     return dict(given) if isinstance(given, Mapping) else {key: key for key in given}
-
-
-def _add_column(
-    columns: dict[str, str], key: str, heading: str | None, *, names_only: bool, argument: str
-) -> None:
-    if key in columns:
-        raise ValueError(f"{key!r} already has a column: the columns are {list(columns)}.")
-    if names_only and heading not in (None, key):
-        raise ValueError(
-            f"{key!r} cannot get the heading {heading!r}, because `{argument}` is a list: pass a "
-            "dictionary."
-        )
-    columns[key] = heading or key

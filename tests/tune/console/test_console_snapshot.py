@@ -4,6 +4,7 @@ import html
 
 import pytest
 
+from syncline.core.error_frames import pack_error
 from syncline.train.checkpoint import Checkpoint
 from syncline.tune.console.snapshot import (
     View,
@@ -111,7 +112,8 @@ def test_one_reported_metric_decides_if_only_the_mode_is_known(make_trial) -> No
 def test_errors_name_their_last_line_and_file(make_trial) -> None:
     failed, went_on = make_trial(0, status=Trial.ERROR), make_trial(1, status=Trial.RUNNING)
     failed.num_failures, failed.error_text = 1, "Traceback\nValueError: no [data]\n"
-    went_on.num_failures, went_on.exception = 3, RuntimeError("gone")
+    went_on.num_failures = 3
+    went_on.set_error(pack_error(RuntimeError("gone")), "")
     snapshot = View().take([failed, went_on])
     text = as_text(errors_table(snapshot.failures, snapshot.failed, None))
     assert "ValueError: no [data]" in text

@@ -26,7 +26,7 @@ def test_an_exception_that_pickle_cannot_make_again_stays_with_its_trial(
     make_trial: Callable[..., Trial],
 ) -> None:
     trial: Trial = make_trial(0, losses=[1.0])
-    trial.exception = TwoPartError("disk", "full")
+    trial.set_error(pack_error(TwoPartError("disk", "full")), "")
     again: Any = pickle.loads(cloudpickle.dumps(trial))
     assert isinstance(again.exception, TwoPartError)
     assert str(again.exception) == "disk: full"

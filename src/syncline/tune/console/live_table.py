@@ -13,7 +13,7 @@ from rich.text import Text
 
 from syncline.core.live_region import REDRAW_INTERVAL_S, LiveRegion
 from syncline.train.console.formatting import duration
-from syncline.tune.console.reporter import EndedTrials, ProgressReporter
+from syncline.tune.console.reporter import DefaultReporter
 from syncline.tune.console.snapshot import (
     Snapshot,
     View,
@@ -33,7 +33,7 @@ _OTHER_LINES = 10
 """Lines besides trials and errors: three above the table, four of its frame, two notes, cursor."""
 
 
-class LiveReporter(ProgressReporter):
+class LiveReporter(DefaultReporter):
     """The default reporter in terminals.
 
     A thread redraws the last snapshot, so that the displayed duration advances between reports.
@@ -53,31 +53,12 @@ class LiveReporter(ProgressReporter):
         console: Console | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        self._experiment_path = experiment_path
+        super().__init__(View(sort_by_metric=True), verbose, experiment_path, clock)
         self._console = console or Console(file=sys.stderr, highlight=False)
-        self._clock = clock
-        self._view = View(sort_by_metric=True)
-        self._ended_trials = EndedTrials(self._view, verbose)
-        self._start_time = clock()
-        self._expected: int | float | None = None
         self._next = 0.0
         self._snapshot: Snapshot | None = None
         self._sys_info: Sequence[str] = ()
         self._region = LiveRegion(self._console)
-
-    def setup(
-        self,
-        start_time: float | None = None,
-        total_samples: int | float | None = None,
-        metric: str | None = None,
-        mode: str | None = None,
-        **kwargs: object,
-    ) -> None:
-        """See `ProgressReporter`."""
-        self._start_time = self._clock() if start_time is None else start_time
-        self._expected = total_samples
-        self._view.metric, self._view.mode = metric, mode
-        self._ended_trials.skip(kwargs.get("trials"))
 
     def should_report(self, trials: Sequence[Trial], done: bool = False) -> bool:
         """Return True at most twice a second, and at the end."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from syncline.core.live_region import print_line
 from syncline.train.console.formatting import counted, duration
@@ -128,7 +129,42 @@ class EndedTrials:
         return f"{text}: {numbers}" if numbers else text
 
 
-class LineReporter(ProgressReporter):
+class DefaultReporter(ProgressReporter):
+    """Base of the default reporters.
+
+    Args:
+        view: Display options.
+        verbose: See `EndedTrials`.
+        experiment_path: Displayed directory of the results.
+        clock: Returns seconds since the epoch.
+    """
+
+    def __init__(
+        self, view: View, verbose: int, experiment_path: str, clock: Callable[[], float]
+    ) -> None:
+        self._view = view
+        self._ended_trials = EndedTrials(view, verbose)
+        self._experiment_path = experiment_path
+        self._clock = clock
+        self._start_time = clock()
+        self._expected: int | float | None = None
+
+    def setup(
+        self,
+        start_time: float | None = None,
+        total_samples: int | float | None = None,
+        metric: str | None = None,
+        mode: str | None = None,
+        **kwargs: object,
+    ) -> None:
+        """See `ProgressReporter`."""
+        self._start_time = self._clock() if start_time is None else start_time
+        self._expected = total_samples
+        self._view.metric, self._view.mode = metric, mode
+        self._ended_trials.skip(kwargs.get("trials"))
+
+
+class LineReporter(DefaultReporter):
     """The default reporter if standard error is neither a terminal nor a notebook.
 
     Args:
@@ -146,29 +182,14 @@ class LineReporter(ProgressReporter):
         write: Callable[[str], None] = print_line,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        self._experiment_path = experiment_path
+        super().__init__(View(found_metrics=3), verbose, experiment_path, clock)
         self._write = write
-        self._clock = clock
-        self._view = View(found_metrics=3)
-        self._ended_trials = EndedTrials(self._view, verbose)
-        self._expected: int | float | None = None
-        self._start_time = clock()
         self._progress_after_s = FIRST_PROGRESS_S
         self._next_check = 0.0
 
-    def setup(
-        self,
-        start_time: float | None = None,
-        total_samples: int | float | None = None,
-        metric: str | None = None,
-        mode: str | None = None,
-        **kwargs: object,
-    ) -> None:
+    def setup(self, *args: Any, **kwargs: Any) -> None:
         """Print the directory of the results."""
-        self._start_time = self._clock() if start_time is None else start_time
-        self._expected = total_samples
-        self._view.metric, self._view.mode = metric, mode
-        self._ended_trials.skip(kwargs.get("trials"))
+        super().setup(*args, **kwargs)
         if self._experiment_path:
             self._write(f"Tune: results are in {self._experiment_path}")
 
@@ -190,10 +211,9 @@ class LineReporter(ProgressReporter):
         if done:
             snapshot = self._view.take(trials, rows=1, errors=None)
             error = errors_line(snapshot)
-            for line in closing_lines(snapshot, now - self._start_time):
+            lines = closing_lines(snapshot, now - self._start_time)
+            for line in [*lines, error] if error is not None else lines:
                 self._write(line)
-            if error is not None:
-                self._write(error)
         elif now >= self._start_time + self._progress_after_s:
             while now >= self._start_time + self._progress_after_s:
                 self._progress_after_s *= 2

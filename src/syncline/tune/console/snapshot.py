@@ -123,9 +123,9 @@ class View:
     metric: str | None = None
     """Metric to optimize."""
     mode: str | None = None
-    parameters: Mapping[str, str] = field(default_factory=dict)
+    parameters: dict[str, str] = field(default_factory=dict)
     """Headings by flat key of the configuration; empty for all searched parameters."""
-    metrics: Mapping[str, str] | None = None
+    metrics: dict[str, str] | None = None
     """Headings by key of results; None for the metrics found in results, iterations and time."""
     found_metrics: int = 4
     """Maximum number of metrics to find."""
@@ -198,30 +198,21 @@ class View:
             sorted({key for trial in chosen for key in trial.evaluated_params})
         )
         metrics = {**self._found, **PROGRESS} if self.metrics is None else self.metrics
-        parameter_values = {key: [_parameter(trial, key) for trial in chosen] for key in parameters}
-        metric_values_of = {
-            key: [metric_values.lookup(trial.last_result, key) for trial in chosen]
-            for key in metrics
-        }
         described: list[tuple[Column, list[str]]] = [
             (Column(heading="Trial name", kind="name"), [str(trial) for trial in chosen]),
             (Column(heading="status", kind="status"), [trial.status for trial in chosen]),
-            (Column(heading="loc", kind="location"), [_location(trial) for trial in chosen]),
         ]
-        described += [
-            self._column(parameters[key], "parameter", held)
-            for key, held in parameter_values.items()
-        ]
-        for key, held in metric_values_of.items():
+        locations = [_location(trial) for trial in chosen]
+        if any(locations):
+            described.append((Column(heading="loc", kind="location"), locations))
+        for key, heading in parameters.items():
+            held = [_parameter(trial, key) for trial in chosen]
+            described.append(self._column(heading, "parameter", held))
+        for key, heading in metrics.items():
+            held = [metric_values.lookup(trial.last_result, key) for trial in chosen]
             if any(value is not None for value in held):
-                described.append(
-                    self._column(metrics[key], "progress" if key in PROGRESS else "metric", held)
-                )
-        described = [
-            (column, cells)
-            for column, cells in described
-            if column.kind != "location" or any(cells)
-        ]
+                kind: Kind = "progress" if key in PROGRESS else "metric"
+                described.append(self._column(heading, kind, held))
         return [column for column, _ in described], [
             list(row) for row in zip(*(cells for _, cells in described), strict=True)
         ]

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Literal, TypeAlias
 
-from syncline.core.error_frames import pack_error, unpack_error
+from syncline.core.error_frames import unpack_error
 from syncline.train import metric_values
 from syncline.train.checkpoint import Checkpoint
 from syncline.train.config import CheckpointConfig
@@ -191,11 +191,6 @@ class Trial:
         if self._exception is None and self._error is not None:
             self._exception = unpack_error(self._error)
         return self._exception
-
-    @exception.setter
-    def exception(self, error: BaseException | None) -> None:
-        self._exception = error
-        self._error = pack_error(error) if error is not None else None
 
     @property
     def metric_analysis(self) -> dict[str, dict[str, float]]:

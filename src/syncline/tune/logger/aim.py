@@ -10,22 +10,11 @@ import numpy as np
 from syncline.optional import load, require
 from syncline.train.metric_values import flatten
 from syncline.tune.logger.logger import flat_result
+from syncline.tune.logger.tensorboardx import LEFT_OUT, NUMBERS, PREFIX
 from syncline.tune.logger.tracker import LibraryRun, Outcome, TrackedRun, TrackerCallback
-from syncline.tune.result import (
-    CONFIG,
-    PID,
-    TIME_TOTAL_S,
-    TIMESTAMP,
-    TIMESTEPS_TOTAL,
-    TRAINING_ITERATION,
-    Metrics,
-)
+from syncline.tune.result import TIMESTEPS_TOTAL, TRAINING_ITERATION, Metrics
 
-_PREFIX = "ray/tune/"
-_LEFT_OUT = frozenset(
-    {CONFIG, PID, TIMESTAMP, TIME_TOTAL_S, TRAINING_ITERATION, "context", "epoch"}
-)
-_NUMBERS = (int, float, np.floating, np.integer)
+_LEFT_OUT = LEFT_OUT | {"context", "epoch"}
 
 
 class AimLoggerCallback(TrackerCallback):
@@ -100,13 +89,13 @@ class AimLoggerCallback(TrackerCallback):
     def _log_result(self, run: LibraryRun, tracked: TrackedRun, result: Metrics, step: int) -> None:
         for key, value in flat_result(result, _LEFT_OUT).items():
             if (
-                isinstance(value, _NUMBERS)
+                isinstance(value, NUMBERS)
                 and math.isfinite(value)
                 and (self._metrics is None or key in self._metrics)
             ):
                 run.track(
                     value=value,
-                    name=_PREFIX + key,
+                    name=PREFIX + key,
                     epoch=result.get("epoch"),
                     step=step,
                     context=result.get("context"),

@@ -35,9 +35,10 @@ logger = logging.getLogger("syncline")
 PREFIX = "ray/tune/"
 """Prefix of all tags, the same as Ray's, for dashboards that expect it."""
 VIDEO_FRAMES_PER_S = 20
-_LEFT_OUT = frozenset({CONFIG, PID, TIMESTAMP, TIME_TOTAL_S, TRAINING_ITERATION})
+LEFT_OUT = frozenset({CONFIG, PID, TIMESTAMP, TIME_TOTAL_S, TRAINING_ITERATION})
+"""Keys of results that are not logged."""
+NUMBERS = (int, float, np.floating, np.integer)
 _NOT_IN_TAGS = re.compile(r"[^-/\w.]")
-_NUMBERS = (int, float, np.floating, np.integer)
 
 
 class TBXLoggerCallback(LoggerCallback):
@@ -84,8 +85,8 @@ class TBXLoggerCallback(LoggerCallback):
             self._clock(),
         )
         values, tags = [], []
-        for key, value in flat_result(result, _LEFT_OUT).items():
-            if isinstance(value, _NUMBERS):
+        for key, value in flat_result(result, LEFT_OUT).items():
+            if isinstance(value, NUMBERS):
                 if value == value:
                     tag = _tag(key)
                     tags.append(tag)

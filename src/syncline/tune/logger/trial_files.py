@@ -13,13 +13,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from syncline.runs.record_files import append_whole
 from syncline.tune.logger.background_calls import BackgroundCalls
 
 if TYPE_CHECKING:
     from syncline.train.storage.context import ArrowFiles
     from syncline.tune.experiment.trial import Trial
 
-OPEN_FILES = 128
 OPEN_FILES = 128
 """Maximum number of open files per logger; processes are often limited to 1024 descriptors."""
 UPLOADS = 4
@@ -80,7 +80,7 @@ class TrialFiles:
         if file.descriptor is None:
             self._reopen(trial.trial_id, file)
         assert file.descriptor is not None
-        _write(file.descriptor, row)
+        append_whole(file.descriptor, row)
 
     def rewrite(self, trial: Trial, change: Callable[[bytes], bytes]) -> None:
         """Replace the whole content atomically."""
@@ -102,9 +102,12 @@ class TrialFiles:
 
     def upload(self, trial: Trial) -> None:
         """Start to upload the file if the trial's directory is remote."""
-        file = self._trial_files.get(trial.trial_id)
+        self._upload(trial.trial_id)
+
+    def _upload(self, trial_id: str) -> None:
+        file = self._trial_files.get(trial_id)
         if file is not None and file.files is not None:
-            self._uploading.call(_upload, file.files, file.name, file.path, key=trial.trial_id)
+            self._uploading.call(_upload, file.files, file.name, file.path, key=trial_id)
 
     def end(self, trial: Trial) -> None:
         """Close the trial's file and start to upload it."""
@@ -116,10 +119,9 @@ class TrialFiles:
 
     def close(self) -> None:
         """Close all files and wait for the uploads."""
-        for trial_id, file in list(self._trial_files.items()):
+        for trial_id in self._trial_files:
             self._close(trial_id)
-            if file.files is not None:
-                self._uploading.call(_upload, file.files, file.name, file.path, key=trial_id)
+            self._upload(trial_id)
         self._trial_files.clear()
         self._uploading.close(UPLOAD_TIMEOUT_S)
         if self._directory is not None:
@@ -166,16 +168,6 @@ def _read(path: str) -> bytes:
             return file.read()
     except FileNotFoundError:
         return b""
-
-
-def _write(descriptor: int, row: bytes) -> None:
-    written = 0
-    try:
-        while written < len(row):
-            written += os.write(descriptor, row[written:])
-    except OSError:
-        os.ftruncate(descriptor, os.fstat(descriptor).st_size - written)
-        raise
 
 
 def _upload(files: ArrowFiles, name: str, path: str) -> None:

@@ -100,11 +100,7 @@ class AsyncHyperBandScheduler(MetricScheduler):
     ) -> None:
         """Record the last result at its rung, for comparison with later trials."""
         progress = self._progress.pop(trial.trial_id, None)
-        if (
-            progress is not None
-            and self._has(result, str(self._metric))
-            and self._has(result, self._time_attr)
-        ):
+        if progress is not None and self._has_both(result):
             progress.advance(self._required_time(trial, result), self._score(trial, result))
 
     def on_trial_remove(self, tune_controller: ControllerView, trial: Trial) -> None:

@@ -76,12 +76,13 @@ def suggest(
         drawn: Array = generator.uniform(low, high)
         return drawn
     starts = np.vstack([observed[:, :2], context])
-    inputs = np.hstack([_scaled(observed[:, :2], starts), _in_unit_cube(observed[:, 2:-1], bounds)])
-    start = _scaled(context[None, :], starts)
+    interval = np.stack([starts.min(axis=0), starts.max(axis=0)], axis=1)
+    inputs = np.hstack([_scaled(observed[:, :2], interval), _scaled(observed[:, 2:-1], bounds)])
+    start = _scaled(context[None, :], interval)
     targets = np.clip((gains - gains.mean()) / gains.std(), -_LIMIT, _LIMIT)
     kernel = fit(inputs, targets)
     pending_inputs = (
-        np.hstack([np.repeat(start, len(pending), axis=0), _in_unit_cube(pending, bounds)])
+        np.hstack([np.repeat(start, len(pending), axis=0), _scaled(pending, bounds)])
         if len(pending)
         else inputs[:0]
     )
@@ -154,13 +155,8 @@ def _distances(left: Array, right: Array) -> tuple[Array, Array]:
     ).sum(axis=2)
 
 
-def _scaled(values: Array, among: Array) -> Array:
-    low, high = among.min(axis=0), among.max(axis=0)
-    scaled: Array = (values - low) / np.where(high > low, high - low, 1.0)
-    return scaled
-
-
-def _in_unit_cube(values: Array, bounds: Array) -> Array:
+def _scaled(values: Array, bounds: Array) -> Array:
+    """Scale values from `bounds`, shape (columns, 2), to 0..1."""
     low, high = bounds[:, 0], bounds[:, 1]
     scaled: Array = np.clip((values - low) / np.where(high > low, high - low, 1.0), 0, 1)
     return scaled

@@ -161,13 +161,15 @@ def _global_generators_from(source: random.Random) -> Iterator[None]:
 
 
 def apply_custom_explore(
-    function: Callable[[Config], Config], config: Config, source: random.Random
+    function: Callable[[Config], Config] | None, config: Config, source: random.Random
 ) -> Config:
-    """Return the configuration that the user's `custom_explore_fn` returns.
+    """Return the configuration that the user's `custom_explore_fn` returns; `config` without one.
 
     Raises:
         ValueError: The function did not return a dict.
     """
+    if function is None:
+        return config
     with _global_generators_from(source):
         changed = function(config)
     if not isinstance(changed, dict):

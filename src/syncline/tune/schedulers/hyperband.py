@@ -36,8 +36,6 @@ class HyperBandScheduler(MetricScheduler):
         ValueError: A number is out of range.
     """
 
-    _supports_buffered_results = False
-
     def __init__(
         self,
         time_attr: str = "training_iteration",
@@ -108,7 +106,7 @@ class HyperBandScheduler(MetricScheduler):
         self, tune_controller: ControllerView, trial: Trial, result: Metrics
     ) -> None:
         """Remove the trial from its bracket."""
-        self._remove(tune_controller, trial.trial_id, may_retry=False)
+        self.on_trial_remove(tune_controller, trial)
 
     def on_trial_remove(self, tune_controller: ControllerView, trial: Trial) -> None:
         """Remove the trial from its bracket."""
@@ -120,12 +118,11 @@ class HyperBandScheduler(MetricScheduler):
 
     def choose_trial_to_run(self, tune_controller: ControllerView) -> Trial | None:
         """Return a released trial, else a pending one, else a paused trial that need not wait."""
-        released = self._first_released(tune_controller)
-        if released is not None:
-            return released
-        for pending in tune_controller.pending_trials():
-            return pending
-        return self._first_without_others(tune_controller)
+        return (
+            self._first_released(tune_controller)
+            or next(iter(tune_controller.pending_trials()), None)
+            or self._first_without_others(tune_controller)
+        )
 
     def debug_string(self) -> str:
         """Return the number of stopped trials and the state of the unfinished brackets."""
@@ -138,10 +135,6 @@ class HyperBandScheduler(MetricScheduler):
                 f"live={len(bracket)}, milestone={bracket.milestone:g})"
             )
         return "\n".join(lines)
-
-    def state(self) -> dict[str, int]:
-        """Return the number of brackets so far and the number of stopped trials."""
-        return {"num_brackets": self._num_brackets, "num_stopped": self._num_stopped}
 
     # -- hooks of HyperBandForBOHB
 

@@ -18,7 +18,12 @@ from dataclasses import dataclass, field
 
 from syncline.tune.experiment.trial import Trial
 from syncline.tune.result import Metrics
-from syncline.tune.schedulers.trial_scheduler import WORST, ControllerView, MetricScheduler
+from syncline.tune.schedulers.trial_scheduler import (
+    WORST,
+    ControllerView,
+    MetricScheduler,
+    waiting_trials,
+)
 
 _STEPS = 64
 """Number of ages between a power of two and the next."""
@@ -101,7 +106,7 @@ class MedianStoppingRule(MetricScheduler):
         self, tune_controller: ControllerView, trial: Trial, result: Metrics
     ) -> None:
         """Record the last result. The averages of the trial remain for comparisons."""
-        if self._has(result, self._time_attr) and self._has(result, str(self._metric)):
+        if self._has_both(result):
             time = self._required_time(trial, result)
             if time >= self._grace_period:
                 self._averages.add(trial.trial_id, time, self._score(trial, result))
@@ -119,9 +124,7 @@ class MedianStoppingRule(MetricScheduler):
             trial = tune_controller.get_trial(trial_id)
             if trial is not None and trial.status == Trial.PAUSED:
                 return trial
-        for paused in tune_controller.paused_trials():
-            return paused
-        return None
+        return next(iter(tune_controller.paused_trials()), None)
 
     def debug_string(self) -> str:
         """Return the number of stopped trials."""
@@ -131,9 +134,7 @@ class MedianStoppingRule(MetricScheduler):
         """Pause the trial after its time slice if others wait."""
         if time - self._paused_at.get(trial_id, -math.inf) <= self._min_time_slice:
             return self.CONTINUE
-        if not any(True for _ in controller.pending_trials()) and not any(
-            True for _ in controller.paused_trials()
-        ):
+        if next(waiting_trials(controller), None) is None:
             return self.CONTINUE
         self._paused_at[trial_id] = time
         self._preempted[trial_id] = None

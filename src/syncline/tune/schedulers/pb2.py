@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from syncline.train.metric_values import lookup
 from syncline.tune.experiment.trial import Trial
 from syncline.tune.result import Config
 from syncline.tune.schedulers import bandit
@@ -95,7 +96,7 @@ class PB2(PopulationBasedTraining):
     def _fill_missing(self, config: Config) -> Config:
         drawn: Config = {}
         for key, (low, high) in self._bounds.items():
-            if _get(config, key) is None:
+            if lookup(config, key) is None:
                 drawn[key] = self._random.uniform(low, high)
                 _set(config, key, drawn[key])
         return drawn
@@ -127,16 +128,15 @@ class PB2(PopulationBasedTraining):
         )
         config = copy.deepcopy(donor.config)
         for key, value in zip(self._bounds, chosen.tolist(), strict=True):
-            _set(config, key, round(value) if isinstance(_get(config, key), int) else value)
-        if self._custom_explore_fn is not None:
-            config = apply_custom_explore(self._custom_explore_fn, config, self._random)
+            _set(config, key, round(value) if isinstance(lookup(config, key), int) else value)
+        config = apply_custom_explore(self._custom_explore_fn, config, self._random)
         values = self._values(config)
         self._pending.append(values)
         self._latest[trial.trial_id] = (time, score, values)
         return config
 
     def _values(self, config: Config) -> list[float]:
-        return [float(_get(config, key)) for key in self._bounds]
+        return [float(lookup(config, key)) for key in self._bounds]
 
 
 def _checked_bounds(key: str, value: object) -> tuple[float, float]:
@@ -146,14 +146,6 @@ def _checked_bounds(key: str, value: object) -> tuple[float, float]:
     if not low <= high:
         raise ValueError(f"hyperparam_bounds[{key!r}]={value!r}: min must not exceed max.")
     return float(low), float(high)
-
-
-def _get(config: Config, key: str) -> Any:
-    """Return the value at the path `a/b`, or None."""
-    value: Any = config
-    for part in key.split("/"):
-        value = value.get(part) if isinstance(value, Mapping) else None
-    return value
 
 
 def _set(config: Config, key: str, value: float) -> None:

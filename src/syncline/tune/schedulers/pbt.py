@@ -18,6 +18,7 @@ import logging
 import random
 from collections.abc import Callable, Sequence
 
+from syncline.train.metric_values import lookup
 from syncline.tune.experiment.trial import Trial
 from syncline.tune.result import TRAINING_ITERATION, Config, Metrics
 from syncline.tune.schedulers.explore import (
@@ -34,7 +35,7 @@ from syncline.tune.schedulers.pbt_replay import (
     perturbed_tag,
 )
 from syncline.tune.schedulers.population import Member, Population
-from syncline.tune.schedulers.trial_scheduler import ControllerView, MetricScheduler
+from syncline.tune.schedulers.trial_scheduler import ControllerView, MetricScheduler, waiting_trials
 from syncline.tune.search.search_generator import SearchGenerator
 
 __all__ = ["PopulationBasedTraining", "PopulationBasedTrainingReplay"]
@@ -74,8 +75,6 @@ class PopulationBasedTraining(MetricScheduler):
         ValueError: A number is out of range, or there is nothing to mutate.
         TypeError: A mutation has an unsupported type.
     """
-
-    _supports_buffered_results = False
 
     def __init__(
         self,
@@ -143,9 +142,7 @@ class PopulationBasedTraining(MetricScheduler):
         self, tune_controller: ControllerView, trial: Trial, result: Metrics
     ) -> str:
         """Compare the trial if a comparison is due, and save or replace it."""
-        if not self._require_attrs and not (
-            self._has(result, self._time_attr) and self._has(result, str(self._metric))
-        ):
+        if not self._require_attrs and not self._has_both(result):
             return self.CONTINUE
         time, score = self._required_time(trial, result), self._score(trial, result)
         member = self._population[trial.trial_id]
@@ -164,7 +161,7 @@ class PopulationBasedTraining(MetricScheduler):
         """Record the last score. Other trials may still clone the trial."""
         if trial.trial_id not in self._population:
             return
-        if self._has(result, str(self._metric)):
+        if lookup(result, str(self._metric)) is not None:
             self._population.set_score(trial.trial_id, self._score(trial, result))
         self._population.end(trial.trial_id, may_be_cloned=True)
 
@@ -217,8 +214,6 @@ class PopulationBasedTraining(MetricScheduler):
             factors=self._perturbation_factors,
             source=self._random,
         )
-        if self._custom_explore_fn is None:
-            return changed
         return apply_custom_explore(self._custom_explore_fn, changed, self._random)
 
     # -- perturbations
@@ -234,9 +229,7 @@ class PopulationBasedTraining(MetricScheduler):
         if donor is not None:
             self._exploit(controller, trial, donor, iteration)
             return self.NOOP
-        others_wait = any(True for _ in controller.pending_trials()) or any(
-            True for _ in controller.paused_trials()
-        )
+        others_wait = next(waiting_trials(controller), None) is not None
         if quantile == "upper":
             self._num_checkpoints += 1
             if not others_wait:  # A pause would save the trial.

@@ -14,12 +14,14 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any, Final, Literal, Protocol, get_args
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import chain
+from typing import Any, Literal, Protocol, get_args
 
 import cloudpickle
 
 from syncline.core.error_messages import did_you_mean
+from syncline.train.metric_values import lookup
 from syncline.tune.execution.placement_groups import PlacementGroupFactory
 from syncline.tune.experiment.trial import Trial
 from syncline.tune.result import AUTO_RESULT_KEYS, DEFAULT_METRIC, Metrics
@@ -29,7 +31,6 @@ logger = logging.getLogger(__name__)
 Mode = Literal["min", "max"]
 WORST = -math.inf
 """Score of a trial whose metric is not a number."""
-_ABSENT: Final = object()
 
 
 class ControllerView(Protocol):
@@ -111,17 +112,11 @@ class TrialScheduler:
     NOOP = "NOOP"
 
     _metric: str | None = None
-    _supports_buffered_results = True
 
     @property
     def metric(self) -> str | None:
         """Metric that trials are compared by; None if not set yet."""
         return self._metric
-
-    @property
-    def supports_buffered_results(self) -> bool:
-        """True if a trial may run ahead of the decisions on its results."""
-        return self._supports_buffered_results
 
     def set_search_properties(self, metric: str | None, mode: str | None, **spec: object) -> bool:
         """Set metric and mode from `TuneConfig`; return False if the scheduler has one already."""
@@ -201,10 +196,7 @@ class FIFOScheduler(TrialScheduler):
 
     def choose_trial_to_run(self, tune_controller: ControllerView) -> Trial | None:
         """Return the first pending trial; without one, the first paused trial."""
-        for waiting in (tune_controller.pending_trials(), tune_controller.paused_trials()):
-            for trial in waiting:
-                return trial
-        return None
+        return next(waiting_trials(tune_controller), None)
 
     def debug_string(self) -> str:
         """Return the name of the algorithm."""
@@ -257,11 +249,11 @@ class MetricScheduler(FIFOScheduler):
         Raises:
             RuntimeError: The result has no such metric, or it is not a number.
         """
-        value = _look_up(result, str(self._metric))
-        if value is _ABSENT:
+        value = lookup(result, str(self._metric))
+        if value is None:
             raise RuntimeError(self._missing(trial, result, "metric", str(self._metric)))
         try:
-            number = float(value)  # type: ignore[arg-type]
+            number = float(value)
         except (TypeError, ValueError):
             raise RuntimeError(
                 f"Trial {trial} reported {self._metric}={value!r}, which is no number, so "
@@ -279,12 +271,12 @@ class MetricScheduler(FIFOScheduler):
         Raises:
             RuntimeError: No result so far had the metric, so its name must be wrong.
         """
-        if not self._has(result, self._time_attr):
+        if lookup(result, self._time_attr) is None:
             if not self._warned_of_time:
                 self._warned_of_time = True
                 logger.warning("%s", self._missing(trial, result, "time_attr", self._time_attr))
             return None, None
-        if self._metric_seen and not self._has(result, str(self._metric)):
+        if self._metric_seen and lookup(result, str(self._metric)) is None:
             return self._required_time(trial, result), None
         score = self._score(trial, result)
         self._metric_seen = True
@@ -296,13 +288,17 @@ class MetricScheduler(FIFOScheduler):
         Raises:
             RuntimeError: The result has none.
         """
-        value = _look_up(result, self._time_attr)
-        if value is _ABSENT:
+        value: float | None = lookup(result, self._time_attr)
+        if value is None:
             raise RuntimeError(self._missing(trial, result, "time_attr", self._time_attr))
-        return value  # type: ignore[return-value]
+        return value
 
-    def _has(self, result: Metrics, key: str) -> bool:
-        return _look_up(result, key) is not _ABSENT
+    def _has_both(self, result: Metrics) -> bool:
+        """Return True if the result has time and metric."""
+        return (
+            lookup(result, self._time_attr) is not None
+            and lookup(result, str(self._metric)) is not None
+        )
 
     def _missing(self, trial: Trial, result: Metrics, option: str, key: str) -> str:
         reported = sorted(set(result) - set(AUTO_RESULT_KEYS))
@@ -327,13 +323,6 @@ def checked_mode(mode: str | None) -> str | None:
     return mode
 
 
-def _look_up(result: Metrics, key: str) -> object:
-    """Return the value at `key`, which may be a path `a/b` into nested results, or `_ABSENT`."""
-    if key in result:
-        return result[key]
-    value: object = result
-    for part in key.split("/"):
-        if not isinstance(value, Mapping) or part not in value:
-            return _ABSENT
-        value = value[part]
-    return value
+def waiting_trials(controller: ControllerView) -> Iterator[Trial]:
+    """Iterate over the pending trials, then the paused ones."""
+    return chain(controller.pending_trials(), controller.paused_trials())

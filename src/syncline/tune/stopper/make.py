@@ -37,13 +37,7 @@ class DictionaryStopper(Stopper):
         self._criteria = dict(criteria)
 
     def __call__(self, trial_id: str, result: Metrics) -> bool:
-        for key, bound in self._criteria.items():
-            value = result.get(key)
-            if value is None:
-                value = lookup(result, key)
-            if _reaches(value, bound):
-                return True
-        return False
+        return any(_reaches(lookup(result, key), bound) for key, bound in self._criteria.items())
 
     def stop_all(self) -> bool:
         return False
@@ -111,7 +105,7 @@ def make_stopper(stop: StopCriterion) -> Stopper:
     if isinstance(stop, Mapping):
         return DictionaryStopper(stop) if stop else NoopStopper()
     if isinstance(stop, (list, tuple)):
-        return CombinedStopper(*(make_stopper(one) for one in stop)) if stop else NoopStopper()
+        return CombinedStopper(*map(make_stopper, stop)) if stop else NoopStopper()
     if isinstance(stop, type):
         raise TypeError(
             f"stop={stop.__name__} is a class, but must be an instance: `stop={stop.__name__}(…)`."
