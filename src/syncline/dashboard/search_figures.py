@@ -12,7 +12,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 from syncline.dashboard.search_trials import ENDED, Mode, TrialView, Value, ranked
 from syncline.runs.metric_series import Axis, Series
@@ -308,11 +308,16 @@ def importance_of(
         return Importance(
             trials=len(ended), problem=f"Needs Optuna ({error}): pip install 'syncline[tune]'"
         )
+    # Imported only for this figure, since it takes most of a second.
+    from syncline.tune.plots.figures import distribution
+    from syncline.tune.search.optuna.optuna_search import quiet
+
     keys = {f"p{number}": name for number, name in enumerate(columns)}
     distributions = {
-        key: _distribution(columns[name], optuna.distributions) for key, name in keys.items()
+        key: distribution(columns[name], optuna.distributions) for key, name in keys.items()
     }
-    study = _quiet_study(optuna, mode)
+    with quiet(optuna):
+        study = optuna.create_study(direction="maximize" if mode == "max" else "minimize")
     study.add_trials(
         [
             optuna.trial.create_trial(
@@ -333,30 +338,6 @@ def importance_of(
         ((keys[key], float(share)) for key, share in shares.items()), key=lambda each: -each[1]
     )
     return Importance(shares=found, trials=len(ended))
-
-
-def _quiet_study(optuna: Any, mode: Mode) -> Any:
-    """Return a study in memory without the message that Optuna would print."""
-    verbosity = optuna.logging.get_verbosity()
-    optuna.logging.set_verbosity(optuna.logging.WARNING)
-    try:
-        return optuna.create_study(direction="maximize" if mode == "max" else "minimize")
-    finally:
-        optuna.logging.set_verbosity(verbosity)
-
-
-def _distribution(values: Sequence[bool | int | float | str], distributions: Any) -> Any:
-    """Return Optuna's narrowest distribution of the values, at least two of which differ."""
-    numbers = [value for value in values if not isinstance(value, (bool, str))]
-    if len(numbers) < len(values):
-        return distributions.CategoricalDistribution(
-            sorted(set(values), key=lambda value: (type(value).__name__, value))
-        )
-    low, high = min(numbers), max(numbers)
-    is_log = low > 0 and high / low >= LOGARITHMIC_SPAN
-    if all(isinstance(value, int) for value in numbers):
-        return distributions.IntDistribution(low, high, log=is_log)
-    return distributions.FloatDistribution(float(low), float(high), log=is_log)
 
 
 def _plain(value: bool | int | float | str | None) -> bool | int | float | str:
