@@ -1,30 +1,16 @@
-"""Asynchronous HyperBand: at each milestone only the better trials continue."""
+"""Asynchronous HyperBand: at each milestone only the better trials of `tune_basic_example`
+continue. In the others, `report` does not return.
+"""
 
 from __future__ import annotations
 
 import argparse
-import time
-from typing import Any
 
 from syncline import tune
+from syncline.tune.examples.tune_basic_example import easy_objective, evaluation_fn
 from syncline.tune.schedulers import AsyncHyperBandScheduler
 
-
-def evaluation_fn(step: int, width: float, height: float) -> float:
-    """Return an artificial loss after `step` epochs."""
-    time.sleep(0.01)
-    return 1 / (0.1 + width * step / 100) + height * 0.1
-
-
-def easy_objective(config: dict[str, Any]) -> None:
-    """Train. `report` does not return if the trial is stopped early."""
-    for step in range(config["steps"]):
-        tune.report(
-            {
-                "iterations": step,
-                "mean_loss": evaluation_fn(step, config["width"], config["height"]),
-            }
-        )
+__all__ = ["easy_objective", "evaluation_fn", "main"]
 
 
 def main(num_samples: int = 20, steps: int = 100) -> tune.ResultGrid:

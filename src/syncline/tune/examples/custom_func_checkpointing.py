@@ -6,19 +6,13 @@ import argparse
 import json
 import os
 import tempfile
-import time
 from typing import Any
 
 from syncline import tune
 from syncline.tune import Checkpoint
+from syncline.tune.examples.tune_basic_example import evaluation_fn
 
 STATE_FILE = "checkpoint.json"
-
-
-def evaluation_fn(step: int, width: float, height: float) -> float:
-    """Return an artificial loss after `step` epochs."""
-    time.sleep(0.01)
-    return 1 / (0.1 + width * step / 100) + height * 0.1
 
 
 def train_func(config: dict[str, Any]) -> None:

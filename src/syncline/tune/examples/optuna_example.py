@@ -1,34 +1,19 @@
-"""Optuna proposes parameters for four trials at a time; a scheduler stops bad trials early.
-Requires `pip install syncline[tune]`.
+"""Optuna proposes parameters for four trials of `tune_basic_example` at a time; a scheduler stops
+bad trials early. `activation` has no effect, which the sampler must learn. Requires
+`pip install syncline[tune]`.
 """
 
 from __future__ import annotations
 
 import argparse
-import time
-from typing import Any
 
 from syncline import tune
+from syncline.tune.examples.tune_basic_example import easy_objective, evaluation_fn
 from syncline.tune.schedulers import AsyncHyperBandScheduler
 from syncline.tune.search import ConcurrencyLimiter
 from syncline.tune.search.optuna import OptunaSearch
 
-
-def evaluation_fn(step: int, width: float, height: float) -> float:
-    """Return an artificial loss after `step` epochs."""
-    time.sleep(0.01)
-    return 1 / (0.1 + width * step / 100) + height * 0.1
-
-
-def easy_objective(config: dict[str, Any]) -> None:
-    """Train. `activation` has no effect, which the sampler must learn."""
-    for step in range(config["steps"]):
-        tune.report(
-            {
-                "iterations": step,
-                "mean_loss": evaluation_fn(step, config["width"], config["height"]),
-            }
-        )
+__all__ = ["easy_objective", "evaluation_fn", "main"]
 
 
 def main(num_samples: int = 100, steps: int = 100) -> tune.ResultGrid:
