@@ -48,10 +48,6 @@ class ShardQueueStatistics:
 
     blocks: int
     held_bytes: int
-    waiting_shares: tuple[int, ...]
-    """Shares in each rank's queue."""
-    dropped_rows: int
-    padded_rows: int
 
 
 class ShardQueues:
@@ -150,16 +146,7 @@ class ShardQueues:
 
     def statistics(self) -> ShardQueueStatistics:
         """Return statistics."""
-        sharding = self._sharder.statistics()
-        return ShardQueueStatistics(
-            blocks=len(self._blocks),
-            held_bytes=self.held_bytes,
-            waiting_shares=tuple(
-                0 if queue is None else len(queue.shards) for queue in self._queues
-            ),
-            dropped_rows=sharding.dropped_rows,
-            padded_rows=sharding.padded_rows,
-        )
+        return ShardQueueStatistics(blocks=len(self._blocks), held_bytes=self.held_bytes)
 
     def _enqueue(self, shards: list[ShardRange], total: int | None) -> None:
         for shard in shards:

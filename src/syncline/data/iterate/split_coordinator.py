@@ -29,7 +29,7 @@ from syncline.data.execute.physical_plan import limits_for
 from syncline.data.iterate.batch_source import PassRunner, SourceDataset
 from syncline.data.iterate.cursor import Cursor, PassStart
 from syncline.data.iterate.position import Restart
-from syncline.data.iterate.shard_queues import ShardQueues, ShardQueueStatistics
+from syncline.data.iterate.shard_queues import ShardQueues
 from syncline.data.iterate.sharding import Equal, Rounds
 from syncline.data.iterate.split_rendezvous import (
     AbsentRank,
@@ -212,15 +212,6 @@ class SplitCoordinator:
     def stats(self) -> str:
         """Return the statistics of the last pass."""
         return str(self._stats)
-
-    def statistics(self) -> ShardQueueStatistics | None:
-        """Return the statistics of the current pass's queues; None between passes."""
-        with self._changed:
-            return (
-                None
-                if self._pass is None or self._pass.queues is None
-                else self._pass.queues.statistics()
-            )
 
     # -- joining; the caller holds the lock
 
