@@ -112,7 +112,7 @@ def test_blocks_that_were_held_on_a_lost_node_are_told_to_be_gone(
     )
     doomed()
     for gone in (held, held.map_batches(lambda batch: batch)):
-        with pytest.raises(ObjectLostError, match="kept in memory"):
+        with pytest.raises(ObjectLostError, match="held in memory"):
             gone.take(1)
 
 

@@ -198,7 +198,7 @@ def loop():
             ),
             "80",
         ),
-        ("held", "data.range(400_000, override_num_blocks=4).materialize()", "kept in memory"),
+        ("held", "data.range(400_000, override_num_blocks=4).materialize()", "held in memory"),
     ):
         process = program(
             TRAINING + loop.replace("NAME", name) + f"trainer(loop, {dataset}, name={name!r}).fit()"
