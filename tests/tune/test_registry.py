@@ -44,7 +44,7 @@ def test_an_unknown_name_is_answered_with_the_nearest() -> None:
     with pytest.raises(TuneError, match="did you mean 'train_mnist'"):
         registry.get_trainable_cls("train_minst")
     with pytest.raises(TuneError, match="registered are: train_mnist"):
-        registry.get_trainable_cls("something else")
+        registry.validate_trainable("something else")
 
 
 def test_values_that_are_no_trainables_are_refused() -> None:
@@ -54,6 +54,20 @@ def test_values_that_are_no_trainables_are_refused() -> None:
         registry.register_trainable("x", 3)
     with pytest.raises(TypeError, match="pass a function that creates the environment"):
         registry.register_env("x", 3)
+
+
+def test_functions_and_classes_are_told_apart() -> None:
+    registry.register_trainable("kind", Kind)
+    registry.register_trainable("objective", objective)
+    for function in (
+        objective,
+        functools.partial(objective),
+        "objective",
+        wrap_function(objective),
+    ):
+        assert registry.is_function_trainable(function)
+    assert not registry.is_function_trainable(Kind)
+    assert not registry.is_function_trainable("kind")
 
 
 def test_names_functions_and_classes_become_classes() -> None:

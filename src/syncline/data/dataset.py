@@ -508,7 +508,7 @@ class Dataset:
 
     # -- groups and aggregates
 
-    def groupby(self, key: Columns, num_partitions: int | None = None) -> GroupedData:
+    def groupby(self, key: Columns, num_partitions: int | None = None) -> GroupedData[Dataset]:
         """Group the rows by equal values.
 
         Args:

@@ -6,29 +6,39 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from syncline.data.columnar.aggregate import AggregateFn, Count, Max, Mean, Min, Std, Sum
 from syncline.data.columnar.block import BatchFormat
 from syncline.data.columnar.expressions import Expr
+from syncline.data.execute.query import Query
 from syncline.data.options import keywords
 from syncline.data.plan import build, checks
 from syncline.data.plan.build import Keys
 from syncline.data.plan.function_options import FUNCTION, WORKER, FunctionOptions
-from syncline.data.plan.nodes import HashPartition
+from syncline.data.plan.nodes import HashPartition, Node
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-    from syncline.data.dataset import Dataset
-
 __all__ = ["GroupedData"]
+
+DatasetT = TypeVar("DatasetT")
+DatasetT_co = TypeVar("DatasetT_co", covariant=True)
 
 # Worker options that the signature does not show, as in Ray; they are accepted all the same.
 _HIDDEN = WORKER.keys() - {"num_cpus", "num_gpus", "memory"}
 
 
-class GroupedData:
+class _Dataset(Protocol[DatasetT_co]):
+    """The parts of `Dataset` that groups need."""
+
+    _query: Query
+
+    def _derive(self, node: Node) -> DatasetT_co: ...
+
+
+class GroupedData(Generic[DatasetT]):
     """The rows of a dataset in groups of equal keys. Nulls are equal to each other, and so are
     NaNs.
 
@@ -38,7 +48,9 @@ class GroupedData:
         num_partitions: Number of blocks of the results; None lets the executor choose.
     """
 
-    def __init__(self, dataset: Dataset, key: Keys, *, num_partitions: int | None) -> None:
+    def __init__(
+        self, dataset: _Dataset[DatasetT], key: Keys, *, num_partitions: int | None
+    ) -> None:
         self._dataset = dataset
         self._key = key
         self._num_partitions = num_partitions
@@ -46,7 +58,7 @@ class GroupedData:
     def __repr__(self) -> str:
         return f"GroupedData(dataset={self._dataset!r}, key={self._key!r})"
 
-    def aggregate(self, *aggs: AggregateFn) -> Dataset:
+    def aggregate(self, *aggs: AggregateFn) -> DatasetT:
         """Return a row for each group, in order of the keys: the keys, and a column for each
         aggregator, such as `sum(x)`.
         """
@@ -54,11 +66,11 @@ class GroupedData:
             build.aggregate(self._dataset._query, self._keys, aggs, self._num_partitions)
         )
 
-    def count(self) -> Dataset:
+    def count(self) -> DatasetT:
         """Return the number of rows of each group, in the column `count()`."""
         return self.aggregate(Count())
 
-    def sum(self, on: Keys = None, ignore_nulls: bool = True) -> Dataset:
+    def sum(self, on: Keys = None, ignore_nulls: bool = True) -> DatasetT:
         """Return the sums of columns, such as `sum(x)`.
 
         Args:
@@ -67,19 +79,19 @@ class GroupedData:
         """
         return self._aggregate_on(on, partial(Sum, ignore_nulls=ignore_nulls))
 
-    def min(self, on: Keys = None, ignore_nulls: bool = True) -> Dataset:
+    def min(self, on: Keys = None, ignore_nulls: bool = True) -> DatasetT:
         """Return the minima of columns; arguments as in `sum`."""
         return self._aggregate_on(on, partial(Min, ignore_nulls=ignore_nulls))
 
-    def max(self, on: Keys = None, ignore_nulls: bool = True) -> Dataset:
+    def max(self, on: Keys = None, ignore_nulls: bool = True) -> DatasetT:
         """Return the maxima of columns; arguments as in `sum`."""
         return self._aggregate_on(on, partial(Max, ignore_nulls=ignore_nulls))
 
-    def mean(self, on: Keys = None, ignore_nulls: bool = True) -> Dataset:
+    def mean(self, on: Keys = None, ignore_nulls: bool = True) -> DatasetT:
         """Return the means of columns; arguments as in `sum`."""
         return self._aggregate_on(on, partial(Mean, ignore_nulls=ignore_nulls))
 
-    def std(self, on: Keys = None, ddof: int = 1, ignore_nulls: bool = True) -> Dataset:
+    def std(self, on: Keys = None, ddof: int = 1, ignore_nulls: bool = True) -> DatasetT:
         """Return the standard deviations of columns; the divisor is the count minus `ddof`. Other
         arguments as in `sum`.
         """
@@ -93,7 +105,7 @@ class GroupedData:
         zero_copy_batch: bool = True,
         batch_format: BatchFormat = "default",
         **options: Unpack[FunctionOptions],
-    ) -> Dataset:
+    ) -> DatasetT:
         """Apply a function to each group, passed as one batch. A group must fit into the memory of
         a worker.
 
@@ -117,18 +129,18 @@ class GroupedData:
         )
         return self._dataset._derive(node)
 
-    def with_column(self, column_name: str, expr: Expr, **ray_remote_args: Any) -> Dataset:
+    def with_column(self, column_name: str, expr: Expr, **ray_remote_args: Any) -> DatasetT:
         """Return all rows, group by group, with a column that an expression computes from each
         row.
         """
-        dataset = self._dataset
+        query = self._dataset._query
         if self._keys:
             grouped = HashPartition(
-                input=dataset._node, keys=self._keys, num_blocks=self._num_partitions, sort=True
+                input=query.node, keys=self._keys, num_blocks=self._num_partitions, sort=True
             )
-            dataset = dataset._derive(grouped)
+            query = Query(grouped, query.context)
         return self._dataset._derive(
-            build.with_columns(dataset._query, [{column_name: expr}], ray_remote_args)
+            build.with_columns(query, [{column_name: expr}], ray_remote_args)
         )
 
     @property
@@ -137,7 +149,7 @@ class GroupedData:
             return ()
         return (self._key,) if isinstance(self._key, str) else tuple(self._key)
 
-    def _aggregate_on(self, on: Keys, aggregator: Callable[[str], AggregateFn]) -> Dataset:
+    def _aggregate_on(self, on: Keys, aggregator: Callable[[str], AggregateFn]) -> DatasetT:
         names = checks.column_names("on", self._other_columns() if on is None else on)
         if not names:
             raise ValueError(f"on={on!r} names no column besides the keys: pass at least one")

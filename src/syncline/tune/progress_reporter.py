@@ -129,9 +129,24 @@ class TuneReporterBase(ProgressReporter):
         Raises:
             ValueError: Search and reporter both have a metric or a mode.
         """
-        self._start_time = self._clock() if start_time is None else start_time
-        if total_samples is not None:
-            self._total_samples = total_samples
+        self.set_start_time(start_time)
+        self.set_total_samples(total_samples)
+        self.set_search_properties(metric, mode)
+
+    def set_start_time(self, timestamp: float | None = None) -> None:
+        """Set the start of the search in seconds since the epoch; now by default."""
+        self._start_time = self._clock() if timestamp is None else timestamp
+
+    def set_total_samples(self, total_samples: int | float | None) -> None:
+        """Set the expected number of trials; None has no effect."""
+        self._total_samples = self._total_samples if total_samples is None else total_samples
+
+    def set_search_properties(self, metric: str | None, mode: str | None) -> bool:
+        """Set metric and mode of the search; return True, for older programs.
+
+        Raises:
+            ValueError: The reporter has its own metric or mode.
+        """
         view = self._view
         if (view.metric and metric) or (view.mode and mode):
             raise ValueError(
@@ -141,6 +156,7 @@ class TuneReporterBase(ProgressReporter):
         view.metric, view.mode = metric or view.metric, mode or view.mode
         if view.mode and view.metric is None:
             view.metric = DEFAULT_METRIC
+        return True
 
     def should_report(self, trials: Sequence[Trial], done: bool = False) -> bool:
         """Return True every `max_report_frequency` seconds and at the end."""

@@ -59,10 +59,20 @@ def get_trainable_cls(trainable_name: str) -> type[Trainable]:
     """Return the class registered under a name.
 
     Raises:
-        TuneError: No trainable is registered under it; the message has the closest name.
+        TuneError: No trainable is registered under it.
+    """
+    validate_trainable(trainable_name)
+    return _trainables[trainable_name]
+
+
+def validate_trainable(trainable_name: str) -> None:
+    """Check that a trainable is registered under a name.
+
+    Raises:
+        TuneError: There is none; the message has the closest name.
     """
     if trainable_name in _trainables:
-        return _trainables[trainable_name]
+        return
     near = difflib.get_close_matches(trainable_name, _trainables, n=1)
     known = (
         f"did you mean {near[0]!r}?"
@@ -73,6 +83,15 @@ def get_trainable_cls(trainable_name: str) -> type[Trainable]:
         f"No trainable is registered as {trainable_name!r}: {known} Register it with "
         f"`tune.register_trainable({trainable_name!r}, …)`, or pass the function or class itself."
     )
+
+
+def is_function_trainable(trainable: str | Callable[..., object] | type) -> bool:
+    """Return True for a function and for a class made from one."""
+    if isinstance(trainable, str):
+        trainable = get_trainable_cls(trainable)
+    if inspect.isclass(trainable):
+        return issubclass(trainable, FunctionTrainable)
+    return callable(trainable)
 
 
 def as_trainable_class(

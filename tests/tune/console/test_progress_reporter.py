@@ -123,7 +123,7 @@ def test_metric_comes_from_one_place_only() -> None:
 
 def test_mode_alone_means_the_unnamed_metric(make_trial, capsys) -> None:
     reporter = CLIReporter()
-    reporter.setup(mode="max")
+    assert reporter.set_search_properties(None, "max")
     reporter.report([make_trial(at, losses=[1.0], _metric=float(at)) for at in range(3)], False)
     assert "Current best trial: train_1a2b_00002 with _metric=2" in capsys.readouterr().out
 

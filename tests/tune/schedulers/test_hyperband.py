@@ -47,10 +47,10 @@ def test_one_round_of_trials_runs_as_the_paper_says():
         assert set(members) == {milestone for _, milestone in TABLE_1[s]}
         assert members == sorted(members)  # later trials are better in this world
         first += size
-    assert "num_stopped=143 total_brackets=5" in world.scheduler.debug_string()
+    assert world.scheduler.state() == {"num_brackets": 5, "num_stopped": 143}
     world.count += 5
     world.run()
-    assert "num_stopped=148 total_brackets=6" in world.scheduler.debug_string()
+    assert world.scheduler.state() == {"num_brackets": 6, "num_stopped": 148}
 
 
 def test_the_last_milestone_is_max_t_even_if_that_is_no_power_of_eta():
@@ -182,6 +182,7 @@ def test_time_and_metric_are_needed_with_every_result():
     world, [trial] = started(small(), 1)
     with pytest.raises(RuntimeError, match="no 'training_iteration'"):
         world.scheduler.on_trial_result(world, trial, {"score": 1})
+    assert not world.scheduler.supports_buffered_results
 
 
 class PausingSearcher:

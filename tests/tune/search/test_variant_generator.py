@@ -15,6 +15,7 @@ from syncline.tune.search.variant_generator import (
     flat_params,
     format_vars,
     generate_variants,
+    parse_spec_vars,
 )
 
 Pair = namedtuple("Pair", "a b")
@@ -204,6 +205,14 @@ def test_empty_grids_are_refused(build, error, message):
 
 def test_a_grid_may_come_from_an_iterator():
     assert grid_search(iter([1, 2])) == {"grid_search": [1, 2]}
+
+
+def test_parse_spec_vars_takes_a_space_apart():
+    u, g = uniform(0, 1), grid_search([1, 2])
+    constants, domains, grids = parse_spec_vars({"a": {"u": u, "k": 1}, "l": [g, 2]})
+    assert constants == [(("a", "k"), 1), (("l", 1), 2)]
+    assert domains == [(("a", "u"), u)]
+    assert [(path, grid.categories) for path, grid in grids] == [(("l", 0), [1, 2])]
 
 
 def test_assign_value_rebuilds_tuples():

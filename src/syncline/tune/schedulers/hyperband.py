@@ -36,6 +36,8 @@ class HyperBandScheduler(MetricScheduler):
         ValueError: A number is out of range.
     """
 
+    _supports_buffered_results = False
+
     def __init__(
         self,
         time_attr: str = "training_iteration",
@@ -135,6 +137,10 @@ class HyperBandScheduler(MetricScheduler):
                 f"live={len(bracket)}, milestone={bracket.milestone:g})"
             )
         return "\n".join(lines)
+
+    def state(self) -> dict[str, int]:
+        """Return the number of brackets so far and the number of stopped trials."""
+        return {"num_brackets": self._num_brackets, "num_stopped": self._num_stopped}
 
     # -- hooks of HyperBandForBOHB
 

@@ -76,6 +76,8 @@ class PopulationBasedTraining(MetricScheduler):
         TypeError: A mutation has an unsupported type.
     """
 
+    _supports_buffered_results = False
+
     def __init__(
         self,
         time_attr: str = "time_total_s",

@@ -247,6 +247,8 @@ class ResourceChangingScheduler(TrialScheduler):
             are set to those of the search. None disables changes.
     """
 
+    _supports_buffered_results = False
+
     def __init__(
         self,
         base_scheduler: TrialScheduler | None = None,

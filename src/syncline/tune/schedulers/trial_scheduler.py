@@ -112,6 +112,12 @@ class TrialScheduler:
     NOOP = "NOOP"
 
     _metric: str | None = None
+    _supports_buffered_results = True
+
+    @property
+    def supports_buffered_results(self) -> bool:
+        """True if a trial may run ahead of the decisions on its results."""
+        return self._supports_buffered_results
 
     @property
     def metric(self) -> str | None:

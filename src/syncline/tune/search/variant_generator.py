@@ -160,8 +160,9 @@ class _Level:
 
     def __init__(self, start: _Resolution) -> None:
         self._start = start
-        in_order = sorted(start.grids, key=lambda entry: _sort_key(entry[0]))
-        self._grids = [(path, grid.categories) for path, grid in _categorical(in_order)]
+        self._grids = [
+            (path, grid.categories) for path, grid in _categorical(_in_order(start.grids))
+        ]
         self.size = math.prod(len(values) for _, values in self._grids)
         self.index = 0
 
@@ -241,6 +242,31 @@ class _Resolution:
         except RecursiveDependencyError as error:
             return error.key
         return "nothing"
+
+
+def parse_spec_vars(
+    spec: dict[str, Value],
+) -> tuple[list[tuple[Path, Value]], list[tuple[Path, Value]], list[tuple[Path, Value]]]:
+    """Return (constants, domains, grids) of a space, each as (path, value); grids in path order."""
+    space = ParsedSpace.parse(spec)
+    return list(_constants(space.skeleton, ())), list(space.domains), _in_order(space.grids)
+
+
+def _constants(value: Value, path: Path) -> Iterator[tuple[Path, Value]]:
+    if isinstance(value, Domain):
+        return
+    if isinstance(value, dict):
+        for key, item in value.items():
+            yield from _constants(item, (*path, key))
+    elif isinstance(value, list | tuple):
+        for index, item in enumerate(value):
+            yield from _constants(item, (*path, index))
+    else:
+        yield path, value
+
+
+def _in_order(entries: list[tuple[Path, Domain]]) -> list[tuple[Path, Domain]]:
+    return sorted(entries, key=lambda entry: _sort_key(entry[0]))
 
 
 def assign_value(spec: Value, path: Path, value: Value) -> Value:

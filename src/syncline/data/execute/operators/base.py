@@ -10,24 +10,11 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from typing import (
-    TYPE_CHECKING,
-    Any,
-    ClassVar,
-    Generic,
-    NamedTuple,
-    Protocol,
-    TypeAlias,
-    TypeVar,
-    cast,
-)
+from typing import Any, ClassVar, Generic, NamedTuple, Protocol, TypeAlias, TypeVar, cast
 
 from syncline.data.execute.messages import BlockInfo, Drop, Instruction, Piece, TaskId
 from syncline.data.execute.physical_plan import Grouping, Payload, Stage
 from syncline.data.iterate.position import RestartPoint
-
-if TYPE_CHECKING:
-    from syncline.data.execute.operators.task_operator import TaskOperator
 
 
 class Block:
@@ -87,6 +74,21 @@ class TaskSpec(NamedTuple):
     """Number of input rows, if known."""
 
 
+class TaskOwner(Protocol):
+    """Operator that started a task."""
+
+    running: int
+
+    def produced(self, task: Task, info: BlockInfo, *, is_last: bool) -> None:
+        """Handle a block of a task."""
+
+    def ended(self, task: Task) -> None:
+        """Handle the end of a task without another block."""
+
+    def failed(self, task: Task) -> None:
+        """Handle an excused failure of a task: its remaining rows are missing."""
+
+
 class Task:
     """A started task that has not ended, or whose blocks are not all emitted."""
 
@@ -104,9 +106,7 @@ class Task:
         "spec",
     )
 
-    def __init__(
-        self, id: TaskId, operator: TaskOperator[Any], spec: TaskSpec, skip_rows: int = 0
-    ) -> None:
+    def __init__(self, id: TaskId, operator: TaskOwner, spec: TaskSpec, skip_rows: int = 0) -> None:
         self.id = id
         self.operator = operator
         self.spec = spec
