@@ -7,11 +7,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 import syncline
-from syncline.data.columnar.aggregate import Count, Max, Sum
-from syncline.data.columnar.expressions import col
+from syncline.data.columnar.aggregate import Count, Max, Std, Sum
+from syncline.data.columnar.expressions import col, random, udf
 from syncline.data.columnar.schemas import UnknownColumnError
 from syncline.data.dataset import Dataset
 from syncline.data.from_memory import from_arrow
@@ -171,6 +172,69 @@ def test_with_column_keeps_all_rows(ds: Dataset) -> None:
             ("b", 1, 2),
             ("b", 3, 6),
         ]
+
+
+@udf(return_dtype=pa.float64())
+def lowest(values: pa.Array) -> pa.Array:
+    return pa.repeat(pa.scalar(pc.min(values).as_py(), pa.float64()), len(values))
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_groups_have_the_values_of_pandas(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    rows = int(rng.integers(1, 60))
+    keys = rng.choice(np.array(["a", "b", "c", "d", None], dtype=object), (2, rows))
+    frame = pd.DataFrame(
+        {
+            "k": keys[0],
+            "l": keys[1],
+            "v": rng.integers(-9, 9, rows).astype(float),
+            "row": range(rows),
+        }
+    )
+    cuts = sorted({0, rows, *rng.integers(0, rows, 3).tolist()})
+    blocks = [
+        pa.Table.from_pandas(frame[start:stop], preserve_index=False)
+        for start, stop in zip(cuts[:-1], cuts[1:], strict=True)
+    ]
+    by = [["k"], ["k", "l"]][seed % 2]
+    groups = from_arrow(blocks).groupby(by)
+    expected = frame.groupby(by, dropna=False)["v"]
+
+    computed = groups.with_column("low", lowest(col("v")) + 1).to_pandas().sort_values("row")
+    np.testing.assert_array_equal(computed["low"], expected.transform("min") + 1)
+
+    shifted = groups.map_groups(
+        lambda group: group.assign(d=group["v"] - group["v"].max()), batch_format="pandas"
+    )
+    np.testing.assert_array_equal(
+        shifted.to_pandas().sort_values("row")["d"], frame["v"] - expected.transform("max")
+    )
+
+    table = groups.aggregate(Count(), Sum("v"), Max("v"), Std("v")).to_pandas()
+    of_pandas = pd.DataFrame(
+        {
+            "count()": expected.size(),
+            "sum(v)": expected.sum(),
+            "max(v)": expected.max(),
+            "std(v)": expected.std(),
+        }
+    ).reset_index()
+    ours, theirs = (
+        each.fillna(dict.fromkeys(by, "none")).sort_values(by, ignore_index=True)
+        for each in (table, of_pandas)
+    )
+    pd.testing.assert_frame_equal(ours, theirs, check_dtype=False)
+
+
+def test_a_limit_does_not_cut_the_groups_of_a_function(ds: Dataset) -> None:
+    rows = ds.groupby("k").with_column("low", lowest(col("v"))).limit(1).take_all()
+    assert rows[0]["low"] == {"a": 2, "b": 1}[rows[0]["k"]]
+
+
+def test_random_numbers_are_refused_beside_a_function_of_groups(ds: Dataset) -> None:
+    with pytest.raises(ValueError, match="before `groupby`"):
+        ds.groupby("k").with_column("x", lowest(col("v")) + random())
 
 
 def test_repr_names_the_key(ds: Dataset) -> None:

@@ -16,7 +16,7 @@ from syncline.data.options import keywords
 from syncline.data.plan import build, checks
 from syncline.data.plan.build import Keys
 from syncline.data.plan.function_options import FUNCTION, WORKER, FunctionOptions
-from syncline.data.plan.nodes import HashPartition, Node
+from syncline.data.plan.nodes import Node
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -130,18 +130,18 @@ class GroupedData(Generic[DatasetT]):
         return self._dataset._derive(node)
 
     def with_column(self, column_name: str, expr: Expr, **ray_remote_args: Any) -> DatasetT:
-        """Return all rows, group by group, with a column that an expression computes from each
-        row.
+        """Return all rows, group by group, with a column that an expression computes. A user
+        function in it gets the values of one group.
         """
-        query = self._dataset._query
-        if self._keys:
-            grouped = HashPartition(
-                input=query.node, keys=self._keys, num_blocks=self._num_partitions, sort=True
-            )
-            query = Query(grouped, query.context)
-        return self._dataset._derive(
-            build.with_columns(query, [{column_name: expr}], ray_remote_args)
+        node = build.group_column(
+            self._dataset._query,
+            self._keys,
+            column_name,
+            expr,
+            ray_remote_args,
+            num_blocks=self._num_partitions,
         )
+        return self._dataset._derive(node)
 
     @property
     def _keys(self) -> tuple[str, ...]:

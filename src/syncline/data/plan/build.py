@@ -446,6 +446,42 @@ def map_groups(
     )
 
 
+def group_column(
+    source: Input,
+    keys: tuple[str, ...],
+    name: str,
+    expr: Expr,
+    options: Options,
+    *,
+    num_blocks: int | None,
+) -> Node:
+    """Build `GroupedData.with_column`: a user function gets the columns of one group."""
+    columns = (star(), *_named({name: expr}))
+    checks.expressions(source.known_schema(), columns)
+    if properties.functions_in(columns):
+        if not expr.is_idempotent():
+            raise ValueError(
+                f"{expr!r} has random numbers or ids in an expression with a user function, which "
+                "is computed group by group: add them as a column before `groupby`"
+            )
+        project = functools.partial(expressions.project, expressions=columns)
+        return map_groups(
+            source,
+            keys,
+            project,
+            options,
+            batch_format="pyarrow",
+            zero_copy=True,
+            num_blocks=num_blocks,
+        )
+    # Other expressions depend on one row only.
+    projected = _project(source, options, expressions=columns)
+    if not keys:
+        return projected
+    grouped = HashPartition(input=source.node, keys=keys, num_blocks=num_blocks, sort=True)
+    return projected.with_inputs([grouped])
+
+
 # -- several inputs
 
 
