@@ -253,3 +253,41 @@ print("done")
 @pytest.mark.parametrize("seed", range(4))
 def test_random_work_with_random_kills(seed: int) -> None:
     _run(FUZZ, str(seed))
+
+
+FORCED = """
+random.seed(int(sys.argv[1]))
+syncline.init(num_cpus=2)
+ready = syncline.put(1)
+
+
+@syncline.remote
+def later():
+    time.sleep(random.random() * 0.01)
+    return 1
+
+
+@syncline.remote(max_retries=0)
+def inner(refs):
+    return syncline.get(refs[0])
+
+
+for step in range(2_500):
+    value = later.remote() if random.random() < 0.2 else ready
+    refs = [inner.remote([value]) for _ in range(random.choice([3, 3, 8]))]
+    target = random.randrange(len(refs))
+    if random.random() < 0.8:
+        time.sleep(random.random() * 0.007)
+    syncline.cancel(refs[target], force=random.random() < 0.9)
+    for number, ref in enumerate(refs):
+        try:
+            assert syncline.get(ref, timeout=LIMIT_S) == 1
+        except exceptions.TaskCancelledError:
+            assert number == target, (step, number, target)
+print("done")
+"""
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_forced_cancellation_takes_no_other_task_with_it(seed: int) -> None:
+    _run(FORCED, str(seed))

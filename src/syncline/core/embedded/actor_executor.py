@@ -1,17 +1,20 @@
 """The calls of an actor in its worker: in the main thread, in thread pools, or on an event loop.
 
 An ordinary actor runs its calls in the main thread. With `max_concurrency` above one, or with
-concurrency groups, calls run in threads, one pool a group. An actor with async methods runs an
-event loop in the main thread, and its calls are coroutines.
+concurrency groups, calls run in threads, one pool a group. The calls of an actor with async methods
+are coroutines: the event loop of the default group runs in the main thread, that of every other
+group in its own thread, so that a call that blocks its loop delays only its group.
 """
 
 from __future__ import annotations
 
 import asyncio
 import inspect
+import threading
 import time
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import Context
 from dataclasses import replace
 from typing import Any
 
@@ -43,14 +46,14 @@ class ActorExecutor:
         self._groups = dict(spec.methods)
         threaded = not spec.is_async and (spec.max_concurrency > 1 or bool(spec.concurrency_groups))
         self._pools = {name: _pool(name, size) for name, size in self._sizes()} if threaded else {}
-        self._loop: asyncio.AbstractEventLoop | None = None
+        self._loops: dict[str, asyncio.AbstractEventLoop] = {}  # by group, while they run
         self._limits: dict[str, asyncio.Semaphore] = {}
         self._coroutines: dict[int, asyncio.Task[None]] = {}
 
     @property
     def accepts_directly(self) -> bool:
         """True if calls need not pass through the main thread."""
-        return self._loop is not None
+        return bool(self._loops)
 
     def construct(self, cls: type, positional: tuple[Any, ...], keyword: dict[str, Any]) -> None:
         """Create the instance; raises the errors of the constructor."""
@@ -65,18 +68,32 @@ class ActorExecutor:
 
     def submit_to_loop(self, message: Message) -> None:
         """Hand a call to the event loop, on any thread, under the connection's guard."""
-        assert self._loop is not None
-        self._loop.call_soon_threadsafe(self._begin, message)
+        loop = self._loops[self._group(message)]
+        loop.call_soon_threadsafe(self._begin, loop, message)
 
     def stop(self, call_id: int) -> bool:
         """Cancel a call on the event loop; return False if this actor has neither loop nor pool.
 
         A call in a thread cannot be stopped.
         """
-        if self._loop is None:
+        if not self._loops:
             return bool(self._pools)
-        self._loop.call_soon_threadsafe(self._cancel, call_id)
+        for loop in self._loops.values():  # one of them has the call, or will have it by then
+            loop.call_soon_threadsafe(self._cancel, loop, call_id)
         return True
+
+    def serve(self, inbox: deque[Message]) -> None:
+        """Run the event loop until the hub stops this worker."""
+        loop = _GroupLoop()
+        asyncio.set_event_loop(loop)
+        try:
+            loop.run_until_complete(self._serve(loop, inbox))
+        finally:
+            unfinished = asyncio.all_tasks(loop)
+            for task in unfinished:
+                task.cancel()
+            loop.run_until_complete(asyncio.gather(*unfinished, return_exceptions=True))
+            loop.run_until_complete(loop.shutdown_asyncgens())
 
     def close(self) -> None:
         """Shut the thread pools down."""
@@ -117,30 +134,33 @@ class ActorExecutor:
 
     # -- on the event loop
 
-    async def serve(self, inbox: deque[Message]) -> None:
-        """Run the calls of an async actor until the hub stops this worker."""
-        loop = asyncio.get_running_loop()
+    async def _serve(self, default: asyncio.AbstractEventLoop, inbox: deque[Message]) -> None:
         self._limits = {name: asyncio.Semaphore(size) for name, size in self._sizes()}
+        loops: dict[str, asyncio.AbstractEventLoop] = {
+            name: _GroupLoop() for name, _ in self._spec.concurrency_groups
+        }
+        for name, loop in loops.items():
+            threading.Thread(target=loop.run_forever, name=f"calls-{name}", daemon=True).start()
+        loops[""] = default
         with self._connection.guard:  # later calls arrive directly; the earlier ones go first
             waiting = list(inbox)
             inbox.clear()
-            self._loop = loop
-        for message in waiting:
-            if message[0] == m.EXIT:
-                return
-            self._begin(message)
+            self._loops = loops
+            for message in waiting:
+                if message[0] == m.EXIT:
+                    return
+                self.submit_to_loop(message)
         while not inbox:  # only EXIT arrives there
             await asyncio.sleep(0.2)
 
-    def _begin(self, message: Message) -> None:
-        assert self._loop is not None
-        task = self._loop.create_task(self._call_async(message))
+    def _begin(self, loop: asyncio.AbstractEventLoop, message: Message) -> None:
+        task = loop.create_task(self._call_async(message))
         self._coroutines[message[1]] = task
         task.add_done_callback(lambda _: self._coroutines.pop(message[1], None))
 
-    def _cancel(self, call_id: int) -> None:
+    def _cancel(self, loop: asyncio.AbstractEventLoop, call_id: int) -> None:
         task = self._coroutines.get(call_id)
-        if task is not None:
+        if task is not None and task.get_loop() is loop:
             task.cancel()
 
     async def _call_async(self, message: Message) -> None:
@@ -190,6 +210,17 @@ class ActorExecutor:
                 self._context, name=f"{self._spec.class_name}.{method}"
             )
         return context
+
+
+class _GroupLoop(asyncio.SelectorEventLoop):
+    """Event loop whose futures, events and queues the calls of another group may complete."""
+
+    def call_soon(  # type: ignore[override]  # its own type is generic in the arguments
+        self, callback: Any, *args: Any, context: Context | None = None
+    ) -> asyncio.Handle:
+        if asyncio._get_running_loop() is not self:
+            return self.call_soon_threadsafe(callback, *args, context=context)
+        return super().call_soon(callback, *args, context=context)
 
 
 def _pool(name: str, size: int) -> ThreadPoolExecutor:

@@ -63,8 +63,8 @@ class Actor:
     in_order: bool = field(init=False)
     pid: int = 0
     log_tail: str = ""
-    waiting: deque[Task] = field(default_factory=deque)
-    """Calls that wait for arguments, their own or those of an earlier call."""
+    waiting: dict[int, deque[Task]] = field(default_factory=dict)
+    """By caller: calls that wait for arguments, their own or those of an earlier call."""
 
     def __post_init__(self) -> None:
         spec = self.spec
@@ -260,28 +260,28 @@ class ActorTable:
                 raise exceeded
             self._tasks.register(process, call)
             self._tasks.fail(call, error_value(exceeded))
-        elif arg_refs or actor.waiting:
-            actor.waiting.append(call)
+            return
+        call.caller = _caller(process, call) if actor.in_order else call.id
+        if arg_refs or call.caller in actor.waiting:
+            actor.waiting.setdefault(call.caller, deque()).append(call)
             self._tasks.register(process, call)
-            self._release_waiting(actor)
+            self._release_waiting(actor, call.caller)
         else:
             self._tasks.register(process, call)
             self._pass_on(actor, call)
 
     def on_arguments(self, call: Task) -> None:
-        """Send the calls whose arguments have values."""
+        """Send a call whose arguments have values or failed, and those that waited for it."""
         actor = self.actors.get(call.actor_id)
         if actor is not None:
-            self._release_waiting(actor)
+            self._release_waiting(actor, call.caller)
 
     def forget_call(self, call: Task) -> None:
-        """Remove a cancelled call that was not sent."""
+        """Remove a call that was not sent and has failed, and send those that waited for it."""
         actor = self.actors.get(call.actor_id)
-        if actor is None:
-            return
-        actor.lifecycle.cancel(call.id)
-        if call in actor.waiting:
-            actor.waiting.remove(call)
+        if actor is not None:
+            actor.lifecycle.cancel(call.id)
+            self._release_waiting(actor, call.caller)
 
     def on_done(self, process: Process, message: Message) -> None:
         _, call_id, values, failed, retry, started, ended = message
@@ -315,19 +315,16 @@ class ActorTable:
             for task in self._tasks.tasks.values()
         )
 
-    def _release_waiting(self, actor: Actor) -> None:
-        """Send ready calls: in order of submission for an ordinary actor, else any of them."""
-        if actor.in_order:
-            while actor.waiting and (
-                actor.waiting[0].pending_args == 0 or actor.waiting[0].id not in self._tasks.tasks
-            ):
-                call = actor.waiting.popleft()
-                if call.id in self._tasks.tasks:
-                    self._pass_on(actor, call)
-            return
-        for call in [call for call in actor.waiting if call.pending_args == 0]:
-            actor.waiting.remove(call)
-            if call.id in self._tasks.tasks:
+    def _release_waiting(self, actor: Actor, caller: int) -> None:
+        """Send a caller's calls, in order, up to the first whose arguments have no values."""
+        tasks = self._tasks.tasks
+        while calls := actor.waiting.get(caller):
+            if calls[0].pending_args and calls[0].id in tasks:
+                return
+            call = calls.popleft()
+            if not calls:
+                del actor.waiting[caller]
+            if call.id in tasks:
                 self._pass_on(actor, call)
 
     def _pass_on(self, actor: Actor, call: Task) -> None:
@@ -393,9 +390,10 @@ class ActorTable:
             del self._names[key]
         death = actor.lifecycle.death
         assert death is not None
-        for call in list(actor.waiting):
-            self._tasks.fail(call, self._error(actor, death, temporary=False))
+        waiting = [call for calls in actor.waiting.values() for call in calls]
         actor.waiting.clear()
+        for call in waiting:
+            self._tasks.fail(call, self._error(actor, death, temporary=False))
         hub.objects.release(actor.held_refs)
         actor.held_refs = ()
         hub.apply(hub.scheduler.release_actor(actor.id))
@@ -479,6 +477,16 @@ class ActorTable:
             }[cause.kind]
             message = f"The actor {who} is dead: {reason}. Its calls have no result."
         return error_value(ActorDiedError(message, **details))  # type: ignore[arg-type]
+
+
+def _caller(process: Process, call: Task) -> int:
+    """Return whose calls keep their order: an actor's and a program's, but a worker's by task.
+
+    A worker runs unrelated tasks one after the other, and a later one may make the argument that an
+    earlier one's call waits for.
+    """
+    runs_tasks = process.environment is not None and not process.actor_id
+    return call.parent if runs_tasks else -process.number
 
 
 def _constructor_message(who: str, error: object) -> str:

@@ -7,7 +7,6 @@ thread, one at a time.
 
 from __future__ import annotations
 
-import asyncio
 import atexit
 import os
 import pickle
@@ -51,6 +50,7 @@ class Executor:
         self._contexts: dict[tuple[int, tuple[str, ...]], TaskContext] = {}
         self._main = threading.main_thread()
         self._running = 0  # the task or call whose user code runs in the main thread
+        self._ending = threading.Lock()  # held by the main thread to reset `_running` after a task
         self._interrupting = 0  # the task that is being cancelled
         self._actor: ActorExecutor | None = None
         self._packer = ResultPacker(connection, new_id)
@@ -68,7 +68,7 @@ class Executor:
         elif kind == m.DEFINE_TASK:
             self._definitions[message[1]] = message[2]
         elif kind == m.CANCEL_TASK:
-            self._connection.callbacks.append((self._stop, (message[1],)))
+            self._connection.callbacks.append((self._stop, (message[1], message[2])))
         elif kind == m.RUN_CALL and self._actor is not None and self._actor.accepts_directly:
             self._actor.submit_to_loop(message)
         else:
@@ -112,7 +112,12 @@ class Executor:
         if self._running and self._interrupting == self._running:
             raise KeyboardInterrupt
 
-    def _stop(self, task_id: int) -> None:
+    def _stop(self, task_id: int, force: bool) -> None:
+        """Cancel a task or call: remove it from the inbox, or interrupt it, or kill this process.
+
+        With `force` the process ends before the result of the task is sent, so that the tasks
+        behind it have not begun.
+        """
         for message in list(self._inbox):
             if message[0] in (m.RUN_TASK, m.RUN_CALL) and message[1] == task_id:
                 try:
@@ -124,13 +129,17 @@ class Executor:
         if self._actor is not None and self._actor.stop(task_id):
             return
         self._interrupting = task_id
-        if self._running == task_id and self._main.ident is not None:
+        if force:
+            with self._ending:
+                if self._running == task_id:
+                    os.kill(os.getpid(), signal.SIGKILL)
+        elif self._running == task_id and self._main.ident is not None:
             signal.pthread_kill(self._main.ident, signal.SIGINT)
 
     # -- the main thread
 
     def serve(self) -> None:
-        """TaskContext until the hub stops this worker."""
+        """Process messages until the hub stops this worker."""
         inbox = self._inbox
         while True:
             try:
@@ -182,13 +191,16 @@ class Executor:
             positional, keyword = load_arguments(args, arg_values)
             try:
                 self._running = task_id
+                if self._interrupting == task_id:  # cancelled since it left the inbox
+                    raise KeyboardInterrupt
                 result = function(*positional, **keyword)
                 if definition.mode != m.ONE:
                     outcome.values = self._packer.pack(
                         result, definition.name, definition.mode, definition.num_returns, ids
                     )
             finally:
-                self._running = 0
+                with self._ending:
+                    self._running = 0
             if definition.mode == m.ONE:
                 outcome.values = self._packer.pack(result, definition.name, m.ONE, 1, ids)
         except BaseException as error:
@@ -196,7 +208,7 @@ class Executor:
                 outcome.error = cancelled()
             else:
                 self._packer.fail(outcome, error, definition.name, definition.retry_on)
-        # drop references before the hub learns of the end
+        # Drop references before the hub hears that the task ended.
         result, positional, keyword = None, (), {}
         CURRENT.reset(token)
         faults.reach("worker.before_result")
@@ -249,7 +261,7 @@ class Executor:
             self._actor = None if failed else actor
         self._connection.send((m.CONSTRUCTED, actor_id, failed))
         if self._actor is not None and spec.is_async:
-            asyncio.run(self._actor.serve(self._inbox))
+            self._actor.serve(self._inbox)
             self._exit()
 
     def _context(

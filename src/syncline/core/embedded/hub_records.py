@@ -79,6 +79,10 @@ class Task:
     retries: int = 0
     pending_args: int = 0
     """Entries of `arg_refs` without a value."""
+    caller: int = 0
+    """Calls of an actor with the same number are sent in order: negative numbers are processes,
+    others are tasks.
+    """
     worker: int = 0
     """Number of the process that has the task."""
     cancelled: bool = False

@@ -115,7 +115,7 @@ class HubRequests:
             node_id=None if pid is None else str(self._hub.node["NodeID"]),
             resources=dict(spec.resources),
             restarts=lifecycle.restarts,
-            pending_calls=lifecycle.unanswered + len(actor.waiting),
+            pending_calls=lifecycle.unanswered + sum(map(len, actor.waiting.values())),
         )
 
     def _running(self, process: Process) -> Iterator[Task]:

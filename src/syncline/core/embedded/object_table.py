@@ -7,6 +7,7 @@ is discarded. The hub's lock guards the table.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
@@ -42,6 +43,8 @@ class ObjectTable:
     def __init__(self, release_segment: Callable[[Segment], None]) -> None:
         self._release_segment = release_segment
         self.entries: dict[int, Entry] = {}
+        self._arrived: deque[tuple[int, Value, list[ValueCallback]]] = deque()
+        self._calling_subscribers = False
 
     @property
     def statistics(self) -> ObjectStatistics:
@@ -74,7 +77,11 @@ class ObjectTable:
                     work += self._free(id, entry)
 
     def settle(self, id: int, value: Value) -> None:
-        """Set the value of an object and call its subscribers."""
+        """Set the value of an object and call its subscribers.
+
+        Within a subscriber, the subscribers of other objects are called after it has returned: a
+        chain of failing tasks may be longer than Python's stack.
+        """
         entry = self.entries.get(id)
         if entry is None:
             self.discard(value)
@@ -89,8 +96,19 @@ class ObjectTable:
         subscribers = entry.subscribers
         if subscribers is not None:
             entry.subscribers = None
-            for callback in subscribers:
-                callback(id, value)
+            self._arrived.append((id, value, subscribers))
+            if not self._calling_subscribers:
+                self._call_subscribers()
+
+    def _call_subscribers(self) -> None:
+        self._calling_subscribers = True
+        try:
+            while self._arrived:
+                id, value, subscribers = self._arrived.popleft()
+                for callback in subscribers:
+                    callback(id, value)
+        finally:
+            self._calling_subscribers = False
 
     def subscribe(self, id: int, callback: ValueCallback) -> None:
         """Call `callback(id, value)` when the object has a value; KeyError if it was freed."""

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
+from functools import partial
 from typing import Protocol
 
 from syncline.core import error_messages
@@ -29,6 +30,8 @@ DEPTH = 32
 BUSY_TASKS = 4
 """Number of tasks ahead above which a message waits until the worker sends one."""
 TIMELINE_EVENTS = 20_000
+FORCE_S = 1.0
+"""Seconds for a worker to end a task by itself after `cancel(force=True)`."""
 
 
 class ActorCalls(Protocol):
@@ -41,7 +44,7 @@ class ActorCalls(Protocol):
         """Handle the death of an actor's process."""
 
     def forget_call(self, call: Task) -> None:
-        """Remove a cancelled call that was not sent."""
+        """Remove a call that was not sent and has failed."""
 
 
 class TaskTable:
@@ -98,6 +101,8 @@ class TaskTable:
         task.pending_args -= 1
         if value[0] == m.ERROR:
             self.fail(task, value)
+            if task.actor_id:
+                self.actor_calls.forget_call(task)
         elif task.pending_args == 0 and task.actor_id:
             self.actor_calls.on_arguments(task)
         elif task.pending_args == 0 and task.worker == 0:
@@ -229,7 +234,7 @@ class TaskTable:
 
     def on_returned(self, process: Process, message: Message) -> None:
         returned = self._take_back(process, message[1])
-        if returned and not process.stop_reason:
+        if returned:
             self._hub.apply(self._hub.scheduler.returned(process.number, returned))
 
     def _take_back(self, process: Process, task_ids: list[int]) -> list[int]:
@@ -334,19 +339,29 @@ class TaskTable:
         task.cancelled = True
         cancelled = error_value(TaskCancelledError(task_id=f"{task.id:032x}"))
         if task.worker == 0:
-            if task.actor_id:
-                self.actor_calls.forget_call(task)
-            elif task.pending_args == 0:
+            if not task.actor_id and task.pending_args == 0:
                 hub.scheduler.cancel(task.id)
             self.fail(task, cancelled)
+            if task.actor_id:
+                self.actor_calls.forget_call(task)
             return
         process = hub.processes.get(task.worker)
         if process is None:
             return
+        hub.send(process, (m.CANCEL_TASK, task.id, force))
         if force:
-            hub.kill(process, "was killed by cancel(force=True)")
-        else:
-            hub.send(process, (m.CANCEL_TASK, task.id))
+            hub.reactor.call_later(FORCE_S, partial(self._kill_if_running, process, task))
+
+    def _kill_if_running(self, process: Process, task: Task) -> None:
+        """Kill a worker that could not end its task within `FORCE_S`. Takes the lock."""
+        hub = self._hub
+        with hub.guard:
+            if process.gone or hub.closed or task.id not in process.tasks:
+                return
+            if next(iter(process.tasks)) == task.id:
+                hub.kill(process, "was killed by cancel(force=True)")
+            else:  # it waits behind a task that holds the interpreter
+                hub.reactor.call_later(FORCE_S, partial(self._kill_if_running, process, task))
 
     def remove_from_group(self, queued: list[int], running: list[tuple[int, list[int]]]) -> None:
         """Fail the tasks of a removed placement group."""

@@ -74,6 +74,32 @@ class Actors(Suite):
         second = b.add.remote(a.add.remote(first))
         assert syncline.get([first, second]) == [10 + 3, 13 + (3 + 13)]
 
+    def test_call_that_waits_for_its_argument_does_not_delay_other_callers(self) -> None:
+        @syncline.remote
+        def count(counter: Any) -> int:
+            value: int = syncline.get(counter.add.remote(1))
+            return value
+
+        @syncline.remote
+        def submit(counter: Any) -> list[Any]:
+            return [counter.add.remote(count.remote(counter))]
+
+        counter = Counter.remote()
+        assert syncline.get(counter.add.remote(count.remote(counter)), timeout=60) == 2
+        (later,) = syncline.get(submit.remote(counter), timeout=60)
+        assert syncline.get(later, timeout=60) == 6
+
+    def test_call_behind_one_that_never_gets_its_argument_runs(self) -> None:
+        @syncline.remote(max_retries=0)
+        def fail() -> int:
+            raise ValueError("no argument")
+
+        counter = Counter.remote()
+        failed = counter.add.remote(fail.remote())
+        assert syncline.get(counter.add.remote(1), timeout=60) == 1
+        with pytest.raises(ValueError, match="no argument"):
+            syncline.get(failed, timeout=60)
+
     def test_error_of_a_method_leaves_the_actor_alive(self) -> None:
         counter = Counter.remote()
         with pytest.raises(ValueError, match="on purpose"):
@@ -433,6 +459,25 @@ class ThreadedActors(Suite):
 
         careful = Careful.remote()
         assert all(get([careful.enter.remote() for _ in range(20)]))
+
+    def test_coroutine_that_blocks_its_group_does_not_delay_another_group(
+        self, tmp_path: Path
+    ) -> None:
+        mark = tmp_path / "mark"
+
+        @syncline.remote(concurrency_groups={"io": 1})
+        class Grouped:
+            async def block(self) -> None:
+                eventually(mark.exists)
+
+            @syncline.method(concurrency_group="io")
+            async def unblock(self) -> None:
+                mark.touch()
+
+        grouped = Grouped.remote()
+        blocked = grouped.block.remote()
+        get(grouped.unblock.remote())
+        get(blocked)
 
     def test_concurrency_groups_do_not_block_each_other(self) -> None:
         @syncline.remote(concurrency_groups={"io": 1})

@@ -11,7 +11,7 @@ import pytest
 import syncline
 from syncline.exceptions import RayError, TaskCancelledError, WorkerCrashedError
 from syncline.testing.conformance.suite import Suite
-from syncline.testing.tasks import get, one
+from syncline.testing.tasks import get, one, same
 from syncline.testing.waiting import eventually
 
 
@@ -109,6 +109,31 @@ class Cancelling(Suite):
         syncline.cancel(ref, force=True)
         with pytest.raises((TaskCancelledError, WorkerCrashedError)):
             get(ref)
+
+    def test_all_dependents_of_a_cancelled_task_end(self, tmp_path: Path) -> None:
+        refs = [_started_loop(tmp_path)]
+        for _ in range(500):
+            refs.append(same.remote(refs[-1]))
+        syncline.cancel(refs[0])
+        for ref in (refs[0], refs[250], refs[-1]):
+            with pytest.raises(TaskCancelledError):
+                get(ref)
+
+    def test_force_takes_no_other_task_with_it(self, tmp_path: Path) -> None:
+        value = syncline.put(1)
+
+        @syncline.remote(max_retries=0)
+        def inner(refs: list[Any]) -> object:
+            return syncline.get(refs[0])
+
+        for _ in range(20):
+            refs = [inner.remote([value]) for _ in range(6)]
+            syncline.cancel(refs[0], force=True)
+            assert get(refs[1:]) == [1] * 5
+        blocked = _started_loop(tmp_path)
+        others = [inner.remote([value]) for _ in range(3)]
+        syncline.cancel(blocked, force=True)
+        assert get(others) == [1] * 3
 
     def test_recursive_cancels_child_tasks(self, tmp_path: Path) -> None:
         directory = str(tmp_path)
