@@ -22,9 +22,9 @@ import pytest
 import syncline
 from syncline import runs
 from syncline.dashboard.run_control import ActionFailed, LiveRun, reach
+from syncline.runs.outliers import stack_groups
 from syncline.testing.waiting import eventually
 from syncline.train import FailureConfig, RunConfig, ScalingConfig, get_context, report
-from syncline.train.controller.outliers import stack_groups
 from syncline.train.torch import TorchTrainer
 
 pytestmark = pytest.mark.processes

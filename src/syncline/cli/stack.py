@@ -12,7 +12,7 @@ from syncline.cli.engines import address_option
 from syncline.cli.find_runs import reached
 from syncline.cli.output import json_option, print_json
 from syncline.runs import Run
-from syncline.train.controller.outliers import StackGroup, members_text, readable, stack_groups
+from syncline.runs.outliers import StackGroup, members_text, readable, stack_groups
 
 
 @click.command(name="stack")

@@ -41,8 +41,8 @@ and `usage` (resources of a process) gather facts; `secrets` masks and `json_val
 `record_files` (storage and append-only files), `run_directory` (writer), `event_file` and
 `tensorboard_writer` write the record; `run_record` is the strict reader for resuming; `run_storage`
 (directories, local or remote), `tailing` (growing files), `metric_series` (curves), `run` (lenient
-reader) and `run_list` (all runs in a directory) read it for display; `discovery` finds the
-dashboard that shows a run.
+reader) and `run_list` (all runs in a directory) read it for display; `outliers` groups the stacks
+of a hanging run; `discovery` finds the dashboard that shows a run.
 """
 
 from syncline.runs.environment import environment

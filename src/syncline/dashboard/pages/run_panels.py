@@ -15,9 +15,9 @@ from syncline.dashboard import widgets
 from syncline.dashboard.pages.run_view import RunView, in_thread
 from syncline.dashboard.run_control import ActionFailed, LiveRun, ProgramUnreachable
 from syncline.runs.metric_series import Axis
+from syncline.runs.outliers import members_text, readable, stack_groups
 from syncline.runs.run_directory import LOGS_DIRECTORY, PROFILES_DIRECTORY
 from syncline.runs.tailing import LogReader
-from syncline.train.controller.outliers import members_text, readable, stack_groups
 
 FIRST_CHARTS = 8
 """Number of charts shown first."""

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from syncline.core.host import is_interactive, is_terminal
 from syncline.optional import load
 from syncline.runs import discovery
+from syncline.runs.outliers import ranks_text
 from syncline.train import metric_values
 from syncline.train.backend import Worker
 from syncline.train.checkpoint import Checkpoint
@@ -24,7 +25,6 @@ from syncline.train.controller import events
 from syncline.train.controller.checkpoint_manager import CheckpointManager
 from syncline.train.controller.events import Instruction
 from syncline.train.controller.goodput import Goodput, GoodputMeter
-from syncline.train.controller.outliers import ranks_text
 from syncline.train.controller.transitions import State
 from syncline.train.metric_values import Metrics
 from syncline.train.run_config import RunConfig

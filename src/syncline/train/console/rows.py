@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from syncline.runs.outliers import spans
 from syncline.train.console.formatting import counted, duration, shortened
 from syncline.train.console.run_progress import Progress
 from syncline.train.console.snapshot import NodeShare, Phase, Snapshot
 from syncline.train.controller.goodput import Goodput
-from syncline.train.controller.outliers import spans
 
 PROGRESS = "progress"
 """Label of the row that has a bar."""

@@ -13,8 +13,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from syncline.runs.outliers import NO_ANSWER, hanging_ranks, ranks_text, stacks_text
 from syncline.train.config import FailureConfig
-from syncline.train.controller.outliers import NO_ANSWER, hanging_ranks, ranks_text, stacks_text
 from syncline.train.errors import (
     NCCLHangError,
     PreemptionError,

@@ -13,8 +13,8 @@ from contextlib import contextmanager
 
 from syncline.core import api, control
 from syncline.exceptions import GetTimeoutError, RayActorError, RayTaskError
+from syncline.runs.outliers import NO_ANSWER, ranks_text
 from syncline.train.backend import Worker
-from syncline.train.controller.outliers import NO_ANSWER, ranks_text
 from syncline.train.workers.group import TrainingGroup
 from syncline.train.workers.profiling.profile_request import ProfileRequest
 from syncline.train.workers.profiling.profiler import take_profile

@@ -6,7 +6,7 @@ import textwrap
 
 import pytest
 
-from syncline.train.controller.outliers import (
+from syncline.runs.outliers import (
     NO_ANSWER,
     StackGroup,
     hanging_ranks,
