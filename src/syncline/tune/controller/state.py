@@ -397,7 +397,7 @@ class TuneMachine(Dispatcher[Event, None], handles=Event):
     def _fill(self) -> None:
         """Keep one new trial ready, and reserve resources for the trial that runs next."""
         running = self._table.count(Phase.RUNNING, Phase.LENDING)
-        if self._may_ask_searcher():
+        if self._may_ask_searcher(running):
             self._searcher = "asked"
             self._table.emit(
                 events.AskSearcher(trial_id=f"{self.rules.trial_prefix}_{len(self.trials):05d}")
@@ -418,7 +418,7 @@ class TuneMachine(Dispatcher[Event, None], handles=Event):
                     trial_id=trial.trial_id, factory=trial.placement_group_factory
                 )
             )
-        elif self._may_ask_searcher():
+        elif self._may_ask_searcher(self._table.count(Phase.RUNNING, Phase.LENDING)):
             self._fill()  # the scheduler just ended trials, for which the searcher may have waited
         elif not running and not self._table.count(Phase.COPYING) and self.waits_for_searcher:
             self._polls += 1
@@ -429,12 +429,12 @@ class TuneMachine(Dispatcher[Event, None], handles=Event):
                     "a configuration from `suggest`, or `Searcher.FINISHED`."
                 )
 
-    def _may_ask_searcher(self) -> bool:
+    def _may_ask_searcher(self, running: int) -> bool:
         """Return True if no new trial waits and one more may run."""
         return (
             self._searcher == "ready"
+            and running < self.rules.max_concurrent
             and not self._table.count(Phase.NEW)
-            and self._table.count(Phase.RUNNING, Phase.LENDING) < self.rules.max_concurrent
         )
 
     def _choose_next(self) -> Trial | None:
