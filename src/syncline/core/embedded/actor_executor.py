@@ -3,7 +3,8 @@
 An ordinary actor runs its calls in the main thread. With `max_concurrency` above one, or with
 concurrency groups, calls run in threads, one pool a group. The calls of an actor with async methods
 are coroutines: the event loop of the default group runs in the main thread, that of every other
-group in its own thread, so that a call that blocks its loop delays only its group.
+group in its own thread, so that a call that blocks its loop delays only its group. As in Ray,
+calls of different groups must therefore share state as threads do: asyncio's locks are not enough.
 """
 
 from __future__ import annotations

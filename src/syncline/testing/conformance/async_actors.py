@@ -110,15 +110,17 @@ class AsyncActors(Suite):
         @syncline.remote(concurrency_groups={"io": 1, "compute": 2})
         class Grouped:
             def __init__(self) -> None:
-                self.go = asyncio.Event()
+                self.is_open = False
 
             @syncline.method(concurrency_group="io")
             async def wait(self) -> bool:
-                return await self.go.wait()
+                while not self.is_open:
+                    await asyncio.sleep(0.005)
+                return True
 
             @syncline.method(concurrency_group="compute")
             async def release(self) -> None:
-                self.go.set()
+                self.is_open = True
 
             async def free(self) -> str:
                 return "free"
