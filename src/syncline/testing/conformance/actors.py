@@ -80,14 +80,21 @@ class Actors(Suite):
             value: int = syncline.get(counter.add.remote(1))
             return value
 
+        counter = Counter.remote()
+        assert get(counter.add.remote(count.remote(counter))) == 2
+
+    def test_worker_may_run_the_task_that_makes_the_argument_of_its_earlier_call(self) -> None:
+        @syncline.remote
+        def count(counter: Any) -> int:
+            value: int = syncline.get(counter.add.remote(1))
+            return value
+
         @syncline.remote
         def submit(counter: Any) -> list[Any]:
             return [counter.add.remote(count.remote(counter))]
 
-        counter = Counter.remote()
-        assert syncline.get(counter.add.remote(count.remote(counter)), timeout=60) == 2
-        (later,) = syncline.get(submit.remote(counter), timeout=60)
-        assert syncline.get(later, timeout=60) == 6
+        (later,) = get(submit.remote(Counter.remote()))
+        assert get(later) == 2
 
     def test_call_behind_one_that_never_gets_its_argument_runs(self) -> None:
         @syncline.remote(max_retries=0)
@@ -96,9 +103,9 @@ class Actors(Suite):
 
         counter = Counter.remote()
         failed = counter.add.remote(fail.remote())
-        assert syncline.get(counter.add.remote(1), timeout=60) == 1
+        assert get(counter.add.remote(1)) == 1
         with pytest.raises(ValueError, match="no argument"):
-            syncline.get(failed, timeout=60)
+            get(failed)
 
     def test_error_of_a_method_leaves_the_actor_alive(self) -> None:
         counter = Counter.remote()
