@@ -226,10 +226,14 @@ def sync(path: str) -> None:
 
 
 def sync_directory(directory: str) -> None:
-    """Flush a local directory with all its content to the disk."""
+    """Flush a local directory with all its content to the disk.
+
+    Unfinished files are left out: another process may rename them meanwhile, and it flushes them.
+    """
     for path, _, names in os.walk(directory, topdown=False):
         for name in names:
-            sync(join(path, name))
+            if not name.startswith(TEMPORARY_PREFIX):
+                sync(join(path, name))
         sync(path)
 
 
