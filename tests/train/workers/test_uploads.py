@@ -43,8 +43,8 @@ def test_a_submission_waits_while_too_many_wait_and_says_so_once(
     with caplog.at_level(logging.WARNING, logger="syncline"):
         thread = threading.Thread(target=report, daemon=True)
         thread.start()
-        eventually(lambda: len(caplog.records) == 1)
-        assert len(submitted) == MAX_WAITING + 1  # one runs, and the last one is not taken
+        # One runs, `MAX_WAITING` are queued, and the next one waits.
+        eventually(lambda: len(caplog.records) == 1 and len(submitted) == MAX_WAITING + 1)
         for _ in range(MAX_WAITING + 3):
             may_go.release()
         thread.join(60)
