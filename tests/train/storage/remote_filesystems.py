@@ -72,7 +72,8 @@ def s3_server() -> Iterator[tuple[str, EveryThirdFails]]:
     thread.start()
     try:
         endpoint = f"127.0.0.1:{server.port}"
-        connect(endpoint, allow_bucket_creation=True).create_dir(BUCKET)
+        # moto imports its services with the first request, which takes seconds on a busy machine.
+        connect(endpoint, allow_bucket_creation=True, request_timeout=60).create_dir(BUCKET)
         yield endpoint, application
     finally:
         server.shutdown()
