@@ -16,6 +16,6 @@ Files in the order in which a call flows through them:
 - `termination`: SIGTERM as a notice.
 - `control` and `control_server`: requests to running programs; `host`: sockets, network, terminal;
   `live_region`: lines that displays redraw below the output of the program.
-- `state_machine`: base of the state machines; `random_states`: states of the global random
-  generators.
+- `state_machine`: base of the state machines; `event_loops`: end of event loops in threads;
+  `random_states`: states of the global random generators.
 """

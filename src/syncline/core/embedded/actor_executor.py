@@ -26,6 +26,7 @@ from syncline.core.embedded.engine import CURRENT, ActorExit, CurrentTask, TaskC
 from syncline.core.embedded.hub_connection import RemoteHubConnection
 from syncline.core.embedded.invocation import Outcome, ResultPacker, cancelled, load_arguments
 from syncline.core.embedded.messages import ActorSpec, Message
+from syncline.core.event_loops import cancel_all
 
 
 class ActorExecutor:
@@ -85,16 +86,12 @@ class ActorExecutor:
 
     def serve(self, inbox: deque[Message]) -> None:
         """Run the event loop until the hub stops this worker."""
-        loop = _GroupLoop()
+        loop = _GroupLoop() if self._spec.concurrency_groups else asyncio.new_event_loop()
         asyncio.set_event_loop(loop)
         try:
-            loop.run_until_complete(self._serve(loop, inbox))
+            loop.run_until_complete(self._serve(inbox))
         finally:
-            unfinished = asyncio.all_tasks(loop)
-            for task in unfinished:
-                task.cancel()
-            loop.run_until_complete(asyncio.gather(*unfinished, return_exceptions=True))
-            loop.run_until_complete(loop.shutdown_asyncgens())
+            loop.run_until_complete(cancel_all())
 
     def close(self) -> None:
         """Shut the thread pools down."""
@@ -135,14 +132,14 @@ class ActorExecutor:
 
     # -- on the event loop
 
-    async def _serve(self, default: asyncio.AbstractEventLoop, inbox: deque[Message]) -> None:
+    async def _serve(self, inbox: deque[Message]) -> None:
         self._limits = {name: asyncio.Semaphore(size) for name, size in self._sizes()}
         loops: dict[str, asyncio.AbstractEventLoop] = {
             name: _GroupLoop() for name, _ in self._spec.concurrency_groups
         }
         for name, loop in loops.items():
             threading.Thread(target=loop.run_forever, name=f"calls-{name}", daemon=True).start()
-        loops[""] = default
+        loops[""] = asyncio.get_running_loop()
         with self._connection.guard:  # later calls arrive directly; the earlier ones go first
             waiting = list(inbox)
             inbox.clear()

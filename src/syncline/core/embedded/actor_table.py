@@ -271,7 +271,7 @@ class ActorTable:
             self._pass_on(actor, call)
 
     def on_arguments(self, call: Task) -> None:
-        """Send a call whose arguments have values or failed, and those that waited for it."""
+        """Send a call whose arguments have values, and those that waited for it."""
         actor = self.actors.get(call.actor_id)
         if actor is not None:
             self._release_waiting(actor, call.caller)

@@ -100,9 +100,7 @@ class TaskTable:
             return  # cancelled, or failed because of another argument
         task.pending_args -= 1
         if value[0] == m.ERROR:
-            self.fail(task, value)
-            if task.actor_id:
-                self.actor_calls.forget_call(task)
+            self._fail_unsent(task, value)
         elif task.pending_args == 0 and task.actor_id:
             self.actor_calls.on_arguments(task)
         elif task.pending_args == 0 and task.worker == 0:
@@ -204,6 +202,12 @@ class TaskTable:
             hub.objects.settle(id, error)
         if task.held_refs:
             hub.objects.release(task.held_refs)
+
+    def _fail_unsent(self, task: Task, error: Value) -> None:
+        """Fail a task that no worker has; calls of an actor that waited for it may go."""
+        self.fail(task, error)
+        if task.actor_id:
+            self.actor_calls.forget_call(task)
 
     def _adapt_depth(self, shape: int, duration_s: float) -> None:
         short = duration_s < SHORT_S
@@ -341,9 +345,7 @@ class TaskTable:
         if task.worker == 0:
             if not task.actor_id and task.pending_args == 0:
                 hub.scheduler.cancel(task.id)
-            self.fail(task, cancelled)
-            if task.actor_id:
-                self.actor_calls.forget_call(task)
+            self._fail_unsent(task, cancelled)
             return
         process = hub.processes.get(task.worker)
         if process is None:

@@ -12,6 +12,7 @@ from syncline.core import definitions, error_messages, tracebacks
 from syncline.core.definitions import AnyFunction
 from syncline.core.embedded.resource_pools import Holding
 from syncline.core.engine import ActorRecord
+from syncline.core.event_loops import cancel_all
 from syncline.core.inline.inline_call import InlineContext, NotRun, Results
 from syncline.core.options import ASYNC_CONCURRENCY, ActorOptions
 from syncline.exceptions import ActorDiedError
@@ -55,11 +56,7 @@ class LoopThread:
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)
         self._loop.run_forever()
-        tasks = asyncio.all_tasks(self._loop)
-        for task in tasks:
-            task.cancel()
-        self._loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
-        self._loop.run_until_complete(self._loop.shutdown_asyncgens())
+        self._loop.run_until_complete(cancel_all())
         self._loop.close()
 
 

@@ -22,6 +22,7 @@ from typing import Any, Literal, TypeAlias, TypeVar
 
 import pyarrow as pa
 
+from syncline.core.event_loops import cancel_all
 from syncline.data.columnar import schemas
 from syncline.data.columnar.schemas import SchemaMismatchError
 from syncline.data.execute.physical_plan import SkippedRows, Step, TaskState, rows_text
@@ -78,7 +79,7 @@ class EventLoop:
     def close(self) -> None:
         """Cancel running calls and stop the thread. A call that blocks stays on its thread."""
         try:
-            asyncio.run_coroutine_threadsafe(_cancel_all(), self._loop).result(_CLOSE_S)
+            asyncio.run_coroutine_threadsafe(cancel_all(), self._loop).result(_CLOSE_S)
         except FutureTimeoutError:
             return
         self._loop.call_soon_threadsafe(self._loop.stop)
@@ -107,14 +108,6 @@ async def _limited(
     if not done:
         raise TimeoutError(f"the call took longer than {timeout_s} s")
     return running.result()
-
-
-async def _cancel_all() -> None:
-    others = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
-    for task in others:
-        task.cancel()
-    await asyncio.gather(*others, return_exceptions=True)
-    await asyncio.get_running_loop().shutdown_asyncgens()
 
 
 _MAX_ERROR_LENGTH = 300
