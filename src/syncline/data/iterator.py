@@ -48,7 +48,7 @@ class LoopOptions(TypedDict, total=False):
     prefetch_batches: int
     """Batches that a thread prepares ahead; 0 prepares each batch on request."""
     drop_last: bool
-    """Drop a last batch with fewer rows."""
+    """Drop the last batch if it has fewer rows."""
     local_shuffle_buffer_size: int | None
     """Rows of the windows within which rows are shuffled; None keeps the order of the dataset."""
     local_shuffle_seed: int | None

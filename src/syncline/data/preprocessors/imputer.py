@@ -106,7 +106,7 @@ def _most_frequent(found: Counts | None) -> Hashable:
 
 
 def _filled(name: str, column: pa.ChunkedArray, value: object) -> pa.ChunkedArray:
-    """Fill null and NaN, in a type that holds the value."""
+    """Replace nulls and NaNs; the type of the result can hold the value."""
     plain = decoded(column)
     missing = (
         pc.is_null(plain, nan_is_null=True)

@@ -461,8 +461,8 @@ class FunctionExpr(Expr):
     def __post_init__(self) -> None:
         if not operations.is_known(self.function):
             raise ValueError(
-                f"Arrow has no compute function {self.function!r}: "
-                "pyarrow.compute.list_functions() lists them"
+                f"pyarrow has no compute function {self.function!r}: choose one of "
+                "pyarrow.compute.list_functions()"
             )
 
     @property
