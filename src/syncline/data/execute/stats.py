@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields
 from typing import Any
 
 from syncline.data.execute.physical_plan import SkippedRows, rows_text
@@ -135,7 +135,13 @@ class OperatorMeter:
     """Counters of one running operator. Written by the driver's thread, read by any thread."""
 
     def __init__(self, name: str, clock: Callable[[], float] = time.monotonic) -> None:
-        self._stats = OperatorStats(name=name)
+        self._name = name
+        self._sums: dict[str, Any] = {
+            each.name: each.default
+            for each in fields(OperatorStats)
+            if each.name not in ("name", "skipped")
+        }
+        self._skipped: list[SkippedInTask] = []
         self._clock = clock
         self._running = 0
         self._changed_at = clock()
@@ -184,20 +190,26 @@ class OperatorMeter:
 
     def ended(self, number: int, skipped: Sequence[SkippedRows]) -> None:
         """Count the end of a task."""
-        self._add(tasks=1, skipped=tuple(SkippedInTask(task=number, rows=each) for each in skipped))
+        self._add(tasks=1)
+        self._skipped += [SkippedInTask(task=number, rows=each) for each in skipped]
 
     def read(self) -> OperatorStats:
         """Return the statistics so far."""
         since = self._clock() - self._changed_at if self._running else 0.0
-        return replace(self._stats, busy_s=self._stats.busy_s + since)
+        return self._with(busy_s=self._sums["busy_s"] + since)
 
     def read_passed(self, blocks: int, rows: int, size_bytes: int) -> OperatorStats:
         """Return the statistics of an operator without tasks, which passes blocks on."""
-        return replace(self._stats, blocks=blocks, rows=rows, size_bytes=size_bytes)
+        return self._with(blocks=blocks, rows=rows, size_bytes=size_bytes)
 
-    def _add(self, **amounts: Any) -> None:
-        sums = {name: getattr(self._stats, name) + amount for name, amount in amounts.items()}
-        self._stats = replace(self._stats, **sums)
+    def _with(self, **sums: Any) -> OperatorStats:
+        return OperatorStats(
+            name=self._name, **{**self._sums, **sums}, skipped=tuple(self._skipped)
+        )
+
+    def _add(self, **amounts: float) -> None:
+        for name, amount in amounts.items():  # in place: called several times for each block
+            self._sums[name] += amount
 
 
 def size_text(size_bytes: float) -> str:
