@@ -20,6 +20,7 @@ import pytest
 
 import syncline
 from syncline import train
+from syncline.train.storage.context import StorageContext
 
 pytestmark = pytest.mark.processes
 
@@ -77,6 +78,30 @@ def test_parts_that_a_failed_attempt_left_behind_are_deleted(tmp_path: Path) -> 
     result = fit(loop, tmp_path, failure_config=train.FailureConfig(max_failures=1))
     assert result.metrics["step"] == 1
     assert not list(run.glob(".tmp-*"))
+
+
+def test_an_error_of_one_rank_does_not_lose_a_checkpoint_that_others_still_write(
+    tmp_path: Path,
+) -> None:
+    def loop() -> None:
+        rank = train.get_context().get_world_rank()
+        if train.get_checkpoint() is not None:
+            return
+        if rank == 0:
+            sync = StorageContext.sync
+
+            def slow_sync(self: StorageContext, name: str) -> None:
+                time.sleep(2.0)  # four times as long as messages of survivors are awaited
+                sync(self, name)
+
+            StorageContext.sync = slow_sync  # type: ignore[method-assign]
+        report({"step": 0})
+        if rank == 1:
+            raise RuntimeError("while rank 0 waits for its disk")
+        time.sleep(PATIENCE_S)
+
+    result = fit(loop, tmp_path, failure_config=train.FailureConfig(max_failures=1))
+    assert sorted(os.listdir(result.checkpoint.path)) == [".resume", "rank0", "rank1"]
 
 
 def test_ranks_report_together_and_their_files_merge(tmp_path: Path) -> None:

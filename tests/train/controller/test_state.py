@@ -63,6 +63,7 @@ from syncline.train.errors import (
     WorkerGroupError,
 )
 from syncline.train.workers.messages import (
+    UPLOAD_GRACE_S,
     BarrierReached,
     BarrierReleased,
     CheckpointPart,
@@ -72,6 +73,7 @@ from syncline.train.workers.messages import (
     Stalled,
     StateMessage,
     Terminating,
+    Uploaded,
 )
 
 
@@ -115,9 +117,18 @@ class Run:
         return self.machine.handle(GroupStopped(attempt=self.attempt))
 
 
-def report(index: int, *, checkpoint: bool = False) -> Reported:
-    part = CheckpointPart(dir_name=f"c{index}", staged=f".tmp-{index}") if checkpoint else None
-    return Reported(index=index, metrics={"index": index}, time=0.0, part=part)
+def part(index: int) -> CheckpointPart:
+    return CheckpointPart(dir_name=f"c{index}", staged=f".tmp-{index}")
+
+
+def report(index: int, *, checkpoint: bool = False, uploading: bool = False) -> Reported:
+    return Reported(
+        index=index,
+        metrics={"index": index},
+        time=0.0,
+        part=part(index) if checkpoint else None,
+        uploading=uploading,
+    )
 
 
 def kinds(instructions: list[Instruction]) -> list[type]:
@@ -267,6 +278,37 @@ def test_a_checkpoint_that_survivors_complete_after_a_failure_is_committed() -> 
     completing = run.says(0, report(0, checkpoint=True))
     assert CompleteRound in kinds(completing)
     assert DrainWorkers(ranks=(0, 1)) in completing
+
+
+def test_a_checkpoint_that_every_rank_has_reported_survives_slow_uploads_of_survivors() -> None:
+    run = Run()
+    run.says(0, report(0, uploading=True))
+    run.says(1, report(0, checkpoint=True))
+    assert SetTimer(name="grace", seconds=1) in run.fails(1, ValueError("x"))
+    longer = run.machine.handle(TimerFired(name="grace"))
+    assert longer == [SetTimer(name="grace", seconds=UPLOAD_GRACE_S)]
+    done = run.says(0, Uploaded(index=0, part=part(0)))
+    assert kinds(done) == [CompleteRound, CancelTimer, DrainWorkers, SetTimer]
+
+
+@pytest.mark.parametrize("late", [TimerFired(name="grace"), None])
+def test_waiting_for_uploads_ends_with_its_limit_or_with_their_worker(
+    late: TimerFired | None,
+) -> None:
+    run = Run()
+    run.says(0, report(0, uploading=True))
+    run.says(1, report(0, checkpoint=True))
+    run.fails(1, ValueError("x"))
+    run.machine.handle(TimerFired(name="grace"))
+    ended = run.machine.handle(late) if late is not None else run.ends(0, RuntimeError("killed"))
+    assert DrainWorkers in kinds(ended)
+
+
+def test_uploads_of_a_failed_rank_are_not_awaited() -> None:
+    run = Run()
+    run.says(0, report(0, checkpoint=True))
+    run.says(1, report(0, uploading=True))
+    assert DrainWorkers in kinds(run.ends(1, RuntimeError("killed")))
 
 
 def test_waiting_for_survivors_is_limited() -> None:

@@ -131,8 +131,15 @@ class ReportCollector:
 
     def oldest_incomplete(self) -> int | None:
         """Return the number of the oldest checkpoint that is `missing` ranks."""
-        index = min(self._checkpoints, default=None)
+        index = self._oldest_checkpoint
         return None if index is None or self._has_all(index) else index
+
+    def uploading(self) -> frozenset[int]:
+        """Return the ranks that upload the oldest checkpoint, if every rank has reported it."""
+        index = self._oldest_checkpoint
+        if index is None or not self._has_all(index):
+            return frozenset()
+        return frozenset(self._open[index].uploading)
 
     def flush(self) -> list[CompleteReport]:
         """Return the remaining reports without a checkpoint, at the end of the attempt."""
@@ -141,6 +148,10 @@ class ReportCollector:
         ]
         self._open.clear()
         return rest
+
+    @property
+    def _oldest_checkpoint(self) -> int | None:
+        return min(self._checkpoints, default=None)
 
     def _opened(self, message: Reported) -> _OpenReport | None:
         """Add an entry for a report; None for metrics of a report that was returned incomplete."""
@@ -301,6 +312,7 @@ class Attempt:
         self.failures: dict[int, WorkerFailure] = {}
         self.closed_streams: set[int] = set()
         self.is_draining = False
+        self.awaits_uploads = False  # after a failure, of a checkpoint that every rank reported
         self.timed_report: int | None = None  # number of the report that the timer runs for
         self.stack_request: str | None = None  # REPORT_TIMER, COLLECTIVE_TIMER or HANG
         self.stalled: dict[int, Stalled] = {}
@@ -321,9 +333,10 @@ class Attempt:
 
     @property
     def is_completable(self) -> bool:
-        """True if a checkpoint is incomplete and no failed rank is missing in it."""
+        """True if no failed rank still has to report or upload the oldest open checkpoint."""
         index = self.collector.oldest_incomplete()
-        return index is not None and not self.failures.keys() & set(self.collector.missing(index))
+        awaited = self.collector.uploading() if index is None else self.collector.missing(index)
+        return bool(awaited) and not self.failures.keys() & set(awaited)
 
     def missing(self, timer: str) -> tuple[int, ...]:
         """Return the ranks that a barrier waits for."""

@@ -209,9 +209,7 @@ class TrainStateMachine(Dispatcher[Event, list[Instruction]], handles=Event):
         ):
             return instructions + self._resize(attempt.target_size)
         if self.state is State.DRAINING:
-            if not attempt.is_draining and not attempt.is_completable:
-                instructions += [CancelTimer(name=GRACE_TIMER), *self._drain()]
-            return instructions
+            return instructions + self._drain_unless_completable()
         if self.state is not State.RUNNING:
             return instructions
         waiting = attempt.collector.oldest_incomplete()
@@ -283,12 +281,16 @@ class TrainStateMachine(Dispatcher[Event, list[Instruction]], handles=Event):
         if self.state is State.DRAINING:
             if event.failure is not None and rank not in attempt.finished:
                 attempt.failures[rank] = event.failure
-            return self._after_drain() if attempt.all_streams_closed else []
+            if attempt.all_streams_closed:
+                return self._after_drain()
+            return self._drain_unless_completable()
         return []
 
     def _rank_failed(self, rank: int, failure: WorkerFailure) -> list[Instruction]:
         attempt = self._current
         attempt.failures.setdefault(rank, failure)
+        if self.state is State.DRAINING:
+            return self._drain_unless_completable()
         if self.state is not State.RUNNING:
             return []
         if attempt.preemption is not None:
@@ -312,6 +314,20 @@ class TrainStateMachine(Dispatcher[Event, list[Instruction]], handles=Event):
         first = next(iter(failures))
         return self._rank_failed(first, failures[first])
 
+    def _drain_unless_completable(self) -> list[Instruction]:
+        if self._current.is_draining or self._current.is_completable:
+            return []
+        return [CancelTimer(name=GRACE_TIMER), *self._drain()]
+
+    def _grace_passed(self) -> list[Instruction]:
+        attempt = self._current
+        if attempt.is_draining:
+            return []
+        if not attempt.collector.uploading() or attempt.awaits_uploads:
+            return self._drain()
+        attempt.awaits_uploads = True
+        return [SetTimer(name=GRACE_TIMER, seconds=self._limits.upload_grace_s)]
+
     def _drain(self) -> list[Instruction]:
         attempt = self._current
         attempt.is_draining = True
@@ -327,7 +343,7 @@ class TrainStateMachine(Dispatcher[Event, list[Instruction]], handles=Event):
         name = event.name
         if self.state is State.DRAINING:
             if name == GRACE_TIMER:
-                return [] if self._current.is_draining else self._drain()
+                return self._grace_passed()
             return self._after_drain() if name == DRAIN_TIMER else []
         if self.state is State.FINISHING and name == PREEMPTION_TIMER:
             error = PreemptionError(PreemptionInfo(), drain_timed_out=True, program_terminated=True)

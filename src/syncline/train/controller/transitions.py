@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from syncline.core.state_machine import StateEnum, TransitionTable
+from syncline.train.workers.messages import UPLOAD_GRACE_S
 
 
 class State(StateEnum):
@@ -58,6 +59,8 @@ class Limits:
     """Wait for the other ranks after one rank has reached `collective`."""
     grace_s: float = 0.5
     """Wait, after a failure, for reports that complete a checkpoint of the failed ranks."""
+    upload_grace_s: float = UPLOAD_GRACE_S
+    """Wait, after that, for uploads of a checkpoint that every rank has reported."""
     drain_s: float = 0.5
     """Wait, after a failure, for the buffered messages of the survivors."""
     preemption_grace_s: float = 0.0

@@ -15,6 +15,9 @@ from syncline.train.config import ValidationTaskConfig
 from syncline.train.errors import PreemptionInfo
 from syncline.train.metric_values import Metrics
 
+UPLOAD_GRACE_S = 10.0
+"""Seconds that a failed attempt waits for uploads of reported checkpoints."""
+
 # -- worker -> controller
 
 

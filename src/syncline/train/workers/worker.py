@@ -26,6 +26,7 @@ from syncline.runs.usage import Sampler
 from syncline.train.session import set_session
 from syncline.train.workers.hang_watch import HangWatch, thread_stack
 from syncline.train.workers.messages import (
+    UPLOAD_GRACE_S,
     ControllerMessage,
     Failed,
     Finished,
@@ -48,8 +49,6 @@ logger = logging.getLogger("syncline")
 
 CONCURRENCY = 8
 """Concurrent calls: the message stream, a function of the backend, and the control channel."""
-UPLOADS_OF_FAILED_S = 10.0
-"""Seconds that the error of a training function waits for uploads of reported checkpoints."""
 
 
 class TrainWorker:
@@ -155,7 +154,7 @@ class TrainWorker:
             returned = _pickled_return_value(value) if session.world_rank == 0 else None
             self._report_usage(session)
         except BaseException as error:  # SystemExit too, since the other ranks wait for this one
-            session.finish_uploads(UPLOADS_OF_FAILED_S)  # checkpoints reported before count
+            session.finish_uploads(UPLOAD_GRACE_S)  # checkpoints reported before count
             self._fail(error)
         else:
             self._send_buffer.close(Finished(return_value=returned))
