@@ -255,3 +255,30 @@ def test_a_quiet_run_prints_three_lines_and_none_above_its_level(
     for quiet in ({"logging_config": train.LoggingConfig(log_level="warning")}, {"verbose": 0}):
         fit(lambda: None, tmp_path, **quiet)
         assert capfd.readouterr() == ("", "")
+
+
+def test_a_misspelled_score_attribute_fails_at_the_first_checkpoint(tmp_path: Path) -> None:
+    config = train.CheckpointConfig(num_to_keep=1, checkpoint_score_attribute="lss")
+
+    def loop() -> None:
+        train.report({"epoch": 0})
+        report({"loss": 1.0})
+
+    with pytest.raises(train.WorkerGroupError, match=r"'lss'.*Did you mean 'loss'\?"):
+        fit(loop, tmp_path, checkpoint_config=config)
+
+
+def test_later_checkpoints_may_lack_the_score_also_after_a_restart(tmp_path: Path) -> None:
+    config = train.CheckpointConfig(num_to_keep=1, checkpoint_score_attribute="loss")
+
+    def loop() -> None:
+        if train.get_checkpoint() is None:
+            report({"loss": 1.0})
+            report({"epoch": 1})
+            raise RuntimeError("once")
+        report({"epoch": 2})
+
+    failures = train.FailureConfig(max_failures=1)
+    result = fit(loop, tmp_path, checkpoint_config=config, failure_config=failures)
+    assert result.best_checkpoints is not None
+    assert [metrics for _, metrics in result.best_checkpoints] == [{"loss": 1.0}]

@@ -7,7 +7,7 @@ import threading
 import numpy as np
 import pytest
 
-from syncline.train.metric_values import clean, flatten, lookup, score, select
+from syncline.train.metric_values import check_score, clean, flatten, lookup, score, select
 
 
 def test_numpy_scalars_become_python_numbers():
@@ -118,3 +118,21 @@ def test_select_takes_names_or_new_names(wanted, selected):
 def test_select_says_which_names_there_are():
     with pytest.raises(KeyError, match=r"auc was not logged.*train-loss"):
         select({"train-loss": 1}, {"score": "auc"})
+
+
+@pytest.mark.parametrize(
+    ("metrics", "message"),
+    [
+        ({"epoch": 1, "loss": 0.5}, r"Did you mean 'loss'\? Its metrics: 'epoch', 'loss'\."),
+        ({}, r"Its metrics: none\."),
+        ({"lss": "high"}, "the value 'high'"),
+    ],
+)
+def test_a_checkpoint_that_cannot_be_ranked_is_an_error(metrics, message):
+    with pytest.raises(ValueError, match=f"checkpoint_score_attribute='lss'.*{message}"):
+        check_score(metrics, "lss")
+
+
+@pytest.mark.parametrize("metrics", [{"a": {"b": 1}}, {"a/b": None}, {"a": {"b": math.nan}}])
+def test_a_checkpoint_without_a_value_for_now_can_be_ranked(metrics):
+    check_score(metrics, "a/b")

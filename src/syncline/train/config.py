@@ -234,7 +234,10 @@ class CheckpointConfig:
     """Number of checkpoints to keep; None for all."""
 
     checkpoint_score_attribute: str | None = None
-    """Metric that ranks checkpoints (`a/b` for a nested one); None to rank by time."""
+    """Metric that ranks checkpoints (`a/b` for a nested one); None to rank by time.
+
+    The first checkpoint must have it. A later one without it, or with None or NaN, is the worst.
+    """
 
     checkpoint_score_order: Literal["max", "min"] = "max"
     """ "max" if a high score is better, "min" if a low score is."""

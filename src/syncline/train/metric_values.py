@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Literal
 
+from syncline.core.error_messages import did_you_mean
 from syncline.core.pickling import can_pickle
 from syncline.runs.json_values import JsonObject, Record
 
@@ -97,6 +98,39 @@ def score(metrics: Metrics, key: str, order: Literal["max", "min"]) -> float | N
     if math.isnan(number):
         return None
     return number if order == "max" else -number
+
+
+def check_score(metrics: Metrics, key: str, names: Collection[str] | None = None) -> None:
+    """Check that a checkpoint with these metrics can be ranked by `key`; None and NaN rank worst.
+
+    Args:
+        metrics: Metrics of the first checkpoint.
+        key: Score attribute.
+        names: Names of metrics for the message; by default all of `metrics`.
+
+    Raises:
+        ValueError: The metric is missing, or its value is not a number.
+    """
+    value = lookup(metrics, key)
+    problem = f"Checkpoints are ranked by `checkpoint_score_attribute={key!r}`, but the "
+    if value is not None:
+        try:
+            float(value)
+        except (TypeError, ValueError, OverflowError):
+            raise ValueError(
+                f"{problem}first checkpoint has the value {_shorten(value)}. Report a number, or "
+                "rank the checkpoints by another metric."
+            ) from None
+        return
+    flat = flatten(metrics)
+    if key in flat:
+        return
+    names = flat.keys() if names is None else names
+    raise ValueError(
+        f"{problem}first checkpoint has no metric of that name.{did_you_mean(key, names)} "
+        f"Its metrics: {', '.join(map(repr, sorted(names))) or 'none'}. Correct the name, or "
+        f"report {key!r} with the first checkpoint; the value None ranks it as the worst."
+    )
 
 
 def _clean_value(value: Any, key: str) -> Any:

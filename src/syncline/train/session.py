@@ -246,7 +246,8 @@ def report(
     Raises:
         ValueError: A tensor in `metrics`; a NO_UPLOAD checkpoint or a result of
             `checkpoint_upload_fn` outside of the run directory; `validation` without a checkpoint
-            or without the trainer's `validation_config`.
+            or without the trainer's `validation_config`; a first checkpoint without the metric
+            `checkpoint_score_attribute`.
         RuntimeError: Outside of a training function, or after an upload failed.
     """
     session = _session or get_session("report")

@@ -148,3 +148,25 @@ def test_the_state_survives_json_under_another_place():
 def test_a_foreign_state_is_a_value_error():
     with pytest.raises(ValueError, match="cannot be read"):
         CheckpointManager.from_json({"checkpoints": [{"index": 1}]}, CheckpointConfig(), Checkpoint)
+
+
+def test_a_score_attribute_is_unused_until_the_metrics_of_a_checkpoint_have_it():
+    subject = manager(by="valid/acc")
+    assert subject.unused_score_attribute == "valid/acc"
+    subject.register(0, at(0), {"acc": 1})
+    assert subject.unused_score_attribute == "valid/acc"
+    subject.register(1, at(1), {"valid": {"acc": None}})
+    assert subject.unused_score_attribute is None
+    assert manager().unused_score_attribute is None
+
+
+def test_a_first_validation_without_the_score_is_an_error_and_stays_pending():
+    subject = manager(by="acc")
+    subject.register(0, at(0), {"loss": 1}, validation={})
+    with pytest.raises(ValueError, match=r"Did you mean 'accu'\?.*'accu', 'loss'"):
+        subject.settle_validation(0, {"accu": 1})
+    assert [entry.index for entry in subject.pending] == [0]
+    subject.settle_validation(0, {"acc": 1})
+    subject.register(1, at(1), {"loss": 1}, validation={})
+    subject.settle_validation(1, {"accu": 1})
+    assert subject.pending == []

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from syncline.tune.config import CheckpointConfig
 from syncline.tune.controller import events
 from syncline.tune.error import TuneError
 from syncline.tune.experiment.trial import Trial
@@ -107,5 +108,21 @@ def test_a_stop_criterion_that_is_not_reported_is_named() -> None:
 
 def test_results_without_the_metric_pass_where_that_is_allowed() -> None:
     search = Simulation(rules=rules(metric="loss", strict_metrics=False), samples=1)
+    search.run()
+    assert statuses(search) == [Trial.TERMINATED]
+
+
+def test_a_score_of_checkpoints_that_is_not_reported_is_named_with_its_neighbour() -> None:
+    config = CheckpointConfig(checkpoint_score_attribute="scor", checkpoint_frequency=1)
+    search = Simulation(rules=rules(checkpoint_config=config), samples=1)
+    with pytest.raises(TuneError, match=r"'scor'.*Did you mean 'score'\? Its metrics: 'score'\."):
+        search.run()
+
+
+def test_checkpoints_may_be_ranked_by_what_the_library_fills_in() -> None:
+    config = CheckpointConfig(
+        checkpoint_score_attribute="training_iteration", checkpoint_frequency=1
+    )
+    search = Simulation(rules=rules(checkpoint_config=config), samples=1)
     search.run()
     assert statuses(search) == [Trial.TERMINATED]

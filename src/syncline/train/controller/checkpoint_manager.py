@@ -111,8 +111,15 @@ class CheckpointManager:
             index: Number of the report, whose checkpoint may be gone.
             metrics: Result of the validation, merged into the metrics; None if it failed.
             timed_out: True if it failed because of its time limit.
+
+        Raises:
+            ValueError: Validation has ended and the first checkpoint lacks the score attribute.
         """
         if metrics is not None:
+            attribute = self.unused_score_attribute
+            for entry in self._registered if attribute is not None else ():
+                if entry.index == index:
+                    metric_values.check_score({**entry.metrics, **metrics}, attribute)
             status = ReportedCheckpointStatus.VALIDATED
         elif timed_out:
             status = ReportedCheckpointStatus.VALIDATION_TIMEOUT
@@ -130,6 +137,18 @@ class CheckpointManager:
             for entry in self._registered
         ]
         return self._surplus()
+
+    @property
+    def unused_score_attribute(self) -> str | None:
+        """Score attribute if the metrics of no checkpoint have it, as if its name were misspelled;
+        None otherwise.
+        """
+        attribute = self._config.checkpoint_score_attribute
+        if attribute is None or any(
+            attribute in metric_values.flatten(entry.metrics) for entry in self._registered
+        ):
+            return None
+        return attribute
 
     @property
     def latest(self) -> Registered | None:

@@ -121,6 +121,7 @@ class GroupStarter:
             first_index=instruction.first_index,
             latest_checkpoint=self._recorder.latest,
             has_validation=spec.validation_config is not None,
+            score_attribute=self._recorder.manager.unused_score_attribute,
             resumes=self.resumes,
             hang_limit_s=min(
                 spec.backend_config.collective_timeout_s, settings.train_collective_timeout_s()

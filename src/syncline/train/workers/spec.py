@@ -164,6 +164,8 @@ class WorkerSpec:
     """Checkpoint that the attempt starts from."""
     has_validation: bool
     """True if the trainer has a validation function."""
+    score_attribute: str | None = None
+    """Metric that ranks the checkpoints; None if a checkpoint of the run has it already."""
     resumes: bool = False
     """True if readers resume from `latest_checkpoint`, which is a checkpoint of this run."""
     visible_gpus: tuple[str, ...] | None

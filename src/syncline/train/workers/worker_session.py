@@ -108,6 +108,8 @@ class WorkerSession(TrainSession):
         self._send_buffer = send_buffer
         self._process = os.getpid()
         self._forks = _forks
+        # Checked with the first checkpoint, which has the metrics of rank 0.
+        self._score_attribute = spec.score_attribute if worker.rank == 0 else None
         self._next_index = spec.first_index
         self._latest = spec.latest_checkpoint
         # If only one rank reports files, it is rank 0. Ranks that report none send their reader
@@ -177,6 +179,10 @@ class WorkerSession(TrainSession):
                 "report(validation=…) needs a validation function: give the trainer a "
                 "`validation_config`."
             )
+        # A validation adds metrics later.
+        if self._score_attribute is not None and not call.validation:
+            metric_values.check_score(plain, self._score_attribute)
+            self._score_attribute = None
         faults.reach("train.report")
         index = self._next_index
         upload = CheckpointUpload.of(

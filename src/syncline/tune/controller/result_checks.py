@@ -36,13 +36,7 @@ def check_result(
     Raises:
         TuneError: A metric is missing; the message names the closest one that was reported.
     """
-    own = [
-        key
-        for key in metric_values.flatten(
-            {key: value for key, value in result.items() if key != CONFIG}
-        )
-        if key not in AUTO_RESULT_KEYS
-    ]
+    own = _own_metrics(result)
     if not own:
         return
     if stopper is not None and (problem := unknown_keys_message(stopper, result)) is not None:
@@ -60,6 +54,27 @@ def check_result(
             "use one of the reported metrics. Set TUNE_DISABLE_STRICT_METRIC_CHECKING=1 to allow "
             "results without it."
         )
+
+
+def check_score_attribute(result: Metrics, attribute: str) -> None:
+    """Check that a checkpoint with the metrics of `result` can be ranked by `attribute`. A result
+    without any value of the trainable passes.
+
+    Raises:
+        TuneError: The metric is missing or not a number.
+    """
+    own = _own_metrics(result)
+    if own:
+        try:
+            metric_values.check_score(result, attribute, own)
+        except ValueError as error:
+            raise TuneError(str(error)) from None
+
+
+def _own_metrics(result: Metrics) -> list[str]:
+    """Return the names of the trainable's metrics, without those that the library fills in."""
+    metrics = {key: value for key, value in result.items() if key != CONFIG}
+    return [key for key in metric_values.flatten(metrics) if key not in AUTO_RESULT_KEYS]
 
 
 def full_result(trial: Trial, event: TrialStepped) -> Metrics:

@@ -19,10 +19,16 @@ from dataclasses import replace
 from typing import Any, Literal, TypeVar
 
 from syncline.core.state_machine import Dispatcher, on
+from syncline.train.checkpoint import Checkpoint
 from syncline.train.storage.context import StorageContext
 from syncline.tune.controller import events
 from syncline.tune.controller.events import Event, Instruction, SearchRules
-from syncline.tune.controller.result_checks import check_result, full_result, stopper_verdict
+from syncline.tune.controller.result_checks import (
+    check_result,
+    check_score_attribute,
+    full_result,
+    stopper_verdict,
+)
 from syncline.tune.controller.trial_table import Attempt, Exploit, Phase, TrialRecord, TrialTable
 from syncline.tune.error import TuneError
 from syncline.tune.execution.placement_groups import PlacementGroupFactory
@@ -288,7 +294,7 @@ class TuneMachine(Dispatcher[Event, None], handles=Event):
         self._record_result(trial, result)
         self._table.notify("result", trial, trial.last_result)  # its `done` may still be set below
         if event.checkpoint is not None:
-            self._table.register(trial, event.checkpoint)
+            self._register(trial, event.checkpoint)
         decision = TrialScheduler.STOP
         if not is_last:
             decision = self._ask_scheduler(
@@ -316,7 +322,7 @@ class TuneMachine(Dispatcher[Event, None], handles=Event):
     def _trial_saved(self, event: events.TrialSaved) -> None:
         record, attempt = self._active(event)
         if event.checkpoint is not None:
-            self._table.register(record.trial, event.checkpoint)
+            self._register(record.trial, event.checkpoint)
         if attempt.then == "finish":
             self._table.leave(record)
             self._complete(record, tell_scheduler=False)
@@ -592,6 +598,17 @@ class TuneMachine(Dispatcher[Event, None], handles=Event):
             check_result(result, self.rules.trainable_name, required, stopper)
         trial.record_result(result)
         self.iteration += 1
+
+    def _register(self, trial: Trial, checkpoint: Checkpoint) -> None:
+        """Register a checkpoint with the trial's latest result.
+
+        Raises:
+            TuneError: It is the first checkpoint and cannot be ranked.
+        """
+        attribute = trial.checkpoints.unused_score_attribute
+        if self.rules.strict_metrics and attribute is not None:
+            check_score_attribute(trial.last_result, attribute)
+        self._table.register(trial, checkpoint)
 
     def _warn_once(self, text: str) -> None:
         if not self._warned:
