@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -27,6 +30,8 @@ class FakeProgram:
             return [{"rank": 0, "pid": 7}]
         if action == "stacks":
             return {"0": "  File …"}
+        if action == "stop":
+            return {}
         if arguments["rank"] == 9:
             raise RuntimeError("the run has no rank 9")
         return {"file": "profiles/a.svg"}
@@ -56,7 +61,14 @@ def test_a_run_is_asked_through_its_program(run: runs.Run) -> None:
     assert found.stacks([0]) == {"0": "  File …"}
     assert found.stacks() == {"0": "  File …"}
     assert found.profile(0, "torch", steps=4) == "profiles/a.svg"
-    assert [action for action, _ in program.asked] == ["workers", "stacks", "stacks", "profile"]
+    found.stop()
+    assert [action for action, _ in program.asked] == [
+        "workers",
+        "stacks",
+        "stacks",
+        "profile",
+        "stop",
+    ]
     assert program.asked[1][1] == {"ranks": [0]}
     assert program.asked[3][1] == {"rank": 0, "kind": "torch", "seconds": None, "steps": 4}
     with pytest.raises(ActionFailed, match="no rank 9"):
@@ -104,3 +116,69 @@ def test_asking_about_this_machine_alone_connects_to_no_cluster(
 
     monkeypatch.setattr(run_control, "_ask_on_cluster", refuse)
     assert reach(run) is None
+
+
+TRAINING = """
+import sys
+from syncline import train
+from syncline.train.trainer import DataParallelTrainer
+
+def wait(config):
+    train.report({"step": 0})
+    __import__("threading").Event().wait()
+
+DataParallelTrainer(
+    wait,
+    scaling_config=train.ScalingConfig(num_workers=1),
+    run_config=train.RunConfig(name="a", storage_path=sys.argv[1]),
+).fit()
+"""
+SEARCH = """
+import sys
+from syncline import tune
+
+def wait(config):
+    tune.report({"step": 0})
+    __import__("threading").Event().wait()
+
+results = tune.Tuner(wait, run_config=tune.RunConfig(name="a", storage_path=sys.argv[1])).fit()
+print("go on with", len(results), "trials")
+"""
+
+
+def has_workers(path: Path) -> bool:
+    """Return True if a live run has workers or trials."""
+    if not (path / "run.json").exists():
+        return False
+    found = reach(runs.open(path))
+    try:
+        return found is not None and bool(found.members())
+    except (ActionFailed, run_control.ProgramUnreachable):  # it is starting
+        return False
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("program", [TRAINING, SEARCH], ids=["training", "search"])
+def test_a_live_run_is_stopped_from_another_process(tmp_path: Path, program: str) -> None:
+    started = subprocess.Popen(
+        [sys.executable, "-c", program, str(tmp_path)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    with started:
+        while not has_workers(tmp_path / "a"):
+            assert started.poll() is None, started.stdout and started.stdout.read()
+            time.sleep(0.02)
+        found = reach(runs.open(tmp_path / "a"))
+        assert found is not None
+        found.stop()
+        output = started.communicate(timeout=60)[0]
+    run = runs.open(tmp_path / "a")
+    assert run.state == "aborted"
+    assert "stopped from the dashboard or with `syncline runs stop`" in run.outcome["error"]
+    if program is TRAINING:
+        assert "KeyboardInterrupt: stopped from the dashboard" in output
+        assert started.returncode != 0
+    else:
+        assert "go on with 1 trials" in output

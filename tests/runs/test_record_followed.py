@@ -65,6 +65,9 @@ class Objects(StorageDirectory):
     def remove(self, name):
         del self.objects[name]
 
+    def remove_tree(self):
+        self.objects.clear()
+
     def missing_directories(self):
         return []
 

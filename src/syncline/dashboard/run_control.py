@@ -82,6 +82,12 @@ class LiveRun:
         limit_s = (PROFILE_DEFAULT_S if seconds is None else seconds) + PROFILE_BESIDES_S
         return str(self._ask("profile", arguments, limit_s)["file"])
 
+    def stop(self) -> None:
+        """Ask the run to end, as Ctrl-C in its program does; return without waiting for the end.
+        Checkpoints are kept, and the run gets the state `aborted`.
+        """
+        self._ask("stop", {}, ANSWER_S)
+
 
 def reach(run: Run, address: str | None = None) -> LiveRun | None:
     """Return a client of a running run; None if its program is not found because it has ended or

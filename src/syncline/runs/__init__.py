@@ -24,6 +24,7 @@ Replaced as a whole:
                         "best": {"trial", "iteration", "metrics"}}
     checkpoints.json    the checkpoints that are kept
     outcome.json        status and error; missing, or of an earlier "started", while the run runs
+    annotations.json    tags, note and archive mark, which users set: {"tags", "note", "archived"}
 
 Other files:
 
@@ -42,7 +43,8 @@ and `usage` (resources of a process) gather facts; `secrets` masks and `json_val
 `tensorboard_writer` write the record; `run_record` is the strict reader for resuming; `run_storage`
 (directories, local or remote), `tailing` (growing files), `metric_series` (curves), `run` (lenient
 reader) and `run_list` (all runs in a directory) read it for display; `outliers` groups the stacks
-of a hanging run; `discovery` finds the dashboard that shows a run.
+of a hanging run; `annotations` holds the tags and the note that users add to a run, and deletes
+runs; `discovery` finds the dashboard that shows a run.
 """
 
 from syncline.runs.environment import environment

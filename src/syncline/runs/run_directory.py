@@ -45,6 +45,7 @@ TRIALS_FILE = "trials.jsonl"
 SEARCH_FILE = "trials.json"
 CHECKPOINTS_FILE = "checkpoints.json"
 OUTCOME_FILE = "outcome.json"
+ANNOTATIONS_FILE = "annotations.json"
 LOGS_DIRECTORY = "logs"
 DATA_DIRECTORY = "data"
 PROFILES_DIRECTORY = "profiles"
@@ -61,6 +62,7 @@ NAMES_OF_THE_RECORD = frozenset(
         SEARCH_FILE,
         CHECKPOINTS_FILE,
         OUTCOME_FILE,
+        ANNOTATIONS_FILE,
         LOGS_DIRECTORY,
         DATA_DIRECTORY,
         PROFILES_DIRECTORY,

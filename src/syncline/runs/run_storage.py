@@ -14,6 +14,7 @@ import errno
 import itertools
 import os
 import posixpath
+import shutil
 import stat
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
@@ -116,6 +117,10 @@ class StorageDirectory(ABC):
     @abstractmethod
     def remove(self, name: str) -> None:
         """Remove a file."""
+
+    @abstractmethod
+    def remove_tree(self) -> None:
+        """Remove the directory with everything in it, without following links."""
 
     @abstractmethod
     def missing_directories(self) -> list[StorageDirectory]:
@@ -232,6 +237,10 @@ class LocalDirectory(StorageDirectory):
     def remove(self, name: str) -> None:
         """Remove a file."""
         os.remove(os.path.join(self.path, *self._parts(name)))
+
+    def remove_tree(self) -> None:
+        """Remove the directory; OSError if it is a link."""
+        shutil.rmtree(self.path)
 
     def missing_directories(self) -> list[StorageDirectory]:
         """Return the directories that writing here would create."""
@@ -358,6 +367,10 @@ class RemoteDirectory(StorageDirectory):
     def remove(self, name: str) -> None:
         """Remove a file."""
         self._filesystem.delete_file(self._inside(name))
+
+    def remove_tree(self) -> None:
+        """Remove the directory."""
+        self._filesystem.delete_dir(self._directory)
 
     def missing_directories(self) -> list[StorageDirectory]:
         """Return this directory if it does not exist; parents are created implicitly."""

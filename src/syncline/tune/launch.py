@@ -235,7 +235,9 @@ def run_search(
         record=search_record,
     )
     try:
-        with watched(storage, record, search_record, running, controller.actor_of):
+        with watched(
+            storage, record, search_record, running, controller.actor_of, controller.interrupt
+        ):
             end = controller.run(first)
     except BaseException as error:
         _record_outcome(record, "failed", f"{type(error).__name__}: {error}")

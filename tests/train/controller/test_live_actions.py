@@ -78,7 +78,7 @@ def engine() -> Iterator[None]:
 
 
 def actions(group: FakeGroup | None) -> LiveActions:
-    made = LiveActions()
+    made = LiveActions(stop=lambda reason: None)
     made.group = group
     return made
 
@@ -212,3 +212,10 @@ def test_the_limit_of_a_profile_is_its_own_and_some_more(monkeypatch: pytest.Mon
     monkeypatch.setattr(api, "get", get)
     actions(FakeGroup()).answer("profile", {"rank": 0, "kind": "memory", "seconds": 20})
     assert limits == [20 + 180 + live.SLACK_S]
+
+
+def test_a_run_is_stopped_also_while_nothing_trains() -> None:
+    reasons: list[str] = []
+    assert LiveActions(stop=reasons.append).answer("stop", {}) == {}
+    assert len(reasons) == 1
+    assert "syncline runs stop" in reasons[0]

@@ -132,9 +132,10 @@ class TrainController(Dispatcher[Instruction, None], handles=Instruction):
             display=display,
             may_draw=not self._local_mode,
         )
-        self.live = LiveActions()
+        self.live = LiveActions(self.interrupt)
         """Answers requests about the workers, on any thread."""
         self._end: events.End | None = None
+        self._interrupt_reason = ""
 
     def run(self) -> Result:
         """Train; return when every rank has returned.
@@ -179,8 +180,13 @@ class TrainController(Dispatcher[Instruction, None], handles=Instruction):
             self._reservation.release()
         return self._result()
 
-    def interrupt(self) -> None:
-        """Abort the run like an interrupt of the program. Thread-safe."""
+    def interrupt(self, reason: str = "") -> None:
+        """Abort the run like an interrupt of the program. Thread-safe.
+
+        Args:
+            reason: Message of the KeyboardInterrupt.
+        """
+        self._interrupt_reason = reason
         self._queue.put(events.Interrupted())
         self._reservation.interrupt()
 
@@ -217,7 +223,7 @@ class TrainController(Dispatcher[Instruction, None], handles=Instruction):
             elif isinstance(item, ValidationEnded):
                 self._validation_ended(item)
             elif isinstance(item, events.Interrupted):
-                raise KeyboardInterrupt
+                raise KeyboardInterrupt(*filter(None, [self._interrupt_reason]))
             else:
                 self._handle(item)
 

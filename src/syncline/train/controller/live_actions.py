@@ -1,4 +1,4 @@
-"""Live actions: requests about the workers of a run in progress (list, stacks, profiles).
+"""Live actions: requests about a run in progress (list of workers, stacks, profiles, stop).
 
 Requests arrive on their own threads, several at a time; the controller's thread only sets the
 current group. An answer belongs to the group at the time of the request; if that group ends
@@ -20,6 +20,8 @@ from syncline.train.workers.profiling.profile_request import ProfileRequest
 from syncline.train.workers.profiling.profiler import take_profile
 from syncline.train.workers.reservation import is_hosted
 
+STOP_REQUEST = "stopped from the dashboard or with `syncline runs stop`"
+"""Message of the KeyboardInterrupt that a stop request raises in the program."""
 SLACK_S = 10.0
 """Seconds to wait for a profile beyond its own limit."""
 
@@ -29,9 +31,14 @@ class LiveError(RuntimeError):
 
 
 class LiveActions:
-    """Answers requests about one run, on any thread. The controller sets `group`."""
+    """Answers requests about one run, on any thread. The controller sets `group`.
 
-    def __init__(self) -> None:
+    Args:
+        stop: Aborts the run and returns at once; the argument names the reason.
+    """
+
+    def __init__(self, stop: Callable[[str], None]) -> None:
+        self._stop = stop
         self.group: TrainingGroup | None = None
         """Workers that train now; None before, between and after attempts."""
         self._actions: Mapping[str, Callable[[TrainingGroup, Mapping[str, object]], object]] = {
@@ -63,15 +70,20 @@ class LiveActions:
         - "stacks", `{"ranks": [0, …] or None}`: `{"0": "  File …"}`
         - "profile", `{"rank", "kind", "seconds", "steps"}`: `{"file": path in the run directory}`,
           after the profile was taken
+        - "stop": `{}`; the run ends after the answer as Ctrl-C ends it
 
         Raises:
             LiveError: There is no such rank; nothing trains just now; the worker has ended, or the
                 profile could not be taken.
             ValueError: An unknown action, or arguments that cannot be meant.
         """
+        if action == "stop":
+            self._stop(STOP_REQUEST)
+            return {}
         if action not in self._actions:
             raise ValueError(
-                f"Unknown action {action!r} of a training run. Actions: {', '.join(self._actions)}."
+                f"Unknown action {action!r} of a training run. Actions: "
+                f"{', '.join((*self._actions, 'stop'))}."
             )
         group = self.group
         if group is None:

@@ -23,6 +23,7 @@ from syncline.core.lifecycle import ensure_engine
 from syncline.core.placement import PlacementGroup
 from syncline.core.remote import ActorHandle
 from syncline.core.state_machine import Dispatcher, on
+from syncline.train.controller.live_actions import STOP_REQUEST
 from syncline.tune.callback import CallbackList
 from syncline.tune.console.reporter import ProgressReporter
 from syncline.tune.controller import events, experiment_files
@@ -71,7 +72,12 @@ class _GroupRequested:
     group: PlacementGroup
 
 
-_Message: TypeAlias = Event | _ProcessStopped | _GroupReady | _GroupRequested
+@dataclass(frozen=True)
+class _StopRequested:
+    """A user asked from another process to end the search."""
+
+
+_Message: TypeAlias = Event | _ProcessStopped | _GroupReady | _GroupRequested | _StopRequested
 
 _MESSAGE_OF: Mapping[type[Outcome], Callable[..., _Message]] = {
     messages.Started: events.TrialStarted,
@@ -152,10 +158,16 @@ class TuneController(Dispatcher[Instruction, None], handles=Instruction):
                 self._handle(self._next())
             self._await_clean_up()
             return self._end
-        except KeyboardInterrupt:
-            return events.EndSearch(problem="it was interrupted", interrupted=True)
+        except KeyboardInterrupt as interrupt:
+            return events.EndSearch(
+                problem=str(interrupt) or "it was interrupted", interrupted=True
+            )
         finally:
             self._close()
+
+    def interrupt(self) -> None:
+        """End the search as Ctrl-C does. Thread-safe."""
+        self._queue.put(_StopRequested())
 
     def actor_of(self, trial_id: str) -> ActorHandle | None:
         """Return the actor that hosts a trial; None if the trial does not run. Thread-safe."""
@@ -193,6 +205,8 @@ class TuneController(Dispatcher[Instruction, None], handles=Instruction):
         self._next_messages.extend(map(_ProcessStopped, self._pool.overdue()))
 
     def _handle(self, message: _Message) -> None:
+        if isinstance(message, _StopRequested):
+            raise KeyboardInterrupt(f"it was {STOP_REQUEST}")
         if isinstance(message, _ProcessStopped):
             if self._pool.finish(message.process):
                 self._reservations.release(message.process.reservation)

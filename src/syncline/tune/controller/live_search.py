@@ -1,5 +1,5 @@
-"""`LiveSearch`: answers about a running search for the dashboard and the command line: running
-trials, stacks, profiles; `watched` also samples the trials and writes their record.
+"""`LiveSearch`: answers requests about a running search of the dashboard and the command line:
+running trials, stacks, profiles, stop; `watched` also samples the trials and writes their record.
 
 Requests come from programs of the same user on the same machine (`core.control`), on their own
 threads, without the search's thread. The processes of trials answer, on any machine. Not covered:
@@ -142,11 +142,11 @@ def watched(
     record: SearchRecord,
     running: RunningTrials,
     actor_of: ActorOf,
+    stop: Callable[[], None],
 ) -> Iterator[None]:
     """Answer requests about the search in `storage` and write its record while entered."""
-    withdraw = control.serve(
-        f"run:{storage.experiment_fs_path}", LiveSearch(storage.files, running, actor_of).answer
-    )
+    live = LiveSearch(storage.files, running, actor_of, stop)
+    withdraw = control.serve(f"run:{storage.experiment_fs_path}", live.answer)
     thread = RecordThread(record, directory, running)
     thread.start()
     try:
@@ -163,9 +163,13 @@ class LiveSearch:
         files: Experiment directory, for profiles.
         running: The running trials.
         actor_of: Returns the actor of a trial.
+        stop: Interrupts the search and returns at once.
     """
 
-    def __init__(self, files: Files, running: RunningTrials, actor_of: ActorOf) -> None:
+    def __init__(
+        self, files: Files, running: RunningTrials, actor_of: ActorOf, stop: Callable[[], None]
+    ) -> None:
+        self._stop = stop
         self._files = files
         self._running = running
         self._actor_of = actor_of
@@ -173,6 +177,7 @@ class LiveSearch:
             "workers": self._workers,
             "stacks": self._stacks,
             "profile": self._profile,
+            "stop": self._stop_search,
         }
 
     def answer(self, action: str, arguments: Arguments) -> object:
@@ -182,6 +187,7 @@ class LiveSearch:
         - "stacks" with {"ranks": [ids] or None}: {id: "  File …"}
         - "profile" with {"rank", "kind", "seconds"}: {"file": path in the run directory}, after
           the profile is taken
+        - "stop": {}; the search ends after the answer as Ctrl-C ends it
 
         Raises:
             LiveError: The trial does not run or ended meanwhile; the profile failed.
@@ -192,6 +198,10 @@ class LiveSearch:
                 f"unknown action {action!r} of a search: use one of {', '.join(self._actions)}"
             )
         return self._actions[action](arguments)
+
+    def _stop_search(self, arguments: Arguments) -> dict[str, object]:
+        self._stop()
+        return {}
 
     def _workers(self, arguments: Arguments) -> list[dict[str, object]]:
         return [
