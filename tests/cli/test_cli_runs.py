@@ -89,6 +89,11 @@ def test_json_keys_stay_the_same(syncline_command, write_run, storage):
         "error",
         "kind",
         "trials",
+        "tags",
+        "note",
+        "archived",
+        "parameters",
+        "cause",
     ]
 
 
@@ -130,10 +135,10 @@ def test_last_report_is_found_when_it_is_longer_than_the_tail(write_run, monkeyp
     assert report["metrics"]["loss"] == 3.0
 
 
-def test_failed_run_shows_the_last_line_of_its_error():
+def test_errored_run_shows_the_cause():
     failed = replace(unreadable_summary(LocalDirectory("run"), "x"), error="A\nValueError: no\n")
     assert last_text(failed) == "ValueError: no"
-    assert last_text(replace(failed, error="")) == "failed"
+    assert last_text(replace(failed, error="")) == "errored"
 
 
 def test_logs_come_rank_after_rank_with_labels(syncline_command, write_run, storage):

@@ -14,7 +14,6 @@ from syncline.dashboard.run_index import (
     SORTS,
     Query,
     RunIndex,
-    error_line,
     metrics_text,
     progress_text,
 )
@@ -308,8 +307,3 @@ def test_progress_is_told_in_trials_or_reports(trials: Mapping[str, int] | None,
 
 def test_a_dataset_reports_nothing():
     assert progress_text(replace(SUMMARY, kind="data")) == ""
-
-
-def test_of_an_error_its_last_line_is_told():
-    assert error_line("Traceback\n  File x\nValueError: no\n\n") == "ValueError: no"
-    assert error_line("  ") == ""

@@ -71,8 +71,8 @@ def test_an_error_that_is_over_is_taken_back() -> None:
         line("a_0", status="ERROR", error="Traceback\n  somewhere\nValueError: no"),
         line("a_0", status="PENDING", error=None),
     ]
-    assert searched(lines[0]).trials[0].last_error_line == "ValueError: no"
-    assert searched(*lines).trials[0].last_error_line == ""
+    assert searched(lines[0]).trials[0].cause == "ValueError: no"
+    assert searched(*lines).trials[0].cause == ""
 
 
 def test_a_snapshot_stays_as_it_was() -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import syncline
-from syncline import tune
+from syncline import runs, tune
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -149,6 +149,22 @@ def test_a_failed_trial_is_an_error_unless_it_is_not_to_be(tmp_path: Path) -> No
     assert trial.status == "ERROR"
     assert isinstance(trial.exception, KeyError)
     assert "KeyError: 'of 1'" in Path(trial.path, "error.txt").read_text()
+
+
+@pytest.mark.parametrize(("failing", "state"), [({1, 2}, "errored"), ({1}, "finished")])
+def test_a_search_whose_trials_all_failed_is_errored_with_the_first_error(
+    tmp_path: Path, failing: set[int], state: str
+) -> None:
+    def objective(config: dict[str, Any]) -> None:
+        tune.report(loss=1)
+        if config["x"] in failing:
+            raise KeyError(f"of {config['x']}")
+
+    space = {"x": tune.grid_search([1, 2])}
+    run(objective, tmp_path, config=space, name="a", raise_on_failed_trial=False)
+    summary = runs.open(tmp_path / "a").summary
+    assert summary.state == state
+    assert summary.cause == ("KeyError: 'of 1'" if state == "errored" else "")
 
 
 def test_the_first_failure_ends_the_search_if_that_is_wanted(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from rich.table import Table
 
 from syncline.cli import find_runs
 from syncline.cli.output import ago, console, duration, json_option, print_json, state, table
-from syncline.dashboard.run_index import error_line, metrics_text
+from syncline.dashboard.run_index import metrics_text
 from syncline.runs import RunSummary
 
 LONGEST_ERROR = 120
@@ -44,7 +44,7 @@ def _length(run: RunSummary) -> float | None:
 def last_text(run: RunSummary) -> str:
     """Return the error of a failed run, the progress of a search, or the last report."""
     if run.error is not None:
-        return error_line(run.error)[:LONGEST_ERROR] or "failed"
+        return run.cause[:LONGEST_ERROR] or "errored"
     return " ".join(filter(None, (trials_text(run.trials), metrics_text(run.metrics))))
 
 

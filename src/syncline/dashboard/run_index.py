@@ -339,6 +339,7 @@ def search_text(directory: str, run: RunSummary) -> str:
         run.kind,
         run.state,
         run.host or "",
+        run.cause,
         (run.error or "")[-2_000:],
         metrics_text(run.metrics, 50),
     ]
@@ -424,9 +425,3 @@ def _short(value: float) -> str:
         return str(value) if isinstance(value, int) and abs(value) < 10**9 else f"{value:.4g}"
     except OverflowError:  # an int beyond the range of float
         return "huge"
-
-
-def error_line(error: str) -> str:
-    """Return the last line of an error: in a traceback the exception."""
-    lines = [line for line in error.strip().splitlines() if line.strip()]
-    return lines[-1].strip()[:300] if lines else ""

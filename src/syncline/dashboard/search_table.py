@@ -37,7 +37,7 @@ _FACTS: dict[str, Callable[[TrialView], Value]] = {
     "time": lambda trial: trial.time_s,
     "host": lambda trial: trial.host,
     "pid": lambda trial: trial.pid,
-    "error": lambda trial: trial.last_error_line,
+    "error": lambda trial: trial.cause,
     "stopped": lambda trial: trial.stopped_by,
 }
 
@@ -136,7 +136,7 @@ def _test(word: str, short: Mapping[str, str]) -> Callable[[TrialView], bool]:
                 trial.name,
                 trial.status,
                 trial.host,
-                trial.last_error_line,
+                trial.cause,
                 trial.stopped_by,
             )
         )

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal
 
+from syncline.runs.causes import cause_line
 from syncline.runs.json_values import JsonObject, Record, finite
 from syncline.runs.secrets import masked, masked_text
 
@@ -102,10 +103,9 @@ class TrialView:
         return max(0.0, self.changed - self.started)
 
     @property
-    def last_error_line(self) -> str:
-        """Last line of the error: the exception."""
-        lines = self.error.strip().splitlines()
-        return lines[-1].strip()[:TEXT_CHARACTERS] if lines else ""
+    def cause(self) -> str:
+        """Line of the error that names its cause."""
+        return cause_line(self.error)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

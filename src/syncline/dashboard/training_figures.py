@@ -65,7 +65,7 @@ class WorkerRow:
     device: str
     """`cpu`, or the worker's GPUs."""
     state: str
-    """running, finished, failed, killed, or ended."""
+    """running, finished, errored, killed, or ended."""
     cpu_percent: float | None
     rss_bytes: float | None
     gpu_percent: float | None
@@ -267,7 +267,7 @@ def _worker_row(run: Run, attempt: Attempt, worker: Mapping[str, object], state:
 
 def _worker_state(attempt: Attempt, rank: str, state_of_run: str) -> str:
     if rank in attempt.failures:
-        return "failed"
+        return "errored"
     if state_of_run == "running":
         return "running" if attempt.ended is None else "ended"
     return {"finished": "finished", "killed": "killed"}.get(state_of_run, "ended")

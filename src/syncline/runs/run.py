@@ -220,7 +220,7 @@ class Run:
 
     @property
     def state(self) -> str:
-        """running, finished, errored, failed, aborted or killed."""
+        """running, finished, errored, aborted or killed."""
         return run_list.state_of({**self._described, "started": self.started or 0.0}, self.outcome)
 
     @property

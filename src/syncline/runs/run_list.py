@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import itertools
 import socket
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from syncline.runs import json_values
+from syncline.runs.annotations import read_annotations
+from syncline.runs.causes import cause_line
 from syncline.runs.environment import is_process_alive
 from syncline.runs.json_values import JsonObject, Record, finite
 from syncline.runs.record_files import sealed_name
@@ -32,6 +34,7 @@ from syncline.runs.run_directory import (
 )
 from syncline.runs.run_record import RunRecord
 from syncline.runs.run_storage import LocalDirectory, StorageDirectory, open_directory
+from syncline.runs.secrets import masked
 
 TAIL_BYTES = 65_536
 """Bytes at the end of `metrics.jsonl` that are read to find the last report."""
@@ -44,6 +47,10 @@ have a few megabytes.
 _NAME_CHARACTERS = 300
 _ERROR_CHARACTERS = 100_000
 _MAX_METRICS = 1_000
+_MAX_PARAMETERS = 200
+_MAX_PARAMETER_DEPTH = 4
+_ERRORED = frozenset({"errored", "failed"})
+"""Outcomes with the state `errored`; "failed" is in records of searches by earlier versions."""
 
 
 _ACTIVITY_FILES = frozenset({EVENTS_FILE, METRICS_FILE, CHECKPOINTS_FILE, TRIALS_FILE, RUN_FILE})
@@ -64,7 +71,7 @@ class RunSummary:
     path: str
     """Directory or URI of the run."""
     state: str
-    """running, finished, errored, failed, aborted, killed, or unreadable."""
+    """running, finished, errored, aborted, killed, or unreadable."""
     started: float | None
     """Time of the last start, in seconds since the epoch."""
     ended: float | None = None
@@ -93,10 +100,25 @@ class RunSummary:
     """For a search: number of trials by status (PENDING, RUNNING, …), and under `expected` the
     total number of trials if it is known.
     """
+    tags: Sequence[str] = ()
+    """Tags that users gave the run."""
+    note: str = ""
+    """Note that users wrote about the run."""
+    archived: bool = False
+    """True if lists leave the run out."""
+    parameters: Record = field(default_factory=dict)
+    """Numbers, texts and booleans in the configuration of the training function, by names such as
+    `model/layers`; empty for a search.
+    """
+
+    @property
+    def cause(self) -> str:
+        """Line of the error that names its cause; "" without an error."""
+        return cause_line(self.error or "")
 
     def as_json(self) -> JsonObject:
-        """Return the fields as a dictionary."""
-        return asdict(self)
+        """Return the fields and the cause as a dictionary."""
+        return {**asdict(self), "cause": self.cause}
 
 
 def list_run_names(storage: StorageDirectory) -> list[tuple[str, float]]:
@@ -220,6 +242,7 @@ def summary_of(
     kind = str(described.get("kind", "train"))
     search = search_state(run) if kind == "tune" else None
     environment = described.get("environment") or {}
+    annotations = read_annotations(run)
     if search is not None:
         reports, metrics = search.results, search.best
     else:
@@ -240,7 +263,35 @@ def summary_of(
         error=_text(outcome.get("error"), _ERROR_CHARACTERS) if outcome is not None else None,
         kind=kind[:_NAME_CHARACTERS],
         trials=search.trials if search is not None else None,
+        tags=annotations.tags,
+        note=annotations.note,
+        archived=annotations.archived,
+        parameters=parameters_of(described.get("config")),
     )
+
+
+def parameters_of(config: Any) -> JsonObject:
+    """Return the scalars in the configuration of a training function, nested ones as `a/b`, without
+    secrets and of bounded number and length.
+    """
+    given = config.get("train_config") if isinstance(config, dict) else None
+    found: JsonObject = {}
+    _add_scalars(found, given if isinstance(given, dict) else {}, "", 0)
+    return dict(masked(found))
+
+
+def _add_scalars(found: JsonObject, config: Record, prefix: str, depth: int) -> None:
+    for key, value in config.items():
+        name = f"{prefix}{key}"[:_NAME_CHARACTERS]
+        if isinstance(value, dict):
+            if depth < _MAX_PARAMETER_DEPTH:
+                _add_scalars(found, value, f"{name}/", depth + 1)
+        elif len(found) >= _MAX_PARAMETERS:
+            return
+        elif isinstance(value, (bool, int, float)):
+            found[name] = value
+        elif isinstance(value, str):
+            found[name] = value[:_NAME_CHARACTERS]
 
 
 def unreadable_summary(run: StorageDirectory, reason: str) -> RunSummary:
@@ -363,7 +414,8 @@ def last_activity(run: StorageDirectory) -> float | None:
 def state_of(described: Record, outcome: Record | None) -> str:
     """Return the state of a run from its `run.json` and its outcome."""
     if outcome is not None:
-        return str(outcome["status"])
+        status = str(outcome["status"])
+        return "errored" if status in _ERRORED else status
     environment = described.get("environment") or {}
     pid, marked = environment.get("pid"), environment.get("process")
     if environment.get("hostname") != socket.gethostname() or not isinstance(pid, int):

@@ -240,12 +240,14 @@ def run_search(
         ):
             end = controller.run(first)
     except BaseException as error:
-        _record_outcome(record, "failed", f"{type(error).__name__}: {error}")
+        _record_outcome(record, "errored", f"{type(error).__name__}: {error}")
         raise
-    failed = sum(trial.status == Trial.ERROR for trial in machine.trials)
-    _record_outcome(
-        record, "aborted" if end.interrupted else "finished", end.problem, failed_trials=failed
-    )
+    failed = [trial for trial in machine.trials if trial.status == Trial.ERROR]
+    status, problem = "aborted" if end.interrupted else "finished", end.problem
+    all_failed = len(failed) == len(machine.trials)
+    if failed and not end.interrupted and (end.error is not None or all_failed):
+        status, problem = "errored", "\n".join(filter(None, (problem, failed[0].error_text)))
+    _record_outcome(record, status, problem, failed_trials=len(failed))
     if end.error is not None and _fail_fast(plan) == "raise":
         trial = next(trial for trial in machine.trials if trial.status == Trial.ERROR)
         raise unpack_error(end.error) from WorkerTraceback(

@@ -145,7 +145,7 @@ def test_a_run_that_failed_shows_the_frames_of_the_worker(
     error = page.get_by_label("Error", exact=True)
     expect(error).to_contain_text("look_closely(rank)")
     expect(error).to_contain_text("ArithmeticError: rank 1 came to <b>odd</b>")
-    expect(section(page, "workers").locator(".sl-badge")).to_contain_text(["failed"])
+    expect(section(page, "workers").locator(".sl-badge")).to_contain_text(["errored"])
 
 
 def test_a_run_that_is_killed_after_a_restart_says_so_and_keeps_its_error(

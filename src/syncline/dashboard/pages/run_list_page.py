@@ -21,7 +21,6 @@ from syncline.dashboard.run_index import (
     Row,
     RunIndex,
     Selection,
-    error_line,
     metrics_text,
     progress_text,
 )
@@ -176,7 +175,7 @@ def shown_row(row: Row, storage_path: str) -> dict[str, object]:
             "last": "",
             "workers": "",
         }
-    last = widgets.printable(error_line(run.error) if run.error else metrics_text(run.metrics), 160)
+    last = widgets.printable(run.cause or metrics_text(run.metrics), 160)
     return {
         **shown,
         "name:sub": last,

@@ -14,7 +14,7 @@ from syncline.dashboard.pages.dataset_page import DatasetPage
 from syncline.dashboard.pages.run_view import OpenRun, OpenRuns, RunPage, RunView, Visit
 from syncline.dashboard.pages.training_page import TrainingPage
 from syncline.dashboard.pages.tuning_page import TuningPage
-from syncline.dashboard.run_index import RunIndex, error_line
+from syncline.dashboard.run_index import RunIndex
 from syncline.runs.secrets import masked
 
 INTERVAL_S = 2.0
@@ -206,11 +206,10 @@ def _event_row(number: int, event: object) -> dict[str, object]:
     fields = dict(event) if isinstance(event, dict) else {}
     when, what = fields.pop("time", None), fields.pop("event", "?")
     text = json.dumps(masked(fields), default=str, ensure_ascii=False) if fields else ""
-    shown = error_line(text) if len(text) > 300 else text
     time_text = widgets.moment(when if isinstance(when, (int, float)) else None)
     return {
         "number": number,
         "time": time_text,
         "event": widgets.printable(what, 60),
-        "what": shown,
+        "what": widgets.printable(text, 300),
     }

@@ -88,6 +88,7 @@ class TuningPage:
         self._seen: object = None
         self._is_reading = False
         self._metric, self._mode = objective(view.run.config, ())
+        self._errors = _Errors(view)
         self._overview = _Overview()
         with ui.element("div").classes("sl-bar"):
             self._metrics = ui.select(
@@ -153,6 +154,7 @@ class TuningPage:
         snapshot = self._snapshot
         self._update_metrics(snapshot)
         chosen = self._chosen
+        self._errors.show(snapshot)
         self._overview.show(snapshot, self._reader.expected, self._is_alive)
         self._best.show(snapshot, chosen, self._is_alive)
         self._parallel.show(snapshot, chosen)
@@ -213,6 +215,27 @@ class TuningPage:
             await self._trial.open(trial, self._is_alive, self._view.run.samples.get(trial_id, ()))
 
 
+class _Errors:
+    """Error of the search, and the first error of its trials."""
+
+    def __init__(self, view: RunView) -> None:
+        self._view = view
+        with widgets.section("Errors", anchor="errors") as self._section:
+            self._count = widgets.Text("p", "", "sl-soft")
+            self._text = widgets.Mono(label="Error")
+            self._text.element.classes("sl-wrap")
+
+    def show(self, snapshot: SearchSnapshot) -> None:
+        errored = [trial for trial in snapshot.trials if trial.status == "ERROR"]
+        error = (self._view.run.outcome or {}).get("error")
+        first = min(errored, key=lambda trial: trial.changed or 0.0, default=None)
+        self._section.visible = error is not None or first is not None
+        count = f"{len(errored)} of {len(snapshot.trials)} trials errored"
+        name = f"; the first was {first.name or first.id}." if first is not None else ""
+        self._count.show(f"{count}{name}" if errored else "")
+        self._text.set(error or (first.error if first is not None else ""))
+
+
 class _Overview:
     """Number of trials by status."""
 
@@ -237,7 +260,7 @@ class _Overview:
                 "Pending": counts.get("PENDING", 0),
                 "Paused": counts.get("PAUSED", 0),
                 "Finished": counts.get("TERMINATED", 0),
-                "Failed": counts.get("ERROR", 0),
+                "Errored": counts.get("ERROR", 0),
                 "Stopped by scheduler": sum(
                     trial.stopped_by == "scheduler" for trial in snapshot.trials
                 ),

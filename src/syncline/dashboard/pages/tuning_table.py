@@ -245,7 +245,7 @@ def row_of(trial: TrialView, columns: Sequence[_TableColumn], is_alive: bool) ->
         "status": state_of(trial, is_alive),
         "time": widgets.duration(trial.time_s) if trial.time_s is not None else "",
         "host": widgets.printable(f"{trial.host}:{trial.pid}" if trial.pid else trial.host, 80),
-        "error": widgets.printable(trial.last_error_line or _ended_early(trial), 160),
+        "error": widgets.printable(trial.cause or _ended_early(trial), 160),
     }
     return row
 

@@ -25,7 +25,6 @@ STATES = frozenset(
         "errored",
         "killed",
         "aborted",
-        "failed",
         "unreadable",
         "pending",
         "paused",
