@@ -10,6 +10,7 @@ Files in the order in which a call flows through them:
   machine), `inline` (this process), `cluster` (Ray).
 - `refs`: references to values, and their reference counting.
 - `serialization`: values as bytes (`pickling`: the pickler; `serializability`: which part fails).
+- `program_state`: arguments, logging and main module of the program, which its workers take over.
 - `error_frames`: exceptions as bytes; `tracebacks`: without syncline's frames; `error_messages`:
   texts that engines share.
 - `resources`, `cgroups`, `gpus`: amounts, limits and devices of this machine.

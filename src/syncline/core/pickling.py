@@ -27,6 +27,11 @@ Smaller tensors are copied, so that writing to them cannot reach the frame that 
 buffers are in the object store, whose mappings are copy-on-write (see `embedded/segments.py`).
 """
 
+main_module: types.ModuleType | None = None
+"""In a worker, `__main__`: classes and functions of the user's script are entered there as they
+arrive, so that other picklers and child processes find them by name. None in other processes.
+"""
+
 Torch = Any
 """The module `torch`, which core does not import."""
 Tensor = Any
@@ -61,7 +66,11 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle ships 
             return _reduce_tensor(obj)
         if isinstance(obj, type | types.FunctionType) and _is_found_by_name(obj):
             return NotImplemented
-        return super().reducer_override(obj)
+        reduced = super().reducer_override(obj)
+        if is_top_level_of_main(obj) and isinstance(reduced, tuple) and len(reduced) == 6:
+            make, arguments, state, items, pairs, set_state = reduced
+            return make, arguments, (set_state, state), items, pairs, _restore_in_main
+        return reduced
 
 
 def _is_found_by_name(obj: type | types.FunctionType) -> bool:
@@ -72,6 +81,23 @@ def _is_found_by_name(obj: type | types.FunctionType) -> bool:
         and vars(module).get(obj.__qualname__) is obj
         and not cloudpickle.list_registry_pickle_by_value()
     )
+
+
+def is_top_level_of_main(obj: Any) -> bool:
+    """Return True for a class or function at the top level of the user's script."""
+    return (
+        isinstance(obj, type | types.FunctionType)
+        and obj.__module__ == "__main__"
+        and obj.__qualname__.isidentifier()
+    )
+
+
+def _restore_in_main(obj: Any, reduced: tuple[Callable[[Any, Any], object], Any]) -> None:
+    """Set the state of a class or function of the user's script, and enter it in `__main__`."""
+    set_state, state = reduced
+    set_state(obj, state)
+    if main_module is not None:
+        setattr(main_module, obj.__name__, obj)
 
 
 def dumps(value: object, buffer_callback: BufferCallback | None) -> tuple[bytes, tuple[int, ...]]:

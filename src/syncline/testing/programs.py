@@ -242,9 +242,10 @@ def leftovers(program: Program) -> Leftovers:
         if path not in program.shared_memory_before and f"-{program.pid}-" in f"{path}-"
     ]
     temporary = [
-        str(path)
-        for path in program.temporary.rglob("*")
-        if "syncline" in str(path) and not path.is_dir()
+        os.path.join(directory, name)
+        for directory, _, names in os.walk(program.temporary)  # which may vanish meanwhile
+        for name in names
+        if "syncline" in os.path.join(directory, name)
     ]
     return Leftovers(processes=processes, files=tuple(sorted([*shared, *temporary])))
 

@@ -5,6 +5,7 @@ The versions of Ray, Python and syncline must match.
 
 from __future__ import annotations
 
+import base64
 import json
 import platform
 import sys
@@ -14,10 +15,14 @@ import cloudpickle.cloudpickle as own_cloudpickle
 import ray
 import ray.cloudpickle.cloudpickle as ray_cloudpickle
 
+from syncline.core.program_state import ProgramReceiver, ProgramWatch
+
 SYNCLINE_VERSION: str = sys.modules["syncline"].__version__
 """Version of this process; read from the package, which no module of it imports."""
 SYNCLINE_KEY = "syncline_version"
 """Key of the program's syncline version in the job metadata on the cluster."""
+PROGRAM_KEY = "syncline_program"
+"""Key of the program's state (`core.program_state`), as base64."""
 
 _CLASS_TABLES = (
     "_DYNAMIC_CLASS_TRACKER_BY_CLASS",
@@ -57,7 +62,18 @@ def check_program(metadata: Mapping[str, str], node: str) -> None:
 
 def job_metadata() -> dict[str, str]:
     """Return the metadata that the cluster stores for this program."""
-    return {SYNCLINE_KEY: SYNCLINE_VERSION}
+    state = ProgramWatch().changed()
+    assert state is not None, "a new watch has seen no state"
+    return {SYNCLINE_KEY: SYNCLINE_VERSION, PROGRAM_KEY: base64.b64encode(state).decode()}
+
+
+def take_over_program(metadata: Mapping[str, str]) -> None:
+    """In a worker: take over the state that the program had at its `init`."""
+    state = metadata.get(PROGRAM_KEY)
+    if state is not None:
+        receiver = ProgramReceiver()
+        receiver.apply(base64.b64decode(state))
+        receiver.code_loaded()
 
 
 def share_class_tables() -> None:

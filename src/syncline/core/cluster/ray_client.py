@@ -137,7 +137,7 @@ class Relay:
     """Actor on the cluster that owns one generator; the generator ends with it."""
 
     def __init__(self, call: RelayedCall) -> None:
-        call.enter()
+        call.enter(type(self))
         self._callee = call.callee
         engine, definition = current_engine(), call.definition
         submitted = (

@@ -35,8 +35,10 @@ from syncline.core.engine import ActorRecord, Args, Kwargs, current_engine
 from syncline.core.options import ASYNC_CONCURRENCY, MethodOptions
 from syncline.core.refs import DynamicObjectRefGenerator
 
-Enter = Callable[[], None]
-"""Sets the engine of a Ray worker; an importable function, so that it is pickled by reference."""
+Enter = Callable[[AnyFunction | type], None]
+"""Prepares a Ray worker for a function or actor class: sets its engine. An importable function, so
+that it is pickled by reference.
+"""
 
 ResultMode = Literal["plain", "streaming", "dynamic"]
 """Return value; item by item; or all items behind one reference."""
@@ -77,7 +79,7 @@ def _user_errors() -> Iterator[None]:
 
 def _plain(function: AnyFunction, enter: Enter) -> AnyFunction:
     def body(*args: object, **kwargs: object) -> object:
-        enter()
+        enter(function)
         with _user_errors():
             return function(*args, **kwargs)
 
@@ -86,7 +88,7 @@ def _plain(function: AnyFunction, enter: Enter) -> AnyFunction:
 
 def _streaming(function: AnyFunction, enter: Enter) -> AnyFunction:
     def body(*args: object, **kwargs: object) -> Iterator[object]:
-        enter()
+        enter(function)
         with _user_errors():
             # Not the iterator itself: Ray calls `send`, which only generators have.
             yield from (item for item in function(*args, **kwargs))
@@ -96,7 +98,7 @@ def _streaming(function: AnyFunction, enter: Enter) -> AnyFunction:
 
 def _dynamic(function: AnyFunction, enter: Enter) -> AnyFunction:
     def body(*args: object, **kwargs: object) -> object:
-        enter()
+        enter(function)
         with _user_errors():
             put = current_engine().put
             return DynamicObjectRefGenerator([put(item) for item in function(*args, **kwargs)])
@@ -120,10 +122,10 @@ class _Host:
     _user_class: ClassVar[type]
     _record: ClassVar[ActorRecord]
     """Record of the class, with the id 0."""
-    _enter: ClassVar[staticmethod[[], None]]
+    _enter: ClassVar[staticmethod[[AnyFunction | type], None]]
 
     def __init__(self, /, *args: object, **kwargs: object) -> None:
-        self._enter()
+        self._enter(self._user_class)
         termination.prepare()
         context = ray.get_runtime_context()
         actor_id = int(context.get_actor_id() or "0", 16)

@@ -17,7 +17,9 @@ from syncline.core.cluster import compatibility, head, ray_client, ray_options
 from syncline.core.cluster.engine import ClusterEngine
 from syncline.core.cluster.health import Connection, monitor
 from syncline.core.config import EngineConfig
+from syncline.core.definitions import AnyFunction
 from syncline.core.engine import Kwargs
+from syncline.core.program_state import enter_in_main
 
 logger = logging.getLogger("syncline")
 
@@ -79,10 +81,11 @@ def _engine(
     )
 
 
-def enter_worker() -> None:
-    """Set the engine of a Ray worker before it runs user code."""
+def enter_worker(code: AnyFunction | type) -> None:
+    """Prepare a Ray worker for a function or an actor class: set its engine first."""
     if engines.current is None:
         engines.set_engine(worker_engine())
+    enter_in_main(code)
 
 
 def worker_engine() -> ClusterEngine:
@@ -93,6 +96,7 @@ def worker_engine() -> ClusterEngine:
     program = ray._private.worker.global_worker.core_worker.get_job_config()
     compatibility.check_program(program.metadata, ray.util.get_node_ip_address())
     compatibility.share_class_tables()
+    compatibility.take_over_program(program.metadata)
     return ClusterEngine(
         address="auto",
         environment=dict(ray.get_runtime_context().runtime_env),

@@ -193,6 +193,7 @@ class ActorTable:
         )
         restarted = actor.lifecycle.restarts > 0
         self._apply(actor, actor.lifecycle.placed(step.worker))
+        hub.send_program(process)
         hub.send_code(process, spec.class_id)
         entries = hub.objects.entries
         values = {id: entries[id].value for id in actor.arg_refs}

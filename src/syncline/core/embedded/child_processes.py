@@ -8,6 +8,7 @@ no tasks.
 from __future__ import annotations
 
 import json
+import multiprocessing
 import os
 import socket
 from dataclasses import asdict
@@ -97,5 +98,19 @@ def join(announced: str) -> EmbeddedEngine:
     engine = EmbeddedEngine(
         hub_connection, session, numbers[0], environment={}, end=leave, abandon=abandon
     )
+    engine.before_definition = check_main_is_imported
     shared_reactor.start()
     return engine
+
+
+def check_main_is_imported() -> None:
+    """Raise RuntimeError in a spawned process that is still importing the user's script.
+
+    Without an error the script would run again in each child of each worker.
+    """
+    if getattr(multiprocessing.current_process(), "_inheriting", False):
+        raise RuntimeError(
+            "The script starts tasks, actors or a training at its top level, and a child process "
+            "that multiprocessing has spawned (for a DataLoader or a Pool, for example) imports "
+            "the script. Put the top-level calls under `if __name__ == '__main__':`."
+        )

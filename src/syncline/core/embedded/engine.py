@@ -135,6 +135,8 @@ class EmbeddedEngine(Engine):
         """Makes ids that are unique in the session."""
         self.process_context: Callable[[], TaskContext] = TaskContext
         """Returns the context of the process, for threads that user code started."""
+        self.before_definition: Callable[[], None] = lambda: None
+        """Called before a task is defined and before an actor is created."""
         self._definitions: dict[TaskSpec, int] = {}
         self._functions: dict[bytes, int] = {}
 
@@ -163,6 +165,7 @@ class EmbeddedEngine(Engine):
         return _make_refs(task_id, extra, mode, count)
 
     def _prepare_task(self, definition: TaskDefinition, captured_group_id: int) -> None:
+        self.before_definition()
         options = definition.options
         mode, count = _mode(options.num_returns)
         retry_on = _pack_retry(options.retry_exceptions)
@@ -197,6 +200,7 @@ class EmbeddedEngine(Engine):
     def create_actor(
         self, definition: ActorDefinition, args: Args, kwargs: Kwargs
     ) -> tuple[ActorRecord, Hold]:
+        self.before_definition()
         options = definition.options
         actor_id = self.new_id()
         record = ActorRecord.of(definition, actor_id)

@@ -27,6 +27,7 @@ from syncline.core.embedded.hub_connection import RemoteHubConnection
 from syncline.core.embedded.invocation import Outcome, ResultPacker, cancelled, load_arguments
 from syncline.core.embedded.messages import Message, TaskSpec
 from syncline.core.embedded.shared_reactor import Waiter
+from syncline.core.program_state import ProgramReceiver
 
 
 class Executor:
@@ -43,6 +44,8 @@ class Executor:
         self._setup_failure = setup_failure
         self._inbox: deque[Message] = deque()
         self._idle: Waiter | None = None
+        self._new_program: bytes | None = None  # not applied yet
+        self._program = ProgramReceiver()
         self._code: dict[int, bytes] = {}
         self._functions: dict[int, Any] = {}
         self._definitions: dict[int, TaskSpec] = {}
@@ -67,6 +70,8 @@ class Executor:
             self._code[message[1]] = message[2]
         elif kind == m.DEFINE_TASK:
             self._definitions[message[1]] = message[2]
+        elif kind == m.SET_PROGRAM:
+            self._new_program = message[1]
         elif kind == m.CANCEL_TASK:
             self._connection.callbacks.append((self._stop, (message[1], message[2])))
         elif kind == m.RUN_CALL and self._actor is not None and self._actor.accepts_directly:
@@ -284,9 +289,14 @@ class Executor:
         """Return the function or class with that id."""
         if self._setup_failure is not None:
             raise self._setup_failure
+        state, self._new_program = self._new_program, None
+        if state is not None:
+            self._program.apply(state)
         function = self._functions.get(function_id)
         if function is None:
             function = self._functions[function_id] = pickle.loads(self._code.pop(function_id))
+        if state is not None:
+            self._program.code_loaded()
         return function
 
     def _use_gpus(self, gpu_ids: tuple[str, ...]) -> None:

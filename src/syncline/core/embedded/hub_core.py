@@ -50,6 +50,8 @@ class HubCore(ABC):
 
     def __post_init__(self) -> None:
         self.guard = make_guard()
+        self.program = b""
+        """State of the program (`ProgramState`, pickled) for the workers."""
         self.workers: WorkerProcesses  # assigned by `start`, which makes it after the hub
         self.objects = ObjectTable(self.store.release)
         self.driver = Process(next(process_numbers), None)
@@ -91,6 +93,12 @@ class HubCore(ABC):
         if function_id not in process.sent_definitions:
             process.sent_definitions.add(function_id)
             self.send(process, (m.DEFINE_FUNCTION, function_id, self.code[function_id]))
+
+    def send_program(self, process: Process) -> None:
+        """Send the state of the program if the process has another one."""
+        if process.program is not self.program:
+            process.program = self.program
+            self.send(process, (m.SET_PROGRAM, self.program))
 
     def flush(self) -> None:
         """Write queued messages to the sockets."""

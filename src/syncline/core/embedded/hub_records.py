@@ -24,6 +24,8 @@ class Process:
     """References by object id."""
     sent_definitions: set[int] = field(default_factory=set)
     """Functions and task definitions that the process has."""
+    program: bytes = b""
+    """State of the program that the process has."""
     tasks: dict[int, Task] = field(default_factory=dict)
     """Assigned and not finished, in order."""
     subscriptions: dict[int, ValueCallback] = field(default_factory=dict)

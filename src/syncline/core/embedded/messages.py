@@ -94,6 +94,7 @@ EXIT: Final = 38  # exit when no work is left
 ITEM_REPLY: Final = 39  # token, item id or None
 DEFINE_FUNCTION: Final = 40  # function id, pickled bytes
 DEFINE_TASK: Final = 41  # definition id, TaskSpec
+SET_PROGRAM: Final = 42  # pickled ProgramState, applied before the next task or actor
 
 
 class TaskSpec(NamedTuple):

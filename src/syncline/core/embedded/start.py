@@ -35,6 +35,7 @@ from syncline.core.embedded.session_directories import create_session
 from syncline.core.embedded.shared_reactor import SharedReactor
 from syncline.core.embedded.worker_output import WorkerOutput
 from syncline.core.embedded.worker_processes import WorkerProcesses
+from syncline.core.program_state import ProgramWatch
 from syncline.core.resources import OBJECT_STORE_MEMORY
 
 SHM_SHARE = 0.8
@@ -77,6 +78,7 @@ class LocalHubConnection(HubConnection):
 
 def start_engine(config: EngineConfig) -> EmbeddedEngine:
     """Start an engine on this machine."""
+    child_processes.check_main_is_imported()
     return _Driver(config).engine
 
 
@@ -147,6 +149,8 @@ class _Driver:
             end=self._end,
             abandon=self._abandon,
         )
+        self._program = ProgramWatch()
+        self.engine.before_definition = self._send_program
         environment = (
             json.dumps(dict(config.runtime_env), sort_keys=True) if config.runtime_env else ""
         )
@@ -156,6 +160,12 @@ class _Driver:
         interrupts.install()
         self._shared_reactor.start()
         control.serve(control.ENGINE, EngineHandler(self.engine), directory=self._session.directory)
+
+    def _send_program(self) -> None:
+        changed = self._program.changed()
+        if changed is not None:
+            with self._hub.guard:
+                self._hub.program = changed
 
     def _on_connection(self, _: int) -> None:
         try:

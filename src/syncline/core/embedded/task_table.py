@@ -127,6 +127,7 @@ class TaskTable:
         known = process.sent_definitions
         if definition_id not in known:
             known.add(definition_id)
+            hub.send_program(process)
             hub.send_code(process, definition.spec.function_id)
             hub.send(process, (m.DEFINE_TASK, definition_id, definition.spec))
         if process.label != definition.spec.name:
