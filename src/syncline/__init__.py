@@ -3,11 +3,12 @@
 This module exports tasks, actors and objects (`core`, with `actor`, `exceptions` and `runtime_env`
 as its public modules). `data`, `train`, `tune`, `runs`, `util`, `air` and `testing` load on first
 use. `cli` and `dashboard` are applications on top. Every package may use `settings` (environment
-variables), `faults` (fault points for tests), `optional` (imports of optional libraries) and
-`storage` (files and retries).
+variables), `faults` (fault points for tests), `optional` (imports of optional libraries),
+`suggestions` (for misspelled names) and `storage` (files and retries).
 """
 
 import importlib
+import sys
 from types import ModuleType
 
 from syncline import actor, exceptions
@@ -32,6 +33,7 @@ from syncline.core.api import (
     timeline,
     wait,
 )
+from syncline.suggestions import missing_attribute
 
 __version__ = "0.1.0"
 
@@ -70,7 +72,7 @@ def __getattr__(name: str) -> ModuleType:
         except ModuleNotFoundError as error:
             if error.name != f"{__name__}.{name}":  # the submodule exists; its dependency does not
                 raise
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    raise missing_attribute(sys.modules[__name__], name)
 
 
 def __dir__() -> list[str]:

@@ -75,3 +75,11 @@ def test_infeasible_message_has_the_numbers_and_the_remedy() -> None:
     assert message.startswith("asked {'CPU': 8} but this machine has {'CPU': 2}: ")
     assert "lower num_cpus" in message
     assert "resources={'tpu': …}" in infeasible_message(Resources.of({"tpu": 1}), Resources())
+
+
+def test_infeasible_message_suggests_an_existing_resource() -> None:
+    existing = Resources.of({"CPU": 2, "fast_disk": 1})
+    assert infeasible_message(Resources.of({"fast-disk": 1}), existing).endswith(
+        "has more. Did you mean 'fast_disk'?"
+    )
+    assert "Did you mean" not in infeasible_message(Resources.of({"fast_disk": 2}), existing)

@@ -62,7 +62,7 @@ def test_projections_know_their_columns_without_running(ds: Dataset) -> None:
 def test_an_unknown_column_fails_at_the_call_and_names_the_nearest(
     ds: Dataset, unknown: Any
 ) -> None:
-    with pytest.raises(UnknownColumnError, match="did you mean 'b'"):
+    with pytest.raises(UnknownColumnError, match="Did you mean 'b'"):
         unknown(ds)
     with pytest.raises(KeyError):
         unknown(ds)

@@ -83,12 +83,12 @@ def test_join_knows_its_columns(left: Dataset, right: Dataset) -> None:
         (
             lambda left, right: left.join(right, "inner", 2, on=("idd",)),
             KeyError,
-            "did you mean 'id'",
+            "Did you mean 'id'",
         ),
         (
             lambda left, right: left.join(right, "inner", 2, on=("id",), right_on=("idd",)),
             KeyError,
-            "did you mean 'id'",
+            "Did you mean 'id'",
         ),
         (lambda left, right: left.join(right, "inner", 2, right_on=("value",)), Exception, "value"),
         (lambda left, right: left.join(right, "inner", 2), ValueError, "suffix"),

@@ -64,8 +64,8 @@ def torch_batches() -> None:
             lambda: numbers(4).map_batches(lambda batch: batch["id"]).take_all(),
             "give the values a name",
         ),
-        (lambda: texts().sort("nam").materialize(), "did you mean 'name'"),
-        (lambda: texts().with_column("y", col("nam")).to_pandas(), "did you mean 'name'"),
+        (lambda: texts().sort("nam").materialize(), "Did you mean 'name'"),
+        (lambda: texts().with_column("y", col("nam")).to_pandas(), "Did you mean 'name'"),
         (
             lambda: texts().filter(expr=col("name") > 3).count(),
             "greater does not take string and int64",

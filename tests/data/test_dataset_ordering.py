@@ -107,7 +107,7 @@ def test_a_key_that_is_not_there_is_an_unknown_column_and_a_wrong_value(ds: Data
         (lambda ds: ds.random_sample(0.5, seed="x"), TypeError),
         (lambda ds: ds.random_shuffle(seed=1.5), TypeError),
         (lambda ds: ds.random_shuffle(num_blocks=0), ValueError),
-        (lambda ds: ds.random_shuffle(num_cpu=1), ValueError),
+        (lambda ds: ds.random_shuffle(num_cpu=1), TypeError),
         (lambda ds: ds.randomize_block_order(seed="x"), TypeError),
         (lambda ds: ds.repartition(), ValueError),
         (lambda ds: ds.repartition(0), ValueError),

@@ -43,9 +43,9 @@ def test_the_signature_shows_all_of_them():
 
 
 def test_an_unknown_keyword_is_an_error_with_the_nearest_name():
-    with pytest.raises(TypeError, match="strict takes no argument 'colour': is 'color' meant"):
+    with pytest.raises(TypeError, match="strict takes no argument 'colour'. Did you mean 'color'"):
         strict("p", colour="red")
-    with pytest.raises(TypeError, match="'deeep': is 'deep' meant"):
+    with pytest.raises(TypeError, match="'deeep'. Did you mean 'deep'"):
         with_known_rest("p", deeep=1)
     with pytest.raises(TypeError, match="'color'"):
         with_known_rest("p", color=1)

@@ -52,7 +52,7 @@ def test_a_missing_path_fails_at_the_call_with_the_path(reader, tmp_path: Path):
 @named
 def test_an_unknown_keyword_fails_with_the_nearest_name(reader, tmp_path: Path):
     with pytest.raises(
-        TypeError, match="takes no argument 'include_path': is 'include_paths' meant"
+        TypeError, match="takes no argument 'include_path'. Did you mean 'include_paths'"
     ):
         reader(str(tmp_path), include_path=True)
 
@@ -157,7 +157,7 @@ def test_parquet_columns_filter_and_skipped_paths(partitioned: str):
 
 
 def test_an_unknown_column_fails_at_the_call_with_the_nearest_name(partitioned: str):
-    with pytest.raises(UnknownColumnError, match="did you mean 'year'"):
+    with pytest.raises(UnknownColumnError, match="Did you mean 'year'"):
         data.read_parquet(partitioned, columns=["yaer"])
 
 

@@ -159,7 +159,9 @@ def test_a_write_that_fails_at_once_leaves_nothing_behind(dataset, tmp_path: Pat
 
 
 def test_unknown_arguments_are_refused_with_the_nearest_name(dataset, tmp_path: Path):
-    with pytest.raises(TypeError, match="write_numpy takes no argument 'colum': is 'column' meant"):
+    with pytest.raises(
+        TypeError, match="write_numpy takes no argument 'colum'. Did you mean 'column'"
+    ):
         dataset.write_numpy(str(tmp_path / "out"), colum="id")
     with pytest.raises(ValueError, match="concurrency=0"):
         dataset.write_csv(str(tmp_path / "out"), concurrency=0)

@@ -108,5 +108,5 @@ def test_custom_predictor(rows: Any, tmp_path: Any) -> None:
 
 def test_missing_feature_is_named(rows: Any) -> None:
     predictor = BatchPredictor(TorchCheckpoint.from_model(summing(1)), TorchPredictor)
-    with pytest.raises(UnknownColumnError, match="did you mean 'label'"):
+    with pytest.raises(UnknownColumnError, match="Did you mean 'label'"):
         predictor.predict(rows, feature_columns=["labels"]).materialize()

@@ -100,10 +100,10 @@ def test_values_that_are_not_finite_are_never_best_unless_asked_for(make_trial) 
 def test_unknown_metric_names_the_nearest(make_trial) -> None:
     trials = [make_trial(at, losses=[1.0], accuracy=0.5) for at in range(2)]
     with pytest.raises(
-        RuntimeError, match=r"Do you mean 'accuracy'\? Reported are \['accuracy', 'loss'\]"
+        RuntimeError, match=r"Did you mean 'accuracy'\? Reported are \['accuracy', 'loss'\]"
     ):
         grid(trials).get_best_result("acuracy", "max")
-    with pytest.raises(RuntimeError, match="Do you mean 'loss'"):
+    with pytest.raises(RuntimeError, match="Did you mean 'loss'"):
         grid(trials[:1]).get_best_result("los", "max")
 
 
@@ -139,7 +139,7 @@ def test_table_has_a_row_for_each_trial(make_trial) -> None:
     assert list(table["config/model/lr"]) == [0.5] * 3
     assert list(results.get_dataframe("loss", "min")["training_iteration"]) == [2] * 3
     assert list(results.get_dataframe("loss", "max")["training_iteration"]) == [1] * 3
-    with pytest.raises(ValueError, match="Do you mean 'loss'"):
+    with pytest.raises(ValueError, match="Did you mean 'loss'"):
         results.get_dataframe("los", "min")
 
 

@@ -15,8 +15,8 @@ from syncline import settings
 from syncline.core import option_checks as check
 from syncline.core import runtime_env as environments
 from syncline.core.engine import Kwargs
-from syncline.core.error_messages import did_you_mean
 from syncline.core.options import Keywords
+from syncline.suggestions import did_you_mean
 
 logger = logging.getLogger("syncline")
 

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import difflib
 import signal
 from collections.abc import Iterable
+
+from syncline.suggestions import did_you_mean
 
 
 class NotAReferenceError(TypeError, ValueError):
     """A value that is not a reference; also a ValueError, which is what Ray raises."""
-
-
-def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """Return ` Did you mean 'x'?`, or an empty string if no known name is similar."""
-    near = difflib.get_close_matches(name, list(known), n=3, cutoff=0.6)
-    return f" Did you mean {' or '.join(map(repr, near))}?" if near else ""
 
 
 def exit_cause(return_code: int | None) -> str:

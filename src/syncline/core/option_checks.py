@@ -14,6 +14,7 @@ from syncline.core.placement import (
     NodeLabelSchedulingStrategy,
     PlacementGroupSchedulingStrategy,
 )
+from syncline.suggestions import check_resource_names
 
 _OWN_RESOURCES = {"CPU": "num_cpus", "GPU": "num_gpus", "memory": "memory"}
 _STRATEGIES = (
@@ -97,7 +98,9 @@ def retry_exceptions(value: object) -> None:
 
 def resources(value: object) -> None:
     """Check amounts by name."""
-    for name, share in _named_items("resources", value, "a dict such as {'special': 1}"):
+    items = _named_items("resources", value, "a dict such as {'special': 1}")
+    for name, share in items:
+        check_resource_names("resources", (name,))
         if name in _OWN_RESOURCES:
             raise ValueError(
                 f"`resources` has {name!r}, which has its own option: "

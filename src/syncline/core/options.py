@@ -15,13 +15,13 @@ from typing import Any, Literal, TypeVar
 from syncline.core import option_checks as check
 from syncline.core import refs
 from syncline.core import runtime_env as environments
-from syncline.core.error_messages import did_you_mean
 from syncline.core.placement import (
     PlacementGroup,
     PlacementGroupSchedulingStrategy,
     SchedulingStrategy,
 )
 from syncline.core.runtime_env import Env
+from syncline.suggestions import did_you_mean
 
 logger = logging.getLogger("syncline")
 
@@ -226,6 +226,18 @@ _METHOD_FIELDS = tuple(f.name for f in fields(MethodOptions))
 def _method_options(*values: Any) -> MethodOptions:
     return MethodOptions(**dict(zip(_METHOD_FIELDS, values, strict=True)))
 
+
+OPTION_NAMES = frozenset(
+    {
+        *(field.name for kind in (TaskOptions, ActorOptions) for field in fields(kind)),
+        *_IGNORED,
+        "_generator_backpressure_num_objects",
+        "placement_group",
+        "placement_group_bundle_index",
+        "placement_group_capture_child_tasks",
+    }
+)
+"""Names of all options of `remote`, of tasks and of actors."""
 
 Options = TypeVar("Options", TaskOptions, ActorOptions, MethodOptions)
 

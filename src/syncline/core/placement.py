@@ -11,6 +11,7 @@ from typing import Literal, get_args
 
 from syncline.core import refs
 from syncline.core.refs import Id, ObjectRef
+from syncline.suggestions import check_resource_names
 
 PlacementStrategy = Literal["PACK", "SPREAD", "STRICT_PACK", "STRICT_SPREAD"]
 PLACEMENT_STRATEGIES: tuple[str, ...] = get_args(PlacementStrategy)
@@ -78,6 +79,7 @@ def check_bundles(bundles: Sequence[Mapping[str, float]], strategy: str) -> None
             "give at least one bundle, such as {'CPU': 1}"
         )
     for bundle in bundles:
+        check_resource_names("bundles", bundle)
         if not any(bundle.values()):
             raise ValueError(
                 f"the bundle {dict(bundle)} reserves nothing: "

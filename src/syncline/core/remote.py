@@ -13,11 +13,11 @@ from syncline.core import definitions
 from syncline.core import engine as engines
 from syncline.core.definitions import ActorDefinition, AnyFunction, CallDefinition, TaskDefinition
 from syncline.core.engine import ActorRecord, Args, Kwargs
-from syncline.core.error_messages import did_you_mean
 from syncline.core.lifecycle import ensure_engine
 from syncline.core.options import ActorOptions, Keywords, MethodOptions, TaskOptions, updated
 from syncline.core.refs import Hold, Id
 from syncline.core.tracebacks import forget_engine
+from syncline.suggestions import did_you_mean
 
 Remote = TypeVar("Remote")
 F = TypeVar("F", bound=AnyFunction)

@@ -11,6 +11,8 @@ import math
 from collections.abc import Iterable, Iterator, Mapping
 from typing import SupportsFloat
 
+from syncline.suggestions import did_you_mean
+
 UNIT = 10_000
 """Units in one whole resource: the finest fraction is 0.0001."""
 
@@ -132,9 +134,11 @@ def infeasible_message(
     missing = [name for name in asked if asked[name] > existing.units(name)]
     wanted = {name: to_amount(asked[name]) for name in missing or asked}
     there = {name: to_amount(existing.units(name)) for name in wanted}
+    unknown = [name for name in missing if not existing.units(name)]
+    hint = did_you_mean(unknown[0], existing) if unknown else ""
     return (
         f"asked {wanted} but {where} has {there}: it could never start; "
-        f"{_remedy(list(wanted), where)}"
+        f"{_remedy(list(wanted), where)}{'.' if hint else ''}{hint}"
     )
 
 

@@ -16,7 +16,7 @@ from types import ModuleType
 from typing import Any
 
 from syncline import settings
-from syncline.core.error_messages import did_you_mean
+from syncline.suggestions import did_you_mean
 
 Env = Mapping[str, Any]
 """Fields of a `runtime_env` by name."""

@@ -16,7 +16,10 @@ names of these modules in Ray. `api` has all names of this package; they load on
 
 import importlib
 import importlib.util
+import sys
 from typing import TYPE_CHECKING, Any
+
+from syncline.suggestions import missing_attribute
 
 if TYPE_CHECKING:
     from syncline.data.api import *
@@ -31,7 +34,7 @@ def __getattr__(name: str) -> Any:
         if value is not None:
             globals()[name] = value
             return value
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    raise missing_attribute(sys.modules[__name__], name)
 
 
 def __dir__() -> list[str]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-import difflib
 import math
 import threading
 import warnings
@@ -18,6 +17,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Any
+
+from syncline.suggestions import did_you_mean, suggest_arguments
 
 if TYPE_CHECKING:
     from syncline.data.execute.execution_journal import RecordTarget
@@ -103,6 +104,7 @@ class ShuffleStrategy(str, Enum):
     GPU_SHUFFLE = "gpu_shuffle"
 
 
+@suggest_arguments
 @dataclass(kw_only=True)
 class ExecutionResources:
     """Amounts of resources; infinity by default."""
@@ -117,6 +119,7 @@ class ExecutionResources:
     """Bytes of the processes' memory."""
 
 
+@suggest_arguments
 @dataclass(kw_only=True)
 class ExecutionOptions:
     """Options of an execution of a dataset."""
@@ -290,7 +293,10 @@ class DataContext:
         try:
             return WITHOUT_EFFECT[name]
         except KeyError:
-            raise AttributeError(f"DataContext has no setting {name!r}{_nearest(name)}") from None
+            raise AttributeError(
+                f"DataContext has no setting {name!r}."
+                f"{did_you_mean(name, (*_FIELDS, *WITHOUT_EFFECT))}"
+            ) from None
 
 
 _FIELDS = frozenset(field.name for field in dataclasses.fields(DataContext))
@@ -305,13 +311,8 @@ def _warn_unknown(name: str) -> None:
         return
     _warned.add(name)
     warnings.warn(
-        f"DataContext has no setting {name!r}{_nearest(name)}: the value is kept, but changes "
-        "nothing",
+        f"DataContext has no setting {name!r}, so the value changes nothing."
+        f"{did_you_mean(name, (*_FIELDS, *WITHOUT_EFFECT))}",
         UserWarning,
         stacklevel=3,
     )
-
-
-def _nearest(name: str) -> str:
-    close = difflib.get_close_matches(name, [*_FIELDS, *WITHOUT_EFFECT], n=1)
-    return f" (is {close[0]!r} meant?)" if close else ""

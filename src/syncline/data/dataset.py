@@ -45,7 +45,10 @@ from syncline.data.execute.query import Query
 from syncline.data.grouped_data import GroupedData
 from syncline.data.io import conversion, write_job
 from syncline.data.io.conversion import Frame
-from syncline.data.io.sinks.csv import CSVDatasink
+from syncline.data.io.sinks import json as json_sink
+from syncline.data.io.sinks import orc as orc_sink
+from syncline.data.io.sinks import parquet as parquet_sink
+from syncline.data.io.sinks.csv import WRITER_ARGS, CSVDatasink
 from syncline.data.io.sinks.datasink import Datasink, SaveMode
 from syncline.data.io.sinks.images import ImageDatasink
 from syncline.data.io.sinks.json import JSONDatasink
@@ -64,6 +67,7 @@ from syncline.data.iterator import DataIterator
 from syncline.data.options import (
     BLOCK_FILES_WRITE,
     FILES_WRITE,
+    REMOTE,
     WRITE,
     BlockFileWriteOptions,
     FileWriteOptions,
@@ -157,7 +161,7 @@ class Dataset:
 
     # -- rows and batches
 
-    @keywords(FUNCTION, rest="ray_remote_args")
+    @keywords(FUNCTION, rest=REMOTE)
     def map(
         self, fn: Callable[..., Mapping[str, object]], **options: Unpack[FunctionOptions]
     ) -> Dataset:
@@ -171,7 +175,7 @@ class Dataset:
         """
         return self._derive(MapRows(input=self._node, function=user_function(fn, options)))
 
-    @keywords(FUNCTION, rest="ray_remote_args")
+    @keywords(FUNCTION, rest=REMOTE)
     def flat_map(
         self, fn: Callable[..., Iterable[Mapping[str, object]]], **options: Unpack[FunctionOptions]
     ) -> Dataset:
@@ -183,7 +187,7 @@ class Dataset:
         """
         return self._derive(FlatMap(input=self._node, function=user_function(fn, options)))
 
-    @keywords(FUNCTION, rest="ray_remote_args")
+    @keywords(FUNCTION, rest=REMOTE)
     def map_batches(
         self,
         fn: Callable[..., Any],
@@ -221,7 +225,7 @@ class Dataset:
         )
         return self._derive(node)
 
-    @keywords(FUNCTION, rest="ray_remote_args")
+    @keywords(FUNCTION, rest=REMOTE)
     def filter(
         self,
         fn: Callable[..., bool] | Expr | None = None,
@@ -241,7 +245,7 @@ class Dataset:
 
     # -- columns
 
-    @keywords(PROJECT, rest="ray_remote_args")
+    @keywords(PROJECT, rest=REMOTE)
     def select_columns(self, cols: str | list[str], **options: Unpack[ProjectOptions]) -> Dataset:
         """Keep the given columns, in the given order.
 
@@ -250,7 +254,7 @@ class Dataset:
         """
         return self._derive(build.select_columns(self._query, cols, options))
 
-    @keywords(PROJECT, rest="ray_remote_args")
+    @keywords(PROJECT, rest=REMOTE)
     def drop_columns(self, cols: list[str], **options: Unpack[ProjectOptions]) -> Dataset:
         """Drop the given columns.
 
@@ -259,7 +263,7 @@ class Dataset:
         """
         return self._derive(build.drop_columns(self._query, cols, options))
 
-    @keywords(PROJECT, without=("compute",), rest="ray_remote_args")
+    @keywords(PROJECT, without=("compute",), rest=REMOTE)
     def rename_columns(
         self, names: list[str] | dict[str, str], **options: Unpack[ProjectOptions]
     ) -> Dataset:
@@ -272,14 +276,14 @@ class Dataset:
         """
         return self._derive(build.rename_columns(self._query, names, options))
 
-    @keywords(PROJECT, without=("concurrency",), rest="ray_remote_args")
+    @keywords(PROJECT, without=("concurrency",), rest=REMOTE)
     def with_column(
         self, column_name: str, expr: Expr, **options: Unpack[ProjectOptions]
     ) -> Dataset:
         """Add or replace a column that an expression such as `col("a") * 2` computes."""
         return self._derive(build.with_columns(self._query, [{column_name: expr}], options))
 
-    @keywords(PROJECT, without=("concurrency",), rest="ray_remote_args")
+    @keywords(PROJECT, without=("concurrency",), rest=REMOTE)
     def with_columns(
         self,
         exprs: Mapping[str, Expr] | UnnestExpr | None = None,
@@ -295,7 +299,7 @@ class Dataset:
         """
         return self._derive(build.with_columns(self._query, [exprs, *more_exprs], options))
 
-    @keywords(PROJECT, rest="ray_remote_args")
+    @keywords(PROJECT, rest=REMOTE)
     def add_column(
         self,
         col: str,
@@ -365,6 +369,7 @@ class Dataset:
         )
         return self._derive(node)
 
+    @keywords({}, rest=REMOTE)
     def random_shuffle(
         self, *, seed: Seed = None, num_blocks: int | None = None, **ray_remote_args: object
     ) -> Dataset:
@@ -816,7 +821,7 @@ class Dataset:
     # Writers execute the plan and return when the result is visible, completely or not at all. A
     # program that was killed resumes its write when it runs again with the same dataset and target.
 
-    @keywords(BLOCK_FILES_WRITE, rest="arrow_parquet_args")
+    @keywords(BLOCK_FILES_WRITE, rest="arrow_parquet_args", known=parquet_sink.writer_args)
     def write_parquet(
         self,
         path: str,
@@ -857,7 +862,7 @@ class Dataset:
             min_bytes_per_file=min_bytes_per_file,
         )
 
-    @keywords(BLOCK_FILES_WRITE, rest="arrow_csv_args")
+    @keywords(BLOCK_FILES_WRITE, rest="arrow_csv_args", known=WRITER_ARGS)
     def write_csv(
         self, path: str, *, arrow_csv_args_fn: ArgumentsFunction = None, **options: Any
     ) -> None:
@@ -873,7 +878,7 @@ class Dataset:
         """
         self._write_tables(CSVDatasink, path, options, arrow_csv_args_fn)
 
-    @keywords(BLOCK_FILES_WRITE, rest="pandas_json_args")
+    @keywords(BLOCK_FILES_WRITE, rest="pandas_json_args", known=json_sink.writer_args)
     def write_json(
         self, path: str, *, pandas_json_args_fn: ArgumentsFunction = None, **options: Any
     ) -> None:
@@ -890,7 +895,12 @@ class Dataset:
         """
         self._write_tables(JSONDatasink, path, options, pandas_json_args_fn)
 
-    @keywords(BLOCK_FILES_WRITE, without=("num_rows_per_file",), rest="arrow_orc_args")
+    @keywords(
+        BLOCK_FILES_WRITE,
+        without=("num_rows_per_file",),
+        rest="arrow_orc_args",
+        known=orc_sink.WRITER_ARGS,
+    )
     def write_orc(
         self, path: str, *, arrow_orc_args_fn: ArgumentsFunction = None, **options: Any
     ) -> None:

@@ -12,7 +12,7 @@ from syncline.data.columnar.aggregate import AggregateFn, Count, Max, Mean, Min,
 from syncline.data.columnar.block import BatchFormat
 from syncline.data.columnar.expressions import Expr
 from syncline.data.execute.query import Query
-from syncline.data.options import keywords
+from syncline.data.options import REMOTE, keywords
 from syncline.data.plan import build, checks
 from syncline.data.plan.build import Keys
 from syncline.data.plan.function_options import FUNCTION, WORKER, FunctionOptions
@@ -97,7 +97,7 @@ class GroupedData(Generic[DatasetT]):
         """
         return self._aggregate_on(on, partial(Std, ddof=ddof, ignore_nulls=ignore_nulls))
 
-    @keywords(FUNCTION, without=_HIDDEN, rest="ray_remote_args")
+    @keywords(FUNCTION, without=_HIDDEN, rest=REMOTE)
     def map_groups(
         self,
         fn: Callable[..., Any],
@@ -129,6 +129,7 @@ class GroupedData(Generic[DatasetT]):
         )
         return self._dataset._derive(node)
 
+    @keywords({}, rest=REMOTE)
     def with_column(self, column_name: str, expr: Expr, **ray_remote_args: Any) -> DatasetT:
         """Return all rows, group by group, with a column that an expression computes. A user
         function in it gets the values of one group.

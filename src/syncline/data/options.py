@@ -9,12 +9,12 @@ Options of functions that run user code are in `plan.function_options`.
 
 from __future__ import annotations
 
-import difflib
 import functools
 import inspect
 from collections.abc import Callable, Collection
 from typing import Any, Literal, ParamSpec, TypeAlias, TypedDict, TypeVar
 
+from syncline.core.options import OPTION_NAMES
 from syncline.core.tracebacks import shorten
 from syncline.data.io.sinks.datasink import SaveMode
 from syncline.data.io.sinks.file_datasink import FilenameProvider
@@ -30,11 +30,15 @@ from syncline.data.plan.function_options import (
     WorkerOptions,
     checked_resources,
 )
+from syncline.suggestions import unknown_argument
 
 F = TypeVar("F", bound=Callable[..., Any])
 C = TypeVar("C", bound=type)
 P = ParamSpec("P")
 R = TypeVar("R")
+
+REMOTE = "ray_remote_args"
+"""Name of the parameter for options of `remote`."""
 
 FileSystem: TypeAlias = Any
 """A pyarrow or fsspec filesystem."""
@@ -49,7 +53,7 @@ def keywords(
     changed: Options | None = None,
     without: Collection[str] = (),
     rest: str | None = None,
-    known: Collection[str] | None = None,
+    known: Collection[str] | Callable[[], Collection[str]] | None = None,
 ) -> Callable[[F], F]:
     """Return a decorator for a function whose last parameter is `**options`. The function receives
     the options that the caller passed, and those in `changed`.
@@ -61,9 +65,10 @@ def keywords(
         defaults: Shared keywords with the defaults that the signature shows.
         changed: Defaults of this function that differ.
         without: Names in `defaults` that this function does not take.
-        rest: Name of the parameter for further keywords, which belong to another library; None if
-            there are none.
-        known: Names that `rest` accepts; None for any.
+        rest: Name of the parameter for further keywords, which belong to another library or to
+            `remote` (`REMOTE`); None if there are none.
+        known: Names that `rest` accepts, or a function that returns them, which may load their
+            library. None for all names; for `REMOTE` the options of `remote`.
     """
 
     def decorate(function: F) -> F:
@@ -83,18 +88,27 @@ def keywords(
         ]
         if rest is not None:
             shown.append(inspect.Parameter(rest, inspect.Parameter.VAR_KEYWORD))
-        takes_any = rest is not None and known is None
-        names = [*(parameter.name for parameter in own), *shared, *(known or ())]
+        named = [*(parameter.name for parameter in own if parameter.name != "self"), *shared]
+
+        def check(name: str) -> None:
+            if name in named:
+                return
+            if rest == REMOTE:
+                further, listed = OPTION_NAMES, ["options of `remote`"]
+            elif rest is not None and known is None:
+                return
+            else:
+                further = frozenset((known() if callable(known) else known) or ())
+                listed = [f"**{rest}"] if callable(known) else sorted(further)
+            if name not in further:
+                everything = (*named, *further)
+                raise unknown_argument(function.__name__, name, everything, shown=(*named, *listed))
 
         @functools.wraps(function)
         def called(*args: object, **given: object) -> object:
             try:
                 for name in given:
-                    if not takes_any and name not in names:
-                        raise TypeError(
-                            f"{function.__name__} takes no argument {name!r}"
-                            f"{nearest(name, names) or ': it takes ' + ', '.join(names)}"
-                        )
+                    check(name)
                 return function(*args, **{**(changed or {}), **given})
             except Exception as error:
                 shorten(error)
@@ -104,12 +118,6 @@ def keywords(
         return called  # type: ignore[return-value]
 
     return decorate
-
-
-def nearest(name: str, names: Collection[str]) -> str:
-    """Return a hint at the nearest of `names` as the end of a sentence; empty if none is near."""
-    close = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
-    return f": is {close[0]!r} meant?" if close else ""
 
 
 def short_tracebacks(cls: C) -> C:

@@ -20,8 +20,10 @@ Files and subpackages, in the order in which a run uses them:
 """
 
 import importlib
+import sys
 from types import ModuleType
 
+from syncline.suggestions import missing_attribute
 from syncline.train import collective
 from syncline.train.backend import Backend, BackendConfig
 from syncline.train.checkpoint import (
@@ -112,4 +114,4 @@ def __getattr__(name: str) -> ModuleType:
     # Loaded on first use: torch takes a second to import and is optional.
     if name == "torch":
         return importlib.import_module("syncline.train.torch")
-    raise AttributeError(f"module 'syncline.train' has no attribute {name!r}")
+    raise missing_attribute(sys.modules[__name__], name)

@@ -13,6 +13,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, TypeGuard, get_args
 
+from syncline.suggestions import check_resource_names, suggest_arguments
+
 if TYPE_CHECKING:  # syncline.data takes half a second to load
     from syncline.data import DataIterator, Dataset, ExecutionOptions
 
@@ -25,6 +27,7 @@ ACCELERATOR_TYPE_AMOUNT = 0.001
 """Reserved amount of an accelerator type: enough to require a machine that has it."""
 
 
+@suggest_arguments
 @dataclass(frozen=True)
 class ScalingConfig:
     """Number of workers and resources of each."""
@@ -67,6 +70,7 @@ class ScalingConfig:
             )
         _check_num_workers(self.num_workers)
         _check_resources(self.resources_per_worker)
+        check_resource_names("resources_per_worker", self.resources_per_worker or ())
         self._check_accelerators()
         if self.placement_strategy not in get_args(PlacementStrategy):
             raise ValueError(
@@ -183,6 +187,7 @@ class ScalingConfig:
         return bundle
 
 
+@suggest_arguments
 @dataclass(frozen=True)
 class FailureConfig:
     """Numbers of retries after each kind of failure; -1 for no limit."""
@@ -226,6 +231,7 @@ class FailureConfig:
             )
 
 
+@suggest_arguments
 @dataclass(frozen=True)
 class CheckpointConfig:
     """Retention of checkpoints: the best `num_to_keep`, and always the latest."""
@@ -263,6 +269,7 @@ class CheckpointConfig:
             )
 
 
+@suggest_arguments
 @dataclass(frozen=True)
 class LoggingConfig:
     """Logging of a run."""
@@ -279,6 +286,7 @@ class LoggingConfig:
         object.__setattr__(self, "log_level", level)
 
 
+@suggest_arguments
 @dataclass(frozen=True)
 class SyncConfig:
     """Deprecated and ignored: `report` copies checkpoints to `storage_path`."""
@@ -301,6 +309,7 @@ class SyncConfig:
         )
 
 
+@suggest_arguments
 @dataclass(frozen=True)
 class DataConfig:
     """Distribution of a trainer's datasets over the workers."""
@@ -379,6 +388,7 @@ class DataConfig:
         return dataset if options is None else dataset._with_options(options)
 
 
+@suggest_arguments
 @dataclass(frozen=True)
 class ValidationTaskConfig:
     """Arguments and time limit of one validation."""
@@ -400,6 +410,7 @@ class ValidationTaskConfig:
             )
 
 
+@suggest_arguments
 @dataclass(frozen=True)
 class ValidationConfig:
     """Validation of checkpoints reported with `validation=…`: one at a time, beside training."""
@@ -476,5 +487,6 @@ def _is_number(value: object) -> TypeGuard[float]:
 
 def warn_deprecated(message: str) -> None:
     """Warn the user who created a configuration; called in its `__post_init__`."""
-    # Frames between here and the user's line: this helper, __post_init__, the generated __init__.
-    warnings.warn(message, DeprecationWarning, stacklevel=4)
+    # Frames between here and the user's line: this helper, __post_init__, the generated __init__,
+    # that of `suggest_arguments`.
+    warnings.warn(message, DeprecationWarning, stacklevel=5)

@@ -19,6 +19,7 @@ from syncline.data.iterate.cursor import CursorError
 from syncline.data.iterator import DataIterator
 from syncline.runs import Files, LocalFiles
 from syncline.runs.json_values import JsonObject, Record
+from syncline.suggestions import did_you_mean
 from syncline.train.backend import Worker
 from syncline.train.config import DataConfig
 from syncline.train.session import TrainSession, in_session, unknown_dataset
@@ -57,7 +58,7 @@ def check(datasets: GivenDatasets, config: DataConfig) -> None:
     if unknown:
         raise ValueError(
             f"`datasets_to_split` names {unknown}, but the trainer's datasets are "
-            f"{sorted(datasets)}: correct the names."
+            f"{sorted(datasets)}: correct the names.{did_you_mean(unknown[0], datasets)}"
         )
 
 

@@ -12,9 +12,9 @@ import sys
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Literal
 
-from syncline.core.error_messages import did_you_mean
 from syncline.core.pickling import can_pickle
 from syncline.runs.json_values import JsonObject, Record
+from syncline.suggestions import did_you_mean
 
 Metrics = Record
 """Reported metrics by name."""
@@ -75,7 +75,8 @@ def select(logged: Metrics, wanted: str | Sequence[str] | Mapping[str, str] | No
     missing = sorted(name for name in names.values() if name not in logged)
     if missing:
         raise KeyError(
-            f"metrics={wanted!r}: {', '.join(missing)} was not logged. Logged: {sorted(logged)}"
+            f"metrics={wanted!r}: {', '.join(missing)} was not logged. Logged: {sorted(logged)}."
+            f"{did_you_mean(missing[0], logged)}"
         )
     return {reported: logged[name] for reported, name in names.items()}
 

@@ -21,11 +21,12 @@ import secrets
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from pyarrow import fs as pyarrow_fs
 
 from syncline import settings
+from syncline.suggestions import suggest_arguments
 from syncline.train.checkpoint import Checkpoint
 from syncline.train.config import (
     CheckpointConfig,
@@ -109,13 +110,14 @@ class UserCallback:
         """
 
 
+@suggest_arguments
 @dataclass(frozen=True)
 class RunConfig:
     """Storage of a run, and its handling of failures, checkpoints and logs."""
 
     name: str | None = None
     """Name of the run and of its directory under `storage_path`; by default made from the time.
-    Reuse a name to continue that run.
+    Reuse a name to continue that run; see `on_conflict`.
     """
 
     storage_path: str | os.PathLike[str] | None = None
@@ -158,6 +160,13 @@ class RunConfig:
     log_to_file: bool | str | tuple[str, str] | None = None
     """Deprecated and ignored: the run directory always has the output of the workers."""
 
+    on_conflict: Literal["error", "takeover", "new"] = "error"
+    """Treatment of a name that is taken. Interrupted and failed runs are continued, and a training
+    that has finished with the same configuration returns its result, except with "takeover", which
+    continues it, too. A run in progress is an error, or stopped with "takeover". With "new", the
+    run always gets the next free name: NAME-2, NAME-3, …
+    """
+
     def __post_init__(self) -> None:
         for name in ("sync_config", "stop", "progress_reporter", "log_to_file"):
             if getattr(self, name) is not None:
@@ -175,6 +184,10 @@ class RunConfig:
                     f"`{name}={value!r}` is a {type(value).__name__}, but must be a "
                     f"{kind.__name__} or None."
                 )
+        if self.on_conflict not in ("error", "takeover", "new"):
+            raise ValueError(
+                f"`on_conflict={self.on_conflict!r}` must be 'error', 'takeover' or 'new'."
+            )
         if self.verbose not in (None, 0, 1, 2, 3):
             raise ValueError(f"`verbose={self.verbose!r}` must be 0, 1, 2 or 3.")
         self._check_callbacks()
@@ -231,8 +244,8 @@ def _check_run_name(name: object) -> None:
         raise ValueError(
             f"`name={name!r}` must be a non-empty string: it names the run's directory."
         )
-    if name.startswith(("/", ".")) or ".." in name.split("/") or "\0" in name:
+    if name.startswith(".") or "/" in name or "\0" in name:
         raise ValueError(
-            f"`name={name!r}` must be inside of `storage_path`: it must not start with '/' or '.', "
-            "nor contain '..'."
+            f"`name={name!r}` is one directory below `storage_path`: it must not start with '.' nor "
+            "contain '/'. Add parent directories to `storage_path`."
         )

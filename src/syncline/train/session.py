@@ -8,11 +8,11 @@ inherit the session and may read from it; only the worker itself may report.
 
 from __future__ import annotations
 
-import difflib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection
 from typing import Any, NamedTuple
 
+from syncline.suggestions import did_you_mean
 from syncline.train.checkpoint import (
     Checkpoint,
     CheckpointConsistencyMode,
@@ -197,10 +197,9 @@ def unknown_dataset(name: str, names: Collection[str]) -> KeyError:
             f"There is no dataset {name!r}, since the trainer was given none: pass "
             f"`datasets={{{name!r}: ...}}` to it."
         )
-    close = difflib.get_close_matches(name, names, n=1)
-    hint = f" Did you mean {close[0]!r}?" if close else ""
     return KeyError(
-        f"There is no dataset {name!r}. Datasets: {', '.join(map(repr, sorted(names)))}.{hint}"
+        f"There is no dataset {name!r}. Datasets: {', '.join(map(repr, sorted(names)))}."
+        f"{did_you_mean(name, names)}"
     )
 
 

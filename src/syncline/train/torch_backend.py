@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal, get_args
 
+from syncline.suggestions import suggest_arguments
 from syncline.train.backend import (
     Backend,
     BackendConfig,
@@ -39,6 +40,7 @@ def _call(function: str, *args: object) -> Any:
     return getattr(process_group, function)(*args)
 
 
+@suggest_arguments
 @dataclass(frozen=True)
 class TorchConfig(BackendConfig):
     """Configuration of the `torch.distributed` process group of a `TorchTrainer`.

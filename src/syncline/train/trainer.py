@@ -11,10 +11,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from syncline.core.tracebacks import forget_engine
+from syncline.suggestions import suggest_arguments
 from syncline.train.backend import BackendConfig
 from syncline.train.checkpoint import Checkpoint
 from syncline.train.config import DataConfig, ScalingConfig, ValidationConfig
 from syncline.train.controller.driver import TrainController
+from syncline.train.controller.name_conflicts import named
 from syncline.train.controller.remote_controller import run_remotely, uses_remote_controller
 from syncline.train.errors import TrainingFailedError
 from syncline.train.local_mode import run_in_process
@@ -30,6 +32,7 @@ TrainLoop: TypeAlias = Callable[[], object] | Callable[[LoopConfig], object]
 ConfigT = TypeVar("ConfigT", bound=BackendConfig)
 
 
+@suggest_arguments
 class DataParallelTrainer:
     """Runs a training function on every worker of a group, with restarts and checkpoints.
 
@@ -128,7 +131,11 @@ class DataParallelTrainer:
         return trainer
 
     def fit(self) -> Result:
-        """Train and return the result. An existing run of this name is continued.
+        """Train and return the result.
+
+        A run of this name that was interrupted or failed is continued. If it has finished with the
+        same `train_loop_config`, its result is returned, without `return_value`; with another one,
+        it continues from its last checkpoint (see `RunConfig.on_conflict`).
 
         On a cluster, if a run of this name is in progress, attach to it; its own arguments are
         used.
@@ -136,17 +143,18 @@ class DataParallelTrainer:
         Raises:
             TrainingFailedError: a `WorkerGroupError` after more than `max_failures` failed
                 attempts, a `ControllerError`, …
-            ValueError: the run directory cannot be written; the resources can never be had.
+            ValueError: the run directory cannot be written, or holds a search or a run in progress;
+                the resources can never be had.
             TypeError: the training function, or its configuration, cannot be pickled.
         """
         if self._spec.scaling_config.max_workers == 0:
             return run_in_process(self._spec)
         try:
-            return (
-                run_remotely(self._spec)
-                if uses_remote_controller()
-                else TrainController(self._spec).run()
-            )
+            is_remote = uses_remote_controller()
+            spec = named(self._spec, attaches=is_remote)
+            if isinstance(spec, Result):
+                return spec
+            return run_remotely(spec) if is_remote else TrainController(spec).run()
         except (TrainingFailedError, ValueError, TypeError, KeyboardInterrupt) as error:
             forget_engine(error)  # hide the controller's frames
             raise

@@ -11,7 +11,10 @@ Files in the order of the data flow: `config` (configuration), `result` (keys an
 """
 
 import importlib
+import sys
 from typing import TYPE_CHECKING
+
+from syncline.suggestions import missing_attribute
 
 if TYPE_CHECKING:
     from syncline.train import Checkpoint as Checkpoint
@@ -109,7 +112,7 @@ def __getattr__(name: str) -> object:
         return value
     if name in _MODULES:
         return importlib.import_module(f"{__name__}.{name}")
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    raise missing_attribute(sys.modules[__name__], name)
 
 
 def __dir__() -> list[str]:

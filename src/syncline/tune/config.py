@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
+from syncline.suggestions import suggest_arguments
 from syncline.train import config as train_config
 from syncline.train.run_config import RunConfig as TrainRunConfig
 from syncline.train.run_config import UserCallback
@@ -30,6 +31,7 @@ _Config = TypeVar("_Config")
 Mode = Literal["min", "max"]
 
 
+@suggest_arguments
 @dataclass
 class TuneConfig:
     """Metric, searcher, scheduler and size of a search."""
@@ -132,6 +134,7 @@ class ResumeType:
     """End it."""
 
 
+@suggest_arguments
 @dataclass(frozen=True)
 class ResumeConfig:
     """Treatment of the trials of a restored search."""
@@ -155,6 +158,7 @@ class ResumeConfig:
                 )
 
 
+@suggest_arguments
 @dataclass(frozen=True)
 class FailureConfig(train_config.FailureConfig):
     """Restarts after failures, and the end of the search at the first failure."""
@@ -173,6 +177,7 @@ class FailureConfig(train_config.FailureConfig):
         _check_without(super(), self, "fail_fast")
 
 
+@suggest_arguments
 @dataclass(frozen=True)
 class CheckpointConfig(train_config.CheckpointConfig):
     """Frequency and retention of checkpoints."""
@@ -194,6 +199,7 @@ class CheckpointConfig(train_config.CheckpointConfig):
             )
 
 
+@suggest_arguments
 @dataclass(frozen=True)
 class RunConfig(TrainRunConfig):
     """Storage, stop criteria, callbacks and display of a search. Trainers accept it, too."""

@@ -144,6 +144,9 @@ def run_search(
         ValueError, TypeError: The plan is invalid.
     """
     engine = ensure_engine()
+    if resume is None:
+        run_config, _ = resolved(plan.run_config, "tune")
+        plan = replace(plan, run_config=run_config)
     kind = as_search_trainable(plan)
     check_picklable(kind, kind.__name__)
     # Before `search_algorithm` configures the searcher in it.

@@ -5,7 +5,6 @@ Names are local to the program: the process of a trial gets the trainable itself
 
 from __future__ import annotations
 
-import difflib
 import inspect
 import logging
 import pickle
@@ -14,6 +13,7 @@ from typing import Any, cast
 
 from syncline.core import serializability
 from syncline.core.pickling import can_pickle, dumps
+from syncline.suggestions import did_you_mean
 from syncline.tune.error import TuneError
 from syncline.tune.trainable.function_trainable import FunctionTrainable, wrap_function
 from syncline.tune.trainable.trainable import Trainable
@@ -73,14 +73,10 @@ def validate_trainable(trainable_name: str) -> None:
     """
     if trainable_name in _trainables:
         return
-    near = difflib.get_close_matches(trainable_name, _trainables, n=1)
-    known = (
-        f"did you mean {near[0]!r}?"
-        if near
-        else f"registered are: {', '.join(sorted(_trainables)) or 'none'}."
-    )
     raise TuneError(
-        f"No trainable is registered as {trainable_name!r}: {known} Register it with "
+        f"No trainable is registered as {trainable_name!r}."
+        f"{did_you_mean(trainable_name, _trainables)} Registered: "
+        f"{', '.join(sorted(_trainables)) or 'none'}. Register it with "
         f"`tune.register_trainable({trainable_name!r}, …)`, or pass the function or class itself."
     )
 

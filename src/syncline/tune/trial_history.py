@@ -11,13 +11,13 @@ import csv
 import json
 import math
 from collections.abc import Iterable, Sequence
-from difflib import get_close_matches
 from io import StringIO
 from typing import Literal, TypeAlias, get_args
 
 from pyarrow import fs as pyarrow_fs
 
 from syncline.storage import filesystem as directories
+from syncline.suggestions import did_you_mean
 from syncline.tune.experiment.trial import Trial
 from syncline.tune.result import (
     AUTO_RESULT_KEYS,
@@ -158,7 +158,8 @@ def no_best_trial(metric: str, trials: Sequence[Trial], *, filter_nan_and_inf: b
         return f"No trial has a value of {metric!r}{hint}."
     if not names:
         return f"No trial has reported {metric!r}, or any other number: check `results.errors`."
-    near = get_close_matches(metric, names, n=1, cutoff=0.5)
     own = [name for name in names if name not in AUTO_RESULT_KEYS] or names
-    hint = f"Do you mean {near[0]!r}? " if near else ""
-    return f"No trial has reported a number under {metric!r}. {hint}Reported are {own}."
+    return (
+        f"No trial has reported a number under {metric!r}.{did_you_mean(metric, names)} "
+        f"Reported are {own}."
+    )

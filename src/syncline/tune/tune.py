@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
+import inspect
 import logging
 import os
 import warnings
@@ -13,6 +14,7 @@ from typing import Any
 from pyarrow import fs as pyarrow_fs
 
 from syncline.core.tracebacks import forget_engine, is_self_explanatory
+from syncline.suggestions import unknown_argument
 from syncline.train.run_config import UserCallback
 from syncline.tune.analysis import ExperimentAnalysis
 from syncline.tune.callback import Callback
@@ -138,7 +140,8 @@ def run(
         )
     unknown = [key for key in ignored if not key.startswith("_") and key not in _NO_EFFECT]
     if unknown:
-        raise TypeError(f"tune.run() got an unexpected argument {unknown[0]!r}.")
+        names = [name for name in inspect.signature(run).parameters if name != "ignored"]
+        raise unknown_argument("tune.run", unknown[0], names)
     if isinstance(run_or_experiment, Experiment):
         return _run_experiment(
             run_or_experiment,

@@ -11,6 +11,7 @@ from pyarrow import fs as pyarrow_fs
 
 from syncline.core.tracebacks import forget_engine, is_self_explanatory, shorten
 from syncline.storage import filesystem as files
+from syncline.suggestions import suggest_arguments
 from syncline.train.run_config import RunConfig as TrainRunConfig
 from syncline.train.trainer import DataParallelTrainer
 from syncline.tune.config import ResumeConfig, TuneConfig
@@ -31,6 +32,7 @@ from syncline.tune.trainable.trainable import Trainable
 AnyTrainable: TypeAlias = str | Callable[..., object] | type[Trainable] | DataParallelTrainer
 
 
+@suggest_arguments
 class Tuner:
     """Runs a trainable with many configurations and compares the results.
 

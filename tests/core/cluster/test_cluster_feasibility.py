@@ -50,3 +50,11 @@ def test_labels_that_no_node_has_are_refused() -> None:
     for selector in ({"gpu": "h100"}, {"gpu": "!a100", "zone": "a"}, {"zone": "a"}):
         with pytest.raises(ValueError, match="the cluster has none, .* of its 2 nodes"):
             check_demand({"CPU": 1}, nodes, "f", selector)
+
+
+def test_a_resource_that_no_node_has_is_answered_with_the_nearest() -> None:
+    nodes = [node(CPU=4, fast_disk=1)]
+    with pytest.raises(ValueError, match="Did you mean 'fast_disk'"):
+        check_demand({"fast-disk": 1}, nodes, "f")
+    with pytest.raises(ValueError, match="Did you mean 'fast_disk'"):
+        check_bundles([{"CPU": 1}, {"fast-disk": 1}], "PACK", nodes)

@@ -471,9 +471,9 @@ def test_wrong_columns_and_types_are_named() -> None:
         [("price", pa.float64()), ("word", pa.string()), ("l", pa.list_(pa.int64()))]
     )
     phases.check(schema, "word", [Sum("price"), Count()])
-    with pytest.raises(UnknownColumnError, match="did you mean 'price'"):
+    with pytest.raises(UnknownColumnError, match="Did you mean 'price'"):
         phases.check(schema, [], [Sum("prise")])
-    with pytest.raises(UnknownColumnError, match="did you mean 'word'"):
+    with pytest.raises(UnknownColumnError, match="Did you mean 'word'"):
         phases.check(schema, "words", [Count()])
     with pytest.raises(
         TypeError, match=r"mean\(word\) needs numbers, but column 'word' is of type string"

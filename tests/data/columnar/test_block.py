@@ -496,9 +496,9 @@ def test_looking_at_the_first_row_does_not_convert_all() -> None:
 def test_an_unknown_column_names_the_nearest() -> None:
     assert (
         str(UnknownColumnError("prise", ["id", "price"]))
-        == "there is no column 'prise' among 'id', 'price': did you mean 'price'?"
+        == "there is no column 'prise' among 'id', 'price'. Did you mean 'price'?"
     )
-    assert "did you mean" not in str(UnknownColumnError("zzz", ["id", "price"]))
+    assert "Did you mean" not in str(UnknownColumnError("zzz", ["id", "price"]))
 
 
 def test_importing_blocks_and_expressions_loads_neither_pandas_nor_torch() -> None:

@@ -74,7 +74,7 @@ def test_a_dataset_without_rows_is_fitted_and_transformed() -> None:
 
 @pytest.mark.usefixtures("local_mode")
 def test_missing_column_is_reported_by_fit() -> None:
-    with pytest.raises(UnknownColumnError, match="did you mean 'x'"):
+    with pytest.raises(UnknownColumnError, match="Did you mean 'x'"):
         MinMaxScaler(["xx"]).fit(syncline.data.from_pandas(FRAME))
 
 

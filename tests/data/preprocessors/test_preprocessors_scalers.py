@@ -134,10 +134,10 @@ def test_float32_stays_float32_where_ray_keeps_it(dataset: Any) -> None:
 
 
 def test_unknown_column_is_reported_with_the_nearest_name(dataset: Any) -> None:
-    with pytest.raises(UnknownColumnError, match="did you mean 'price'"):
+    with pytest.raises(UnknownColumnError, match="Did you mean 'price'"):
         StandardScaler(["prize"]).fit(dataset({"price": [1, 2]}))
     fitted = StandardScaler(["price"]).fit(dataset({"price": [1, 2]}))
-    with pytest.raises(UnknownColumnError, match="did you mean 'prices'"):
+    with pytest.raises(UnknownColumnError, match="Did you mean 'prices'"):
         fitted.transform_batch(pd.DataFrame({"prices": [1], "city": ["x"]}))
 
 

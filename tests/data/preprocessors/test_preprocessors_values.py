@@ -205,9 +205,9 @@ def test_concatenator_output_may_take_the_name_of_an_input_and_nulls_become_nan(
 
 def test_concatenator_rejects_missing_and_non_numeric_columns() -> None:
     batch = pa.table({"price": [1.0], "city": ["x"]})
-    with pytest.raises(ValueError, match="did you mean 'price'"):
+    with pytest.raises(ValueError, match="Did you mean 'price'"):
         Concatenator(["prize"], raise_if_missing=True).transform_batch(batch)
-    with pytest.raises(UnknownColumnError, match="did you mean 'price'"):
+    with pytest.raises(UnknownColumnError, match="Did you mean 'price'"):
         Concatenator(["prize"]).transform_batch(batch)
     with pytest.raises(TypeError, match="'city' is of type string"):
         Concatenator(["city"]).transform_batch(batch)

@@ -286,3 +286,9 @@ def test_a_group_uses_free_resources_between_its_bounds(
 def test_the_scarcest_resource_limits_the_group() -> None:
     bundle, available = {"CPU": 1, "GPU": 0.5}, {"CPU": 8, "GPU": 1}
     assert group_size(minimum=1, maximum=8, bundle=bundle, available=available) == 2
+
+
+def test_a_resource_that_is_not_there_is_answered_with_the_nearest() -> None:
+    scaling = ScalingConfig(resources_per_worker={"fast-disk": 1})
+    with pytest.raises(ValueError, match="Did you mean 'fast_disk'"):
+        check_feasible(scaling, {"CPU": 2.0, "fast_disk": 1.0})

@@ -111,8 +111,8 @@ def test_unknown_metric(analysis, trials, caplog) -> None:
     with caplog.at_level(logging.WARNING, "syncline"):
         assert analysis.get_best_trial("lss", "min") is None
         assert analysis.get_best_config("lss", "min") is None
-    assert "Do you mean 'loss'?" in caplog.text
-    with pytest.raises(ValueError, match="Do you mean 'loss'"):
+    assert "Did you mean 'loss'?" in caplog.text
+    with pytest.raises(ValueError, match="Did you mean 'loss'"):
         _ = ExperimentAnalysis(
             "x", trials=trials, default_metric="lss", default_mode="min"
         ).best_trial

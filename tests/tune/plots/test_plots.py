@@ -106,9 +106,9 @@ def test_saved_picture_needs_nothing_else(trials, tmp_path, kind) -> None:
 def test_nothing_to_show(trials, make_trial) -> None:
     with pytest.raises(ValueError, match="is unknown"):
         plot(trials, "pie", metric="loss", mode="min")
-    with pytest.raises(ValueError, match="Do you mean 'loss'"):
+    with pytest.raises(ValueError, match="Did you mean 'loss'"):
         plot(trials, "learning_curves", metric="lss", mode="min")
-    with pytest.raises(ValueError, match="Do you mean 'loss'"):
+    with pytest.raises(ValueError, match="Did you mean 'loss'"):
         plot(trials, "parallel_coordinates", metric="lss", mode="min")
     with pytest.raises(ValueError, match="No parameter differs"):
         plot(

@@ -158,7 +158,7 @@ def test_a_point_outside_of_the_space_is_run_with_a_warning(caplog):
 
 
 def test_a_point_with_an_unknown_key_is_refused_with_the_nearest():
-    with pytest.raises(ValueError, match="`opt/learning_rat`.*Did you mean `opt/learning_rate`"):
+    with pytest.raises(ValueError, match="`opt/learning_rat`.*Did you mean 'opt/learning_rate'"):
         made(
             {"opt": {"learning_rate": uniform(0, 1)}},
             points_to_evaluate=[{"opt": {"learning_rat": 1}}],

@@ -27,10 +27,10 @@ def test_a_searcher_that_takes_any_keyword_gets_them_all(monkeypatch):
 
 @pytest.mark.parametrize(
     ("name", "hint"),
-    [("optunna", "did you mean 'optuna'"), ("zzz", "choose one of variant_generator, random, ax")],
+    [("optunna", "Did you mean 'optuna'"), ("zzz", "There are variant_generator, random, ax")],
 )
 def test_an_unknown_name_is_an_error_with_the_nearest(name, hint):
-    with pytest.raises(ValueError, match=f"no searcher '{name}': {hint}"):
+    with pytest.raises(ValueError, match=f"no searcher '{name}'. {hint}"):
         create_searcher(name)
 
 

@@ -108,9 +108,8 @@ def test_keys_that_no_result_has_are_named_with_the_nearest_ones():
     )
     assert message is not None
     for part in (
-        "'acuracy' (did you mean 'accuracy'?)",
-        "'eval/los' (did you mean 'eval/loss'?)",
-        "'score'",
+        "'acuracy', 'eval/los', 'score', which",
+        " Did you mean 'accuracy'? Did you mean 'eval/loss'? ",
         "'accuracy', 'eval/loss',",
     ):
         assert part in message

@@ -112,11 +112,12 @@ def test_close_releases_everything(reservations: TrialReservations) -> None:
             "a trial needs 5 CPU in one bundle, that is on one machine, but the largest",
         ),
         ([{"GPU": 1}], "a trial needs 1 GPU but the cluster has 0"),
-        ([{"tape": 1}], "a trial needs 1 tape but the cluster has 0"),
+        ([{"tape": 1}], "a trial needs 1 tape but the cluster has 0.5"),
+        ([{"tapes": 1}], "Did you mean 'tape'?"),
     ],
 )
 def test_an_impossible_reservation_is_refused(bundles: list[dict[str, float]], said: str) -> None:
     with pytest.raises(ValueError, match="can never run") as caught:
-        check_possible(bundles, [{"CPU": 4.0}, {"CPU": 2.0}])
+        check_possible(bundles, [{"CPU": 4.0}, {"CPU": 2.0, "tape": 0.5}])
     assert said in str(caught.value)
     check_possible([{"CPU": 4}, {"CPU": 2}], [{"CPU": 4.0}, {"CPU": 2.0}])

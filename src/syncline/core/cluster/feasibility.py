@@ -6,6 +6,8 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from syncline.suggestions import did_you_mean
+
 _TOLERANCE = 1e-6
 
 Amounts = Mapping[str, float]
@@ -48,6 +50,7 @@ def check_demand(
         f"{what} needs {_shown(short)}, but of the {len(living)} nodes of the cluster{labels} "
         f"none has more than {_shown({name: most[name] for name in short})}{together}, so it could "
         f"never start. Request less, or add a larger node to the cluster."
+        f"{_nearest(short, living)}"
     )
 
 
@@ -75,8 +78,15 @@ def check_bundles(bundles: Sequence[Amounts], strategy: str, nodes: Nodes) -> No
         raise ValueError(
             f"the placement group needs {_shown(short)} in total, but the cluster has "
             f"{_shown({n: there.get(n, 0) for n in short})}, so it could never start. "
-            f"Request less, or add nodes."
+            f"Request less, or add nodes.{_nearest(short, living)}"
         )
+
+
+def _nearest(short: Amounts, nodes: Sequence[Amounts]) -> str:
+    """Return a hint at the name of an existing resource if `short` has one that no node has."""
+    existing = {name for node in nodes for name, amount in node.items() if amount}
+    unknown = [name for name in short if name not in existing]
+    return did_you_mean(unknown[0], existing) if unknown else ""
 
 
 def _living(nodes: Nodes) -> list[Amounts]:

@@ -7,7 +7,6 @@ difference of each column; unknown columns raise `UnknownColumnError` with the n
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -16,6 +15,7 @@ import pyarrow as pa
 from syncline.data.columnar import tensors
 from syncline.data.columnar.columns import is_text, to_pylist
 from syncline.data.columnar.tensors import PythonObjectType, RaggedTensorType
+from syncline.suggestions import did_you_mean
 
 
 class Schema:
@@ -63,10 +63,9 @@ class UnknownColumnError(KeyError, ValueError):
         self.names = tuple(names)
 
     def __str__(self) -> str:
-        nearest = difflib.get_close_matches(self.name, self.names, n=1, cutoff=0.5)
-        hint = f": did you mean {nearest[0]!r}?" if nearest else ""
+        hint = did_you_mean(self.name, self.names)
         names = ", ".join(map(repr, self.names)) or "no columns"
-        return f"there is no column {self.name!r} among {names}{hint}"
+        return f"there is no column {self.name!r} among {names}{'.' if hint else ''}{hint}"
 
 
 def require_columns(names: Iterable[str], known: Sequence[str]) -> None:

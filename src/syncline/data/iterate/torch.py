@@ -21,6 +21,7 @@ from syncline.data.collate_fn import batch_format_of
 from syncline.data.columnar import block as blocks
 from syncline.data.columnar.block import BatchFormat, Block
 from syncline.data.columnar.schemas import require_columns
+from syncline.suggestions import did_you_mean
 
 DTypes: TypeAlias = torch.dtype | Mapping[str, torch.dtype] | None
 Device: TypeAlias = str | torch.device | int | Literal["auto"]
@@ -124,7 +125,7 @@ def to_tensors(batch: Mapping[str, np.ndarray], dtypes: DTypes = None) -> dict[s
     if unknown:
         raise ValueError(
             f"dtypes names {', '.join(map(repr, unknown))}, but the columns are "
-            f"{', '.join(map(repr, batch))}. Correct the names."
+            f"{', '.join(map(repr, batch))}. Correct the names.{did_you_mean(unknown[0], batch)}"
         )
     return {name: to_tensor(name, array, dtypes.get(name)) for name, array in batch.items()}
 

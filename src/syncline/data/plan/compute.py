@@ -8,11 +8,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from syncline.suggestions import suggest_arguments
+
 
 class ComputeStrategy:
     """Base class of the strategies."""
 
 
+@suggest_arguments
 @dataclass(frozen=True)
 class TaskPoolStrategy(ComputeStrategy):
     """Run a function in worker processes without state between blocks."""
@@ -24,6 +27,7 @@ class TaskPoolStrategy(ComputeStrategy):
         _check_count("size", self.size)
 
 
+@suggest_arguments
 class ActorPoolStrategy(ComputeStrategy):
     """Run a class in actors: construct it once per actor and call it with one batch after another.
 

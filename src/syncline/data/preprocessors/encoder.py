@@ -27,6 +27,7 @@ from syncline.data.preprocessors.base import (
     with_columns,
 )
 from syncline.data.preprocessors.categories import CategoryCounter, Codes, Counts, counter_of
+from syncline.suggestions import did_you_mean
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -96,7 +97,7 @@ class _LimitedEncoder(_CategoryEncoder):
             if name not in self._columns:
                 raise ValueError(
                     f"max_categories names {name!r}, which is not one of the columns to encode: "
-                    f"{', '.join(self._columns)}"
+                    f"{', '.join(self._columns)}.{did_you_mean(name, self._columns)}"
                 )
         super()._plan_statistics(plan)
 

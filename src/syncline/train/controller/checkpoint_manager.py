@@ -117,8 +117,8 @@ class CheckpointManager:
         """
         if metrics is not None:
             attribute = self.unused_score_attribute
-            for entry in self._registered if attribute is not None else ():
-                if entry.index == index:
+            for entry in self._registered:
+                if entry.index == index and attribute is not None:
                     metric_values.check_score({**entry.metrics, **metrics}, attribute)
             status = ReportedCheckpointStatus.VALIDATED
         elif timed_out:

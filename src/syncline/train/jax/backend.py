@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 from syncline import settings
 from syncline.optional import load
+from syncline.suggestions import suggest_arguments
 from syncline.train.backend import (
     LOOPBACK,
     Backend,
@@ -34,6 +35,7 @@ LEAVE_LIMIT_S = 10.0
 """Seconds that `leave` waits for JAX; the process exits soon afterwards in any case."""
 
 
+@suggest_arguments
 @dataclass(frozen=True)
 class JaxConfig(BackendConfig):
     """Devices of the workers of a `JaxTrainer`: CPUs unless a field is set. JAX_PLATFORMS in the

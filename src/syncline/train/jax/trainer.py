@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from syncline.suggestions import suggest_arguments
 from syncline.train.config import DataConfig, ScalingConfig, ValidationConfig
 from syncline.train.jax.backend import JaxConfig
 from syncline.train.run_config import RunConfig
 from syncline.train.trainer import DataParallelTrainer, LoopConfig, TrainLoop, framework_config
 
 
+@suggest_arguments
 class JaxTrainer(DataParallelTrainer):
     """Runs a training function on every worker, in one JAX computation: `jax.devices()` returns the
     devices of all workers.

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from syncline.optional import load
+from syncline.suggestions import suggest_arguments
 from syncline.train.backend import (
     Backend,
     BackendConfig,
@@ -30,6 +31,7 @@ logger = logging.getLogger("syncline")
 _parameters: dict[str, int | str] = {}
 
 
+@suggest_arguments
 @dataclass(frozen=True)
 class LightGBMConfig(BackendConfig):
     """Communication of the workers of a `LightGBMTrainer`. It has no options."""

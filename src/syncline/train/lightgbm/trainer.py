@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from syncline.suggestions import suggest_arguments
 from syncline.train.boosting import refuse_older_form
 from syncline.train.checkpoint import Checkpoint
 from syncline.train.config import DataConfig, ScalingConfig, ValidationConfig
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 _NULLABLE = {"i": "Int", "u": "UInt", "f": "Float"}
 
 
+@suggest_arguments
 class LightGBMTrainer(DataParallelTrainer):
     """Runs a training function on every worker, connected by LightGBM.
 

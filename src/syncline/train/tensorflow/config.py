@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from syncline import settings
 from syncline.optional import load, require
+from syncline.suggestions import suggest_arguments
 from syncline.train.backend import (
     Backend,
     BackendConfig,
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     import tensorflow as tf
 
 
+@suggest_arguments
 @dataclass(frozen=True)
 class TensorflowConfig(BackendConfig):
     """Communication of the workers of a `TensorflowTrainer`. The strategy in the training function

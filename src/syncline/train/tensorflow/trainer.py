@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from syncline.suggestions import suggest_arguments
 from syncline.train.checkpoint import Checkpoint
 from syncline.train.config import DataConfig, ScalingConfig, ValidationConfig
 from syncline.train.run_config import RunConfig
@@ -12,6 +13,7 @@ from syncline.train.tensorflow.config import TensorflowConfig
 from syncline.train.trainer import DataParallelTrainer, LoopConfig, TrainLoop, framework_config
 
 
+@suggest_arguments
 class TensorflowTrainer(DataParallelTrainer):
     """Runs a training function on every worker, with the addresses of all workers in TF_CONFIG.
 

@@ -15,6 +15,7 @@ from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy, fully_shard
 
+from syncline.suggestions import did_you_mean
 from syncline.train.torch.fsdp_units import ModulePolicy
 from syncline.train.torch.mesh import check_mesh
 from syncline.train.torch.meta_init import Initializer
@@ -130,6 +131,7 @@ def parse(kwargs: Mapping[str, Any], device_type: str) -> FsdpOptions:
         raise ValueError(
             f"`parallel_strategy_kwargs` has {', '.join(f'`{name}`' for name in sorted(unknown))}, "
             f"but 'fsdp' takes only {', '.join((*OWN, *PASSED_ON))}."
+            f"{did_you_mean(min(unknown), (*OWN, *PASSED_ON, *TRANSLATIONS))}"
         )
     if "mp_policy" in given:
         given["mp_policy"] = precision(given["mp_policy"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from syncline.suggestions import suggest_arguments
 from syncline.train.checkpoint import Checkpoint
 from syncline.train.config import DataConfig, ScalingConfig, ValidationConfig
 from syncline.train.run_config import RunConfig
@@ -12,6 +13,7 @@ from syncline.train.torch_backend import TorchConfig
 from syncline.train.trainer import DataParallelTrainer, LoopConfig, TrainLoop, framework_config
 
 
+@suggest_arguments
 class TorchTrainer(DataParallelTrainer):
     """Runs a training function on every worker, inside one `torch.distributed` process group.
 

@@ -12,6 +12,7 @@ from syncline import settings
 from syncline.core import api
 from syncline.core.lifecycle import ensure_engine
 from syncline.core.placement import PlacementGroup
+from syncline.suggestions import did_you_mean
 from syncline.train.config import ScalingConfig
 from syncline.train.errors import TrainingFailedError
 
@@ -339,6 +340,7 @@ def check_feasible(scaling: ScalingConfig, total: dict[str, float]) -> None:
         raise ValueError(
             f"`num_workers={scaling.num_workers}` needs {needed:g} {kind} ({amount:g} per worker) "
             f"but there are {there:g}, so training cannot start: {', or '.join(remedies)}."
+            f"{did_you_mean(name, total) if not there else ''}"
         )
 
 

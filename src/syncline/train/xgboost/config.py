@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 from syncline.optional import load
+from syncline.suggestions import suggest_arguments
 from syncline.train.backend import Backend, BackendConfig, WorkerGroup, hosts_of, is_this_process
 from syncline.train.boosting import share_cores
 from syncline.train.session import get_session
@@ -26,6 +27,7 @@ _tracker: Any = None
 _tracker_arguments: TrackerArguments | None = None
 
 
+@suggest_arguments
 @dataclass(frozen=True)
 class XGBoostConfig(BackendConfig):
     """Communication of the workers of an `XGBoostTrainer`.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from syncline.suggestions import suggest_arguments
 from syncline.train.boosting import refuse_older_form
 from syncline.train.checkpoint import Checkpoint
 from syncline.train.config import DataConfig, ScalingConfig, ValidationConfig
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from xgboost import Booster
 
 
+@suggest_arguments
 class XGBoostTrainer(DataParallelTrainer):
     """Runs a training function on every worker, inside one XGBoost communicator.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from syncline.core.error_messages import did_you_mean
+from syncline.suggestions import did_you_mean
 from syncline.train import metric_values
 from syncline.tune.controller.events import TrialStepped
 from syncline.tune.error import TuneError

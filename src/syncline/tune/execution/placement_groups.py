@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import get_args
 
 from syncline.core.placement import PlacementStrategy
+from syncline.suggestions import check_resource_names
 
 _RENAMED = {"cpu": "CPU", "gpu": "GPU"}
 
@@ -142,6 +143,7 @@ def resource_dict_to_pg_factory(
 
 
 def _checked(bundle: Mapping[str, float]) -> dict[str, float]:
+    check_resource_names("resources", (name for name in bundle if name not in _RENAMED))
     checked: dict[str, float] = {}
     for name, amount in bundle.items():
         is_number = isinstance(amount, (int, float)) and not isinstance(amount, bool)

@@ -22,7 +22,7 @@ from __future__ import annotations
 import inspect
 from typing import Any
 
-from syncline.core.error_messages import did_you_mean
+from syncline.suggestions import did_you_mean
 from syncline.tune.schedulers.async_hyperband import ASHAScheduler, AsyncHyperBandScheduler
 from syncline.tune.schedulers.hb_bohb import HyperBandForBOHB
 from syncline.tune.schedulers.hyperband import HyperBandScheduler

@@ -13,6 +13,7 @@ import math
 import random
 from dataclasses import dataclass, field
 
+from syncline.suggestions import suggest_arguments
 from syncline.tune.experiment.trial import Trial
 from syncline.tune.result import Metrics
 from syncline.tune.schedulers.trial_scheduler import WORST, ControllerView, MetricScheduler
@@ -21,6 +22,7 @@ _ROUNDING = 1 + 1e-9
 """Tolerance with which powers of eta are compared to `max_t`."""
 
 
+@suggest_arguments
 class AsyncHyperBandScheduler(MetricScheduler):
     """Stop trials that are worse than earlier trials at the same time, without barriers.
 

@@ -13,6 +13,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from syncline.suggestions import suggest_arguments
 from syncline.tune.experiment.trial import Trial
 from syncline.tune.result import Metrics
 from syncline.tune.schedulers.async_hyperband import check_limits
@@ -21,6 +22,7 @@ from syncline.tune.schedulers.trial_scheduler import ControllerView, MetricSched
 _ROUNDING = 1e-9
 
 
+@suggest_arguments
 class HyperBandScheduler(MetricScheduler):
     """Run trials in brackets; the best `1/reduction_factor` of a bracket continue at each rung.
 

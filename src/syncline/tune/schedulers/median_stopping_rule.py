@@ -16,6 +16,7 @@ import math
 from array import array
 from dataclasses import dataclass, field
 
+from syncline.suggestions import suggest_arguments
 from syncline.tune.experiment.trial import Trial
 from syncline.tune.result import Metrics
 from syncline.tune.schedulers.trial_scheduler import (
@@ -30,6 +31,7 @@ _STEPS = 64
 _YOUNGEST = -(2**20)
 
 
+@suggest_arguments
 class MedianStoppingRule(MetricScheduler):
     """Stop trials whose best result is worse than the median of the others' average results.
 

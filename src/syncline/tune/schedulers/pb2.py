@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from syncline.suggestions import suggest_arguments
 from syncline.train.metric_values import lookup
 from syncline.tune.experiment.trial import Trial
 from syncline.tune.result import Config
@@ -27,6 +28,7 @@ Bounds = Mapping[str, Any]
 _MAX_KEPT = 5 * bandit.MAX_OBSERVATIONS
 
 
+@suggest_arguments
 class PB2(PopulationBasedTraining):
     """Every `perturbation_interval`, continue trials of the lower quantile from a checkpoint of a
     trial of the upper quantile, with the hyperparameters that promise the largest gain over the

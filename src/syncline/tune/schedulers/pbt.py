@@ -18,6 +18,7 @@ import logging
 import random
 from collections.abc import Callable, Sequence
 
+from syncline.suggestions import suggest_arguments
 from syncline.train.metric_values import lookup
 from syncline.tune.experiment.trial import Trial
 from syncline.tune.result import TRAINING_ITERATION, Config, Metrics
@@ -46,6 +47,7 @@ _DRAWS = 20
 """Number of random donors to try before all are examined."""
 
 
+@suggest_arguments
 class PopulationBasedTraining(MetricScheduler):
     """Every `perturbation_interval`, continue trials of the lower quantile from a checkpoint of a
     trial of the upper quantile, with a mutation of its configuration. Trials must save and load

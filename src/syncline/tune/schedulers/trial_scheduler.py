@@ -20,7 +20,7 @@ from typing import Any, Literal, Protocol, get_args
 
 import cloudpickle
 
-from syncline.core.error_messages import did_you_mean
+from syncline.suggestions import did_you_mean
 from syncline.train.metric_values import lookup
 from syncline.tune.execution.placement_groups import PlacementGroupFactory
 from syncline.tune.experiment.trial import Trial

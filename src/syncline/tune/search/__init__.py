@@ -19,11 +19,11 @@
 A library is imported when its searcher is created.
 """
 
-import difflib
 import inspect
 from collections.abc import Callable
 from typing import Any
 
+from syncline.suggestions import did_you_mean
 from syncline.tune.search.ax import AxSearch
 from syncline.tune.search.basic_variant import BasicVariantGenerator
 from syncline.tune.search.bayesopt import BayesOptSearch
@@ -84,13 +84,10 @@ def create_searcher(search_alg: str, **kwargs: Any) -> Any:
     """
     name = search_alg.lower()
     if name not in SEARCH_ALG_IMPORT:
-        close = difflib.get_close_matches(name, SEARCH_ALG_IMPORT, n=1)
-        hint = (
-            f"did you mean {close[0]!r}?"
-            if close
-            else f"choose one of {', '.join(SEARCH_ALG_IMPORT)}."
+        raise ValueError(
+            f"There is no searcher {search_alg!r}.{did_you_mean(name, SEARCH_ALG_IMPORT)} There "
+            f"are {', '.join(SEARCH_ALG_IMPORT)}."
         )
-        raise ValueError(f"There is no searcher {search_alg!r}: {hint}")
     searcher = SEARCH_ALG_IMPORT[name]()
     parameters = inspect.signature(searcher).parameters
     if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()):

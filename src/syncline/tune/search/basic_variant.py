@@ -6,7 +6,6 @@ functions in the space is not managed.
 
 from __future__ import annotations
 
-import difflib
 import logging
 import math
 import pickle
@@ -15,6 +14,7 @@ from collections.abc import Sequence
 import cloudpickle
 import numpy as np
 
+from syncline.suggestions import did_you_mean, suggest_arguments
 from syncline.tune.result import Config, Metrics
 from syncline.tune.search.sample import (
     Domain,
@@ -37,6 +37,7 @@ from syncline.tune.search.variant_generator import (
 logger = logging.getLogger(__name__)
 
 
+@suggest_arguments
 class BasicVariantGenerator(SearchAlgorithm):
     """Try each combination of the grids once per sample, and draw the other parameters.
 
@@ -160,15 +161,11 @@ def _overlaid(space: Value, point: Value, path: tuple[Value, ...]) -> Value:
     if isinstance(space, dict) and isinstance(point, dict):
         for key in point:
             if key not in space:
-                close = difflib.get_close_matches(str(key), map(str, space), n=1)
-                hint = (
-                    f"Did you mean `{joined((*path, close[0]))}`?"
-                    if close
-                    else f"It has {list(space)}."
-                )
+                names = [joined((*path, other)) for other in space]
                 raise ValueError(
                     f"`points_to_evaluate` has a value for `{joined((*path, key))}`, which is not "
-                    f"in the search space. {hint} Otherwise, add the key to `param_space`."
+                    f"in the search space.{did_you_mean(joined((*path, key)), names)} It has "
+                    f"{', '.join(names)}. Correct the name, or add the key to `param_space`."
                 )
         return {
             key: _overlaid(value, point[key], (*path, key)) if key in point else value

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Literal
 
+from syncline.suggestions import did_you_mean
 from syncline.tune.search.sample import (
     Categorical,
     Domain,
@@ -150,6 +151,7 @@ class SearchSpace:
             raise ValueError(
                 f"The point {dict(point)} has a value for {unknown[0]!r}, which is not in the "
                 f"search space: {sorted(self._known_keys)}."
+                f"{did_you_mean(unknown[0], self._known_keys)}"
             )
         found = {key: _look_up(point, key) for key in self.parameters}
         return {key: value for key, value in found.items() if value is not _ABSENT}

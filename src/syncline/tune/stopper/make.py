@@ -4,11 +4,11 @@ dictionary of smallest values.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Mapping, Sequence
 from numbers import Real
 from typing import Any, TypeAlias
 
+from syncline.suggestions import did_you_mean
 from syncline.train.metric_values import flatten, lookup
 from syncline.tune.result import AUTO_RESULT_KEYS, CONFIG, Metrics
 from syncline.tune.stopper.function_stopper import FunctionStopper
@@ -126,14 +126,10 @@ def unknown_keys_message(stopper: Stopper, result: Mapping[str, Any]) -> str | N
         return None
     names = list(flatten({key: value for key, value in result.items() if key != CONFIG}))
     own = sorted(name for name in names if name not in AUTO_RESULT_KEYS)
-    hints = [f"{key!r}{_nearest(key, names)}" for key in unknown]
+    hints = "".join(did_you_mean(key, names) for key in unknown)
     return (
-        f"`stop=` needs {', '.join(hints)}, which the result does not have, so it would never stop "
-        f"a trial. The trial reported {', '.join(map(repr, own)) or 'no metrics'}, besides the "
-        f"keys of all results. Correct the key, or report it."
+        f"`stop=` needs {', '.join(map(repr, unknown))}, which the result does not have, so it "
+        f"would never stop a trial.{hints} The trial reported "
+        f"{', '.join(map(repr, own)) or 'no metrics'}, besides the keys of all "
+        f"results. Correct the key, or report it."
     )
-
-
-def _nearest(key: str, names: Sequence[str]) -> str:
-    close = difflib.get_close_matches(key, names, n=1)
-    return f" (did you mean {close[0]!r}?)" if close else ""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+from syncline.suggestions import did_you_mean
 from syncline.train.config import ScalingConfig
 from syncline.train.session import current_session
 from syncline.train.trainer import DataParallelTrainer
@@ -76,4 +77,5 @@ def check_keys(param_space: Mapping[str, object]) -> None:
         raise ValueError(
             f"`param_space` has {unknown}, which a trainer does not take: move parameters of the "
             f"training function to `param_space={{'train_loop_config': {{{unknown[0]!r}: …}}}}`."
+            f"{did_you_mean(unknown[0], _KEYS)}"
         )

@@ -10,6 +10,7 @@ from syncline.core import api
 from syncline.core.engine import Engine
 from syncline.core.lifecycle import ensure_engine, is_initialized
 from syncline.core.refs import ObjectRef
+from syncline.suggestions import did_you_mean
 from syncline.tune.execution.placement_groups import (
     PlacementGroupFactory,
     resource_dict_to_pg_factory,
@@ -181,5 +182,5 @@ def _check_names(function: Callable[..., object], names: Mapping[str, object]) -
         raise ValueError(
             f"tune.with_parameters(…, {', '.join(f'{name}=…' for name in names)}): "
             f"`{function.__qualname__}` takes no `{unknown[0]}`, only {', '.join(parameters)}: use "
-            "the same name in both."
+            f"the same name in both.{did_you_mean(unknown[0], parameters)}"
         )

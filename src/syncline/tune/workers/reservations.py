@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from syncline.core import api
 from syncline.core.lifecycle import ensure_engine
 from syncline.core.placement import PlacementGroup
+from syncline.suggestions import did_you_mean
 from syncline.tune.execution.placement_groups import PlacementGroupFactory
 
 
@@ -137,7 +138,13 @@ def check_possible(
         amounts = [bundle.get(name, 0.0) for bundle in bundles]
         available = [node.get(name, 0.0) for node in nodes]
         if sum(amounts) > sum(available) + 1e-9:
-            _refuse(name, f"{sum(amounts):g} {name}", f"the cluster has {sum(available):g}")
+            existing = {other for node in nodes for other, amount in node.items() if amount}
+            _refuse(
+                name,
+                f"{sum(amounts):g} {name}",
+                f"the cluster has {sum(available):g}",
+                hint="" if name in existing else did_you_mean(name, existing),
+            )
         largest = max(available, default=0.0)
         if max(amounts) > largest + 1e-9:
             _refuse(
@@ -147,11 +154,11 @@ def check_possible(
             )
 
 
-def _refuse(name: str, needed: str, available: str) -> None:
+def _refuse(name: str, needed: str, available: str, hint: str = "") -> None:
     key = {"CPU": "'cpu'", "GPU": "'gpu'"}.get(name, repr(name))
     declared = {"CPU": "num_cpus=…", "GPU": "num_gpus=…"}.get(name, f"resources={{{name!r}: …}}")
     raise ValueError(
         f"a trial needs {needed} but {available}, so it can never run: request less with "
         f"`tune.with_resources(trainable, {{{key}: …}})` or `resources_per_trial` of `tune.run`, "
-        f"or declare the resources with `syncline.init({declared})`."
+        f"or declare the resources with `syncline.init({declared})`.{hint}"
     )

@@ -177,7 +177,7 @@ def test_conjuncts_can_be_pushed_one_by_one() -> None:
     ("expr", "error", "message"),
     [
         (col("A"), UnknownColumnError, "no column 'A' among"),
-        (col("days") > 1, UnknownColumnError, "did you mean 'day'"),
+        (col("days") > 1, UnknownColumnError, "Did you mean 'day'"),
         (
             col("a") == col("s"),
             TypeError,

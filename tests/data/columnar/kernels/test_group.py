@@ -57,7 +57,7 @@ def test_without_keys_all_rows_are_one_group() -> None:
 
 def test_what_cannot_be_grouped_is_named_with_its_type() -> None:
     table = pa.table({"price": [1], "l": [[1]]})
-    with pytest.raises(UnknownColumnError, match="did you mean 'price'"):
+    with pytest.raises(UnknownColumnError, match="Did you mean 'price'"):
         group.groups(table, "prices")
     with pytest.raises(TypeError, match="cannot group by column 'l' of type list<"):
         group.groups(table, "l")

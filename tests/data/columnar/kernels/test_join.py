@@ -134,7 +134,7 @@ def test_wrong_joins_are_named() -> None:
     )
     with pytest.raises(ValueError, match="join_type='outer' is not known"):
         join.join(left, right, "outer", "price")
-    with pytest.raises(UnknownColumnError, match="did you mean 'price'"):
+    with pytest.raises(UnknownColumnError, match="Did you mean 'price'"):
         join.join(left, right, "inner", "prise")
     with pytest.raises(
         TypeError, match="cannot join column 'price' of type int64 to column 'price' of type string"

@@ -182,7 +182,7 @@ def test_range_partitions_are_sorted_and_begin_with_their_boundary() -> None:
 def test_wrong_keys_are_named() -> None:
     table = pa.table({"price": [1], "pic": tensor_array(np.zeros((1, 2, 2)))})
     for parts in (1, 4):
-        with pytest.raises(UnknownColumnError, match="did you mean 'price'"):
+        with pytest.raises(UnknownColumnError, match="Did you mean 'price'"):
             partition.by_hash(table, "prise", parts)
         with pytest.raises(
             TypeError, match="cannot partition by column 'pic' of type .*fixed_shape_tensor"

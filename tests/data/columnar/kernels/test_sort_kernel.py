@@ -115,7 +115,7 @@ def test_what_cannot_be_sorted_is_named_with_its_type() -> None:
             "o": object_array([object]),
         }
     )
-    with pytest.raises(UnknownColumnError, match="no column 'prise'.*did you mean 'price'"):
+    with pytest.raises(UnknownColumnError, match="no column 'prise'.*Did you mean 'price'"):
         sort.sort(table, "prise")
     for name, type_ in {
         "l": "list<",

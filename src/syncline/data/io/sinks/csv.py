@@ -13,6 +13,10 @@ from syncline.data.io.sinks.file_datasink import BlockBasedFileDatasink
 _WRITE_OPTIONS = ("include_header", "batch_size", "delimiter", "quoting_style")
 
 
+WRITER_ARGS = frozenset({"memory_pool", "write_options"})
+"""Arguments of `pyarrow.csv.write_csv`."""
+
+
 class CSVDatasink(BlockBasedFileDatasink):
     """Writes CSV files with a header; `writer_args` are those of `pyarrow.csv.write_csv`.
     Arguments: see `BlockBasedFileDatasink`.

@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+import inspect
+
 import pyarrow as pa
 
 from syncline.data.columnar.block import BlockAccessor
 from syncline.data.io.sinks.file_datasink import BlockBasedFileDatasink
+from syncline.optional import load
+
+
+def writer_args() -> list[str]:
+    """Return the names that `writer_args` may have."""
+    pandas = load("pandas", purpose="Writing JSON", install="pandas")
+    return list(inspect.signature(pandas.DataFrame.to_json).parameters)
 
 
 class JSONDatasink(BlockBasedFileDatasink):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 import pyarrow as pa
@@ -9,6 +10,9 @@ from pyarrow import orc
 
 from syncline.data.columnar.block import BlockAccessor
 from syncline.data.io.sinks.file_datasink import BlockBasedFileDatasink
+
+WRITER_ARGS = inspect.signature(orc.write_table).parameters.keys() - {"table", "where"}
+"""Arguments of `pyarrow.orc.write_table`."""
 
 
 class ORCDatasink(BlockBasedFileDatasink):

@@ -4,8 +4,10 @@ become directories.
 
 from __future__ import annotations
 
+import inspect
 import posixpath
 from collections.abc import Iterator, Sequence
+from importlib import import_module
 from typing import Any
 
 import pyarrow as pa
@@ -20,6 +22,13 @@ from syncline.storage import filesystem as storage
 # pyarrow's default row group size. A file with a larger minimum of rows gets larger groups.
 _ROWS_PER_GROUP = 1024 * 1024
 _LARGEST_OFFSET = 2**31 - 1
+_FURTHER_ARGS = ("encryption_config", "partitioning_flavor", "schema", "sorting_columns")
+
+
+def writer_args() -> list[str]:
+    """Return the names that `writer_args` may have."""
+    write_table = import_module("pyarrow.parquet").write_table
+    return [*inspect.signature(write_table).parameters, *_FURTHER_ARGS]
 
 
 class ParquetDatasink(FileDatasink):

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
+from syncline.suggestions import suggest_arguments
 from syncline.tune.result import TRAINING_ITERATION, Config, Metrics
 from syncline.tune.search.library_searcher import LibraryObject, LibrarySearcher, Values
 from syncline.tune.search.parameters import Parameter, SearchSpace
@@ -39,6 +40,7 @@ class _Candidate:
     """Step of the last report; Optuna accepts one report per step."""
 
 
+@suggest_arguments
 class OptunaSearch(LibrarySearcher):
     """Search with Optuna (3.5 or later).
 
