@@ -40,3 +40,13 @@ def test_the_inherited_environment_is_a_copy(monkeypatch):
     copy["SYNCLINE_NAMESPACE"] = "b"
     assert settings.environment("SYNCLINE_NAMESPACE") == "a"
     assert settings.environment("SYNCLINE_NOTHING", "default") == "default"
+
+
+def test_the_grace_period_after_sigterm_ends_before_kubernetes_kills(monkeypatch):
+    monkeypatch.delenv("SYNCLINE_TERMINATION_NOTICE_S", raising=False)
+    assert settings.termination_notice_s() == 25.0
+    monkeypatch.setenv("SYNCLINE_TERMINATION_NOTICE_S", "115")
+    assert settings.termination_notice_s() == 115.0
+    monkeypatch.setenv("SYNCLINE_TERMINATION_NOTICE_S", "-1")
+    with pytest.raises(ValueError, match="'-1' is not a positive number of seconds"):
+        settings.termination_notice_s()

@@ -88,11 +88,12 @@ def train_collective_timeout_s() -> float:
 
 
 def termination_notice_s() -> float:
-    """Return `SYNCLINE_TERMINATION_NOTICE_S`: seconds between SIGTERM and the machine's end.
+    """Return `SYNCLINE_TERMINATION_NOTICE_S`: seconds that ranks may run after SIGTERM.
 
-    The default is 30.
+    The default is 25: Kubernetes and Slurm kill a process 30 seconds after SIGTERM, and the program
+    needs some of them to stop its workers and to write the record.
     """
-    return _seconds("SYNCLINE_TERMINATION_NOTICE_S", "30")
+    return _seconds("SYNCLINE_TERMINATION_NOTICE_S", "25")
 
 
 def train_resource_timeout_s() -> float:
