@@ -223,6 +223,15 @@ def restart_marks(run: Run, over: Literal["iteration", "time"]) -> list[tuple[fl
     return [(float(place), label) for place, label in places if place is not None]
 
 
+def first_start(run: Run) -> float:
+    """Return the time of the first start of the run, or of its latest one if that is unknown."""
+    for event in run.events:
+        time = finite(event.get("time"))
+        if time is not None:
+            return time
+    return run.started or 0.0
+
+
 def usage_curve(samples: Sequence[Sample], key: str, scale: float) -> Curve:
     """Return the curve of a value of usage; samples without it are left out."""
     points = [

@@ -42,7 +42,8 @@ and `usage` (resources of a process) gather facts; `secrets` masks and `json_val
 `record_files` (storage and append-only files), `run_directory` (writer), `event_file` and
 `tensorboard_writer` write the record; `run_record` is the strict reader for resuming; `run_storage`
 (directories, local or remote), `tailing` (growing files), `metric_series` (curves), `run` (lenient
-reader) and `run_list` (all runs in a directory) read it for display; `outliers` groups the stacks
+reader) and `run_list` (all runs in a directory) read it for display; `run_progress` derives the
+progress and the remaining time from reports; `outliers` groups the stacks
 of a hanging run; `causes` finds the line of an error that names its cause; `annotations` holds the
 tags and the note that users add to a run, and deletes runs; `discovery` finds the dashboard that
 shows a run.

@@ -60,8 +60,21 @@ class _Curve:
         self.times.extend(times)
         self.values.extend(values)
 
+
+@dataclass(frozen=True, eq=False)
+class AllPoints:
+    """All points of a curve: three arrays of equal length."""
+
+    iterations: npt.NDArray[np.float64]
+    """Numbers of the reports, increasing."""
+    times: npt.NDArray[np.float64]
+    """Seconds since the epoch."""
+    values: npt.NDArray[np.float64]
+    """Values of the metric."""
+
     def axis(self, over: Axis) -> npt.NDArray[np.float64]:
-        return _numpy().array(self.iterations if over == "iteration" else self.times)  # type: ignore[no-any-return]
+        """Return the positions on an axis."""
+        return self.iterations if over == "iteration" else self.times
 
 
 @dataclass(kw_only=True, eq=False)
@@ -194,24 +207,34 @@ class Series:
         """Return (x, y) of one metric of one member, thinned; empty if there is none. x: report
         number, or seconds since the epoch.
         """
-        curve = self._curves.get(name, {}).get(member)
-        if curve is None:
-            return [], []
-        return thinned(curve.axis(over), _numpy().array(curve.values), max_points)
+        points = self.points(name, member)
+        return thinned(points.axis(over), points.values, max_points)
 
     def reduced(self, name: str, max_points: int = 1000, over: Axis = "iteration") -> Points:
         """Return (x, y) of the mean over all members that reported the metric in each round."""
-        curves = list(self._curves.get(name, {}).values())
-        if not curves:
-            return [], []
+        points = self.mean_points(name)
+        return thinned(points.axis(over), points.values, max_points)
+
+    def points(self, name: str, member: str) -> AllPoints:
+        """Return all points of one metric of one member; no points if there are none."""
         np = _numpy()
+        curve = self._curves.get(name, {}).get(member, _Curve())
+        return AllPoints(np.array(curve.iterations), np.array(curve.times), np.array(curve.values))
+
+    def mean_points(self, name: str) -> AllPoints:
+        """Return the mean over all members that reported the metric in each round."""
+        np = _numpy()
+        curves = list(self._curves.get(name, {}).values()) or [_Curve()]
         iterations = np.concatenate([np.array(curve.iterations) for curve in curves])
         values = np.concatenate([np.array(curve.values) for curve in curves])
         times = np.concatenate([np.array(curve.times) for curve in curves])
         rounds, places = np.unique(iterations, return_inverse=True)
         counts = np.bincount(places)
-        x = rounds if over == "iteration" else np.bincount(places, weights=times) / counts
-        return thinned(x, np.bincount(places, weights=values) / counts, max_points)
+        return AllPoints(
+            rounds,
+            np.bincount(places, weights=times) / counts,
+            np.bincount(places, weights=values) / counts,
+        )
 
 
 def member_order(member: str) -> tuple[bool, int, str]:

@@ -10,10 +10,10 @@ import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
+from syncline.runs.run_progress import Progress
 from syncline.train.console.notebook_panel import snapshot_html
 from syncline.train.console.panel import MAX_WIDTH, panel
 from syncline.train.console.rows import Row, closing_lines, fitting, packed, rows
-from syncline.train.console.run_progress import Progress
 from syncline.train.console.snapshot import NodeShare, Phase, Snapshot
 from syncline.train.controller.goodput import Goodput
 

@@ -2,6 +2,7 @@
 `update()`; it holds no state of other visitors.
 
 Files: `routes` (URLs), `run_list_page`, `run_page` (frame of a run) with `run_view` (its interface
-to the pages), then the pages by kind of run: `training_page` with `run_panels`, `dataset_page`,
-`tuning_page` with `tuning_figures`, `tuning_table` and `tuning_trial`; and `cluster_page`.
+to the pages), then the pages by kind of run: `training_page` with `curves_panel` and `run_panels`,
+`dataset_page`, `tuning_page` with `tuning_figures`, `tuning_table` and `tuning_trial`; and
+`cluster_page`.
 """

@@ -1,5 +1,5 @@
-"""Panels of the pages of runs: metrics (a chart each), logs (followed and filtered), and actions on
-live workers (stack traces of all, profiles of one).
+"""Panels of the pages of runs: logs (followed and filtered), and actions on live workers (stack
+traces of all, profiles of one).
 """
 
 from __future__ import annotations
@@ -7,123 +7,15 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import cast
 
 from nicegui import ui
 
 from syncline.dashboard import widgets
 from syncline.dashboard.pages.run_view import RunView, in_thread
 from syncline.dashboard.run_control import ActionFailed, LiveRun, ProgramUnreachable
-from syncline.runs.metric_series import Axis
 from syncline.runs.outliers import members_text, readable, stack_groups
 from syncline.runs.run_directory import LOGS_DIRECTORY, PROFILES_DIRECTORY
 from syncline.runs.tailing import LogReader
-
-FIRST_CHARTS = 8
-"""Number of charts shown first."""
-MORE_CHARTS = 24
-MAX_RANKS = 16
-"""Maximum ranks drawn beside their mean."""
-MAX_POINTS = 600
-
-Marks = Callable[[Axis], Sequence[widgets.Mark]]
-
-
-class CurvesPanel:
-    """Charts of the metrics, selected by a filter.
-
-    Args:
-        view: The run.
-        marks: Returns the vertical lines for an axis.
-    """
-
-    def __init__(self, view: RunView, marks: Marks) -> None:
-        self._view = view
-        self._marks = marks
-        self._charts: dict[str, widgets.LineChart] = {}
-        self._limit = FIRST_CHARTS
-        with widgets.section("Metrics", anchor="metrics") as self.section:
-            with ui.element("div").classes("sl-bar"):
-                self._filter = ui.input(placeholder="Filter metrics", on_change=self.update).props(
-                    "dense outlined clearable debounce=300"
-                )
-                self._filter.classes("sl-field").props["aria-label"] = "Filter metrics by name"
-                axes = {"iteration": "by report", "time": "by time"}
-                self._axis = widgets.toggle(axes, "iteration", self._redraw)
-                self._ranks = ui.switch("show ranks", value=False, on_change=self.update)
-                self._log = ui.switch("log scale", value=False, on_change=self._set_log)
-            self._nothing = widgets.note("No numbers have been reported yet.")
-            self._grid = ui.element("div").classes("sl-charts")
-            self._more = widgets.button("Show more", self._show_more)
-
-    def update(self) -> None:
-        """Show the current values."""
-        series = self._view.run.series
-        asked = str(self._filter.value or "").lower()
-        names = [name for name in series.names if asked in name.lower()]
-        self._nothing.visible = not series.names
-        self._ranks.visible = len(series.members) > 1
-        self._more.visible = len(names) > self._limit
-        self._more.text = f"Show more ({len(names) - self._limit} hidden)"
-        shown = names[: self._limit]
-        for name in list(self._charts):
-            if name not in shown:
-                self._charts.pop(name).element.delete()
-        for name in shown:
-            if name not in self._charts:
-                with self._grid:
-                    self._charts[name] = self._chart(name)
-            self._draw(name)
-
-    def _draw(self, name: str) -> None:
-        series, over = self._view.run.series, self._over
-        ranks = series.members_of(name)
-        lines = []
-        if len(ranks) > 1:
-            x, y = series.reduced(name, MAX_POINTS, over)
-            lines.append(widgets.Line(name="mean over ranks", x=x, y=y, color=0))
-        if len(ranks) == 1 or self._ranks.value:
-            for place, rank in enumerate(ranks[:MAX_RANKS]):
-                x, y = series.curve(name, rank, MAX_POINTS, over)
-                lines.append(
-                    widgets.Line(
-                        name=f"rank {rank}",
-                        x=x,
-                        y=y,
-                        color=place + len(lines[:1]),
-                        faint=len(ranks) > 1,
-                    )
-                )
-        self._charts[name].set(lines, self._marks(over))
-
-    def _chart(self, name: str) -> widgets.LineChart:
-        is_time = self._over == "time"
-        return widgets.LineChart(
-            title=name,
-            x_label="" if is_time else "report",
-            over_time=is_time,
-            log_y=bool(self._log.value),
-        )
-
-    @property
-    def _over(self) -> Axis:
-        return cast(Axis, self._axis.value)
-
-    def _redraw(self) -> None:
-        """Recreate all charts for another axis."""
-        for chart in self._charts.values():
-            chart.element.delete()
-        self._charts.clear()
-        self.update()
-
-    def _set_log(self) -> None:
-        for chart in self._charts.values():
-            chart.set_log(bool(self._log.value))
-
-    def _show_more(self) -> None:
-        self._limit += MORE_CHARTS
-        self.update()
-
 
 INTERVAL_S = 1.0
 TAIL_BYTES = 2_000_000

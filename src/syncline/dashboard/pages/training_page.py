@@ -10,9 +10,11 @@ from typing import Protocol
 from nicegui import ui
 
 from syncline.dashboard import training_figures, widgets
+from syncline.dashboard.pages.curves_panel import CurvesPanel
 from syncline.dashboard.pages.dataset_page import ExecutionChoice
-from syncline.dashboard.pages.run_panels import ActionsPanel, CurvesPanel, LogsPanel
+from syncline.dashboard.pages.run_panels import ActionsPanel, LogsPanel
 from syncline.dashboard.pages.run_view import RunView
+from syncline.dashboard.progress import progress_text, training_progress
 from syncline.dashboard.training_figures import WorkerRow
 from syncline.runs.metric_series import Axis, numbers
 
@@ -121,6 +123,7 @@ class _FactsPanel:
     def __init__(self, view: RunView) -> None:
         self._view = view
         with widgets.section("Overview") as self.section:
+            self._progress = widgets.ProgressBar("Progress of the run")
             self._facts = widgets.Facts()
             self._metrics = widgets.Facts(hint="latest report of rank 0")
 
@@ -128,6 +131,10 @@ class _FactsPanel:
         run = self._view.run
         summary = run.summary
         end = time.time() if summary.state == "running" else summary.ended or summary.last_activity
+        progress = training_progress(run, time.time())
+        self._progress.set(
+            progress.share if progress else None, progress_text(progress) if progress else ""
+        )
         self._facts.set(
             {
                 "Started": widgets.moment(summary.started),

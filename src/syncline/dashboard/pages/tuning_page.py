@@ -4,6 +4,8 @@ detail.
 
 from __future__ import annotations
 
+import time
+
 from nicegui import background_tasks, ui
 from nicegui.events import GenericEventArguments
 
@@ -18,6 +20,7 @@ from syncline.dashboard.pages.tuning_figures import (
 )
 from syncline.dashboard.pages.tuning_table import CUT_OFF, TableContents, TrialTable, state_of
 from syncline.dashboard.pages.tuning_trial import TrialPanel
+from syncline.dashboard.progress import progress_text, search_progress
 from syncline.dashboard.search_figures import latest_results
 from syncline.dashboard.search_trials import (
     ENDED,
@@ -155,7 +158,7 @@ class TuningPage:
         self._update_metrics(snapshot)
         chosen = self._chosen
         self._errors.show(snapshot)
-        self._overview.show(snapshot, self._reader.expected, self._is_alive)
+        self._overview.show(snapshot, self._reader.expected, self._view.run.started, self._is_alive)
         self._best.show(snapshot, chosen, self._is_alive)
         self._parallel.show(snapshot, chosen)
         self._table.show(
@@ -241,13 +244,12 @@ class _Overview:
 
     def __init__(self) -> None:
         with widgets.section("Progress"):
-            self._bar = ui.element("progress").style(
-                "width: 100%; height: 10px; accent-color: var(--sl-accent);"
-            )
-            self._bar.props["aria-label"] = "Ended trials"
+            self._bar = widgets.ProgressBar("Ended trials")
             self._facts = widgets.Facts()
 
-    def show(self, snapshot: SearchSnapshot, expected: int | None, is_alive: bool) -> None:
+    def show(
+        self, snapshot: SearchSnapshot, expected: int | None, started: float | None, is_alive: bool
+    ) -> None:
         counts = snapshot.counts
         ended = sum(counts.get(status, 0) for status in ENDED)
         known = len(snapshot.trials) + snapshot.left_out
@@ -267,10 +269,10 @@ class _Overview:
                 "Results": widgets.number(sum(trial.iteration for trial in snapshot.trials)),
             }
         )
-        props = {"value": ended, "max": max(1, total if total is not None else known)}
-        if any(self._bar.props.get(name) != value for name, value in props.items()):
-            self._bar.props.update(props)
-            self._bar.update()
+        progress = search_progress(counts, total, started if is_alive else None, time.time())
+        self._bar.set(
+            progress.share if progress else None, progress_text(progress) if progress else ""
+        )
 
 
 class _Best:

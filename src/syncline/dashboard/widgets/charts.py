@@ -50,6 +50,10 @@ class Line:
     """Draw thin and pale, for single ranks beside their mean."""
     dashed: bool = False
     """Draw dashed."""
+    behind: bool = False
+    """Draw thin and pale without a legend entry and a tooltip, for values behind their smoothed
+    curve.
+    """
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,13 +126,14 @@ class LineChart:
         """Set the description for screen readers."""
         ends = [
             (line.name, next((y for y in reversed(line.y) if y is not None), None))
-            for line in self._lines[:FEW]
+            for line in [line for line in self._lines if not line.behind][:FEW]
         ]
         said = "; ".join(f"{name} ends at {number(last)}" for name, last in ends)
         self.element.props["aria-label"] = printable(f"{self.title}: {said or 'no data yet'}", 1000)
 
     def _options(self) -> Option:
-        many = len(self._lines) > FEW
+        named = [printable(line.name, 120) for line in self._lines if not line.behind]
+        many = len(named) > FEW
         return {
             "animation": False,
             "color": list(PALETTE),
@@ -147,7 +152,8 @@ class LineChart:
                 },
             },
             "legend": {
-                "show": 1 < len(self._lines) <= FEW,
+                "show": 1 < len(named) <= FEW,
+                "data": named,
                 "type": "scroll",
                 "top": 20,
                 "left": 0,
@@ -184,7 +190,8 @@ class LineChart:
 
     def _grid(self) -> Option:
         """Return the margins: room for title, legend, labels of marks and the axis name."""
-        top = 34 + (14 if 1 < len(self._lines) <= FEW else 0) + (12 if self._marks else 0)
+        named = sum(not line.behind for line in self._lines)
+        top = 34 + (14 if 1 < named <= FEW else 0) + (12 if self._marks else 0)
         return {
             "left": 8,
             "right": 26 if self.over_time else 18,
@@ -221,13 +228,15 @@ class LineChart:
             "symbolSize": 6,
             "color": color,
             "lineStyle": {
-                "width": 1 if line.faint else 1.8,
-                "opacity": 0.45 if line.faint else 1.0,
+                "width": 1 if line.faint or line.behind else 1.8,
+                "opacity": 0.3 if line.behind else 0.45 if line.faint else 1.0,
                 "type": "dashed" if line.dashed else "solid",
             },
             "emphasis": {"focus": "series"} if len(self._lines) > 1 else {"disabled": True},
             "sampling": "lttb",
         }
+        if line.behind:
+            made |= {"silent": True, "tooltip": {"show": False}}
         if place == 0 and self._marks:
             made["markLine"] = {
                 "symbol": "none",

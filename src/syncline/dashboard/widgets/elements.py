@@ -113,6 +113,30 @@ class Facts:
             self._values[label].put(value)
 
 
+class ProgressBar:
+    """Bar with a sentence; hidden without progress.
+
+    Args:
+        label: Description for screen readers.
+    """
+
+    def __init__(self, label: str) -> None:
+        with ui.element("div").classes("sl-progress") as self.element:
+            self._bar = ui.element("progress")
+            self._bar.props["aria-label"] = label
+            self._bar.props["max"] = 1
+            self._text = Text("span", "", "sl-soft")
+        self.element.visible = False
+
+    def set(self, share: float | None, text: str = "") -> None:
+        """Show a share between 0 and 1 and a sentence; None hides the bar."""
+        self.element.visible = share is not None
+        self._text.put(text)
+        if share is not None and self._bar.props.get("value") != share:
+            self._bar.props["value"] = share
+            self._bar.update()
+
+
 class StateBadge:
     """Name of a state on a colored badge."""
 

@@ -2,7 +2,6 @@
 
 Files in the order in which data flows through them:
     console_reporter.py   `ConsoleReporter`: presents a run on the chosen display
-    run_progress.py       `ProgressMeter`: derives the progress of a run from its metrics
     run_status.py         `RunStatus`: collects the state of a run and creates snapshots
     snapshot.py           `Snapshot`: the state of a run at one moment
     formatting.py         numbers, durations and paths as text

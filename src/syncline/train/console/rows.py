@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from syncline.runs.outliers import spans
+from syncline.runs.run_progress import Progress
 from syncline.train.console.formatting import counted, duration, shortened
-from syncline.train.console.run_progress import Progress
 from syncline.train.console.snapshot import NodeShare, Phase, Snapshot
 from syncline.train.controller.goodput import Goodput
 

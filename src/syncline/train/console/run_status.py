@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 
+from syncline.runs.run_progress import ProgressMeter
 from syncline.train import metric_values
 from syncline.train.backend import Worker
 from syncline.train.checkpoint import Checkpoint
 from syncline.train.console.formatting import text_of
-from syncline.train.console.run_progress import ProgressMeter
 from syncline.train.console.snapshot import NodeShare, Phase, Snapshot
 from syncline.train.controller import events
 from syncline.train.controller.events import Instruction

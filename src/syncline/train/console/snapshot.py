@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from enum import Enum
 
-from syncline.train.console.run_progress import Progress
+from syncline.runs.run_progress import Progress
 from syncline.train.controller.goodput import Goodput
 
 

@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from syncline.train.metric_values import Metrics
+from syncline.runs.json_values import Record
 
 FRACTION = "progress"
 """Metric with the fraction of the run that is done."""
@@ -31,7 +31,7 @@ class Progress:
     done: float
     total: float
     unit: str
-    """`epoch`, `step` or `iteration`; "" for a fraction."""
+    """`epoch`, `step`, `iteration` or `trial`; "" for a fraction."""
     left_s: float | None
     """Estimated seconds until the end; None if unknown."""
 
@@ -65,6 +65,10 @@ _COUNTERS = (
         ("max_epochs", "total_epochs", "num_epochs", "num_train_epochs", "n_epochs", "epochs"),
     ),
 )
+
+
+COUNTED = (FRACTION, *(name for counter in _COUNTERS for name in counter.metrics))
+"""Metrics from which the progress is derived."""
 
 
 @dataclass(kw_only=True)
@@ -126,7 +130,7 @@ class ProgressMeter:
         """
         self._first = None
 
-    def reported(self, metrics: Metrics, index: int, now: float) -> None:
+    def reported(self, metrics: Record, index: int, now: float) -> None:
         """Note report number `index` of rank 0."""
         fraction = _number(metrics.get(FRACTION))
         if fraction is not None and 0 <= fraction <= 1:

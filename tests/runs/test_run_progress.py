@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from syncline.train.console.run_progress import Progress, ProgressMeter
+from syncline.runs.run_progress import Progress, ProgressMeter
 
 
 def after(
