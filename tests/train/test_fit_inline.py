@@ -32,7 +32,14 @@ def fit(
 ) -> train.Result:
     run_options = {
         key: options.pop(key)
-        for key in ("failure_config", "checkpoint_config", "callbacks", "logging_config", "verbose")
+        for key in (
+            "failure_config",
+            "checkpoint_config",
+            "callbacks",
+            "logging_config",
+            "verbose",
+            "on_conflict",
+        )
         if key in options
     }
     run_config = train.RunConfig(name=name, storage_path=str(storage), **run_options)
@@ -106,14 +113,14 @@ def test_a_failed_attempt_is_followed_by_one_from_the_latest_checkpoint(tmp_path
     assert [r["iteration"] for r in result.reports] == [0, 1, 2, 3]
 
 
-def test_a_second_run_of_the_name_continues_the_first(tmp_path: Path) -> None:
+def test_a_run_that_takes_over_the_name_continues_the_first(tmp_path: Path) -> None:
     def loop() -> str | None:
         checkpoint = train.get_checkpoint()
         report({"run": 1})
         return None if checkpoint is None else Path(checkpoint.path).name
 
     assert fit(loop, tmp_path).return_value is None
-    second = fit(loop, tmp_path)
+    second = fit(loop, tmp_path, on_conflict="takeover")
     assert second.return_value == "checkpoint_000000"
     assert [r["iteration"] for r in second.reports] == [0, 1]
     assert fit(loop, tmp_path, name="other").return_value is None

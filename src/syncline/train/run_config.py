@@ -246,6 +246,6 @@ def _check_run_name(name: object) -> None:
         )
     if name.startswith(".") or "/" in name or "\0" in name:
         raise ValueError(
-            f"`name={name!r}` is one directory below `storage_path`: it must not start with '.' nor "
-            "contain '/'. Add parent directories to `storage_path`."
+            f"`name={name!r}` is one directory below `storage_path`: it must not start with '.' "
+            "nor contain '/'. Add parent directories to `storage_path`."
         )

@@ -9,7 +9,7 @@ import logging
 import secrets
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import isfinite
 from typing import Any
 
@@ -23,6 +23,7 @@ from syncline.core.lifecycle import ensure_engine
 from syncline.exceptions import WorkerTraceback
 from syncline.runs import RunDirectory
 from syncline.train.checkpoint import Checkpoint
+from syncline.train.controller.name_conflicts import check_owner, existing_run, resolved
 from syncline.train.run_config import RunConfig as TrainRunConfig
 from syncline.train.storage.context import StorageContext
 from syncline.train.trainer import DataParallelTrainer
@@ -147,6 +148,8 @@ def run_search(
     if resume is None:
         run_config, _ = resolved(plan.run_config, "tune")
         plan = replace(plan, run_config=run_config)
+    elif (existing := existing_run(plan.storage)) is not None:
+        check_owner(existing, plan.run_config)
     kind = as_search_trainable(plan)
     check_picklable(kind, kind.__name__)
     # Before `search_algorithm` configures the searcher in it.

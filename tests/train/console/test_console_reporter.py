@@ -146,7 +146,7 @@ def test_restarts_and_resizes_are_events(tmp_path: Path) -> None:
     )
     run.reporter.resizing(events.NotifyResize(world_size=2, workers=4))
     assert run.display.events == [
-        "syncline: attempt 1 failed (1, no limit); starting again from the beginning, "
+        "syncline: attempt 1 failed (failure 1, no limit); starting again from the beginning, "
         "as there is no checkpoint yet\nwhy",
         "syncline: continuing with 4 workers instead of 2, as the available resources have changed",
     ]

@@ -58,7 +58,9 @@ def inline_engine() -> Iterator[None]:
 
 def fit(function: Any, remote: fs.FileSystem, *, name: str, **options: Any) -> train.Result:
     run_options = {
-        key: options.pop(key) for key in ("failure_config", "checkpoint_config") if key in options
+        key: options.pop(key)
+        for key in ("failure_config", "checkpoint_config", "on_conflict")
+        if key in options
     }
     run_config = train.RunConfig(
         name=name, storage_path=f"{BUCKET}/runs", storage_filesystem=remote, **run_options
@@ -121,7 +123,7 @@ def test_a_run_reports_validates_ranks_and_goes_on(
     assert set(first.return_value) == {"VALIDATED"}
     assert [metrics["score"] for _, metrics in first.best_checkpoints] == [20.0, 30.0]
     assert names(remote, name) - {"logs"} == {"checkpoint_000002", "checkpoint_000003"}
-    second = fit(loop, remote, name=name, **options)
+    second = fit(loop, remote, name=name, on_conflict="takeover", **options)
     assert [value(checkpoint) for checkpoint, _ in second.best_checkpoints] == ["6", "7"]
     assert [report["metrics"]["step"] for report in second.reports] == list(range(8))
     read = train.Result.from_path(f"{BUCKET}/runs/{name}", remote)

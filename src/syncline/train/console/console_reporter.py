@@ -126,10 +126,10 @@ class ConsoleReporter:
 
     def restarting(self, instruction: events.NotifyRestart, start: str) -> None:
         """Note a failed attempt that is followed by another."""
-        allowed = "no limit" if instruction.limit < 0 else f"{instruction.limit} allowed"
+        limit = ", no limit" if instruction.limit < 0 else f" of {instruction.limit}"
         begins = start or "from the beginning, as there is no checkpoint yet"
         self._print_event(
-            f"attempt {instruction.failed_attempt} failed ({instruction.count}, {allowed}); "
+            f"attempt {instruction.failed_attempt} failed (failure {instruction.count}{limit}); "
             f"starting again {begins}\n{instruction.cause}"
         )
 

@@ -5,6 +5,7 @@ Files, in the order in which a run uses them:
 - `events` (events and instructions), `transitions` (states, their transitions, time limits),
   `attempt` (data of one attempt, barriers, failure budgets), `state` (the state machine). All of
   these are pure.
+- `name_conflicts` (a run name that is taken).
 - `driver` (executes the instructions), `group_starter` (starts worker groups), `validation`
   (validation tasks), `live_actions` (stacks, profiles and other requests during a run).
 - `run_recorder` (writes the run directory), `fencing` (keeps all writers but one out),

@@ -405,14 +405,17 @@ class Attempt:
         )
         return dict.fromkeys(ranks, error)
 
-    def error(self, *, program_terminated: bool) -> TrainingFailedError:
-        """Return the error of this failed attempt."""
+    def error(self, *, program_terminated: bool, outcome: str = "") -> TrainingFailedError:
+        """Return the error of this failed attempt; if a process died, with the `outcome`."""
         exceptions = {rank: failure.exception for rank, failure in self.failures.items()}
         tracebacks = {
             rank: failure.traceback for rank, failure in self.failures.items() if failure.traceback
         }
         kind = NCCLHangError if self.hangs else WorkerGroupError
-        failed = kind(worker_failure_message(exceptions, tracebacks), exceptions)
+        message = worker_failure_message(exceptions, tracebacks)
+        if outcome and any(failure.died for failure in self.failures.values()):
+            message += f"\n{outcome}"
+        failed = kind(message, exceptions)
         if self.preemption is None and not program_terminated:
             return failed
         preemption = self.preemption or Preemption()
@@ -439,6 +442,17 @@ class Decision:
     """Failures of this kind so far."""
     limit: int
     """Number of failures that are retried; -1 for no limit."""
+
+    @property
+    def outcome(self) -> str:
+        """Explanation for users if the run ends after failures of workers."""
+        failures = "failure" if self.count == 1 else "failures"
+        return (
+            f"The run has ended after {self.count} {failures}, since "
+            f"`FailureConfig(max_failures={self.limit})` allows {self.limit or 'no'} "
+            f"restart{'s' if self.limit > 1 else ''}. Raise it to restart automatically, or run "
+            "again with the same name; both continue from the last checkpoint."
+        )
 
 
 class FailureBudgets:

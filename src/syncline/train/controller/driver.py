@@ -38,7 +38,7 @@ from syncline.train.controller.validation import ValidationEnded, ValidationRunn
 from syncline.train.result import Result
 from syncline.train.resume_state import resume_position
 from syncline.train.storage.context import StorageFullError
-from syncline.train.workers.group import TrainingGroup, WorkerStartError
+from syncline.train.workers.group import TrainingGroup, WorkerStartError, rank_death
 from syncline.train.workers.messages import (
     Checkpoints,
     Committed,
@@ -355,18 +355,21 @@ class TrainController(Dispatcher[Instruction, None], handles=Instruction):
 
     @on(events.LaunchTraining)
     def _launch(self, instruction: events.LaunchTraining) -> None:
-        attempt = instruction.attempt
+        attempt, group = instruction.attempt, self._running_group
 
         def on_batch(rank: int, items: Sequence[StreamItem]) -> None:
             messages = list(map(as_message, items))
             self._queue.put(_Batch(attempt=attempt, rank=rank, messages=messages))
 
         def on_end(rank: int, error: BaseException | None) -> None:
-            failure = WorkerFailure(exception=error, died=True) if error is not None else None
+            failure = None
+            if error is not None:
+                error = rank_death(group.workers[rank], error)
+                failure = WorkerFailure(exception=error, died=True)
             self._queue.put(events.StreamEnded(attempt=attempt, rank=rank, failure=failure))
 
         context = self._spec.backend_config.train_func_context
-        self._running_group.launch(self._function, self._config, context, on_batch, on_end)
+        group.launch(self._function, self._config, context, on_batch, on_end)
         self._goodput.attempt_began(self._clock())
         self.live.group = self._group
         if attempt == 1:

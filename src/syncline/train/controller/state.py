@@ -550,19 +550,21 @@ class TrainStateMachine(Dispatcher[Event, list[Instruction]], handles=Event):
             return self._reserve_again(f"attempt {event.attempt} did not start")
         if self._kind is None and not self._program_terminated:
             return self._reserve_again(f"attempt {event.attempt} ended to be resized")
-        error = self._error()
         if self._program_terminated:
-            return self._end_with(error, "the program received SIGTERM")
+            return self._end_with(self._error(), "the program received SIGTERM")
         assert self._kind is not None
         if self._controller_error is not None and not self._controller_error.retriable:
-            return self._end_with(error, "the controller's failure is not retriable")
+            return self._end_with(self._error(), "the controller's failure is not retriable")
         decision = self._budgets.charge(self._kind)
         if not decision.retry:
             cause = f"{decision.count} {self._kind} failures, limit {decision.limit}"
-            return self._end_with(error, cause)
+            outcome = decision.outcome if self._kind == "worker" else ""
+            return self._end_with(self._error(outcome), cause)
         self._controller_error = None
         failed, count, limit = event.attempt, decision.count, decision.limit
-        notice = NotifyRestart(failed_attempt=failed, cause=str(error), count=count, limit=limit)
+        notice = NotifyRestart(
+            failed_attempt=failed, cause=str(self._error()), count=count, limit=limit
+        )
         return [notice, *self._reserve_again(f"attempt {failed} failed, {count} of {limit}")]
 
     def _reserve_again(self, cause: str) -> list[Instruction]:
@@ -570,10 +572,10 @@ class TrainStateMachine(Dispatcher[Event, list[Instruction]], handles=Event):
         self._lifecycle.go(State.SCHEDULING, cause)
         return [Reserve()]
 
-    def _error(self) -> TrainingFailedError:
+    def _error(self, outcome: str = "") -> TrainingFailedError:
         if self._controller_error is not None:
             return ControllerError(self._controller_error.error)
-        return self._current.error(program_terminated=self._program_terminated)
+        return self._current.error(program_terminated=self._program_terminated, outcome=outcome)
 
     @on(ValidationsEnded)
     def _on_validations_ended(self, event: ValidationsEnded) -> list[Instruction]:

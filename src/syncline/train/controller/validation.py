@@ -14,6 +14,7 @@ from typing import Any
 
 from syncline.core import api
 from syncline.core.engine import current_engine
+from syncline.core.error_messages import death_of
 from syncline.core.refs import ObjectRef
 from syncline.core.remote import remote
 from syncline.runs.json_values import JsonObject, Record
@@ -173,6 +174,7 @@ def _validate(fn: ValidationFn, checkpoint: Checkpoint, fn_kwargs: JsonObject) -
 
 def _result(index: int, value: Any, error: BaseException | None) -> ValidationEnded:
     if error is not None:
+        error = death_of("Its process", error)
         return ValidationEnded(index=index, problem=f"{type(error).__name__}: {error}")
     try:
         return ValidationEnded(index=index, metrics=metric_values.clean(value))

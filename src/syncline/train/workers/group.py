@@ -20,6 +20,7 @@ from typing import Any, ParamSpec, TypeVar
 
 from syncline.core import api
 from syncline.core.engine import current_engine
+from syncline.core.error_messages import death_of
 from syncline.core.placement import PlacementGroup, PlacementGroupSchedulingStrategy
 from syncline.core.refs import ObjectRef, ObjectRefGenerator
 from syncline.core.remote import ActorHandle, remote
@@ -65,7 +66,7 @@ class WorkerStartError(Exception):
     def __init__(self, position: int, error: BaseException) -> None:
         super().__init__(position, error)
         self.position = position
-        self.cause = _original(error) or error
+        self.cause = death_of("A training worker", _original(error) or error)
         self.traceback = error.traceback_str if isinstance(error, RayTaskError) else None
 
 
@@ -382,6 +383,18 @@ def _follow(
         request(index + 1)
 
     request(0)
+
+
+def rank_death(worker: Worker, error: BaseException) -> BaseException:
+    """Return the error that ended a worker; if its process died, with its rank, pid and host."""
+    return death_of(
+        f"Rank {worker.rank}",
+        error,
+        pid=worker.pid,
+        host=worker.hostname,
+        less_memory="Use smaller batches, fewer processes of data loaders or fewer workers on this "
+        "machine, or give the machine or its container more memory.",
+    )
 
 
 def _end_if_failed(rank: int, on_end: OnEnd, value: object, error: BaseException | None) -> None:
