@@ -112,7 +112,7 @@ def test_the_run_grows_with_a_new_node_and_shrinks_with_a_dead_one(lab: Lab, sha
         lab.start("second")
         joined = _hosts_of(shared, 2 * CPUS)
         lab.kill("first")
-        eventually(lambda: "failed (1, 1 allowed)" in program.stderr, what="a failed attempt")
+        eventually(lambda: "failed (failure 1 of 1)" in program.stderr, what="a failed attempt")
         left = _hosts_of(shared, CPUS)
         (shared / "enough").touch()
         facts = facts_of(program)

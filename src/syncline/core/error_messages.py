@@ -1,10 +1,14 @@
-"""Error messages that several engines share: cause, consequence, remedy."""
+"""Error messages that several engines share, and `death_of` for processes of the library: cause,
+consequence, remedy.
+"""
 
 from __future__ import annotations
 
+import copy
 import signal
 from collections.abc import Iterable
 
+from syncline.exceptions import OutOfMemoryError, RayActorError, WorkerCrashedError
 from syncline.suggestions import did_you_mean
 
 
@@ -102,6 +106,9 @@ def actor_unavailable(class_name: str, name: str | None, pid: int | None, cause:
     )
 
 
+_PREDICATES = ("was ", "exited ", "ended ")
+"""Beginnings of the results of `exit_cause`."""
+
 _LESS_MEMORY = (
     "Process less at a time (smaller batches or blocks), run fewer tasks at the same time "
     "(`num_cpus=2` or `memory=…` for each), or give the machine or its container more memory."
@@ -118,6 +125,40 @@ def actor_out_of_memory(
 ) -> str:
     """Return the message of ActorOutOfMemoryError. `cause` has the used and total memory."""
     return f"{actor_died(class_name, name, pid, cause, max_restarts=max_restarts)} {_LESS_MEMORY}"
+
+
+def death_of(
+    process: str,
+    error: BaseException,
+    *,
+    pid: int | None = None,
+    host: str = "",
+    less_memory: str = "",
+) -> BaseException:
+    """Return an engine's error about a process of the library in the words of the program. Other
+    errors are returned as they are.
+
+    Args:
+        process: The process for users, such as `Rank 1`.
+        error: The error.
+        pid: Its process id, if the error has none.
+        host: Name of its machine.
+        less_memory: Remedy if memory ran out.
+    """
+    if not isinstance(error, (RayActorError, WorkerCrashedError, OutOfMemoryError)):
+        return error
+    place = {"pid": error.pid or pid, "host": host}
+    known = ", ".join(f"{name} {value}" for name, value in place.items() if value)
+    who = f"{process} ({known})" if known else process
+    cause = error.exit_cause or ""
+    if cause.startswith(_PREDICATES):
+        remedy = f" {less_memory}" if isinstance(error, OutOfMemoryError) and less_memory else ""
+        text = f"{who} {cause}.{remedy}"
+    else:  # for example a text of Ray's
+        text = f"{who} died: {error.args[0] if error.args else cause}"
+    described = copy.copy(error)
+    described.args = (text,)
+    return described
 
 
 def get_timeout(timeout_s: float, waiting: int, total: int) -> str:

@@ -17,6 +17,7 @@ from syncline.testing import eventually, run_program
 
 GB = 1_000_000_000
 KILLED = -signal.SIGKILL
+PID = 4711
 
 
 class Machine:
@@ -51,21 +52,23 @@ def test_other_exit_codes_are_not_attributed_to_memory(
 ) -> None:
     machine.tell(kills=5, available=0)
     watch.sample()
-    assert watch.exit_status(1, 9 * GB) == ExitStatus(cause="exited with code 1")
-    assert watch.exit_status(-signal.SIGTERM, 9 * GB) == ExitStatus(cause="was killed by SIGTERM")
+    assert watch.exit_status(1, 9 * GB, PID) == ExitStatus(cause="exited with code 1")
+    assert watch.exit_status(-signal.SIGTERM, 9 * GB, PID) == ExitStatus(
+        cause="was killed by SIGTERM"
+    )
 
 
 def test_each_counted_kill_explains_one_worker(machine: Machine, watch: MemoryMonitor) -> None:
-    assert not watch.exit_status(KILLED, GB).is_out_of_memory
+    assert not watch.exit_status(KILLED, GB, PID).is_out_of_memory
     machine.tell(kills=6)
     for _ in range(2):
-        status = watch.exit_status(KILLED, 2 * GB)
+        status = watch.exit_status(KILLED, 2 * GB, PID)
         assert status.is_out_of_memory
         assert (
             status.cause
             == "was killed by the system because memory ran out (it had grown to 2.0 GB of 10.0 GB)"
         )
-    assert not watch.exit_status(KILLED, 2 * GB).is_out_of_memory
+    assert not watch.exit_status(KILLED, 2 * GB, PID).is_out_of_memory
 
 
 def test_counted_kill_explains_a_worker_reported_after_the_next_sample(
@@ -74,14 +77,14 @@ def test_counted_kill_explains_a_worker_reported_after_the_next_sample(
     watch.sample()
     machine.tell(kills=5)
     watch.sample()
-    assert watch.exit_status(KILLED, 2 * GB).is_out_of_memory
+    assert watch.exit_status(KILLED, 2 * GB, PID).is_out_of_memory
 
 
 def test_old_kill_is_attributed_to_another_process(machine: Machine, watch: MemoryMonitor) -> None:
     machine.tell(kills=5)
     for _ in range(RECENT_SAMPLES):
         watch.sample()
-    assert not watch.exit_status(KILLED, 2 * GB).is_out_of_memory
+    assert not watch.exit_status(KILLED, 2 * GB, PID).is_out_of_memory
 
 
 @pytest.mark.parametrize(
@@ -93,10 +96,49 @@ def test_uncounted_kill_is_likely_out_of_memory_if_memory_was_short(
 ) -> None:
     machine.tell(kills=4, available=available)
     watch.sample()
-    status = watch.exit_status(KILLED, peak)
+    status = watch.exit_status(KILLED, peak, PID)
     assert not status.is_out_of_memory
-    assert ("perhaps memory ran out: it had grown to" in status.cause) is likely
+    assert ("perhaps because memory ran out: it had grown to" in status.cause) is likely
+    assert ("the kernel reports no lack of memory: it had grown to" in status.cause) is not likely
     assert status.cause.startswith("was killed by SIGKILL (")
+
+
+def test_a_kill_without_any_report_of_the_kernel_may_have_every_cause(tmp_path: Path) -> None:
+    (tmp_path / "proc").mkdir()
+    (tmp_path / "proc/meminfo").write_text(f"MemTotal: {10 * GB // 1024} kB\n")
+    status = MemoryMonitor(tmp_path).exit_status(KILLED, GB, PID)
+    assert "by a person, a job scheduler, or the system when memory ran out" in status.cause
+
+
+class KernelMessages:
+    """The kernel log of a `Machine`."""
+
+    def __init__(self, machine: Machine) -> None:
+        self._path = machine.root / "dev/kmsg"
+        self._path.parent.mkdir()
+        self._path.touch()
+
+    def kill(self, pid: int) -> None:
+        with self._path.open("a") as log:
+            log.write(
+                "3,1,2,-;oom-kill:constraint=CONSTRAINT_MEMCG,task=python\n"
+                f"3,1,2,-;Memory cgroup out of memory: Killed process {pid} (python) total-vm:8kB\n"
+            )
+
+
+def test_the_kernel_log_names_the_workers_that_ran_out_of_memory(machine: Machine) -> None:
+    log = KernelMessages(machine)
+    log.kill(PID)  # before this program
+    watch = MemoryMonitor(machine.root)
+    assert not watch.exit_status(KILLED, GB, PID).is_out_of_memory
+    log.kill(PID + 1)
+    log.kill(PID)
+    assert watch.exit_status(KILLED, GB, PID).is_out_of_memory
+    assert not watch.exit_status(KILLED, GB, PID).is_out_of_memory
+    assert watch.exit_status(KILLED, GB, PID + 1).is_out_of_memory
+    watch.close()
+    log.kill(PID)
+    assert not watch.exit_status(KILLED, GB, PID).is_out_of_memory
 
 
 LIMIT_BYTES = 400_000_000

@@ -613,3 +613,26 @@ def test_a_collective_that_ends_while_stacks_are_collected_is_no_hang() -> None:
     assert run.says(0, Stalled(seconds=0, over_limit=False)) == []
     assert run.machine.handle(StacksReceived(attempt=1, stacks={})) == []
     assert run.machine.state is State.RUNNING
+
+
+def test_the_error_of_a_run_that_ends_with_a_dead_process_says_what_happens_next() -> None:
+    run = Run(max_failures=1)
+
+    def die() -> list[Instruction]:
+        run.ends(0, RuntimeError("was killed"))
+        run.ends(1)
+        return run.stopped()
+
+    assert "The run has ended" not in only(die(), NotifyRestart).cause
+    run.start()
+    error = only(die(), End).error
+    assert "ended after 2 failures" in str(error)
+    assert "`FailureConfig(max_failures=1)` allows 1 restart." in str(error)
+
+
+def test_the_error_of_a_training_function_stands_alone() -> None:
+    run = Run()
+    run.fails(0, ValueError("mine"))
+    run.ends(0)
+    run.ends(1)
+    assert "The run has ended" not in str(only(run.stopped(), End).error)

@@ -179,6 +179,7 @@ class WorkerProcesses:
     def close(self) -> None:
         """Kill all workers, end the fork server, and wait for them."""
         self._closed = True
+        self._memory.close()
         for pid in self._pids.values():
             kill_group(pid)
         if self._connection is not None:
@@ -198,6 +199,7 @@ class WorkerProcesses:
     def abandon(self) -> None:
         """Close the inherited descriptors in a forked child of the driver; end nothing."""
         self._closed = True
+        self._memory.close()
         if self._connection is not None:
             self._connection.close()
         for fd in self._pipes:
@@ -251,7 +253,7 @@ class WorkerProcesses:
         elif isinstance(message, WorkerEnded):
             self.forget(message.number)
             status = self._memory.exit_status(
-                os.waitstatus_to_exitcode(message.status), message.peak_bytes
+                os.waitstatus_to_exitcode(message.status), message.peak_bytes, message.pid
             )
             self._on_ended(message.number, status)
 

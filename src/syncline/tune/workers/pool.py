@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from syncline.core import api
+from syncline.core.error_messages import death_of
 from syncline.core.lifecycle import ensure_engine
 from syncline.core.placement import PlacementGroup, PlacementGroupSchedulingStrategy
 from syncline.core.refs import ObjectRef
@@ -32,6 +33,11 @@ CONCURRENCY = 3
 """Concurrent calls of a process: the controller's, and requests for stacks and profiles."""
 CLEAN_UP_S = 10.0
 """Seconds that `cleanup` of a class trainable may take."""
+
+_LESS_MEMORY = (
+    "Let the trial use less memory, run fewer trials at the same time "
+    "(`TuneConfig(max_concurrent_trials=…)`), or give the machine or its container more memory."
+)
 
 SerializedTrainable: TypeAlias = "ObjectRef[SerializedValue]"
 """Reference to the serialized trainable class."""
@@ -110,12 +116,19 @@ class ProcessPool:
 
     def start(self, process: TrialProcess, start: messages.Start, on_outcome: OnOutcome) -> None:
         """Start a trial in a process."""
-        ref = process.actor.run.remote(start, self._trainable)
-        ensure_engine().on_value(ref, on_outcome)
+        self._run(process, on_outcome, start, self._trainable)
 
     def run(self, process: TrialProcess, command: Command, on_outcome: OnOutcome) -> None:
         """Carry out a command in a process."""
-        ensure_engine().on_value(process.actor.run.remote(command), on_outcome)
+        self._run(process, on_outcome, command)
+
+    def _run(self, process: TrialProcess, on_outcome: OnOutcome, *arguments: object) -> None:
+        def receive(outcome: Outcome | None, error: BaseException | None) -> None:
+            if error is not None:
+                error = death_of("The process of the trial", error, less_memory=_LESS_MEMORY)
+            on_outcome(outcome, error)
+
+        ensure_engine().on_value(process.actor.run.remote(*arguments), receive)
 
     def clean_up(self, process: TrialProcess, on_done: Callable[[], None]) -> None:
         """Let a process clean up, and call `on_done`, on any thread, when it has. Then, or when the
