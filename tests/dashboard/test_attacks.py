@@ -23,7 +23,8 @@ from syncline.dashboard import application, connections, training_figures
 from syncline.dashboard.application import RequestTimeoutProtocol
 from syncline.dashboard.connections import is_other_user, text_only
 from syncline.dashboard.prometheus import MAX_VALUES, RunMetrics
-from syncline.dashboard.run_index import Query, RunIndex
+from syncline.dashboard.run_index import RunIndex
+from syncline.dashboard.run_query import Query
 from syncline.dashboard.security import PAGE_KEY, Guard, Policy
 from syncline.dashboard.server import (
     MAX_MESSAGES,

@@ -7,7 +7,8 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from syncline.dashboard.prometheus import MAX_LABEL_LENGTH, MAX_METRICS, RunMetrics
-from syncline.dashboard.run_index import Query, RunIndex
+from syncline.dashboard.run_index import RunIndex
+from syncline.dashboard.run_query import Query
 from syncline.runs import LocalFiles, RunDirectory
 from syncline.runs.run_storage import LocalDirectory
 

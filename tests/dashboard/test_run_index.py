@@ -4,20 +4,23 @@ import threading
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from urllib.parse import parse_qsl
 
 import pytest
 
-from syncline.dashboard.run_index import (
+from syncline.dashboard.pages.run_list_page import shown_row
+from syncline.dashboard.run_index import RunIndex
+from syncline.dashboard.run_query import (
     FRESH_S,
     PAGE_ROWS,
     PATIENCE_S,
     SORTS,
     Query,
-    RunIndex,
     metrics_text,
     progress_text,
 )
 from syncline.runs import LocalFiles, RunDirectory
+from syncline.runs.annotations import annotate, delete_run
 from syncline.runs.run_list import RunSummary
 from syncline.runs.run_storage import LocalDirectory, StorageDirectory
 
@@ -307,3 +310,62 @@ def test_progress_is_told_in_trials_or_reports(trials: Mapping[str, int] | None,
 
 def test_a_dataset_reports_nothing():
     assert progress_text(replace(SUMMARY, kind="data")) == ""
+
+
+def test_runs_are_listed_with_columns_of_parameters_and_metrics():
+    storage = Storage(
+        {
+            "a": replace(SUMMARY, parameters={"lr": 0.1, "opt": "sgd"}, metrics={"m": {"acc": 3}}),
+            "b": replace(SUMMARY, parameters={"lr": 0.3}),
+            "c": replace(SUMMARY, parameters={"lr": "auto"}),
+            "d": SUMMARY,
+        }
+    )
+    chosen = storage.run_index.select_fresh(Query())
+    chosen = storage.run_index.select(Query())
+    assert chosen.offered == ["parameter:lr", "parameter:opt", "metric:loss", "metric:m/acc"]
+    assert storage.names(sort="parameter:lr", descending=False) == ["a", "b", "c", "d"]
+    assert storage.names(sort="parameter:lr", descending=True)[:3] == ["c", "b", "a"]
+    assert storage.names(sort="metric:m/acc")[0] == "a"
+    row = next(row for row in chosen.rows if row.directory == "a")
+    shown = shown_row(row, "/runs", ("parameter:lr", "metric:m/acc", "metric:gone"))
+    assert (shown["column0"], shown["column1"], shown["column2"]) == ("0.1", "3", "")
+
+
+def test_the_address_keeps_columns_and_their_order():
+    query = Query(columns=("parameter:a,b", "metric:loss"), sort="metric:loss", archived=True)
+    assert Query.of(dict(parse_qsl(query.address()))) == query
+    for text in ("{", "3", '["loss", 3]', '["x:y"]'):
+        assert Query.of({"columns": text}).columns == ()
+
+
+def test_archived_runs_are_shown_only_on_request():
+    storage = Storage({"a": SUMMARY, "b": replace(SUMMARY, archived=True, tags=("old",))})
+    assert sorted(storage.names()) == ["a", "b"]  # nothing was read before
+    assert storage.names() == ["a"]
+    assert storage.names(archived=True, q="old") == ["b"]
+    assert storage.run_index.select(Query()).known == 1
+
+
+def test_tags_and_notes_of_ended_runs_are_read_again(tmp_path):
+    with RunDirectory(LocalFiles(tmp_path / "a")) as record:
+        record.write_run("a", {}, detailed=False)
+        record.write_outcome("finished")
+    index = RunIndex([LocalDirectory(tmp_path)])
+    index.refresh()
+    assert index.select_fresh(Query()).rows[0].summary.tags == ()
+    annotate(LocalDirectory(tmp_path / "a"), add_tags=["mine"], note="why")
+    index.refresh()
+    (row,) = index.select(Query(q="mine why")).rows
+    assert (row.summary.tags, row.summary.note) == (("mine",), "why")
+
+
+def test_a_run_that_the_dashboard_deleted_leaves_the_list(tmp_path):
+    with RunDirectory(LocalFiles(tmp_path / "a")) as record:
+        record.write_run("a", {}, detailed=False)
+        record.write_outcome("finished")
+    index = RunIndex([LocalDirectory(tmp_path)])
+    index.refresh()
+    delete_run(LocalDirectory(tmp_path / "a"))
+    index.changed((0, "a"))
+    assert index.select(Query()).known == 0

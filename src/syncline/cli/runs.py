@@ -9,7 +9,7 @@ from rich.table import Table
 
 from syncline.cli import find_runs
 from syncline.cli.output import ago, console, duration, json_option, print_json, state, table
-from syncline.dashboard.run_index import metrics_text
+from syncline.dashboard.run_query import metrics_text
 from syncline.runs import RunSummary
 
 LONGEST_ERROR = 120

@@ -21,7 +21,8 @@ from prometheus_client.registry import Collector
 
 from syncline import runs
 from syncline.dashboard.formatting import printable
-from syncline.dashboard.run_index import Key, Row, RunIndex
+from syncline.dashboard.run_index import RunIndex
+from syncline.dashboard.run_query import Key, Row
 from syncline.dashboard.training_figures import goodput
 from syncline.runs import Run
 from syncline.runs.metric_series import numbers

@@ -9,165 +9,34 @@ the run is restarted; summaries of running runs are refreshed. Independent of th
 from __future__ import annotations
 
 import logging
-import math
 import os
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from operator import itemgetter
-from typing import Any
-from urllib.parse import urlencode
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 
-from syncline.runs.json_values import Record
+from syncline.dashboard.run_query import (
+    PAGE_ROWS,
+    Key,
+    Query,
+    Row,
+    Selection,
+    filter_rows,
+    is_archived,
+    offered_columns,
+    ordered,
+    search_text,
+)
+from syncline.runs.annotations import read_annotations
+from syncline.runs.run_directory import ANNOTATIONS_FILE, RUN_FILE
 from syncline.runs.run_list import RunSummary, list_run_names, summarize_run, unreadable_summary
 from syncline.runs.run_storage import StorageDirectory, checked_file_name
 
-PAGE_ROWS = 50
-FRESH_S = 1.5
-"""Seconds for which the summary of a running run is valid."""
-PATIENCE_S = 15.0
-"""Seconds for which the summary of an unreadable run is valid; it may be partially written."""
-COST_FACTOR = 20.0
-"""A summary is valid for this multiple of the time that it took, in addition; this bounds the share
-of time that one record can consume.
-"""
 PAUSE_S = 3.0
 """Seconds between two listings of the storage paths."""
 IDLE_S = 60.0
 """Seconds without a visitor after which listing stops."""
-SHOWN_METRICS = 3
-ENDED_TRIALS = frozenset({"TERMINATED", "ERROR"})
-SORTS = ("name", "kind", "state", "started", "duration", "reports", "workers", "storage")
-
-Key = tuple[int, str]
-
 log = logging.getLogger("syncline.dashboard")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Row:
-    """One run in the index."""
-
-    storage: int
-    """Number of the storage path."""
-    directory: str
-    """Name of the run directory."""
-    listed: float
-    """Modification time of `run.json`, in seconds since the epoch."""
-    summary: RunSummary | None = None
-    """Summary; None until the record was read."""
-    read_at: float = 0.0
-    """Time of the summary."""
-    cost_s: float = 0.0
-    """Seconds that the summary took."""
-    search_text: str = ""
-    """Searchable text in lower case."""
-
-    @property
-    def key(self) -> Key:
-        """Unique key of the run."""
-        return self.storage, self.directory
-
-    @property
-    def started(self) -> float:
-        """Time of the last start, as far as known."""
-        started = self.summary.started if self.summary is not None else None
-        return started if started is not None and math.isfinite(started) else self.listed
-
-    @property
-    def duration_s(self) -> float | None:
-        """Seconds from the start to the end, or to the last activity."""
-        run = self.summary
-        if run is None or run.started is None:
-            return None
-        end = run.ended if run.ended is not None else run.last_activity
-        return max(0.0, end - run.started) if end is not None else None
-
-    def is_due(self, now: float) -> bool:
-        """Return True if the summary is missing or outdated."""
-        if self.summary is None:
-            return True
-        age_s = now - self.read_at - COST_FACTOR * self.cost_s
-        return (
-            age_s > FRESH_S
-            if self.summary.state == "running"
-            else self.summary.state == "unreadable" and age_s > PATIENCE_S
-        )
-
-
-@dataclass(frozen=True, kw_only=True)
-class Query:
-    """Filter, order and page of the list, as in the URL parameters of the same names."""
-
-    q: str = ""
-    """Words that must all occur in a run's name, kind, state, host, error or metrics."""
-    state: str = ""
-    """State of the runs; all states if empty."""
-    kind: str = ""
-    """Kind of the runs; all kinds if empty."""
-    sort: str = "started"
-    """Sort key, one of `SORTS`."""
-    descending: bool = True
-    """Sort in descending order."""
-    page: int = 0
-    """Page number, from 0."""
-
-    @classmethod
-    def of(cls, parameters: Mapping[str, str]) -> Query:
-        """Parse URL parameters; ignore invalid ones."""
-        sort = parameters.get("sort", "")
-        descending = sort.startswith("-") or not sort
-        sort = sort.removeprefix("-")
-        number = parameters.get("page", "")
-        return cls(
-            q=parameters.get("q", "")[:200],
-            state=parameters.get("state", "")[:40],
-            kind=parameters.get("kind", "")[:40],
-            sort=sort if sort in SORTS else "started",
-            descending=descending if sort in SORTS else True,
-            page=max(0, int(number) - 1)
-            if number.isascii() and number.isdigit() and len(number) < 7
-            else 0,
-        )
-
-    def address(self) -> str:
-        """Return the URL parameters of this query; empty for the default query."""
-        sort = (
-            ""
-            if (self.sort, self.descending) == ("started", True)
-            else f"{'-' * self.descending}{self.sort}"
-        )
-        given = {
-            "q": self.q,
-            "state": self.state,
-            "kind": self.kind,
-            "sort": sort,
-            "page": str(self.page + 1) if self.page else "",
-        }
-        return urlencode({name: value for name, value in given.items() if value})
-
-
-@dataclass(frozen=True, kw_only=True)
-class Selection:
-    """Result of a query."""
-
-    rows: Sequence[Row]
-    """Rows of the page."""
-    page: int
-    """Number of the page: at most the last one."""
-    matching: int
-    """Number of matching runs."""
-    known: int
-    """Number of all runs."""
-    unread: int
-    """Number of runs without a summary; they may match later."""
-    states: Sequence[str]
-    """States of all runs."""
-    kinds: Sequence[str]
-    """Kinds of all runs."""
-    problems: Sequence[str]
-    """Messages about storage paths that cannot be listed."""
 
 
 class RunIndex:
@@ -219,8 +88,40 @@ class RunIndex:
     def _kept(self, key: Key, modified: float) -> Row:
         known = self._rows.get(key)
         if known is not None and known.listed == modified:
-            return known
+            return self._with_annotations(known)
         return Row(storage=key[0], directory=key[1], listed=modified, search_text=key[1].lower())
+
+    def _with_annotations(self, row: Row) -> Row:
+        """Return the row with its present annotations, if its storage path is local: each look at
+        a remote file is a request.
+        """
+        storage = self.storages[row.storage]
+        if row.summary is None or storage.local_path is None:
+            return row
+        try:
+            place = storage.subdirectory(row.directory)
+            annotated = place.modified(ANNOTATIONS_FILE)
+            if annotated == row.annotated:
+                return row
+            found = read_annotations(place)
+        except (OSError, ValueError):
+            return row
+        summary = replace(row.summary, **vars(found))
+        text = search_text(row.directory, summary)
+        return replace(row, summary=summary, annotated=annotated, search_text=text)
+
+    def changed(self, key: Key) -> None:
+        """Read a run again that the dashboard has changed or deleted. Blocks: call it in a
+        thread.
+        """
+        place = self.run_directory(*key)
+        with self._lock:
+            row = self._rows.get(key)
+            if row is not None and place.file_info(RUN_FILE) is None:
+                del self._rows[key]
+                return
+        if row is not None:
+            self._read(row)
 
     def select(self, query: Query) -> Selection:
         """Return the runs that match a query; wait for the first listing. Also marks the index as
@@ -231,6 +132,7 @@ class RunIndex:
             self._looked_at = self._clock()
             rows, problems = list(self._rows.values()), tuple(self._problems)
         found = ordered(filter_rows(rows, query), query)
+        rows = [row for row in rows if is_archived(row) == query.archived]
         page = min(query.page, max(0, len(found) - 1) // PAGE_ROWS)
         summaries = [row.summary for row in rows if row.summary is not None]
         return Selection(
@@ -242,6 +144,7 @@ class RunIndex:
             states=sorted({run.state for run in summaries}),
             kinds=sorted({run.kind for run in summaries}),
             problems=problems,
+            offered=offered_columns(found),
         )
 
     def select_fresh(self, query: Query) -> Selection:
@@ -287,7 +190,9 @@ class RunIndex:
     def _read(self, row: Row) -> Row:
         began = time.monotonic()
         place = self.storages[row.storage].subdirectory(row.directory)
+        annotated = None
         try:
+            annotated = place.modified(ANNOTATIONS_FILE)
             summary = self._summarize(place)
         except Exception as error:  # one broken record must not hide the others
             log.exception("Cannot summarize the run in %r", row.directory)
@@ -298,6 +203,7 @@ class RunIndex:
             summary=summary,
             read_at=self._clock(),
             cost_s=cost_s,
+            annotated=annotated,
             search_text=search_text(row.directory, summary),
         )
         with self._lock:
@@ -329,99 +235,3 @@ class RunIndex:
                 self._read(row)
                 # Leave most of the CPU to the pages.
                 stop.wait(min(5.0, 2 * (time.monotonic() - began)))
-
-
-def search_text(directory: str, run: RunSummary) -> str:
-    """Return the searchable text of a run in lower case."""
-    words = [
-        directory,
-        run.name,
-        run.kind,
-        run.state,
-        run.host or "",
-        run.cause,
-        (run.error or "")[-2_000:],
-        metrics_text(run.metrics, 50),
-    ]
-    return "\n".join(word[:4_000] for word in words).lower()
-
-
-def filter_rows(rows: Sequence[Row], query: Query) -> Sequence[Row]:
-    """Return the rows that match a query, in their order."""
-    found = rows
-    for word in query.q.lower().split():
-        found = [row for row in found if word in row.search_text]
-    if query.state:
-        found = [
-            row for row in found if row.summary is not None and row.summary.state == query.state
-        ]
-    if query.kind:
-        found = [row for row in found if row.summary is not None and row.summary.kind == query.kind]
-    return found
-
-
-def ordered(rows: Sequence[Row], query: Query) -> list[Row]:
-    """Return the rows in the order of a query (stable); rows without a value come last."""
-    valued, unknown = [], []
-    for row in rows:
-        value = _sort_value(row, query.sort)
-        if value is None:
-            unknown.append(row)
-        else:
-            valued.append((value, row))
-    valued.sort(key=itemgetter(0), reverse=query.descending)
-    return [row for _, row in valued] + unknown
-
-
-def _sort_value(row: Row, sort: str) -> Any:
-    """Return the sort value of a row: of one type per sort key, None if unknown."""
-    run = row.summary
-    if sort == "started":
-        return row.started
-    if sort == "name":
-        return (run.name if run is not None else row.directory).lower()
-    if sort == "storage":
-        return row.storage
-    if run is None:
-        return None
-    return {
-        "kind": run.kind,
-        "state": run.state,
-        "duration": row.duration_s,
-        "reports": run.reports,
-        "workers": run.workers,
-    }[sort]
-
-
-def progress_text(run: RunSummary) -> str:
-    """Return the progress of a run: "12 of 50 trials", "340 reports", or "" for a dataset."""
-    if run.kind == "data":
-        return ""
-    if run.trials is None:
-        return f"{_short(run.reports)} report{'s'[: run.reports != 1]}"
-    ended = sum(count for status, count in run.trials.items() if status in ENDED_TRIALS)
-    expected = run.trials.get("expected")
-    return (
-        f"{_short(ended)} of {_short(expected)} trials"
-        if expected is not None
-        else f"{_short(ended)} trials"
-    )
-
-
-def metrics_text(metrics: Record, most: int = SHOWN_METRICS) -> str:
-    """Return the first numbers of a report: "loss=0.3 accuracy=0.91"."""
-    numbers = [
-        (name, value)
-        for name, value in metrics.items()
-        if isinstance(value, (int, float)) and not isinstance(value, bool)
-    ]
-    shown = " ".join(f"{name}={_short(value)}" for name, value in numbers[:most])
-    return f"{shown} …" if len(numbers) > most else shown
-
-
-def _short(value: float) -> str:
-    """Format a number in few digits; short integers completely."""
-    try:
-        return str(value) if isinstance(value, int) and abs(value) < 10**9 else f"{value:.4g}"
-    except OverflowError:  # an int beyond the range of float
-        return "huge"

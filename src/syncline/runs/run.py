@@ -24,6 +24,7 @@ from syncline.runs.run_directory import (
     METRICS_FILE,
     OUTCOME_FILE,
     RUN_FILE,
+    SEARCH_FILE,
     WORKERS_FILE,
 )
 from syncline.runs.run_list import RunSummary
@@ -86,6 +87,7 @@ class Run:
         self._environment: Record = {}
         self._outcome: Record | None = None
         self._checkpoints: Record = {}
+        self._search: Record = {}
         self._readers: dict[str, LineReader] = {}
         self._lines: dict[str, list[JsonObject]] = {EVENTS_FILE: []}
         self._names: dict[str, list[str]] = {}
@@ -124,6 +126,7 @@ class Run:
         self._environment = self._object(ENVIRONMENT_FILE) or {}
         self._outcome = self._object(OUTCOME_FILE)
         self._checkpoints = self._object(CHECKPOINTS_FILE) or {}
+        self._search = self._object(SEARCH_FILE) or {}
         for name, kept in self._lines.items():
             kept.extend(self._reader(name).read())
         for directory in self._names:
@@ -242,6 +245,11 @@ class Run:
     def checkpoints(self) -> Sequence[Record]:
         """Checkpoints that are kept: `index`, `name`, `metrics`, …"""
         return _objects(self._checkpoints.get("checkpoints"))
+
+    @property
+    def search(self) -> Record:
+        """Progress of a search, the content of `trials.json`; empty for other runs."""
+        return self._search
 
     @property
     def attempts(self) -> list[Attempt]:

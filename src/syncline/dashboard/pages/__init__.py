@@ -1,8 +1,8 @@
 """Pages of the dashboard. A page builds its elements once, in its constructor, and changes them in
 `update()`; it holds no state of other visitors.
 
-Files: `routes` (URLs), `run_list_page`, `run_page` (frame of a run) with `run_view` (its interface
-to the pages), then the pages by kind of run: `training_page` with `curves_panel` and `run_panels`,
-`dataset_page`, `tuning_page` with `tuning_figures`, `tuning_table` and `tuning_trial`; and
-`cluster_page`.
+Files: `routes` (URLs), `run_list_page`, `compare_page`, `run_actions` (changes of runs), `run_page`
+(frame of a run) with `run_header` and `run_view` (its interface to the pages), then the pages by
+kind of run: `training_page` with `curves_panel` and `run_panels`, `dataset_page`, `tuning_page`
+with `tuning_figures`, `tuning_table` and `tuning_trial`; and `cluster_page`.
 """

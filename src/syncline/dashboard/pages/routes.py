@@ -9,11 +9,13 @@ from nicegui import app, ui
 from syncline.dashboard import widgets
 from syncline.dashboard.downloads import FileNotServedError, find_file
 from syncline.dashboard.pages.cluster_page import ClusterPage
+from syncline.dashboard.pages.compare_page import keys_of, show_comparison
 from syncline.dashboard.pages.run_list_page import show_list
 from syncline.dashboard.pages.run_page import show_run
 from syncline.dashboard.pages.run_view import OpenRuns, Visit, in_thread
 from syncline.dashboard.prometheus import RunMetrics
-from syncline.dashboard.run_index import Query, RunIndex
+from syncline.dashboard.run_index import RunIndex
+from syncline.dashboard.run_query import Query
 from syncline.dashboard.security import MAY_ACT
 from syncline.dashboard.widgets.elements import head_html
 
@@ -31,7 +33,13 @@ def register(run_index: RunIndex, address: str | None) -> None:
 
     @ui.page("/", response_timeout=10.0)
     async def runs_page(request: Request) -> None:
-        await show_list(run_index, Query.of(request.query_params))
+        may_act = request.scope.get(MAY_ACT) is True
+        await show_list(run_index, Query.of(request.query_params), may_act)
+
+    @ui.page("/compare", response_timeout=10.0)
+    async def compare_page(request: Request) -> None:
+        keys = keys_of(request.query_params.getlist("run"))
+        await show_comparison(run_index, opened_runs, keys)
 
     @ui.page("/run/{storage}/{directory}", response_timeout=10.0)
     async def run_page(request: Request, storage: str, directory: str) -> None:

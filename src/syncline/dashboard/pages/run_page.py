@@ -11,6 +11,7 @@ from nicegui import Client, ui
 
 from syncline.dashboard import widgets
 from syncline.dashboard.pages.dataset_page import DatasetPage
+from syncline.dashboard.pages.run_header import RunHeader
 from syncline.dashboard.pages.run_view import OpenRun, OpenRuns, RunPage, RunView, Visit
 from syncline.dashboard.pages.training_page import TrainingPage
 from syncline.dashboard.pages.tuning_page import TuningPage
@@ -60,7 +61,7 @@ async def _fill(
     with box:
         view = RunView(run=opened.run, **vars(visit))
         try:
-            frame = RunFrame(opened, view)
+            frame = RunFrame(opened, view, run_index)
         except Exception as error:
             log.exception("Cannot build the page of %r", view.run.path)
             widgets.note(
@@ -74,17 +75,12 @@ async def _fill(
 class RunFrame:
     """Page of a run for one visitor."""
 
-    def __init__(self, opened: OpenRun, view: RunView) -> None:
+    def __init__(self, opened: OpenRun, view: RunView, run_index: RunIndex) -> None:
         self._opened = opened
-        run = opened.run
-        with ui.element("div").classes("sl-title-row"):
-            widgets.Text("h1", widgets.printable(run.name, 300), "sl-title")
-            self._state = widgets.StateBadge()
-            widgets.Text("span", widgets.printable(run.kind, 40), "sl-soft")
-        widgets.Text("p", widgets.printable(run.path, 1_000), "sl-soft sl-path")
+        self._header = RunHeader(opened, view, run_index)
         self._warning = widgets.note("", "error")
         with ui.element("div").classes("sl-run") as body:
-            self._page = build_page(view, run.kind, body)
+            self._page = build_page(view, opened.run.kind, body)
         self._warning.show(self._update())
 
     async def refresh(self) -> None:
@@ -100,7 +96,7 @@ class RunFrame:
     def _update(self) -> str:
         """Update the page; return a warning or ""."""
         try:
-            self._state.set(widgets.printable(self._opened.summary.state, 40))
+            self._header.update()
             self._page.update()
         except Exception as error:
             said = (

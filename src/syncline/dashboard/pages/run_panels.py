@@ -11,6 +11,7 @@ from functools import partial
 from nicegui import ui
 
 from syncline.dashboard import widgets
+from syncline.dashboard.pages.run_header import NOT_REACHED
 from syncline.dashboard.pages.run_view import RunView, in_thread
 from syncline.dashboard.run_control import ActionFailed, LiveRun, ProgramUnreachable
 from syncline.runs.outliers import members_text, readable, stack_groups
@@ -143,9 +144,6 @@ HINTS = {
     "memory": "memray records the allocations of the worker",
     "torch": "torch.profiler records the next optimizer steps; open the trace at ui.perfetto.dev",
 }
-NOT_REACHED = (
-    "The program of this run is not reachable: it has ended, or belongs to another machine or user."
-)
 
 
 class ActionsPanel:

@@ -25,8 +25,12 @@ HEADER = """
 </q-th>
 """
 CELL = """
-<q-td :props="props">
-  <a v-if="props.row[props.col.name + ':link']" class="sl-link"
+<q-td :props="props" :class="props.row[props.col.name + ':mark'] ? 'sl-differs' : ''">
+  <input v-if="props.col.kind === 'pick'" type="checkbox" :checked="props.value"
+    :aria-label="'Select ' + props.row.name" :data-sl-key="props.key + ' pick'"
+    @change="$parent.$emit('pick', {key: props.row.key, picked: $event.target.checked})">
+  <a v-else-if="props.row[props.col.name + ':link']" class="sl-link"
+    :title="props.row[props.col.name + ':title']"
     :href="props.row[props.col.name + ':link']"
     :data-sl-key="props.key + ' ' + props.col.name">{{
     props.row[props.col.name + ':text'] ?? props.value }}</a>
@@ -34,6 +38,10 @@ CELL = """
     :data-state="props.row[props.col.name + ':state']">{{ props.value }}</span>
   <code v-else-if="props.col.kind === 'mono'" class="sl-cell-mono">{{ props.value }}</code>
   <template v-else>{{ props.row[props.col.name + ':text'] ?? props.value }}</template>
+  <template v-if="props.row[props.col.name + ':tags']">
+    <span v-for="tag in props.row[props.col.name + ':tags'].split(',')" class="sl-tag">{{
+      tag }}</span>
+  </template>
   <span v-if="props.row[props.col.name + ':sub']" class="sl-sub">{{
     props.row[props.col.name + ':sub'] }}</span>
 </q-td>
@@ -54,8 +62,8 @@ class Column:
     """Heading; any text."""
     number: bool = False
     """Align right."""
-    kind: Literal["text", "state", "mono"] = "text"
-    """Display as text, badge or code."""
+    kind: Literal["text", "state", "mono", "pick"] = "text"
+    """Display as text, badge or code, or as a checkbox that sends the event `pick`."""
     sortable: bool = True
     """The heading sorts the table."""
     minor: bool = False
@@ -68,8 +76,9 @@ class DataTable:
     """Table whose rows are replaced by `set`; order and focus are kept.
 
     A row maps names of columns to values. Optional keys for a column `x`: `x:text` is shown instead
-    of the value, which then only sorts; `x:link` is a URL of the dashboard; `x:sub` is a second
-    line on small screens, where minor columns are hidden.
+    of the value, which then only sorts; `x:link` is a URL of the dashboard; `x:tags` are tags,
+    separated by commas, after the value; `x:title` appears under the mouse; `x:mark` highlights
+    the cell; `x:sub` is a second line on small screens, where minor columns are hidden.
 
     Args:
         columns: Columns.
