@@ -4,12 +4,14 @@ elsewhere; nothing else needs to run.
 
 import json
 import os
+import re
 import threading
 from dataclasses import replace
 
 import pytest
 
 from syncline.cli import logs, status
+from syncline.cli.output import one_line_rows
 from syncline.cli.runs import last_text
 from syncline.runs import LocalFiles, RunDirectory, run_list, tailing
 from syncline.runs.run_list import unreadable_summary
@@ -127,6 +129,68 @@ def test_table_fits_a_narrow_terminal(syncline_command, write_run, storage):
     assert "finished" in done.output
 
 
+NARROW = [
+    # width, columns that remain
+    (120, ["run", "state", "age", "took", "reports", "kept", "last report"]),
+    (80, ["run", "state", "age", "took", "last report"]),
+    (40, ["run", "state", "last report"]),
+    (20, ["run", "state", "…"]),
+]
+
+
+@pytest.mark.parametrize(("width", "columns"), NARROW)
+def test_every_run_has_one_line_that_fits_the_terminal(width, columns):
+    lines = one_line_rows(
+        ("run", "state", "age", "took", "reports", "kept", "last report"),
+        [
+            ("a-run-with-a-rather-long-name", "errored", "10 min", "1.5 s", "3", "0", "x" * 100),
+            ("b", "running", "1 min", "-", "0", "0", "two\nlines with [brackets]"),
+        ],
+        right=("age", "took", "reports", "kept"),
+        flexible={"run": 16, "last report": 32},
+        optional=("kept", "reports", "took", "age"),
+        width=width,
+    )
+    assert re.split("  +", lines[0].plain) == columns
+    assert [line.cell_len for line in lines[1:2]] == [width]
+    assert all(line.cell_len <= width for line in lines)
+    assert "\n" not in lines[2].plain
+    if width == 120:
+        assert lines[2].plain.endswith("  two lines with [brackets]")
+
+
+def test_output_that_is_no_terminal_has_complete_texts_in_one_line_per_run(
+    syncline_command, write_run, storage
+):
+    name, error = "a-run-with-a-rather-long-name-" * 3, f"ValueError: {'long ' * 40}end"
+    write_run(name, outcome="errored", error=error)
+    write_run("b", outcome="finished", reports=[{"loss": 1.0}])
+    lines = syncline_command("runs", storage).output.splitlines()
+    assert len(lines) == 3
+    assert any(line.startswith(f"{name}  errored") and line.endswith(error) for line in lines)
+
+
+def test_tags_select_runs_and_archived_runs_are_left_out(syncline_command, write_run, storage):
+    for name in ("a", "b", "c"):
+        write_run(name, outcome="finished")
+    for change in (("tag", "a", "vit", "good"), ("tag", "b", "vit"), ("archive", "b")):
+        assert syncline_command("runs", *change, "--storage-path", storage).exit_code == 0
+
+    def names(*options):
+        done = syncline_command("runs", storage, "--json", *options)
+        return sorted(run["name"] for run in json.loads(done.stdout)["runs"])
+
+    assert names() == ["a", "c"]
+    assert names("--all") == ["a", "b", "c"]
+    assert names("--all", "--tag", "vit") == ["a", "b"]
+    assert names("--all", "--tag", "vit", "--tag", "good") == ["a"]
+    done = syncline_command("runs", storage)
+    assert "vit good" in done.stdout
+    assert "1 archived run not listed: --all" in done.stderr
+    assert syncline_command("runs", "archive", "b", "--undo", "--storage-path", storage)
+    assert names() == ["a", "b", "c"]
+
+
 def test_last_report_is_found_when_it_is_longer_than_the_tail(write_run, monkeypatch):
     monkeypatch.setattr(run_list, "TAIL_BYTES", 20)
     run = write_run("long", reports=[{"loss": 3.0, "text": "x" * 100}])
@@ -165,7 +229,23 @@ def test_unknown_run_and_rank_name_those_that_there_are(syncline_command, write_
     done = syncline_command("logs", "two", "--storage-path", storage)
     assert (done.exit_code, "one" in done.stderr) == (1, True)
     done = syncline_command("logs", "one", "--rank", "5", "--storage-path", storage)
-    assert (done.exit_code, "only of 0" in done.stderr) == (1, True)
+    assert (done.exit_code, "only of rank 0" in done.stderr) == (1, True)
+
+
+def test_logs_of_a_search_are_those_of_its_trials(syncline_command, write_run, storage):
+    logs = write_run("search", outcome="finished") / "logs"
+    logs.mkdir(exist_ok=True)
+    for number in (0, 1):
+        (logs / f"c511c_0000{number}.log").write_text(f"of {number}\n")
+    done = syncline_command("logs", "search", "--storage-path", storage)
+    assert done.output == "[trial c511c_00000] of 0\n[trial c511c_00001] of 1\n"
+    for name in ("c511c_00001", "objective_c511c_00001"):
+        done = syncline_command("logs", "search", name, "--storage-path", storage)
+        assert done.output == "of 1\n"
+    done = syncline_command("logs", "search", "c511c_00001", "--json", "--storage-path", storage)
+    assert json.loads(done.output) == {"trial": "c511c_00001", "line": "of 1"}
+    done = syncline_command("logs", "search", "x", "--storage-path", storage)
+    assert "no logs of trial x, only of trial c511c_00000, trial c511c_00001" in done.stderr
 
 
 def test_workers_that_printed_nothing_are_told_of(syncline_command, write_run, storage):
@@ -197,8 +277,8 @@ def test_following_shows_lines_as_they_come_and_ends_with_the_run(write_run):
     RunDirectory(LocalFiles(path), clock=lambda: 4_000_000_001.0).write_outcome("finished")
     thread.join(60)
     assert not thread.is_alive()
-    assert [text for rank, text in seen if rank == 0] == ["first", "second", "third"]
-    assert (1, "other") in seen
+    assert [text for rank, text in seen if rank == "rank-0"] == ["first", "second", "third"]
+    assert ("rank-1", "other") in seen
 
 
 def test_status_without_a_cluster_shows_the_runs(syncline_command, write_run, storage):

@@ -415,6 +415,12 @@ class Engine(ABC):
         """
         return None
 
+    def label_output(self, label: str) -> None:  # noqa: B027 (optional)
+        """Begin each line that the program shows of this worker with `[label]`."""
+
+    def show_output(self) -> None:  # noqa: B027 (optional)
+        """Show what the workers have written so far; takes a moment at most."""
+
     @abstractmethod
     def timeline(self) -> list[Row]:
         """Return what ran where and when, as Chrome trace events."""

@@ -232,6 +232,10 @@ def run_search(
             if plan.first_checkpoint is not None
             else None,
             in_trial_directory=plan.in_trial_directory and not engine.is_local_mode,
+            # On another node, a file on this machine is out of reach.
+            log_path_of=(lambda trial_id: record.log_path(f"{trial_id}.log"))
+            if not engine.is_local_mode and (storage.local or not engine.outlives_driver)
+            else None,
             log_files=plan.run_config.log_files,
             budget_s=plan.tune_config.budget_s,
         ),
@@ -245,6 +249,7 @@ def run_search(
             storage, record, search_record, running, controller.actor_of, controller.interrupt
         ):
             end = controller.run(first)
+            engine.show_output()
     except BaseException as error:
         _record_outcome(record, "errored", f"{type(error).__name__}: {error}")
         raise

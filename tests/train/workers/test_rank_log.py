@@ -91,3 +91,18 @@ def test_lines_that_are_written_together_are_kept_too(tmp_path: Path) -> None:
     stream = io.StringIO()
     Tee(stream, RankLog(str(tmp_path / "log"))).writelines(["a\n", "b\n"])
     assert stream.getvalue() == (tmp_path / "log").read_text() == "a\nb\n"
+
+
+def test_an_unfinished_line_waits_for_its_end_or_a_flush(tmp_path: Path) -> None:
+    log = RankLog(str(tmp_path / "log"))
+    out, errors = Tee(io.StringIO(), log, "stdout"), Tee(io.StringIO(), log, "stderr")
+    print("loss", end=" ", file=out)
+    assert not (tmp_path / "log").exists()
+    print("a warning", file=errors)
+    print("0.5", file=out)
+    assert (tmp_path / "log").read_text() == "a warning\nloss 0.5\n"
+    print("bar", end="", file=out, flush=True)
+    assert (tmp_path / "log").read_text().endswith("\nbar")
+    print(" end", end="", file=out)
+    log.close()
+    assert (tmp_path / "log").read_text().endswith("\nbar end")

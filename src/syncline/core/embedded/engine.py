@@ -135,6 +135,8 @@ class EmbeddedEngine(Engine):
         """Makes ids that are unique in the session."""
         self.process_context: Callable[[], TaskContext] = TaskContext
         """Returns the context of the process, for threads that user code started."""
+        self.read_output: Callable[[], None] = lambda: None
+        """Reads and shows the pending output of all workers, in the driver's process."""
         self.before_definition: Callable[[], None] = lambda: None
         """Called before a task is defined and before an actor is created."""
         self._definitions: dict[TaskSpec, int] = {}
@@ -415,6 +417,12 @@ class EmbeddedEngine(Engine):
     def stack_of(self, actor_id: int) -> str | None:
         pid: int | None = self._connection.request("actor_pid", actor_id)
         return None if pid is None else stack_dump.take(pid)
+
+    def label_output(self, label: str) -> None:
+        self._connection.request("label_output", label)
+
+    def show_output(self) -> None:
+        self.read_output()
 
     def timeline(self) -> list[Row]:
         return self._connection.request("timeline")  # type: ignore[no-any-return]

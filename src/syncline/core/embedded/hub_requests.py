@@ -41,6 +41,9 @@ class HubRequests:
             ),
             "create_actor": actors.create,
             "create_group": lambda _, *arguments: groups.create(*arguments),
+            "label_output": lambda process, label: hub.output.name(
+                process.number, label, always=True
+            ),
             "groups": lambda _: groups.all(),
             "kill_actor": lambda _, actor_id, no_restart: actors.kill(
                 actor_id, no_restart=no_restart

@@ -188,7 +188,8 @@ class Display:
 
     def __init__(self) -> None:
         self._screens: dict[Stream, _Screen] = {"out": _Screen("out"), "err": _Screen("err")}
-        self._labels: dict[int, str] = {}
+        self._prefixes: dict[int, str] = {}
+        self._prefixed: set[int] = set()  # workers whose lines always have a prefix
         self._lines: dict[tuple[int, Stream], _Line] = {}
         self._waiting: dict[_Line, None] = {}  # lines with unshown text, oldest first
         self._only: int | None = None  # the first worker that wrote
@@ -201,9 +202,11 @@ class Display:
         """Number of lines that were counted instead of shown."""
         return sum(screen.deduplicator.total for screen in self._screens.values())
 
-    def name(self, number: int, label: str) -> None:
-        """Set the prefix of the worker's lines."""
-        self._labels[number] = label
+    def name(self, number: int, label: str, *, always: bool = False) -> None:
+        """Set the prefix of the worker's lines; with `always`, also while no other one writes."""
+        self._prefixes[number] = f"[{label}] " if always else f"({label}) "
+        if always:
+            self._prefixed.add(number)
 
     def write(self, number: int, stream: Stream, text: str, now: float) -> Texts:
         """Add output of a worker."""
@@ -212,7 +215,7 @@ class Display:
             line = self._lines[number, stream] = _Line(number, self._screens[stream])
             if self._only is None:
                 self._only = number
-            elif number != self._only and not self._is_shared:
+            if not self._is_shared and (number != self._only or number in self._prefixed):
                 self._share()
         if self._is_shared:
             self._take(line, text, now)
@@ -242,7 +245,8 @@ class Display:
             elif line in self._waiting or line.screen.cursor is line:
                 line.screen.finish(line, self._prefix(number), _clean(line.current))
             self._waiting.pop(line, None)
-        self._labels.pop(number, None)
+        self._prefixes.pop(number, None)
+        self._prefixed.discard(number)
         return self._collect()
 
     def flush(self, now: float) -> Texts:
@@ -379,8 +383,7 @@ class Display:
         return moment
 
     def _prefix(self, number: int) -> str:
-        label = self._labels.get(number)
-        return f"({label}) " if label else f"(worker {number}) "
+        return self._prefixes.get(number) or f"(worker {number}) "
 
     def _collect(self) -> Texts:
         texts: Texts = []

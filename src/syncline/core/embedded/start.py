@@ -32,12 +32,14 @@ from syncline.core.embedded.reactor import Reactor
 from syncline.core.embedded.resource_pools import machine_resources
 from syncline.core.embedded.scheduler import Scheduler
 from syncline.core.embedded.session_directories import create_session
-from syncline.core.embedded.shared_reactor import SharedReactor
+from syncline.core.embedded.shared_reactor import SharedReactor, Waiter
 from syncline.core.embedded.worker_output import WorkerOutput
 from syncline.core.embedded.worker_processes import WorkerProcesses
 from syncline.core.program_state import ProgramWatch
 from syncline.core.resources import OBJECT_STORE_MEMORY
 
+OUTPUT_S = 1.0
+"""Seconds to wait until the pending output of the workers is read."""
 SHM_SHARE = 0.8
 """Largest share of the free space in /dev/shm for objects."""
 
@@ -151,6 +153,7 @@ class _Driver:
         )
         self._program = ProgramWatch()
         self.engine.before_definition = self._send_program
+        self.engine.read_output = self._read_output
         environment = (
             json.dumps(dict(config.runtime_env), sort_keys=True) if config.runtime_env else ""
         )
@@ -166,6 +169,17 @@ class _Driver:
         if changed is not None:
             with self._hub.guard:
                 self._hub.program = changed
+
+    def _read_output(self) -> None:
+        read = Waiter()
+
+        def on_reactor() -> None:
+            self._workers.read_output()
+            read.settle()
+
+        self._reactor.call_later(0.0, on_reactor)
+        self._shared_reactor.wait(read, OUTPUT_S)
+        self._output.flush()
 
     def _on_connection(self, _: int) -> None:
         try:

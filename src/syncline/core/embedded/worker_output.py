@@ -221,10 +221,12 @@ class WorkerOutput:
             repeated_lines=self._display.repeated_lines if self._display is not None else 0,
         )
 
-    def name(self, number: int, label: str) -> None:
-        """Set the label of a worker, such as `Counter pid=123`, the prefix of its lines."""
+    def name(self, number: int, label: str, *, always: bool = False) -> None:
+        """Set the label of a worker, such as `Counter pid=123`, the prefix of its lines. With
+        `always`, they have it even if no other worker writes.
+        """
         if self._display is not None:
-            self._display.name(number, label)
+            self._display.name(number, label, always=always)
 
     def feed(self, number: int, stream: Stream, data: bytes) -> None:
         """Add output of a worker."""

@@ -170,6 +170,11 @@ class WorkerProcesses:
         self._send_start(message, fds)
         return ours
 
+    def read_output(self) -> None:
+        """Read what all workers have written so far. Called on the reactor's thread."""
+        for fd in list(self._pipes):
+            self._read(fd)
+
     def kill(self, number: int) -> None:
         """Kill a worker and its children, if it lives. Needs no lock."""
         pid = self._pids.get(number)
@@ -293,12 +298,15 @@ class WorkerProcesses:
 
     def _drain(self, fd: int) -> None:
         """Read the rest of a pipe and close it, even if a child of the worker has its other end."""
+        self._read(fd)
+        self._close_pipe(fd)
+
+    def _read(self, fd: int) -> None:
         read = self._reactor.handler(fd)
         for _ in range(LAST_READS):
             if fd not in self._pipes or not _readable(fd):
                 break
             read(0)
-        self._close_pipe(fd)
 
     def _close_pipe(self, fd: int) -> None:
         if self._pipes.pop(fd, None) is not None:

@@ -414,6 +414,7 @@ class TrainController(Dispatcher[Instruction, None], handles=Instruction):
         times = {rank: asdict(times) for rank, times in sorted(self._goodput.ranks.items())}
         self._recorder.event("step_times", attempt=instruction.attempt, ranks=times)
         self._goodput.attempt_ended(self._clock(), lost=not instruction.graceful)
+        ensure_engine().show_output()
         if self._group is not None:
             try:
                 if instruction.graceful:

@@ -15,7 +15,7 @@ from syncline.train.controller.run_recorder import RunRecorder
 from syncline.train.storage.probe import StorageProbe, probe_error, ranks_to_probe
 from syncline.train.workers.group import ActorWorkerGroup, InlineWorkerGroup, TrainingGroup
 from syncline.train.workers.ranks import visible_gpus
-from syncline.train.workers.reservation import Reservation
+from syncline.train.workers.reservation import Reservation, is_hosted
 from syncline.train.workers.spec import RunSpec, WorkerSpec, deserialized
 
 
@@ -114,6 +114,9 @@ class GroupStarter:
             worker=worker,
             world_size=len(group),
             run_name=storage.experiment_dir_name,
+            output_label=f"rank {worker.rank}"
+            if not is_hosted()
+            else f"{storage.experiment_dir_name} rank {worker.rank}",
             attempt=instruction.attempt,
             token=f"{self._run_token}-{instruction.attempt}",
             storage=storage,

@@ -12,17 +12,22 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from typing import Any, TextIO
 
 PART_BYTES = 16_000_000
 """File size at which a new part begins; the old one replaces the earlier part."""
+_CHECKS_PER_PART = 64
+_UNFINISHED_TEXTS = 1_000
+"""Texts without a newline that are held back."""
 
 
 class RankLog:
     """Log file of one rank for both streams: `rank-0.log`, and before that `rank-0.1.log`.
 
-    An error of the filesystem loses log lines and never fails the training. Forked processes write
-    to the same file; only the worker begins a new part.
+    Created with the first line. An unfinished line waits for its end, so that lines of several
+    streams and processes stay whole. An error of the filesystem loses log lines and never fails the
+    training. Forked processes write to the same file; only the worker begins a new part.
     """
 
     def __init__(self, path: str, part_bytes: int = PART_BYTES) -> None:
@@ -30,31 +35,58 @@ class RankLog:
         self._path = path
         self._part_bytes = part_bytes
         self._owner = os.getpid()
-        self._fd = self._open()
+        self._fd = -1
+        self._closed = False
+        self._unfinished: dict[str, list[str]] = {}  # by stream
+        self._unchecked_bytes = part_bytes  # written since the size of the file was looked up
         _open_logs.add(self)
 
-    def write(self, text: str) -> None:
-        """Append text."""
-        data = text.encode(errors="backslashreplace")
+    def write(self, text: str, stream: str = "stdout") -> None:
+        """Append output of a stream."""
         with self._lock:
+            unfinished = self._unfinished.setdefault(stream, [])
+            unfinished.append(text)
+            if "\n" in text or len(unfinished) > _UNFINISHED_TEXTS:
+                self._append(unfinished)
+
+    def flush(self) -> None:
+        """Write unfinished lines."""
+        with self._lock:
+            for unfinished in self._unfinished.values():
+                self._append(unfinished)
+
+    def _append(self, texts: list[str]) -> None:
+        data = "".join(texts).encode(errors="backslashreplace")
+        texts.clear()
+        if self._closed or not data:
+            return
+        try:
             if self._fd < 0:
-                return
-            try:
+                self._fd = self._open()
+            # Each lookup costs as much as the write.
+            self._unchecked_bytes += len(data)
+            if self._unchecked_bytes > self._part_bytes // _CHECKS_PER_PART:
+                self._unchecked_bytes = 0
                 is_full = os.fstat(self._fd).st_size + len(data) > self._part_bytes
                 if is_full and not self._begin_part(len(data)):
+                    self._unchecked_bytes = self._part_bytes
                     return
-                os.write(self._fd, data)
-            except OSError:
-                self._end()
+            os.write(self._fd, data)
+        except OSError:
+            self._end()
 
     def close(self) -> None:
-        """Stop writing."""
+        """Write unfinished lines and stop."""
+        self.flush()
         with self._lock:
             self._end()
 
     def forked(self) -> None:
-        """Replace the lock in a forked process, where its owner thread does not exist."""
+        """Replace the lock in a forked process, where its owner thread does not exist, and leave
+        unfinished lines to the worker.
+        """
         self._lock = threading.Lock()
+        self._unfinished.clear()
 
     def _begin_part(self, more_bytes: int) -> bool:
         """Begin a new part if the current one is full; return False to drop the output."""
@@ -71,6 +103,7 @@ class RankLog:
         return os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666)
 
     def _end(self) -> None:
+        self._closed = True
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
@@ -79,14 +112,20 @@ class RankLog:
 class Tee:
     """Text stream that also writes to a log; all other attributes are those of the stream."""
 
-    def __init__(self, stream: TextIO, log: RankLog) -> None:
+    def __init__(self, stream: TextIO, log: RankLog, name: str = "stdout") -> None:
         self._stream = stream
         self._log = log
+        self._name = name
 
     def write(self, text: str) -> int:
         """Write to both; return the number of characters written to the stream."""
-        self._log.write(text)
+        self._log.write(text, self._name)
         return self._stream.write(text)
+
+    def flush(self) -> None:
+        """Write unfinished lines of both."""
+        self._log.flush()
+        self._stream.flush()
 
     def writelines(self, lines: Iterable[str]) -> None:
         """Write all lines to both."""
@@ -98,17 +137,11 @@ class Tee:
 
 
 def capture_output(path: str, names: Sequence[str] = ("stdout", "stderr")) -> Callable[[], None]:
-    """Copy the output of this process to the file at `path`; return a function that ends it.
-
-    No effect if the file cannot be opened.
-    """
-    try:
-        log = RankLog(path)
-    except OSError:
-        return lambda: None
+    """Copy the output of this process to the file at `path`; return a function that ends it."""
+    log = RankLog(path)
     before = {name: getattr(sys, name) for name in names}
     for name, stream in before.items():
-        setattr(sys, name, Tee(stream, log))
+        setattr(sys, name, Tee(stream, log, name))
 
     def end() -> None:
         for name, stream in before.items():
@@ -116,6 +149,13 @@ def capture_output(path: str, names: Sequence[str] = ("stdout", "stderr")) -> Ca
         log.close()
 
     return end
+
+
+def flush_output() -> None:
+    """Flush standard output and standard error; without effect if one is closed."""
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError):
+            stream.flush()
 
 
 _open_logs: weakref.WeakSet[RankLog] = weakref.WeakSet()

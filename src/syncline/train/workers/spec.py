@@ -152,6 +152,8 @@ class WorkerSpec:
     worker: Worker
     world_size: int
     run_name: str
+    output_label: str = ""
+    """Label of the lines that the program shows of this worker; empty for the engine's."""
     attempt: int
     """Number of this worker group in this call of `fit()`, from 1."""
     token: str

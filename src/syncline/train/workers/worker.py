@@ -8,7 +8,6 @@ import importlib
 import logging
 import os
 import socket
-import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
@@ -20,6 +19,7 @@ from syncline import faults
 from syncline.core import api
 from syncline.core.context import get_runtime_context
 from syncline.core.error_frames import pack_error
+from syncline.core.lifecycle import ensure_engine
 from syncline.core.termination import on_terminate
 from syncline.core.tracebacks import user_traceback
 from syncline.runs.usage import Sampler
@@ -34,7 +34,7 @@ from syncline.train.workers.messages import (
     UsageReported,
 )
 from syncline.train.workers.profiling import profiler
-from syncline.train.workers.rank_log import capture_output
+from syncline.train.workers.rank_log import capture_output, flush_output
 from syncline.train.workers.ranks import WorkerInfo
 from syncline.train.workers.send_buffer import SendBuffer
 from syncline.train.workers.spec import SerializedValue, WorkerSpec, deserialized
@@ -82,6 +82,8 @@ class TrainWorker:
 
     def prepare(self, spec: WorkerSpec) -> None:
         """Create the session of this rank."""
+        if spec.output_label:
+            ensure_engine().label_output(spec.output_label)
         if spec.log_path is not None:
             capture_output(spec.log_path)
         if spec.visible_gpus is not None:
@@ -149,11 +151,13 @@ class TrainWorker:
             profiler.prepare()
             with context():
                 value = train() if settings is None else train(dict(settings))
+            flush_output()
             session.finish_uploads()
             session.close_shares()
             returned = _pickled_return_value(value) if session.world_rank == 0 else None
             self._report_usage(session)
         except BaseException as error:  # SystemExit too, since the other ranks wait for this one
+            flush_output()
             session.finish_uploads(UPLOAD_GRACE_S)  # checkpoints reported before count
             self._fail(error)
         else:
@@ -161,7 +165,6 @@ class TrainWorker:
 
     def _fail(self, error: BaseException) -> None:
         text = user_traceback(error).rstrip()
-        sys.stdout.flush()
         if self._session is not None:
             self._report_usage(self._session)
         packed = pack_error(error, traceback_text=text)

@@ -349,6 +349,9 @@ class TuneController(Dispatcher[Instruction, None], handles=Instruction):
             checkpoint=do.checkpoint or self._settings.first_checkpoint,
             progress=do.progress,
             in_trial_directory=self._settings.in_trial_directory,
+            log_path=self._settings.log_path_of(trial.trial_id)
+            if self._settings.log_path_of is not None
+            else None,
             log_files=self._settings.log_files,
         )
         on_outcome = self._on_outcome(trial.trial_id, do.attempt)

@@ -35,6 +35,8 @@ class TrialSettings:
     """Run several trials in one process, one after the other."""
     in_trial_directory: bool = False
     """Make the trial's directory the working directory of its process."""
+    log_path_of: Callable[[str], str] | None = None
+    """Returns the file for the output of a trial, by its id."""
     log_files: tuple[str, str] | None = None
     """Files in the trial's directory for its output and its errors."""
     budget_s: float | None = None

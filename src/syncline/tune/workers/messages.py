@@ -31,8 +31,10 @@ class Start:
     """Counters of the result that belongs to the checkpoint."""
     in_trial_directory: bool = False
     """Make the trial's directory the working directory."""
+    log_path: str | None = None
+    """File for the output in the record of the search."""
     log_files: tuple[str, str] | None = None
-    """Files for output and errors, relative to the trial's directory."""
+    """Further files for output and errors, relative to the trial's directory."""
 
 
 @dataclass(frozen=True, kw_only=True)

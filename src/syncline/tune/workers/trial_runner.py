@@ -29,7 +29,7 @@ from syncline.storage import filesystem as files
 from syncline.train.checkpoint import Checkpoint
 from syncline.train.storage.context import StorageContext, checkpoint_dir_name
 from syncline.train.workers.profiling import cpu_profile as cpu
-from syncline.train.workers.rank_log import capture_output
+from syncline.train.workers.rank_log import capture_output, flush_output
 from syncline.train.workers.reservation import ReservationHost, set_reservation_host
 from syncline.train.workers.spec import SerializedValue, deserialized
 from syncline.tune.result import DONE, SHOULD_CHECKPOINT, Metrics
@@ -110,7 +110,7 @@ class TrialRunner:
                 outcome = messages.Failed(
                     error=pack_error(error), text=user_traceback(error).rstrip()
                 )
-                sys.stdout.flush()
+            flush_output()
             self._outcomes.put(outcome)
         host.leave()
 
@@ -155,7 +155,7 @@ class _Host:
         if isinstance(self._trainable, FunctionTrainable):
             self._trainable.cleanup()
             self._trainable.wait_ended()
-        self._capture_output("", None)
+        self._stop_capturing()
 
     @property
     def _current(self) -> Trainable:
@@ -181,23 +181,26 @@ class _Host:
         os.makedirs(directory, exist_ok=True)
         if start.in_trial_directory:
             os.chdir(directory)
-        self._capture_output(directory, start.log_files)
+        ensure_engine().label_output(start.info.trial_name)
+        self._capture_output(directory, start)
         return replace(start.info, trial_dir=directory)
 
-    def _capture_output(self, directory: str, log_files: tuple[str, str] | None) -> None:
+    def _capture_output(self, directory: str, start: messages.Start) -> None:
         """Write output to the files of this trial, and no longer to those of the previous one."""
+        self._stop_capturing()
+        if start.log_path is not None:
+            self._stop_capture.append(capture_output(start.log_path))
+        if start.log_files is not None:
+            output, errors = (os.path.join(directory, name) for name in start.log_files)
+            if output == errors:
+                self._stop_capture.append(capture_output(output))
+            else:
+                self._stop_capture.append(capture_output(output, ["stdout"]))
+                self._stop_capture.append(capture_output(errors, ["stderr"]))
+
+    def _stop_capturing(self) -> None:
         while self._stop_capture:
             self._stop_capture.pop()()
-        if log_files is None:
-            return
-        output, errors = (os.path.join(directory, name) for name in log_files)
-        if output == errors:
-            self._stop_capture = [capture_output(output)]
-        else:
-            self._stop_capture = [
-                capture_output(output, ["stdout"]),
-                capture_output(errors, ["stderr"]),
-            ]
 
     def _restored(self, start: messages.Start) -> messages.Started:
         """Restore the checkpoint of a new or reset trainable."""
