@@ -159,6 +159,17 @@ def test_every_run_has_one_line_that_fits_the_terminal(width, columns):
         assert lines[2].plain.endswith("  two lines with [brackets]")
 
 
+def test_a_column_that_may_be_cut_or_left_out_is_left_out():
+    lines = one_line_rows(
+        ("run", "tags", "last"),
+        [("name", "vit good", "x" * 20)],
+        flexible={"run": 4, "tags": 8, "last": 10},
+        optional=("tags",),
+        width=18,
+    )
+    assert [line.plain for line in lines] == ["run   last", "name  xxxxxxxxxxx…"]
+
+
 def test_output_that_is_no_terminal_has_complete_texts_in_one_line_per_run(
     syncline_command, write_run, storage
 ):

@@ -18,7 +18,7 @@ def test_an_error_of_an_actor_becomes_one_of_the_process() -> None:
     described = death_of("Rank 1", error, host="a")
     assert type(described) is ActorDiedError
     assert str(described) == (
-        f"Rank 1 (pid 7, host a) {KILLED}.\nThe last lines of its log:\nlast words"
+        f"Rank 1 {KILLED}. It was process 7 on host a.\nThe last lines of its log:\nlast words"
     )
     assert str(pickle.loads(pickle.dumps(described))) == str(described)
     assert "max_restarts" in str(error)  # it may be in use elsewhere
@@ -27,7 +27,7 @@ def test_an_error_of_an_actor_becomes_one_of_the_process() -> None:
 def test_lack_of_memory_gets_a_remedy() -> None:
     error = ActorOutOfMemoryError("text", pid=7, exit_cause="was killed because memory ran out")
     assert str(death_of("Rank 1", error, less_memory="Use less.")) == (
-        "Rank 1 (pid 7) was killed because memory ran out. Use less."
+        "Rank 1 was killed because memory ran out. It was process 7. Use less."
     )
 
 
@@ -35,7 +35,7 @@ def test_lack_of_memory_gets_a_remedy() -> None:
 def test_an_error_without_an_exit_status_keeps_its_text(cause: str | None) -> None:
     error = WorkerCrashedError("Worker exit type: SYSTEM_ERROR", exit_cause=cause)
     assert str(death_of("Rank 1", error, pid=7)) == (
-        "Rank 1 (pid 7) died: Worker exit type: SYSTEM_ERROR"
+        "Rank 1 died: Worker exit type: SYSTEM_ERROR. It was process 7."
     )
 
 

@@ -54,6 +54,10 @@ def test_the_original_exception_of_a_data_loader_counts() -> None:
             "syncline.exceptions.ActorDiedError: rank 1 was killed",
             "ActorDiedError: rank 1 was killed",
         ),
+        (
+            "syncline.exceptions.ActorDiedError: Rank 1 was killed by SIGKILL (x).",
+            "Rank 1 was killed by SIGKILL (x).",
+        ),
         ("[Rank 0,1 Error Snippet]:\ntorch.OutOfMemoryError", "OutOfMemoryError"),
         ("cannot open\na.b.c", "cannot open"),
         ("Traceback (most recent call last):\n  File x", "File x"),

@@ -121,7 +121,7 @@ def test_a_killed_process_fails_its_trial_or_the_trial_goes_on_from_its_checkpoi
 
     for trial in run("fails", 0):
         assert trial.status == "ERROR"
-        assert str(trial.exception).startswith("The process of the trial (pid ")
+        assert str(trial.exception).startswith("The process of the trial was killed")
         assert "SIGKILL" in str(trial.exception)
         assert "max_restarts" not in str(trial.exception)
         assert "SIGKILL" in Path(trial.path, "error.txt").read_text()

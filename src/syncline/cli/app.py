@@ -7,6 +7,7 @@ import importlib
 import click
 
 import syncline
+from syncline.suggestions import did_you_mean
 
 COMMANDS: dict[str, tuple[str, str, str]] = {
     # name: (section, module, help text)
@@ -32,7 +33,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
         "microbenchmark",
         "Measure tasks, actor calls and objects per second.",
     ),
-    "runs": ("Runs", "runs", "List the runs below a storage path."),
+    "runs": ("Runs", "runs", "List runs; tag, note, stop and delete them."),
     "dashboard": ("Runs", "dashboard", "Show runs in a browser, active and finished."),
     "logs": ("Runs", "logs", "Print the output of a run's workers."),
     "stack": ("Runs", "stack", "Print the Python stack of each rank; mark outliers."),
@@ -65,6 +66,13 @@ class LazyCommands(click.Group):
         module = importlib.import_module(f"syncline.cli.{COMMANDS[cmd_name][1]}")
         command: click.Command = getattr(module, cmd_name.replace("-", "_") + "_command")
         return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args[0] not in COMMANDS and args[0][:1] != "-" and not ctx.resilient_parsing:
+            ctx.fail(f"No such command {args[0]!r}.{did_you_mean(args[0], COMMANDS)}")
+        return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         for section in dict.fromkeys(section for section, _, _ in COMMANDS.values()):

@@ -6,6 +6,9 @@ import socket
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
+import click
+from click.shell_completion import CompletionItem
+
 from syncline import runs
 from syncline.cli import engines
 from syncline.cli.output import CommandError
@@ -13,6 +16,20 @@ from syncline.dashboard.run_control import ActionFailed, LiveRun, ProgramUnreach
 from syncline.runs import Run, RunSummary, run_list, run_storage
 from syncline.runs.run_list import RunNotFoundError
 from syncline.runs.run_storage import StorageDirectory
+
+storage_option = click.option("--storage-path", help="Parent directory or URI of the runs.")
+
+
+def complete_run(
+    ctx: click.Context, param: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    """Return the names of runs that begin with `incomplete`, the latest first, for the shell."""
+    try:
+        storage = run_storage.open_directory(ctx.params.get("storage_path"))
+        names = [name for name, _ in run_list.list_run_names(storage)]
+    except (OSError, ValueError):
+        names = []
+    return [CompletionItem(name) for name in names if name.startswith(incomplete)]
 
 
 def storage_directory(path: str | None) -> StorageDirectory:

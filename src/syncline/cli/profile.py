@@ -21,7 +21,7 @@ OPENED_WITH = {
 
 
 @click.command(name="profile")
-@click.argument("run", required=False)
+@click.argument("run", required=False, shell_complete=find_runs.complete_run)
 @click.option(
     "--rank",
     "--trial",
@@ -54,7 +54,7 @@ OPENED_WITH = {
     "--steps", type=click.IntRange(min=1), help="Number of optimizer steps for --torch (10)."
 )
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="Copy the file there.")
-@click.option("--storage-path", help="Parent directory or URI of the runs.")
+@find_runs.storage_option
 @address_option
 @json_option
 def profile_command(

@@ -1,24 +1,38 @@
-"""`runs`: list the runs below a storage path."""
+"""`runs`: list the runs below a storage path. Its subcommands that change runs are in
+`run_changes`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
 import click
-from rich.table import Table
+from rich.text import Text
 
-from syncline.cli import find_runs
-from syncline.cli.output import ago, console, duration, json_option, print_json, state, table
+from syncline.cli import find_runs, run_changes
+from syncline.cli.output import (
+    ago,
+    duration,
+    json_option,
+    print_json,
+    print_one_line_rows,
+    state,
+    warn,
+)
 from syncline.dashboard.run_query import metrics_text
 from syncline.runs import RunSummary
 
-LONGEST_ERROR = 120
-"""Characters of an error in the table."""
+_COLUMNS = ("run", "state", "age", "took", "reports", "kept")
+_WIDTHS = {"run": 16, "tags": 8, "last report": 32}
+"""Least widths of the columns that are cut in a narrow terminal."""
+_OPTIONAL = ("kept", "reports", "took", "tags", "age")
+"""Columns that a narrow terminal leaves out, the first one first."""
 
 
-def runs_table(runs: Sequence[RunSummary], now: float | None = None) -> Table:
-    """Return a table with a row for each run."""
-    rows = [
+def print_runs(runs: Sequence[RunSummary], now: float | None = None) -> None:
+    """Print a table with one line for each run; complete texts if stdout is not a terminal."""
+    tagged = any(run.tags for run in runs)
+    rows: list[tuple[str | Text, ...]] = [
         (
             run.name,
             state(run.state),
@@ -26,13 +40,18 @@ def runs_table(runs: Sequence[RunSummary], now: float | None = None) -> Table:
             duration(_length(run)),
             str(run.reports),
             str(run.checkpoints),
+            *([" ".join(run.tags)] if tagged else []),
             last_text(run),
         )
         for run in runs
     ]
-    columns = ("run", "state", "age", "took", "reports", "kept", "last report")
-    return table(
-        columns, rows, right=("age", "took", "reports", "kept"), folding=("run", "last report")
+    columns = (*_COLUMNS, *(["tags"] if tagged else []), "last report")
+    print_one_line_rows(
+        columns,
+        rows,
+        right=("age", "took", "reports", "kept"),
+        flexible={name: width for name, width in _WIDTHS.items() if name in columns},
+        optional=[name for name in _OPTIONAL if name in columns],
     )
 
 
@@ -44,7 +63,7 @@ def _length(run: RunSummary) -> float | None:
 def last_text(run: RunSummary) -> str:
     """Return the error of a failed run, the progress of a search, or the last report."""
     if run.error is not None:
-        return run.cause[:LONGEST_ERROR] or "errored"
+        return run.cause or "errored"
     return " ".join(filter(None, (trials_text(run.trials), metrics_text(run.metrics))))
 
 
@@ -59,20 +78,57 @@ def trials_text(trials: Mapping[str, int] | None) -> str:
     return f"{', '.join(parts)};"
 
 
-@click.command(name="runs")
+class _ListByDefault(click.Group):
+    """Runs `list` if the first argument is no subcommand, as in `syncline runs PATH`."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        is_complete = not ctx.resilient_parsing  # otherwise the shell completes the subcommand
+        if args[:1] not in (["-h"], ["--help"]) and (args or is_complete):
+            args = args if args and args[0] in self.commands else ["list", *args]
+        return super().parse_args(ctx, args)
+
+
+@click.group(
+    name="runs", cls=_ListByDefault, subcommand_metavar="[STORAGE_PATH] | COMMAND [ARGS]..."
+)
+def runs_command() -> None:
+    """List the runs below STORAGE_PATH, or change runs."""
+
+
+@runs_command.command(name="list")
 @click.argument("storage_path", required=False)
+@click.option("--all", "everything", is_flag=True, help="List archived runs, too.")
+@click.option("--tag", "tags", multiple=True, help="List runs with this tag; with each of several.")
 @json_option
-def runs_command(storage_path: str | None, as_json: bool) -> None:
-    """List the runs below STORAGE_PATH, latest first.
+def list_command(
+    storage_path: str | None, everything: bool, tags: tuple[str, ...], as_json: bool
+) -> None:
+    """List the runs below STORAGE_PATH, latest first, one line for each.
 
     STORAGE_PATH is a directory, or a URI such as s3://bucket/runs; by default
-    SYNCLINE_STORAGE_PATH, or ~/syncline_results. The command reads records only.
+    SYNCLINE_STORAGE_PATH, or ~/syncline_results. The command reads records only. A terminal cuts
+    long texts; `syncline runs | cat` prints them completely.
     """
     storage = find_runs.storage_directory(storage_path)
     found = find_runs.list_runs(storage)
+    shown = [
+        run
+        for run in found
+        if (everything or not run.archived) and all(tag in run.tags for tag in tags)
+    ]
     if as_json:
-        print_json({"storage_path": storage.path, "runs": [run.as_json() for run in found]})
-    elif not found:
+        print_json({"storage_path": storage.path, "runs": [run.as_json() for run in shown]})
+        return
+    if not found:
         click.echo(f"No runs in {storage.path}.")
+    elif not shown:
+        click.echo(f"None of the {len(found)} runs in {storage.path} is listed.")
     else:
-        console().print(runs_table(found))
+        print_runs(shown)
+    archived = sum(run.archived for run in found)
+    if archived and not everything:
+        warn(f"{archived} archived run{'s'[: archived > 1]} not listed: --all")
+
+
+for command in run_changes.COMMANDS:
+    runs_command.add_command(command)

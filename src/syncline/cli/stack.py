@@ -16,7 +16,7 @@ from syncline.runs.outliers import StackGroup, members_text, readable, stack_gro
 
 
 @click.command(name="stack")
-@click.argument("run", required=False)
+@click.argument("run", required=False, shell_complete=find_runs.complete_run)
 @click.option(
     "--rank",
     "--trial",
@@ -24,7 +24,7 @@ from syncline.runs.outliers import StackGroup, members_text, readable, stack_gro
     metavar="RANK",
     help="Print this rank only; for a search, this trial.",
 )
-@click.option("--storage-path", help="Parent directory or URI of the runs.")
+@find_runs.storage_option
 @address_option
 @json_option
 def stack_command(

@@ -12,7 +12,7 @@ from rich.table import Table
 
 from syncline.cli import engines, find_runs
 from syncline.cli.output import CommandError, ago, console, json_option, print_json, state, table
-from syncline.cli.runs import runs_table
+from syncline.cli.runs import print_runs
 from syncline.core import api
 from syncline.dashboard.engine_snapshots import (
     MachineSnapshot,
@@ -160,7 +160,7 @@ def status_command(address: str | None, storage_path: str | None, as_json: bool)
     click.echo()
     click.echo(f"Runs in {storage.path}: {len(running)} running, {len(runs)} in total")
     if shown:
-        console().print(runs_table(shown))
+        print_runs(shown)
 
 
 def resources_table(resources: Mapping[str, Mapping[str, float]]) -> Table:

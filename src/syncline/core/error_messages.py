@@ -147,17 +147,17 @@ def death_of(
     """
     if not isinstance(error, (RayActorError, WorkerCrashedError, OutOfMemoryError)):
         return error
-    place = {"pid": error.pid or pid, "host": host}
-    known = ", ".join(f"{name} {value}" for name, value in place.items() if value)
-    who = f"{process} ({known})" if known else process
     cause = error.exit_cause or ""
-    if cause.startswith(_PREDICATES):
-        remedy = f" {less_memory}" if isinstance(error, OutOfMemoryError) and less_memory else ""
-        text = f"{who} {cause}.{remedy}"
-    else:  # for example a text of Ray's
-        text = f"{who} died: {error.args[0] if error.args else cause}"
+    if not cause.startswith(_PREDICATES):  # for example a text of Ray's
+        cause = f"died: {error.args[0] if error.args else cause}"
+    sentences = [f"{process} {cause.removesuffix('.')}."]
+    number = error.pid or pid
+    if number:
+        sentences.append(f"It was process {number}{f' on host {host}' if host else ''}.")
+    if isinstance(error, OutOfMemoryError) and less_memory:
+        sentences.append(less_memory)
     described = copy.copy(error)
-    described.args = (text,)
+    described.args = (" ".join(sentences),)
     return described
 
 

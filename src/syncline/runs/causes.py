@@ -9,6 +9,8 @@ _MAX_LINE = 1_000
 _RANK_HEADER = re.compile(r"^\[Rank [0-9,]+ Error Snippet\]:$", re.MULTILINE)
 _TRACEBACK = "Traceback (most recent call last):"
 _MODULE = re.compile(r"^(?:[A-Za-z_]\w*\.)+(?=[A-Z]\w*(?::|$))")
+_OF_PROCESS = re.compile(r"^\w+Error: (?=Rank \d+ |The process of the trial )")
+"""Class of the error of a killed process, which says less than the rest of the line."""
 _EXCEPTION = re.compile(r"^(?:\w+\.)*\w*(?:Error|Exception|Interrupt|Exit|Failure)\b")
 
 
@@ -30,4 +32,5 @@ def cause_line(error: str) -> str:
             (line for line in lines if _EXCEPTION.match(line)),
             next((line for line in lines if not line.endswith(":")), "".join(lines[-1:])),
         )
-    return _MODULE.sub("", chosen.strip())[:MAX_CAUSE_CHARACTERS]
+    line = _OF_PROCESS.sub("", _MODULE.sub("", chosen.strip()))
+    return line[:MAX_CAUSE_CHARACTERS]

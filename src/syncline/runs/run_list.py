@@ -35,6 +35,7 @@ from syncline.runs.run_directory import (
 from syncline.runs.run_record import RunRecord
 from syncline.runs.run_storage import LocalDirectory, StorageDirectory, open_directory
 from syncline.runs.secrets import masked
+from syncline.suggestions import did_you_mean
 
 TAIL_BYTES = 65_536
 """Bytes at the end of `metrics.jsonl` that are read to find the last report."""
@@ -171,11 +172,14 @@ def find_run(name: str | None, storage: StorageDirectory) -> StorageDirectory:
     if name is None and names:
         return storage.subdirectory(names[0])
     wanted = "There is no run" if name is None else f"There is no run {name!r}"
+    more = f" and {len(names) - 10} more" if len(names) > 10 else ""
     known = (
-        f"its runs are {', '.join(names[:10])}" if names else "this storage path contains no runs"
+        f"its runs are {', '.join(names[:10])}{more}"
+        if names
+        else "this storage path contains no runs"
     )
     raise RunNotFoundError(
-        f"{wanted} in {storage.path}; {known}. "
+        f"{wanted} in {storage.path}; {known}.{did_you_mean(name or '', names)} "
         "Pass the name, path or URI of a run, or set --storage-path."
     )
 
