@@ -11,8 +11,8 @@ from syncline.tune.console.snapshot import (
     best_text,
     closing_lines,
     errors_line,
+    failure_cause,
     hidden_text,
-    last_line,
     parameters_text,
     short_names,
     status_text,
@@ -109,7 +109,7 @@ def test_one_reported_metric_decides_if_only_the_mode_is_known(make_trial) -> No
     assert best.trial == "train_1a2b_00001"
 
 
-def test_errors_name_their_last_line_and_file(make_trial) -> None:
+def test_errors_name_their_failure_cause_and_file(make_trial) -> None:
     failed, went_on = make_trial(0, status=Trial.ERROR), make_trial(1, status=Trial.RUNNING)
     failed.num_failures, failed.error_text = 1, "Traceback\nValueError: no [data]\n"
     went_on.num_failures = 3
@@ -242,10 +242,11 @@ def test_name_that_is_the_end_of_another_stays_whole() -> None:
     assert short_names(["lr", "model/lr"]) == {"lr": "lr", "model/lr": "model/lr"}
 
 
-def test_last_line_of_an_error() -> None:
-    assert last_line(None, "Traceback …\n  File …\nValueError: no data\n") == "ValueError: no data"
-    assert last_line(ValueError("no data")) == "ValueError: no data"
-    assert last_line(None) == "unknown reason"
+def test_failure_cause_of_an_error() -> None:
+    text = "Traceback (most recent call last):\n  File …\nValueError: no data:\n  all empty\n"
+    assert failure_cause(None, text) == "ValueError: no data:"
+    assert failure_cause(ValueError("no data")) == "ValueError: no data"
+    assert failure_cause(None) == "unknown reason"
 
 
 def test_parameters_in_one_line() -> None:

@@ -18,7 +18,7 @@ from syncline.tune.console.snapshot import (
     best_text,
     closing_lines,
     errors_line,
-    last_line,
+    failure_cause,
     status_text,
 )
 from syncline.tune.experiment.trial import Trial
@@ -124,7 +124,7 @@ class EndedTrials:
         took = duration(float(trial.last_result.get(TIME_TOTAL_S) or 0.0))
         text = f"{trial} {trial.status} after {counted(trial.iteration, 'iteration')} and {took}"
         if trial.status == Trial.ERROR:
-            return f"{text}: {last_line(trial.exception, trial.error_text)}"
+            return f"{text}: {failure_cause(trial.exception, trial.error_text)}"
         numbers = ", ".join(f"{name}={value}" for name, value in self._view.numbers(trial).items())
         return f"{text}: {numbers}" if numbers else text
 

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
+from syncline.runs.causes import cause_line
 from syncline.storage import filesystem as directories
 from syncline.train import metric_values
 from syncline.train.checkpoint import Checkpoint
@@ -260,7 +261,7 @@ def _failure(trial: Trial) -> Failure:
         trial=str(trial),
         times=max(1, trial.num_failures),
         recovered=trial.status != Trial.ERROR,
-        message=last_line(trial.exception, trial.error_text),
+        message=failure_cause(trial.exception, trial.error_text),
         file=located(path, local=storage.local, scheme=storage.storage_filesystem.type_name),
     )
 
@@ -307,12 +308,13 @@ def _suffixes(key: str) -> list[str]:
     return ["/".join(parts[position:]) for position in range(len(parts) - 1, -1, -1)]
 
 
-def last_line(error: BaseException | None, text: str = "") -> str:
-    """Return the last line of the traceback `text`, or of `error` without a text."""
-    lines = text.strip().splitlines() or (
-        "".join(traceback.format_exception_only(error)).strip().splitlines() if error else []
-    )
-    return lines[-1].strip() if lines else "unknown reason"
+def failure_cause(error: BaseException | None, text: str = "") -> str:
+    """Return the line that names the cause in the traceback `text`, or in `error` without a text,
+    as in lists of runs.
+    """
+    if not text.strip() and error is not None:
+        text = "".join(traceback.format_exception_only(error))
+    return cause_line(text) or "unknown reason"
 
 
 # -- texts of a summary
