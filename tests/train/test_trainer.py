@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 import syncline.train as train
+from syncline import tune
 from syncline.train.trainer import takes_config
 
 
@@ -143,6 +144,24 @@ def test_local_mode_takes_its_ranks_from_torchrun(monkeypatch: pytest.MonkeyPatc
         ]
 
     assert local(loop).return_value == [3, 4, 1, 1]
+
+
+def test_a_program_that_torchrun_starts_several_times_does_not_train_several_times(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "none")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setenv("RANK", "1")
+    run_config = train.RunConfig(storage_path=str(tmp_path))
+    trainer = train.DataParallelTrainer(lambda: None, run_config=run_config)
+    with pytest.raises(
+        RuntimeError, match=r"started this program 2 times \(this is rank 1\).*num_workers=0"
+    ):
+        trainer.fit()
+    with pytest.raises(RuntimeError, match="2 times a search"):
+        tune.Tuner(trainer, run_config=tune.RunConfig(storage_path=str(tmp_path))).fit()
+    assert list(tmp_path.iterdir()) == []
+    assert local(lambda: 7).return_value == 7
 
 
 def test_local_mode_has_no_storage_and_says_so() -> None:

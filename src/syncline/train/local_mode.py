@@ -2,7 +2,8 @@
 debuggers and torchrun.
 
 No process is started and no file is written: `report` only collects, and errors are raised as they
-are. Under torchrun, the ranks are those that it sets in the environment.
+are. Under torchrun, the ranks are those that it sets in the environment; `check_torchrun` refuses
+runs that would start workers of their own in each of its processes.
 """
 
 from __future__ import annotations
@@ -124,6 +125,25 @@ def run_in_process(spec: RunSpec) -> Result:
         return_value=value,
         reports=reports,
     )
+
+
+def check_torchrun(run: str) -> None:
+    """Check that this program is not one of several processes of torchrun: each would start the
+    whole `run`, such as "a training".
+
+    Raises:
+        RuntimeError: It is one of them.
+    """
+    if settings.environment("TORCHELASTIC_RUN_ID") is None:
+        return
+    count = _number("WORLD_SIZE", 1)
+    if count > 1 and current_session() is None:
+        raise RuntimeError(
+            f"torchrun started this program {count} times (this is rank {_number('RANK', 0)}), so "
+            f"there would be {count} times {run}, each with its own workers. Start the program "
+            "with `python` instead; `ScalingConfig(num_workers=…)` sets the number of workers. To "
+            "train in the processes of torchrun, set `ScalingConfig(num_workers=0)`."
+        )
 
 
 def _number(variable: str, default: int) -> int:

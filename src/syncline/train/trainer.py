@@ -19,7 +19,7 @@ from syncline.train.controller.driver import TrainController
 from syncline.train.controller.name_conflicts import named
 from syncline.train.controller.remote_controller import run_remotely, uses_remote_controller
 from syncline.train.errors import TrainingFailedError
-from syncline.train.local_mode import run_in_process
+from syncline.train.local_mode import check_torchrun, run_in_process
 from syncline.train.result import Result
 from syncline.train.run_config import RunConfig
 from syncline.train.workers.spec import RunSpec, deserialized
@@ -146,9 +146,11 @@ class DataParallelTrainer:
             ValueError: the run directory cannot be written, or holds a search or a run in progress;
                 the resources can never be had.
             TypeError: the training function, or its configuration, cannot be pickled.
+            RuntimeError: torchrun started the program several times.
         """
         if self._spec.scaling_config.max_workers == 0:
             return run_in_process(self._spec)
+        check_torchrun("a training")
         try:
             is_remote = uses_remote_controller()
             spec = named(self._spec, attaches=is_remote)

@@ -24,6 +24,7 @@ from syncline.exceptions import WorkerTraceback
 from syncline.runs import RunDirectory
 from syncline.train.checkpoint import Checkpoint
 from syncline.train.controller.name_conflicts import check_owner, existing_run, resolved
+from syncline.train.local_mode import check_torchrun
 from syncline.train.run_config import RunConfig as TrainRunConfig
 from syncline.train.storage.context import StorageContext
 from syncline.train.trainer import DataParallelTrainer
@@ -143,7 +144,9 @@ def run_search(
     Raises:
         TuneError: The search cannot continue.
         ValueError, TypeError: The plan is invalid.
+        RuntimeError: torchrun started the program several times.
     """
+    check_torchrun("a search")
     engine = ensure_engine()
     if resume is None:
         run_config, _ = resolved(plan.run_config, "tune")
