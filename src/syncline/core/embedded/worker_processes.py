@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from syncline import settings
 from syncline.core.embedded import fork_server_messages
@@ -67,6 +68,8 @@ waiting for them, and their replacements have them.
 """
 LATER_S = 3.0
 _READ_BYTES = 65_536
+OUTPUT_PAUSE_S = 0.004
+"""Seconds between two reads of a pipe; until then it holds 64 kB."""
 LAST_READS = 64
 """Reads of a dead worker's pipe; a process that it left behind may write without end."""
 
@@ -80,6 +83,16 @@ class ProcessStatistics:
     """Workers started since the beginning."""
     fork_servers: int
     """Fork servers started; more than one only if one was killed."""
+
+
+@dataclass(slots=True, eq=False)
+class _Pipe:
+    """Standard output or standard error of a worker."""
+
+    number: int
+    stream: Stream
+    pauses: bool = False
+    """True while the reactor does not watch it."""
 
 
 class WorkerProcesses:
@@ -108,7 +121,7 @@ class WorkerProcesses:
         self._preloaded: set[str] = set()
         self._unconfirmed: dict[int, tuple[LaunchWorker, tuple[int, ...]]] = {}
         self._pids: dict[int, int] = {}
-        self._pipes: dict[int, int] = {}  # fd -> worker
+        self._pipes: dict[int, _Pipe] = {}  # by fd
         self._started = 0
         self._fork_servers = 0
         self._closed = False
@@ -158,8 +171,8 @@ class WorkerProcesses:
         streams: tuple[Stream, Stream] = ("out", "err")
         for (read, _), stream in zip(pipes, streams, strict=True):
             os.set_blocking(read, False)
-            self._pipes[read] = number
-            self._reactor.register(read, self._reader(read, number, stream))
+            self._pipes[read] = _Pipe(number=number, stream=stream)
+            self._reactor.register(read, partial(self._on_output, read))
         message = LaunchWorker(number=number, environment=environment, cwd=_working_directory())
         fds = (theirs.detach(), pipes[0][1], pipes[1][1])
         self._unconfirmed[number] = (message, fds)
@@ -265,7 +278,7 @@ class WorkerProcesses:
     def forget(self, number: int) -> None:
         """Read the last output of a dead worker and close its pipes."""
         self._pids.pop(number, None)
-        for fd in [fd for fd, owner in self._pipes.items() if owner == number]:
+        for fd in [fd for fd, pipe in self._pipes.items() if pipe.number == number]:
             self._drain(fd)
 
     def _replace_fork_server(self) -> None:
@@ -281,20 +294,32 @@ class WorkerProcesses:
         for start, fds in self._unconfirmed.values():
             self._send_start(start, fds)
 
-    def _reader(self, fd: int, number: int, stream: Stream) -> Callable[[int], None]:
-        def read(_: int) -> None:
-            try:
-                data = os.read(fd, _READ_BYTES)
-            except BlockingIOError:
-                return
-            except OSError:
-                data = b""
-            if data:
-                self._output.feed(number, stream, data)
-            else:
-                self._close_pipe(fd)
+    def _on_output(self, fd: int, _: int) -> None:
+        """Read a pipe, and not again for a moment, so that many lines are handled together."""
+        self._read_once(fd)
+        pipe = self._pipes.get(fd)
+        if pipe is not None:
+            self._reactor.unregister(fd)
+            pipe.pauses = True
+            self._reactor.call_later(OUTPUT_PAUSE_S, partial(self._resume, fd, pipe))
 
-        return read
+    def _resume(self, fd: int, pipe: _Pipe) -> None:
+        if self._pipes.get(fd) is pipe:  # the number may be that of another pipe by now
+            pipe.pauses = False
+            self._reactor.register(fd, partial(self._on_output, fd))
+
+    def _read_once(self, fd: int) -> None:
+        pipe = self._pipes[fd]
+        try:
+            data = os.read(fd, _READ_BYTES)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        if data:
+            self._output.feed(pipe.number, pipe.stream, data)
+        else:
+            self._close_pipe(fd)
 
     def _drain(self, fd: int) -> None:
         """Read the rest of a pipe and close it, even if a child of the worker has its other end."""
@@ -302,15 +327,16 @@ class WorkerProcesses:
         self._close_pipe(fd)
 
     def _read(self, fd: int) -> None:
-        read = self._reactor.handler(fd)
         for _ in range(LAST_READS):
             if fd not in self._pipes or not _readable(fd):
                 break
-            read(0)
+            self._read_once(fd)
 
     def _close_pipe(self, fd: int) -> None:
-        if self._pipes.pop(fd, None) is not None:
-            self._reactor.unregister(fd)
+        pipe = self._pipes.pop(fd, None)
+        if pipe is not None:
+            if not pipe.pauses:
+                self._reactor.unregister(fd)
             os.close(fd)
 
 
