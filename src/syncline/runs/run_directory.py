@@ -23,6 +23,7 @@ from typing import Any, Literal
 
 from syncline.runs.environment import details, environment
 from syncline.runs.json_values import JsonObject, Record, encode, plain
+from syncline.runs.log_times import times_name
 from syncline.runs.record_files import (
     SEALED_BYTES,
     Files,
@@ -378,11 +379,19 @@ class RunDirectory:
             now = _identity(path_before)
             if now != self._sent.get(earlier):
                 self._send(earlier)
+                self._send_times(earlier)
                 self._sent[earlier] = now
         if os.path.exists(path):
             now, (file, size) = _identity(path), self._sent.get(name, (0, 0))
             if now[0] != file or now[1] > size * growth or now[1] < size:
                 self._sent[name] = now[0], self._send(name)
+                self._send_times(name)
+
+    def _send_times(self, log: str) -> None:
+        """Upload the times of a log, if there are any."""
+        times = times_name(log)
+        if os.path.exists(self._local(times)):
+            self._send(times)
 
     def _send(self, name: str) -> int:
         """Upload a file as it is now; return its length."""

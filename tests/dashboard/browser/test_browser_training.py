@@ -74,10 +74,14 @@ def test_a_log_is_followed_and_searched(watched: Watched, training: Program) -> 
     eventually(lambda: last_line(log) != before, what="the log grows")
     page.get_by_label("Show only lines that contain this").fill("NEEDLE")
     expect(log).not_to_contain_text("step")
-    assert all(line.startswith("needle") for line in log.inner_text().splitlines())
+    assert all("] needle" in line for line in log.inner_text().splitlines())
+    expect(log).to_contain_text("[rank 0] needle")
+    expect(log).to_contain_text("[rank 1] needle")
     page.get_by_label("Worker", exact=True).click()
     page.get_by_role("option", name="rank-1").click()
+    expect(page.get_by_role("link", name="download rank-0.log")).to_have_count(0)
     expect(page.get_by_role("link", name="download rank-1.log")).to_be_visible()
+    expect(log).not_to_contain_text("[rank")
     expect(log).to_contain_text("needle")
 
 

@@ -10,9 +10,10 @@ from typing import Protocol
 from nicegui import ui
 
 from syncline.dashboard import training_figures, widgets
+from syncline.dashboard.pages.actions_panel import ActionsPanel
 from syncline.dashboard.pages.curves_panel import CurvesPanel
 from syncline.dashboard.pages.dataset_page import ExecutionChoice
-from syncline.dashboard.pages.run_panels import ActionsPanel, LogsPanel
+from syncline.dashboard.pages.logs_panel import LogsPanel
 from syncline.dashboard.pages.run_view import RunView
 from syncline.dashboard.progress import progress_text, training_progress
 from syncline.dashboard.training_figures import WorkerRow

@@ -10,7 +10,7 @@ from nicegui import background_tasks, ui
 from nicegui.events import GenericEventArguments
 
 from syncline.dashboard import widgets
-from syncline.dashboard.pages.run_panels import ActionsPanel
+from syncline.dashboard.pages.actions_panel import ActionsPanel
 from syncline.dashboard.pages.run_view import RunView, in_thread
 from syncline.dashboard.pages.tuning_figures import (
     CurvesFigure,

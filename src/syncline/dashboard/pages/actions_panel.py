@@ -1,10 +1,7 @@
-"""Panels of the pages of runs: logs (followed and filtered), and actions on live workers (stack
-traces of all, profiles of one).
-"""
+"""Actions on live workers: stack traces of all, profiles of one."""
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
@@ -15,122 +12,7 @@ from syncline.dashboard.pages.run_header import NOT_REACHED
 from syncline.dashboard.pages.run_view import RunView, in_thread
 from syncline.dashboard.run_control import ActionFailed, LiveRun, ProgramUnreachable
 from syncline.runs.outliers import members_text, readable, stack_groups
-from syncline.runs.run_directory import LOGS_DIRECTORY, PROFILES_DIRECTORY
-from syncline.runs.tailing import LogReader
-
-INTERVAL_S = 1.0
-TAIL_BYTES = 2_000_000
-"""Bytes at the end of a log that are read when it is opened; the whole file can be downloaded."""
-KEPT_LINES = 20_000
-KEPT_CHARACTERS = 4_000_000
-MAX_LINE_LENGTH = 5_000
-SHOWN_LINES = 1_000
-"""Maximum matching lines shown, the last ones."""
-NOTHING = "No output yet."
-
-
-class LogsPanel:
-    """Log of one selected worker."""
-
-    def __init__(self, view: RunView) -> None:
-        self._view = view
-        self._reader: LogReader | None = None
-        self._lines: deque[str] = deque(maxlen=KEPT_LINES)
-        self._is_reading = False
-        self._names: list[str] = []
-        with widgets.section("Logs", anchor="logs") as self.section:
-            with ui.element("div").classes("sl-bar"):
-                self._member = ui.select([], label="Worker", on_change=self._open).props(
-                    "dense outlined options-dense"
-                )
-                self._member.style("min-width: 9rem")
-                self._filter = ui.input(placeholder="Filter lines", on_change=self._show).props(
-                    "dense outlined clearable debounce=300"
-                )
-                self._filter.classes("sl-field").props["aria-label"] = (
-                    "Show only lines that contain this text"
-                )
-                self._poll = ui.switch("follow", value=True, on_change=self._show)
-                self._downloads = ui.element("span")
-            self._message = widgets.Text("p", NOTHING, "sl-soft")
-            self._text = widgets.Mono(label="Log", tall=True)
-            self._text.element.props["id"] = "sl-log"
-        ui.timer(INTERVAL_S, self._read)
-
-    def update(self) -> None:
-        """Update the list of workers with output."""
-        logs = {file.member: file for file in self._view.run.logs}
-        self.section.visible = bool(logs)
-        if list(logs) != self._names:
-            self._names = list(logs)
-            value = self._member.value if self._member.value in logs else next(iter(logs), None)
-            self._member.set_options(self._names, value=value)
-
-    async def _open(self) -> None:
-        member = self._member.value
-        self._lines.clear()
-        self._show()
-        self._reader = (
-            await in_thread(self._view.run.log, member, tail_bytes=TAIL_BYTES)
-            if member in self._names
-            else None
-        )
-        self._downloads.clear()
-        with self._downloads:
-            for part in next(
-                (file.parts for file in self._view.run.logs if file.member == member), ()
-            ):
-                widgets.link(f"download {part}", self._view.url_of_file(f"{LOGS_DIRECTORY}/{part}"))
-        await self._read()
-
-    async def _read(self) -> None:
-        reader = self._reader
-        if reader is None or self._is_reading or not self._poll.value:
-            return
-        self._is_reading = True
-        try:
-            added = await in_thread(reader.lines)
-        except (OSError, ValueError) as error:
-            self._message.put(f"Cannot read the log: {error}")
-            return
-        finally:
-            self._is_reading = False
-        if reader is self._reader and added:
-            self._keep(added)
-            self._show()
-
-    def _keep(self, added: list[str]) -> None:
-        lines = [
-            line if len(line) <= MAX_LINE_LENGTH else f"{line[:MAX_LINE_LENGTH]} …"
-            for line in added[-KEPT_LINES:]
-        ]
-        self._lines.extend(lines)
-        room = KEPT_CHARACTERS - sum(map(len, self._lines))
-        while room < 0:
-            room += len(self._lines.popleft())
-
-    def _show(self) -> None:
-        asked = str(self._filter.value or "").lower()
-        matching = (
-            [line for line in self._lines if asked in line.lower()] if asked else list(self._lines)
-        )
-        shown = matching[-SHOWN_LINES:]
-        self._message.put(_count_text(len(shown), len(matching), asked) if self._lines else NOTHING)
-        self._text.set("\n".join(shown))
-        self._text.element.visible = bool(shown)
-        if self._poll.value:
-            ui.run_javascript(
-                "const log = document.getElementById('sl-log'); "
-                "if (log) log.scrollTop = log.scrollHeight"
-            )
-
-
-def _count_text(shown: int, matching: int, asked: str) -> str:
-    which = f" containing “{asked}”" if asked else ""
-    if shown < matching:
-        return f"The last {shown} of {matching} lines{which}."
-    return f"{matching} line{'s'[: matching != 1]}{which}."
-
+from syncline.runs.run_directory import PROFILES_DIRECTORY
 
 MAX_PROFILE_S = 600
 SECONDS = 10
