@@ -28,7 +28,7 @@ def test_a_log_that_has_become_long_begins_anew_and_keeps_the_part_before(tmp_pa
         log.write(f"line {number}\n")
     log.close()
     log.write("too late")
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["rank-0.1.log", "rank-0.log"]
+    assert sorted(path.name for path in tmp_path.glob("*.log")) == ["rank-0.1.log", "rank-0.log"]
     assert (tmp_path / "rank-0.1.log").read_text() == "line 3\n"
     assert (tmp_path / "rank-0.log").read_text() == "line 4\n"
 
@@ -46,8 +46,8 @@ def test_a_full_disk_costs_lines_and_not_the_work(tmp_path: Path) -> None:
     stream, log = io.StringIO(), RankLog("/dev/full")
     tee = Tee(stream, log)
     tee.write("shown")
-    tee.write(" and this")
-    assert stream.getvalue() == "shown and this"
+    tee.write(" and this\n")
+    assert stream.getvalue() == "shown and this\n"
 
 
 def in_child(work: Callable[[], None]) -> int:

@@ -15,6 +15,8 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import Any, TextIO
 
+from syncline.runs.log_times import LogTimesWriter
+
 PART_BYTES = 16_000_000
 """File size at which a new part begins; the old one replaces the earlier part."""
 _CHECKS_PER_PART = 64
@@ -38,28 +40,32 @@ class RankLog:
         self._fd = -1
         self._closed = False
         self._unfinished: dict[str, list[str]] = {}  # by stream
+        self._times = LogTimesWriter(path)
         self._unchecked_bytes = part_bytes  # written since the size of the file was looked up
         _open_logs.add(self)
 
-    def write(self, text: str, stream: str = "stdout") -> None:
-        """Append output of a stream."""
+    def write(self, text: str, stream: str = "stdout") -> str:
+        """Append output of a stream; return what was written: nothing until the line ends."""
         with self._lock:
             unfinished = self._unfinished.setdefault(stream, [])
             unfinished.append(text)
             if "\n" in text or len(unfinished) > _UNFINISHED_TEXTS:
-                self._append(unfinished)
+                return self._append(unfinished)
+            return ""
 
-    def flush(self) -> None:
-        """Write unfinished lines."""
+    def flush(self, stream: str) -> str:
+        """Write the unfinished line of a stream, and return it."""
         with self._lock:
-            for unfinished in self._unfinished.values():
-                self._append(unfinished)
+            return self._append(self._unfinished.get(stream, []))
 
-    def _append(self, texts: list[str]) -> None:
-        data = "".join(texts).encode(errors="backslashreplace")
+    def _append(self, texts: list[str]) -> str:
+        text = "".join(texts)
         texts.clear()
-        if self._closed or not data:
-            return
+        if not self._closed and text:
+            self._append_data(text.encode(errors="backslashreplace"))
+        return text
+
+    def _append_data(self, data: bytes) -> None:
         try:
             if self._fd < 0:
                 self._fd = self._open()
@@ -71,14 +77,16 @@ class RankLog:
                 if is_full and not self._begin_part(len(data)):
                     self._unchecked_bytes = self._part_bytes
                     return
+            self._times.note(lambda: os.fstat(self._fd).st_size)
             os.write(self._fd, data)
         except OSError:
             self._end()
 
     def close(self) -> None:
         """Write unfinished lines and stop."""
-        self.flush()
         with self._lock:
+            for unfinished in self._unfinished.values():
+                self._append(unfinished)
             self._end()
 
     def forked(self) -> None:
@@ -94,6 +102,7 @@ class RankLog:
         if is_owner and os.fstat(self._fd).st_size:
             stem, extension = os.path.splitext(self._path)
             os.replace(self._path, f"{stem}.1{extension}")
+            self._times.begin_part()
         before, self._fd = self._fd, self._open()
         os.close(before)
         # If the worker prints nothing, it begins no new part; its children must not fill the disk.
@@ -104,6 +113,7 @@ class RankLog:
 
     def _end(self) -> None:
         self._closed = True
+        self._times.close()
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
@@ -118,13 +128,15 @@ class Tee:
         self._name = name
 
     def write(self, text: str) -> int:
-        """Write to both; return the number of characters written to the stream."""
-        self._log.write(text, self._name)
-        return self._stream.write(text)
+        """Write to both as soon as the line ends; return the number of characters."""
+        written = self._log.write(text, self._name)
+        if written:
+            self._stream.write(written)
+        return len(text)
 
     def flush(self) -> None:
-        """Write unfinished lines of both."""
-        self._log.flush()
+        """Write the unfinished line to both."""
+        self._stream.write(self._log.flush(self._name))
         self._stream.flush()
 
     def writelines(self, lines: Iterable[str]) -> None:
@@ -145,6 +157,7 @@ def capture_output(path: str, names: Sequence[str] = ("stdout", "stderr")) -> Ca
 
     def end() -> None:
         for name, stream in before.items():
+            getattr(sys, name).flush()
             setattr(sys, name, stream)
         log.close()
 
