@@ -89,6 +89,7 @@ def test_json_keys_stay_the_same(syncline_command, write_run, storage):
         "metrics",
         "checkpoints",
         "error",
+        "stalled_since",
         "kind",
         "trials",
         "tags",
@@ -171,8 +172,9 @@ def test_a_column_that_may_be_cut_or_left_out_is_left_out():
 
 
 def test_output_that_is_no_terminal_has_complete_texts_in_one_line_per_run(
-    syncline_command, write_run, storage
+    syncline_command, write_run, storage, monkeypatch
 ):
+    monkeypatch.delenv("COLUMNS", raising=False)  # pytest-xdist sets it
     name, error = "a-run-with-a-rather-long-name-" * 3, f"ValueError: {'long ' * 40}end"
     write_run(name, outcome="errored", error=error)
     write_run("b", outcome="finished", reports=[{"loss": 1.0}])

@@ -11,6 +11,7 @@ from syncline.runs.outliers import (
     StackGroup,
     hanging_ranks,
     members_text,
+    mismatch_text,
     parse_frames,
     ranks_text,
     readable,
@@ -261,3 +262,23 @@ def test_no_rank_is_marked_if_all_are_outliers() -> None:
 def test_consecutive_ranks_are_written_as_spans() -> None:
     assert ranks_text([4]) == "rank 4"
     assert ranks_text([7, 0, 1, 2, 9, 8]) == "ranks 0-2, 7-9"
+
+
+BARRIER = ALL_REDUCE.replace("line 30, in fit", "line 33, in fit").replace(
+    "in all_reduce", "in barrier"
+)
+
+
+def test_ranks_in_different_operations_are_named_with_their_lines() -> None:
+    assert mismatch_text({0: ALL_REDUCE, 1: BARRIER, 2: ALL_REDUCE}) == (
+        " Ranks 0, 2 are in all_reduce (train.py:30), rank 1 in barrier (train.py:33)."
+    )
+    assert mismatch_text({0: OWN_BARRIER, 1: BACKWARD}) == (
+        " Rank 0 is in get_checkpoint (train.py:9), rank 1 in backward (train.py:26)."
+    )
+
+
+def test_no_mismatch_is_named_if_a_rank_is_elsewhere_or_all_are_in_the_same_call() -> None:
+    assert mismatch_text({0: ALL_REDUCE, 1: LOADER}) == ""
+    assert mismatch_text({0: ALL_REDUCE, 1: ALL_REDUCE}) == ""
+    assert mismatch_text({0: ALL_REDUCE, 1: NO_ANSWER}) == ""

@@ -1,9 +1,11 @@
 """Fields of a run's summary that lists show."""
 
+import time
 from pathlib import Path
 
 import pytest
 
+from syncline import runs
 from syncline.runs import LocalFiles, RunDirectory, run_list
 from syncline.runs.annotations import annotate
 from syncline.runs.run_list import parameters_of
@@ -54,3 +56,17 @@ def test_the_number_of_parameters_is_bounded() -> None:
     deep["deeper"] = deep
     many = {f"p{number}": number for number in range(10_000)}
     assert len(parameters_of({"train_config": {"deep": deep, **many}})) == 200
+
+
+def test_a_running_run_is_stalled_until_it_resumes(tmp_path: Path) -> None:
+    with RunDirectory(LocalFiles(tmp_path)) as record:
+        record.write_run("a", {}, detailed=False)
+        record.event("started")
+        record.event("stalled", since=time.time() - 240)
+        assert run_list.summarize_run(LocalDirectory(tmp_path)).cause == "stalled for 4 min"
+        assert runs.open(tmp_path).summary.cause == "stalled for 4 min"
+        record.event("resumed")
+        assert run_list.summarize_run(LocalDirectory(tmp_path)).cause == ""
+        record.event("stalled", since=time.time() - 240)
+        record.write_outcome("finished")
+    assert run_list.summarize_run(LocalDirectory(tmp_path)).cause == ""

@@ -61,10 +61,11 @@ def _length(run: RunSummary) -> float | None:
 
 
 def last_text(run: RunSummary) -> str:
-    """Return the error of a failed run, the progress of a search, or the last report."""
+    """Return the error of a failed run; else a stall, the progress of a search, the last report."""
     if run.error is not None:
         return run.cause or "errored"
-    return " ".join(filter(None, (trials_text(run.trials), metrics_text(run.metrics))))
+    stall = f"{run.cause};" if run.cause else ""
+    return " ".join(filter(None, (stall, trials_text(run.trials), metrics_text(run.metrics))))
 
 
 def trials_text(trials: Mapping[str, int] | None) -> str:

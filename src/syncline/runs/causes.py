@@ -1,4 +1,4 @@
-"""Causes of failures: the one line of an error that lists show. Pure."""
+"""Causes of failures and stalls: the one line that lists show of them. Pure."""
 
 from __future__ import annotations
 
@@ -34,3 +34,14 @@ def cause_line(error: str) -> str:
         )
     line = _OF_PROCESS.sub("", _MODULE.sub("", chosen.strip()))
     return line[:MAX_CAUSE_CHARACTERS]
+
+
+def stall_text(seconds: float) -> str:
+    """Return "stalled for 4 min"."""
+    if seconds < 120:
+        return f"stalled for {max(0, seconds):.0f} s"
+    return (
+        f"stalled for {seconds / 60:.0f} min"
+        if seconds < 7200
+        else (f"stalled for {seconds / 3600:.1f} h")
+    )

@@ -23,6 +23,8 @@ _STANDARD_LIBRARY = re.compile(
 )
 _LIBRARY = re.compile(r"<|/(site|dist)-packages/|/syncline/(core|data|train|tune|util)/")
 _COLLECTIVES = re.compile(r"/torch/(distributed|nn/parallel)/")
+_DECORATORS = ("wrapper", "timed", "inner", "_fn")
+_NAMES = {"_engine_run_backward": "backward"}
 _SESSION_FILE = "/syncline/train/workers/worker_session.py"
 _SESSION_BARRIERS = ("barrier", "get_checkpoint")
 
@@ -44,6 +46,11 @@ class Frame:
     def is_users(self) -> bool:
         """True for a frame of the program itself."""
         return not self.is_standard and not _LIBRARY.search(self.file)
+
+    @property
+    def is_named(self) -> bool:
+        """True unless it is a decorator, or code without a name."""
+        return not self.function.startswith("<") and self.function not in _DECORATORS
 
     @property
     def waits_for_others(self) -> bool:
@@ -131,6 +138,38 @@ def stacks_text(stacks: Mapping[int, str], world_size: int, outliers: Collection
         stack = stacks.get(group[0], NO_ANSWER).rstrip()
         lines.append(textwrap.indent(textwrap.dedent(stack), "  "))
     return "\n".join(lines)
+
+
+def mismatch_text(stacks: Mapping[int, str]) -> str:
+    """Return " Rank 0 is in all_reduce (a.py:7), rank 1 in barrier (a.py:9)." if all ranks wait for
+    each other, but in different calls of the program; else an empty text.
+    """
+    calls: dict[str, list[int]] = {}
+    for rank, stack in stacks.items():
+        call = _waiting_call(stack)
+        if call is None:
+            return ""
+        calls.setdefault(call, []).append(rank)
+    if len(calls) < 2:
+        return ""
+    (first, call), *others = [(ranks_text(ranks), call) for call, ranks in calls.items()]
+    verb = "is" if first.startswith("rank ") else "are"
+    parts = [f"{first[0].upper()}{first[1:]} {verb} in {call}"]
+    return " " + ", ".join(parts + [f"{ranks} in {call}" for ranks, call in others]) + "."
+
+
+def _waiting_call(stack: str) -> str | None:
+    """Return the operation in which a stack waits for other ranks, and the program's line."""
+    frames = parse_frames(stack)
+    users = [index for index, frame in enumerate(frames) if frame.is_users]
+    if not users or not _waits(stack):
+        return None
+    line, operation = frames[users[-1]], frames[users[-1] + 1 :]
+    # Decorators come first in the stack of a library's function.
+    named = [each.function for each in operation if each.waits_for_others and each.is_named]
+    if not named:
+        return None
+    return f"{_NAMES.get(named[0], named[0])} ({line.file.rpartition('/')[2]}:{line.line})"
 
 
 def parse_frames(stack: str) -> list[Frame]:

@@ -299,6 +299,7 @@ class Run:
             workers=len(self.attempts[-1].workers) if self.attempts else None,
             checkpoints=len(self.checkpoints),
             last=self._last and {**self._last, "metrics": _mapping(self._last.get("metrics"))},
+            stalled_since=run_list.stalled_since(self._lines[EVENTS_FILE]),
         )
 
     @property

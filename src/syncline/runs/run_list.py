@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import socket
+import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
@@ -16,7 +17,7 @@ from typing import Any
 
 from syncline.runs import json_values
 from syncline.runs.annotations import read_annotations
-from syncline.runs.causes import cause_line
+from syncline.runs.causes import cause_line, stall_text
 from syncline.runs.environment import is_process_alive
 from syncline.runs.json_values import JsonObject, Record, finite
 from syncline.runs.record_files import sealed_name
@@ -95,6 +96,8 @@ class RunSummary:
     """Number of checkpoints that are kept."""
     error: str | None = None
     """Error of the run, or the reason why its record cannot be read."""
+    stalled_since: float | None = None
+    """Time since which ranks of a running run wait in a collective operation, if they do."""
     kind: str = "train"
     """train, tune or data."""
     trials: Mapping[str, int] | None = None
@@ -114,7 +117,9 @@ class RunSummary:
 
     @property
     def cause(self) -> str:
-        """Line of the error that names its cause; "" without an error."""
+        """Line of the error that names its cause, or the duration of a stall; "" without one."""
+        if self.stalled_since is not None:
+            return stall_text(time.time() - self.stalled_since)
         return cause_line(self.error or "")
 
     def as_json(self) -> JsonObject:
@@ -204,6 +209,7 @@ def summarize_run(run: StorageDirectory) -> RunSummary:
             workers=len(attempts[-1].get("workers", ())) if attempts else None,
             checkpoints=checkpoints,
             last=None if described.get("kind") == "tune" else last_report(run),
+            stalled_since=stalled_since(events),
         )
     except (
         ValueError,
@@ -231,6 +237,7 @@ def summary_of(
     workers: int | None,
     checkpoints: int,
     last: Record | None,
+    stalled_since: float | None = None,
 ) -> RunSummary:
     """Return the summary of a run, with texts and metrics of bounded size.
 
@@ -242,11 +249,13 @@ def summary_of(
         workers: As in the summary.
         checkpoints: As in the summary.
         last: Last report; None without one. A search has `trials.json` instead.
+        stalled_since: As in the summary, whatever the state of the run.
     """
     kind = str(described.get("kind", "train"))
     search = search_state(run) if kind == "tune" else None
     environment = described.get("environment") or {}
     annotations = read_annotations(run)
+    state = state_of(described, outcome)[:_NAME_CHARACTERS]
     if search is not None:
         reports, metrics = search.results, search.best
     else:
@@ -254,7 +263,7 @@ def summary_of(
     return RunSummary(
         name=str(described.get("name", run.name))[:_NAME_CHARACTERS],
         path=run.path,
-        state=state_of(described, outcome)[:_NAME_CHARACTERS],
+        state=state,
         started=finite(described.get("started")),
         ended=finite(outcome["time"]) if outcome is not None else None,
         last_activity=last_activity(run),
@@ -265,6 +274,7 @@ def summary_of(
         metrics=_bounded_metrics(metrics),
         checkpoints=checkpoints,
         error=_text(outcome.get("error"), _ERROR_CHARACTERS) if outcome is not None else None,
+        stalled_since=stalled_since if state == "running" else None,
         kind=kind[:_NAME_CHARACTERS],
         trials=search.trials if search is not None else None,
         tags=annotations.tags,
@@ -413,6 +423,17 @@ def last_activity(run: StorageDirectory) -> float | None:
         moments = [moment for moment in found if moment is not None]
     moments += [facts.modified for each in directories for facts in run.file_infos(each).values()]
     return max(moments, default=None)
+
+
+def stalled_since(events: Sequence[Record]) -> float | None:
+    """Return the time since which ranks are stalled according to the events of a run."""
+    since: float | None = None
+    for event in events:
+        if event.get("event") == "stalled":
+            since = finite(event.get("since"))
+        elif event.get("event") in ("resumed", "started", "attempt", "failure"):
+            since = None
+    return since
 
 
 def state_of(described: Record, outcome: Record | None) -> str:

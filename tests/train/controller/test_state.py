@@ -29,6 +29,7 @@ from syncline.train.controller.events import (
     NotifyPreemption,
     NotifyResize,
     NotifyRestart,
+    NotifyStall,
     ProgramTerminated,
     RankFailed,
     RecordReport,
@@ -588,13 +589,18 @@ def test_after_sigterm_validations_may_run_until_the_deadline() -> None:
 
 def test_a_stalled_collective_leads_to_a_warning_and_then_ends_the_attempt() -> None:
     run = Run()
-    assert run.says(0, Stalled(seconds=60, over_limit=False)) == [RequestStacks(ranks=(0, 1))]
+    assert run.says(0, Stalled(seconds=30)) == [NotifyStall(seconds=30)]
+    assert run.says(0, Stalled(seconds=60, warns=True)) == [RequestStacks(ranks=(0, 1))]
     (warning,) = run.machine.handle(
         StacksReceived(attempt=1, stacks={0: "in all_reduce", 1: "in sleep"})
     )
     assert isinstance(warning, Warn)
     assert "[rank 1]  <-- outlier\n  in sleep" in warning.text
-    assert run.says(0, Stalled(seconds=600, over_limit=True)) == [RequestStacks(ranks=(0, 1))]
+    assert run.says(1, Stalled(seconds=60, warns=True)) == []  # one warning is enough
+    assert run.says(1, Stalled(seconds=0)) == []
+    assert run.says(0, Stalled(seconds=600, warns=True, over_limit=True)) == [
+        RequestStacks(ranks=(0, 1))
+    ]
     failing = run.machine.handle(
         StacksReceived(attempt=1, stacks={0: "in all_reduce", 1: "in sleep"})
     )
@@ -609,8 +615,8 @@ def test_a_stalled_collective_leads_to_a_warning_and_then_ends_the_attempt() -> 
 
 def test_a_collective_that_ends_while_stacks_are_collected_is_no_hang() -> None:
     run = Run()
-    run.says(0, Stalled(seconds=600, over_limit=True))
-    assert run.says(0, Stalled(seconds=0, over_limit=False)) == []
+    run.says(0, Stalled(seconds=600, warns=True, over_limit=True))
+    assert run.says(0, Stalled(seconds=0)) == [NotifyStall(seconds=0)]
     assert run.machine.handle(StacksReceived(attempt=1, stacks={})) == []
     assert run.machine.state is State.RUNNING
 

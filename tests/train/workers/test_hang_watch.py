@@ -6,6 +6,8 @@ import queue
 import threading
 from types import FunctionType, SimpleNamespace
 
+import pytest
+
 from syncline.testing.waiting import eventually
 from syncline.train.workers.hang_watch import (
     HangDetector,
@@ -62,22 +64,44 @@ def test_a_stall_leads_to_one_warning_and_then_to_repeated_errors() -> None:
     detector, look = HangDetector(limit_s=100), ThreadSample(cpu_s=1.5, in_collective=True)
     assert detector.update(look, 0.0) is None
     assert detector.update(look, 9.0) is None
-    assert detector.update(look, 10.0) == Stalled(seconds=10.0, over_limit=False)
+    assert detector.update(look, 10.0) == Stalled(seconds=10.0, warns=True)
     assert detector.update(look, 50.0) is None
-    assert detector.update(look, 90.0) == Stalled(seconds=90.0, over_limit=True)
-    assert detector.update(look, 91.0) == Stalled(seconds=91.0, over_limit=True)
+    assert detector.update(look, 90.0) == Stalled(seconds=90.0, warns=True, over_limit=True)
+    assert detector.update(look, 91.0) == Stalled(seconds=91.0, warns=True, over_limit=True)
+
+
+@pytest.mark.parametrize(
+    ("step_s", "warning_s"), [(None, 60.0), (0.01, 10.0), (1.0, 20.0), (100.0, 60.0)]
+)
+def test_the_first_warning_comes_after_twenty_steps_or_a_minute(
+    step_s: float | None, warning_s: float
+) -> None:
+    detector = HangDetector(limit_s=1800, median_step_s=lambda: step_s)
+    look = ThreadSample(cpu_s=1.5, in_collective=True)
+    messages = [detector.update(look, float(now)) for now in range(130)]
+    first, *others = [message for message in messages if message is not None]
+    if warning_s > 30.0:
+        assert first == Stalled(seconds=30.0)
+        (first,) = others
+    else:
+        assert others == []
+    assert first == Stalled(seconds=warning_s, warns=True)
+    assert detector.update(ThreadSample(1.6, False), 131.0) == Stalled(seconds=0.0)
+
+
+def test_the_controller_keeps_the_limit_of_barriers_of_the_session() -> None:
+    detector = HangDetector(limit_s=100)
+    look = ThreadSample(cpu_s=1.5, in_collective=True, in_barrier=True)
+    messages = [detector.update(look, float(now)) for now in range(0, 1000, 10)]
+    assert [each for each in messages if each is not None] == [Stalled(seconds=10.0, warns=True)]
 
 
 def test_any_cpu_time_restarts_the_measurement() -> None:
     detector = HangDetector(limit_s=100)
     detector.update(ThreadSample(1.0, True), 0.0)
     assert detector.update(ThreadSample(1.000001, True), 80.0) is None
-    assert detector.update(ThreadSample(1.000001, True), 95.0) == Stalled(
-        seconds=15.0, over_limit=False
-    )
-    assert detector.update(ThreadSample(1.000002, True), 96.0) == Stalled(
-        seconds=0.0, over_limit=False
-    )
+    assert detector.update(ThreadSample(1.000001, True), 95.0) == Stalled(seconds=15.0, warns=True)
+    assert detector.update(ThreadSample(1.000002, True), 96.0) == Stalled(seconds=0.0)
     assert detector.update(ThreadSample(1.000003, True), 97.0) is None
 
 

@@ -224,14 +224,26 @@ def test_readers_go_on_only_if_the_run_resumes(tmp_path: Path, resumes: bool) ->
     assert again.reader.at == (5 if resumes else 0)
 
 
-def test_time_in_reports_and_barriers_is_counted(tmp_path: Path) -> None:
+def test_barriers_count_as_communication_and_reports_do_not(tmp_path: Path) -> None:
     rank = Rank(tmp_path)
     rank.report(files=False)
     reported_s = rank.session.reported_s
     assert reported_s > 0
     rank.session.deliver(BarrierReleased(sequence=0, data=None))
+    assert rank.session.step_times().communication_s == 0
     rank.session.barrier(None)
-    assert rank.session.reported_s > reported_s
+    assert rank.session.reported_s == reported_s
+    assert rank.session.step_times().communication_s > 0
+
+
+def test_the_median_step_is_known_after_some_reports(tmp_path: Path) -> None:
+    rank = Rank(tmp_path)
+    for _ in range(5):
+        rank.report(files=False)
+    assert rank.session.median_step_s is None
+    rank.report(files=False)
+    assert rank.session.median_step_s is not None
+    assert rank.session.median_step_s >= 0
 
 
 def test_a_rank_that_reads_nothing_sends_no_states(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from syncline.runs.outliers import NO_ANSWER, hanging_ranks, ranks_text, stacks_text
+from syncline.runs.outliers import NO_ANSWER, hanging_ranks, mismatch_text, ranks_text, stacks_text
 from syncline.train.config import FailureConfig
 from syncline.train.errors import (
     NCCLHangError,
@@ -316,6 +316,7 @@ class Attempt:
         self.timed_report: int | None = None  # number of the report that the timer runs for
         self.stack_request: str | None = None  # REPORT_TIMER, COLLECTIVE_TIMER or HANG
         self.stalled: dict[int, Stalled] = {}
+        self.has_warned = False  # of the stalled ranks
         self.hangs = False  # a stalled rank is over its limit
         self.preemption: Preemption | None = None
         self.ended: set[int] = set()  # in a preemption: ranks whose training function has ended
@@ -392,14 +393,14 @@ class Attempt:
     def hang_warning(self, stacks: Mapping[int, str]) -> str:
         """Return a warning about stalled ranks with the stacks of all ranks."""
         text = stacks_text(stacks, self.world_size, self._hanging(stacks))
-        return f"{self._stall()} so far. Stacks of all ranks:\n{text}"
+        return f"{self._stall()} so far.{mismatch_text(stacks)} Stacks of all ranks:\n{text}"
 
     def hang_errors(self, stacks: Mapping[int, str]) -> dict[int, Exception]:
         """Return an error for each rank that the stalled ranks seem to wait for."""
         ranks = self._hanging(stacks)
         error: Exception = TimeoutError(
-            f"{self._stall()} that does not end. Make the same calls in the same order on every "
-            "rank. If a rank needs this much time between two calls, raise "
+            f"{self._stall()} that does not end.{mismatch_text(stacks)} Make the same calls in the "
+            "same order on every rank. If a rank needs this much time between two calls, raise "
             "`TorchConfig(timeout_s=…)` and SYNCLINE_TRAIN_COLLECTIVE_TIMEOUT_S. Stacks of all "
             f"ranks:\n{stacks_text(stacks, self.world_size, ranks)}"
         )

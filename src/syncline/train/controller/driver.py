@@ -529,6 +529,13 @@ class TrainController(Dispatcher[Instruction, None], handles=Instruction):
         )
         self._console.resizing(instruction)
 
+    @on(events.NotifyStall)
+    def _notify_stall(self, instruction: events.NotifyStall) -> None:
+        if instruction.seconds:
+            self._recorder.event("stalled", since=time.time() - instruction.seconds)
+        else:
+            self._recorder.event("resumed")
+
     @on(events.NotifyPreemption)
     def _notify_preemption(self, instruction: events.NotifyPreemption) -> None:
         nodes = instruction.info.preempted_node_to_ranks

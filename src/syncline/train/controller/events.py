@@ -310,6 +310,14 @@ class NotifyPreemption:
 
 
 @dataclass(frozen=True, kw_only=True)
+class NotifyStall:
+    """Record that ranks are stalled in a collective operation, or no longer."""
+
+    seconds: float
+    """Time in the operation so far; 0 if no rank is stalled any more."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Warn:
     """Log a warning."""
 
@@ -343,6 +351,7 @@ Instruction = (
     | NotifyFailure
     | NotifyRestart
     | NotifyResize
+    | NotifyStall
     | NotifyPreemption
     | Warn
     | End

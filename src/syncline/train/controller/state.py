@@ -51,6 +51,7 @@ from syncline.train.controller.events import (
     NotifyPreemption,
     NotifyResize,
     NotifyRestart,
+    NotifyStall,
     ProgramTerminated,
     RankFailed,
     RecordReport,
@@ -381,21 +382,26 @@ class TrainStateMachine(Dispatcher[Event, list[Instruction]], handles=Event):
 
     def _rank_stalled(self, rank: int, message: Stalled) -> list[Instruction]:
         attempt = self._current
+        was_stalled = bool(attempt.stalled)
         attempt.stalled.pop(rank, None)
-        if not message.seconds:
-            return []
-        attempt.stalled[rank] = message
+        if message.seconds:
+            attempt.stalled[rank] = message
+        noted: list[Instruction] = []
+        if was_stalled != bool(attempt.stalled):
+            attempt.has_warned = False
+            noted = [NotifyStall(seconds=message.seconds)]
         if (
-            self.state is not State.RUNNING
+            not message.warns
+            or self.state is not State.RUNNING
             or attempt.stack_request is not None
             or attempt.preemption is not None
+            or (attempt.has_warned and not message.over_limit)
         ):
-            return []
-        if not message.over_limit and len(attempt.stalled) > 1:
-            return []  # the first stalled rank has led to a warning
+            return noted
+        attempt.has_warned = True
         attempt.stack_request = HANG
         attempt.hangs = message.over_limit
-        return [RequestStacks(ranks=tuple(range(attempt.world_size)))]
+        return [*noted, RequestStacks(ranks=tuple(range(attempt.world_size)))]
 
     # -- preemption of nodes and processes
 

@@ -9,6 +9,7 @@ formats the stack of the training function.
 
 from __future__ import annotations
 
+import inspect
 import sys
 import threading
 import time
@@ -19,14 +20,23 @@ from itertools import dropwhile
 from types import FrameType
 
 from syncline.train.workers.messages import Stalled
+from syncline.train.workers.worker_session import WorkerSession
 
 SAMPLE_INTERVAL_S = 0.1
 REPORT_INTERVAL_S = 5.0
 """Interval of reports about step times and resource usage."""
 FIRST_REPORT_S = 1.0
 """Time of the first of these reports; early, as the start of a run is often watched."""
+NOTICE_S = 30.0
+"""Seconds after which a rank counts as stalled in lists."""
+WARN_S = 60.0
+"""Longest time until a warning is sent."""
+WARN_STEPS = 20
+"""Median steps after which a warning is sent, if that is earlier."""
+SHORTEST_WARN_S = 10.0
+"""Shortest time of that: ranks often wait while another one evaluates or saves."""
 WARN_AFTER = 0.1
-"""Fraction of the limit after which a warning is sent."""
+"""Fraction of the limit after which a warning is sent in any case."""
 FAIL_AFTER = 0.9
 """Fraction of the limit after which the attempt fails. Below 1, because the operation would
 otherwise time out first, with an error that names no rank.
@@ -34,6 +44,7 @@ otherwise time out first, with an error that names no rank.
 
 RUNNER = "_train"
 """Method of `TrainWorker` that calls the training function. Frames outside of it are not shown."""
+_BARRIER = inspect.unwrap(WorkerSession.barrier).__code__
 _THIS_PACKAGE = __file__.rpartition("hang_watch.py")[0]
 
 
@@ -45,31 +56,53 @@ class ThreadSample:
     """CPU time of the thread."""
     in_collective: bool
     """True if the thread is in a collective operation."""
+    in_barrier: bool = False
+    """True if this is one of the session, whose limit the controller keeps."""
 
 
 class HangDetector:
-    """Turns samples of a thread into messages. Pure."""
+    """Turns samples of a thread into messages. Pure.
 
-    def __init__(self, limit_s: float) -> None:
+    Args:
+        limit_s: Longest time in one collective operation.
+        median_step_s: Returns the median time between two reports; None if it is not known yet.
+    """
+
+    def __init__(
+        self, limit_s: float, median_step_s: Callable[[], float | None] = lambda: None
+    ) -> None:
         self._limit_s = limit_s
+        self._median_step_s = median_step_s
         self._last: ThreadSample | None = None
         self._since_s = 0.0
+        self._is_noticed = False
         self._has_warned = False
 
     def update(self, sample: ThreadSample, now_s: float) -> Stalled | None:
         """Add a sample; return a message, if any. Over the limit, each sample leads to one."""
         if sample != self._last or not sample.in_collective:
-            has_warned, self._has_warned = self._has_warned, False
+            was_noticed, self._is_noticed, self._has_warned = self._is_noticed, False, False
             self._last, self._since_s = sample, now_s
-            return Stalled(seconds=0.0, over_limit=False) if has_warned else None
+            return Stalled(seconds=0.0) if was_noticed else None
         seconds = now_s - self._since_s
-        if seconds >= FAIL_AFTER * self._limit_s:
-            self._has_warned = True
-            return Stalled(seconds=seconds, over_limit=True)
-        if seconds >= WARN_AFTER * self._limit_s and not self._has_warned:
-            self._has_warned = True
-            return Stalled(seconds=seconds, over_limit=False)
+        if seconds >= FAIL_AFTER * self._limit_s and not sample.in_barrier:
+            self._is_noticed = self._has_warned = True
+            return Stalled(seconds=seconds, warns=True, over_limit=True)
+        if not self._has_warned and seconds >= self._warn_after_s:
+            self._is_noticed = self._has_warned = True
+            return Stalled(seconds=seconds, warns=True)
+        if not self._is_noticed and seconds >= NOTICE_S:
+            self._is_noticed = True
+            return Stalled(seconds=seconds)
         return None
+
+    @property
+    def _warn_after_s(self) -> float:
+        limit_s = min(WARN_S, WARN_AFTER * self._limit_s)
+        step_s = self._median_step_s()
+        return (
+            limit_s if step_s is None else min(limit_s, max(SHORTEST_WARN_S, WARN_STEPS * step_s))
+        )
 
 
 class HangWatch:
@@ -77,6 +110,7 @@ class HangWatch:
 
     Args:
         hang_limit_s: Longest time in one collective operation.
+        median_step_s: See `HangDetector`.
         on_stall: Called with messages of the detector.
         on_interval: Called every few seconds. Both are called on the thread of the watch.
     """
@@ -85,10 +119,11 @@ class HangWatch:
         self,
         *,
         hang_limit_s: float,
+        median_step_s: Callable[[], float | None] = lambda: None,
         on_stall: Callable[[Stalled], None],
         on_interval: Callable[[], None],
     ) -> None:
-        self._detector = HangDetector(hang_limit_s)
+        self._detector = HangDetector(hang_limit_s, median_step_s)
         self._on_stall = on_stall
         self._on_interval = on_interval
         self.communicated_s = 0.0
@@ -112,7 +147,10 @@ class HangWatch:
             frame = sys._current_frames().get(thread.ident)
             if is_communicating(frame):
                 self.communicated_s += now - last
-            sample = ThreadSample(_cpu_s(thread.ident, now), is_in_collective(frame))
+            in_barrier = is_in_barrier(frame)
+            sample = ThreadSample(
+                _cpu_s(thread.ident, now), in_barrier or is_in_collective(frame), in_barrier
+            )
             message = self._detector.update(sample, now)
             if message is not None:
                 self._on_stall(message)
@@ -128,6 +166,17 @@ def is_in_collective(frame: FrameType | None) -> bool:
     """
     while frame is not None:
         if is_communicating(frame) or frame.f_code.co_name == "_engine_run_backward":
+            return True
+        frame = frame.f_back
+    return False
+
+
+def is_in_barrier(frame: FrameType | None) -> bool:
+    """Return True if a stack, given by its innermost frame, goes through a barrier of the
+    session.
+    """
+    while frame is not None:
+        if frame.f_code is _BARRIER:
             return True
         frame = frame.f_back
     return False

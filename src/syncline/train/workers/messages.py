@@ -109,8 +109,10 @@ class Stalled:
 
     seconds: float
     """Time in the operation so far; 0 if the operation has ended."""
-    over_limit: bool
-    """True if the limit is reached; before that, the message only leads to a warning."""
+    warns: bool = False
+    """True if it is time for a warning; before that, the stall is only recorded."""
+    over_limit: bool = False
+    """True if the limit is reached, so that the attempt fails."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -115,6 +115,7 @@ class TrainWorker:
         self._thread.start()
         watch = HangWatch(
             hang_limit_s=session.hang_limit_s,
+            median_step_s=lambda: session.median_step_s,
             on_stall=self._send_buffer.put,
             on_interval=lambda: self._report_usage(session),
         )

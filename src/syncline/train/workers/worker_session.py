@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import functools
 import os
+import statistics
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
@@ -45,6 +47,10 @@ from syncline.train.workers.uploads import CheckpointUpload, Uploader
 P = ParamSpec("P")
 R = TypeVar("R")
 
+_REPORT_TIMES = 33
+"""Reports of whose times the median is taken."""
+_FEWEST_STEPS = 5
+
 _forks = 0
 """Counts forks of this process. Checked at every report, as `os.getpid` is a system call."""
 
@@ -58,19 +64,27 @@ os.register_at_fork(after_in_child=_after_fork_in_child)
 
 
 def _timed(
-    call: Callable[Concatenate[WorkerSession, P], R],
-) -> Callable[Concatenate[WorkerSession, P], R]:
-    """Add the duration of a method to `reported_s`."""
+    sum_name: str,
+) -> Callable[
+    [Callable[Concatenate[WorkerSession, P], R]], Callable[Concatenate[WorkerSession, P], R]
+]:
+    """Add the duration of a method to an attribute."""
 
-    @functools.wraps(call)
-    def timed(self: WorkerSession, /, *args: P.args, **kwargs: P.kwargs) -> R:
-        began = time.perf_counter()
-        try:
-            return call(self, *args, **kwargs)
-        finally:
-            self.reported_s += time.perf_counter() - began
+    def decorate(
+        call: Callable[Concatenate[WorkerSession, P], R],
+    ) -> Callable[Concatenate[WorkerSession, P], R]:
+        @functools.wraps(call)
+        def timed(self: WorkerSession, /, *args: P.args, **kwargs: P.kwargs) -> R:
+            began = time.perf_counter()
+            try:
+                return call(self, *args, **kwargs)
+            finally:
+                duration_s = time.perf_counter() - began
+                setattr(self, sum_name, getattr(self, sum_name) + duration_s)
 
-    return timed
+        return timed
+
+    return decorate
 
 
 class WorkerSession(TrainSession):
@@ -100,10 +114,13 @@ class WorkerSession(TrainSession):
             world_size=spec.world_size,
             saved=spec.latest_checkpoint if spec.resumes else None,
         )
-        self.communication_meters = []
+        self.barrier_s = 0.0
+        """Seconds in barriers of `train.collective`."""
+        self.communication_meters = [lambda: self.barrier_s]
+        self._report_times: deque[float] = deque(maxlen=_REPORT_TIMES)
         self._began = time.perf_counter()
         self.reported_s = 0.0
-        """Seconds in `report`, in barriers, and waiting for checkpoints to be registered."""
+        """Seconds in `report`, and waiting for checkpoints to be registered."""
         self._spec = spec
         self._send_buffer = send_buffer
         self._process = os.getpid()
@@ -132,6 +149,13 @@ class WorkerSession(TrainSession):
     def hang_limit_s(self) -> float:
         """Longest time of this rank in one collective operation, in seconds."""
         return self._spec.hang_limit_s
+
+    @property
+    def median_step_s(self) -> float | None:
+        """Median time between two of the last reports; None before there are some."""
+        times = list(self._report_times)
+        steps = [later - earlier for earlier, later in zip(times, times[1:], strict=False)]
+        return statistics.median(steps) if len(steps) >= _FEWEST_STEPS else None
 
     def begin(self) -> None:
         """Note that the training function begins now."""
@@ -165,11 +189,13 @@ class WorkerSession(TrainSession):
                 states = self.readers.capture()
             index = self._next_index
             self._next_index = index + 1
-            self._send_buffer.put_batched((index, plain, time.time(), states))
+            now = time.time()
+            self._report_times.append(now)
+            self._send_buffer.put_batched((index, plain, now, states))
         finally:
             self.reported_s += time.perf_counter() - began
 
-    @_timed
+    @_timed("reported_s")
     def _report_checkpoint(self, call: ReportCall) -> None:
         self._check_process("report")
         plain = metric_values.clean(call.metrics)
@@ -198,11 +224,13 @@ class WorkerSession(TrainSession):
         self._reports_files = True
         with self._changed:
             self._uncommitted.add(index)
+        now = time.time()
+        self._report_times.append(now)
         self._send_buffer.put(
             Reported(
                 index=index,
                 metrics=plain,
-                time=time.time(),
+                time=now,
                 part=None if is_unfinished else part,
                 uploading=is_unfinished,
             )
@@ -235,14 +263,14 @@ class WorkerSession(TrainSession):
 
     # -- requests and answers
 
-    @_timed
+    @_timed("reported_s")
     def get_checkpoint(self) -> Checkpoint | None:
         with self._changed:
             if self._forks == _forks:  # a forked process receives no messages
                 self._changed.wait_for(lambda: not self._uncommitted)
             return self._latest
 
-    @_timed
+    @_timed("reported_s")
     def get_all_reported_checkpoints(
         self, consistency_mode: CheckpointConsistencyMode, timeout_s: float | None
     ) -> list[ReportedCheckpoint]:
@@ -296,7 +324,7 @@ class WorkerSession(TrainSession):
             )
         )
 
-    @_timed
+    @_timed("barrier_s")
     def barrier(self, data: object) -> Any:
         self._check_process("collective")
         with self._changed:
