@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 from syncline.runs import LocalFiles
-from syncline.runs.media import MediaEventWriter, MediaValue, is_media
+from syncline.runs.media import MediaValue, is_media
+from syncline.runs.media_events import MediaEventWriter
 from syncline.runs.metric_series import Series, numbers
 from syncline.train import Histogram, Image, media
 from syncline.train.media import MAX_PIXELS, MediaStore, png

@@ -1,7 +1,7 @@
-"""Files of runs that the dashboard serves: profiles, which open in the browser, and logs, which are
-downloaded.
+"""Files of runs that the dashboard serves: profiles and images, which open in the browser, and
+logs, which are downloaded.
 
-Run directories are untrusted. Only files of two folders with the extensions that syncline writes
+Run directories are untrusted. Only files of three folders with the extensions that syncline writes
 are served, and no name leads out of them (`runs.run_storage`). Files that open in the browser are
 sandboxed: scripts of a flame graph run in an origin of their own that can neither read pages of the
 dashboard nor load or send anything.
@@ -32,6 +32,7 @@ _TYPES: dict[str, dict[str, tuple[str, bool]]] = {
         ".json.gz": ("application/gzip", False),
         ".bin": ("application/octet-stream", False),
     },
+    "media": {".png": ("image/png", True)},
     "logs": {".log": ("text/plain; charset=utf-8", False)},
 }
 
@@ -74,7 +75,7 @@ def find_file(run: StorageDirectory, folder: str, file: str) -> Download:
     ending = max((ending for ending in endings if file.endswith(ending)), key=len, default=None)
     if ending is None:
         raise FileNotServedError(
-            f"{folder}/{file} is not served: only profiles and logs of a run are."
+            f"{folder}/{file} is not served: only profiles, images and logs of a run are."
         )
     try:
         name = f"{folder}/{checked_file_name(file)}"

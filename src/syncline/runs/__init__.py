@@ -30,6 +30,7 @@ Other files:
 
     logs/               output of the workers: rank-0.log, and rank-0.1.log before it; rank-0.times
                         has the times of the lines
+    media/              images in reports, and a TensorBoard file with images and histograms
     profiles/           profiles of live workers: flame graphs, memory, traces
     events.out.tfevents.*  rank 0's reports for TensorBoard, below 5 MB in total
     trackers/           IDs of the runs of experiment trackers that belong to this run
@@ -41,13 +42,14 @@ Secrets are masked before they are written.
 Files of this package, in the order in which data flows: `environment` (machine, program, processes)
 and `usage` (resources of a process) gather facts; `secrets` masks and `json_values` encodes them;
 `record_files` (storage and append-only files), `run_directory` (writer), `event_file` and
-`tensorboard_writer` write the record; `run_record` is the strict reader for resuming; `run_storage`
-(directories, local or remote), `tailing` (growing files), `metric_series` (curves), `run` (lenient
-reader) and `run_list` (all runs in a directory) read it for display; `log_times` and `log_index`
-find and merge lines of logs; `run_progress` derives the progress and the remaining time from
-reports; `outliers` groups the stacks of a hanging run; `causes` finds the line of an error that
-names its cause; `annotations` holds the tags and the note that users add to a run, and deletes
-runs; `discovery` finds the dashboard that shows a run.
+`tensorboard_writer` write the record, `media` and `media_events` its images and histograms;
+`run_record` is the strict reader for resuming; `run_storage` (directories, local or remote),
+`tailing` (growing files), `metric_series` (curves), `run` (lenient reader) and `run_list` (all runs
+in a directory) read it for display; `log_times` and `log_index` find and merge lines of logs;
+`run_progress` derives the progress and the remaining time from reports; `outliers` groups the
+stacks of a hanging run; `causes` finds the line of an error that names its cause; `annotations`
+holds the tags and the note that users add to a run, and deletes runs; `discovery` finds the
+dashboard that shows a run.
 """
 
 from syncline.runs.environment import environment

@@ -12,7 +12,7 @@ masks it.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -23,6 +23,8 @@ import numpy.typing as npt
 HISTOGRAM_BINS = 30
 _FILE_VERSION = b"brain.Event:2"
 _SESSION_STARTS = 1
+_RGBA = 4
+"""Color space of images."""
 _STRING, _BOOL, _FLOAT = 1, 2, 3
 """Types of hyperparameters."""
 _SUCCESS, _FAILURE = 1, 2
@@ -86,6 +88,35 @@ def histogram(tag: str, values: npt.NDArray[Any]) -> bytes:
         7, counts.astype("<f8").tobytes()
     )
     return _bytes(1, _bytes(1, tag.encode()) + _bytes(5, content))
+
+
+def binned_histogram(tag: str, counts: Sequence[float], edges: Sequence[float]) -> bytes:
+    """Return a distribution that is in bins already as part of a summary.
+
+    Args:
+        tag: Name.
+        counts: Number of values in each bin.
+        edges: Limits of the bins, one more than `counts`.
+    """
+    middles = [(low + high) / 2 for low, high in zip(edges, edges[1:], strict=False)]
+    pairs = list(zip(counts, middles, strict=True))
+    moments = (
+        edges[0],
+        edges[-1],
+        sum(counts),
+        sum(count * middle for count, middle in pairs),
+        sum(count * middle * middle for count, middle in pairs),
+    )
+    content = b"".join(_double(number, float(moment)) for number, moment in enumerate(moments, 1))
+    for number, values in ((6, edges[1:]), (7, counts)):
+        content += _bytes(number, struct.pack(f"<{len(values)}d", *values))
+    return _bytes(1, _bytes(1, tag.encode()) + _bytes(5, content))
+
+
+def image(tag: str, png: bytes, width: int, height: int) -> bytes:
+    """Return a PNG image as part of a summary."""
+    content = _whole(1, height) + _whole(2, width) + _whole(3, _RGBA) + _bytes(4, png)
+    return _bytes(1, _bytes(1, tag.encode()) + _bytes(4, content))
 
 
 def hyperparameters(

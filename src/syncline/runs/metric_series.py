@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 from syncline.runs.json_values import as_float
+from syncline.runs.media import MediaValue, is_media
 
 if TYPE_CHECKING:
     import numpy as np
@@ -28,6 +29,9 @@ MAX_NAME_LENGTH = 500
 """Maximum characters of a metric's name; metrics with longer names are left out."""
 MAX_MEMBERS = 20_000
 """Maximum number of ranks or trials; later ones are left out."""
+MAX_MEDIA_NAMES = 50
+MAX_MEDIA = 1_000
+"""Maximum images or histograms of one name; later ones replace earlier ones."""
 Axis = Literal["iteration", "time"]
 Points = tuple[list[float], list[float]]
 _MAX_DEPTH = 8
@@ -77,6 +81,17 @@ class AllPoints:
         return self.iterations if over == "iteration" else self.times
 
 
+@dataclass(frozen=True, kw_only=True)
+class Shown:
+    """An image or a histogram with its report."""
+
+    iteration: int
+    """Number of the report."""
+    member: str
+    """Rank."""
+    media: MediaValue
+
+
 @dataclass(kw_only=True, eq=False)
 class _Block:
     """Consecutive lines of one member with the same metric names."""
@@ -92,6 +107,8 @@ class Series:
     def __init__(self) -> None:
         self._curves: dict[str, dict[str, _Curve]] = {}
         self._last: dict[str, dict[str, Any]] = {}
+        self.media: dict[str, list[Shown]] = {}
+        """Images and histograms by name, in the order of their reports."""
 
     @property
     def names(self) -> list[str]:
@@ -129,6 +146,8 @@ class Series:
         if self._is_excess_member(str(member)):
             return
         self._last[str(member)] = metrics if isinstance(metrics, dict) else dict(metrics)
+        if isinstance(iteration, int):
+            self._add_media(iteration, str(member), metrics)
         for name, value in numbers(metrics):
             curves = self._curves.get(name)
             if curves is None:
@@ -136,6 +155,18 @@ class Series:
                     continue
                 curves = self._curves[name] = {}
             curves.setdefault(str(member), _Curve()).add(float(iteration), float(time), value)  # type: ignore[arg-type]
+
+    def _add_media(self, iteration: int, member: str, metrics: Mapping[str, Any]) -> None:
+        """Keep the images and histograms of a report; a repeated report replaces the old ones."""
+        for name, value in metrics.items():
+            media = MediaValue.of(value)
+            if media is None or (name not in self.media and len(self.media) >= MAX_MEDIA_NAMES):
+                continue
+            shown = self.media.setdefault(str(name)[:MAX_NAME_LENGTH], [])
+            shown[:] = [
+                each for each in shown if each.member != member or each.iteration < iteration
+            ][-MAX_MEDIA + 1 :]
+            shown.append(Shown(iteration=iteration, member=member, media=media))
 
     def extend(self, records: Iterable[Mapping[str, Any]]) -> None:
         """Add many lines in order. Same result as `add` for each, but several times faster for
@@ -250,7 +281,7 @@ def numbers(
     for key, value in metrics.items():
         name = f"{prefix}{key}"
         if isinstance(value, Mapping):
-            if depth < _MAX_DEPTH:
+            if depth < _MAX_DEPTH and not is_media(value):
                 yield from numbers(value, f"{name}/", depth + 1)
         elif _is_number(value):
             yield name, as_float(value)

@@ -51,6 +51,7 @@ LOGS_DIRECTORY = "logs"
 DATA_DIRECTORY = "data"
 PROFILES_DIRECTORY = "profiles"
 TRACKERS_DIRECTORY = "trackers"
+MEDIA_DIRECTORY = "media"
 NAMES_OF_THE_RECORD = frozenset(
     {
         RUN_FILE,
@@ -68,6 +69,7 @@ NAMES_OF_THE_RECORD = frozenset(
         DATA_DIRECTORY,
         PROFILES_DIRECTORY,
         TRACKERS_DIRECTORY,
+        MEDIA_DIRECTORY,
     }
 )
 """Names that checkpoints may not have."""

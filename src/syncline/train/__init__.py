@@ -10,7 +10,7 @@ Files and subpackages, in the order in which a run uses them:
   one subpackage per framework: `torch`, `lightning`, `huggingface`, `tensorflow`, `jax`, `xgboost`,
   `lightgbm`. `boosting`: shared code of the last two.
 - `session`, `collective`: functions that a training function calls; `metric_values`: checks and
-  conversions of reported metrics.
+  conversions of reported metrics; `media`: images and histograms among them.
 - `datasets`: dataset shards of the workers; `resume_state`: exact resume.
 - `checkpoint`, `framework_checkpoint`: references to checkpoints; `storage`: commits in the run
   directory.
@@ -53,6 +53,7 @@ from syncline.train.errors import (
     TrainingFailedError,
     WorkerGroupError,
 )
+from syncline.train.media import Histogram, Image
 from syncline.train.result import Result
 from syncline.train.run_config import RunConfig, RunStart, UserCallback
 from syncline.train.session import (
@@ -81,6 +82,8 @@ __all__ = [
     "DataConfig",
     "DataParallelTrainer",
     "FailureConfig",
+    "Histogram",
+    "Image",
     "LoggingConfig",
     "NCCLHangError",
     "PreemptionError",

@@ -14,7 +14,9 @@ from typing import Any, Literal
 
 from syncline.core.pickling import can_pickle
 from syncline.runs.json_values import JsonObject, Record
+from syncline.runs.media import is_media
 from syncline.suggestions import did_you_mean
+from syncline.train.media import Media
 
 Metrics = Record
 """Reported metrics by name."""
@@ -50,7 +52,7 @@ def flatten(metrics: Metrics) -> JsonObject:
     """Join the keys of nested dictionaries by `/`: `{"a": {"b": 1}}` becomes `{"a/b": 1}`."""
     flat: JsonObject = {}
     for key, value in metrics.items():
-        if isinstance(value, Mapping) and value:
+        if isinstance(value, Mapping) and value and not is_media(value):
             flat.update({f"{key}/{inner}": item for inner, item in flatten(value).items()})
         else:
             flat[str(key)] = value
@@ -143,6 +145,8 @@ def _clean_value(value: Any, key: str) -> Any:
     if isinstance(value, (list, tuple)):
         cleaned = [_clean_value(item, f"{key}[{position}]") for position, item in enumerate(value)]
         return cleaned if isinstance(value, list) else tuple(cleaned)
+    if isinstance(value, Media):
+        return value.stored(key)
     numpy_types, torch_types = _numpy_types(), _torch_types()
     if numpy_types and (
         isinstance(value, numpy_types[0]) or (isinstance(value, numpy_types[1]) and value.ndim == 0)

@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection
 from typing import Any, NamedTuple
 
 from syncline.suggestions import did_you_mean
+from syncline.train import media
 from syncline.train.checkpoint import (
     Checkpoint,
     CheckpointConsistencyMode,
@@ -21,6 +22,7 @@ from syncline.train.checkpoint import (
 )
 from syncline.train.config import ValidationTaskConfig
 from syncline.train.errors import PreemptionInfo
+from syncline.train.media import MediaStore
 from syncline.train.metric_values import Metrics
 from syncline.train.resume_state import Readers
 from syncline.train.storage.context import StorageContext
@@ -164,6 +166,10 @@ def set_session(session: TrainSession | None) -> None:
     """Set the session of this process; None after the training function has ended."""
     global _session
     _session = session
+    store = None
+    if session is not None and not session.local_mode:
+        store = MediaStore(session.storage.files, session.world_rank)
+    media.set_store(store)
 
 
 def current_session() -> TrainSession | None:
@@ -228,7 +234,8 @@ def report(
     metrics of rank 0.
 
     Args:
-        metrics: Numbers, strings, and lists and dictionaries of these; NumPy scalars are converted.
+        metrics: Numbers, strings, images and histograms (`train.Image`, `train.Histogram`), and
+            lists and dictionaries of these; NumPy scalars are converted.
             No tensors, modules or state dicts.
         checkpoint: Directory with this rank's files.
         checkpoint_dir_name: Name of the checkpoint in the run directory; by default made from the

@@ -14,6 +14,7 @@ from syncline.dashboard.pages.actions_panel import ActionsPanel
 from syncline.dashboard.pages.curves_panel import CurvesPanel
 from syncline.dashboard.pages.dataset_page import ExecutionChoice
 from syncline.dashboard.pages.logs_panel import LogsPanel
+from syncline.dashboard.pages.media_panel import MediaPanel
 from syncline.dashboard.pages.run_view import RunView
 from syncline.dashboard.progress import progress_text, training_progress
 from syncline.dashboard.training_figures import WorkerRow
@@ -30,6 +31,7 @@ MAX_LINES = 16
 SECTION_LINKS = {
     "errors": "Errors",
     "metrics": "Metrics",
+    "media": "Images and histograms",
     "workers": "Workers",
     "inside": "Inspect workers",
     "times": "Time breakdown",
@@ -61,6 +63,7 @@ class TrainingPage:
             "errors": _ErrorPanel(view),
             "overview": _FactsPanel(view),
             "metrics": CurvesPanel(view, lambda over: _restarts(view, over)),
+            "media": MediaPanel(view),
             "workers": _WorkersPanel(view),
             "inside": ActionsPanel(
                 view,

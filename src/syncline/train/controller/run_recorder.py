@@ -23,6 +23,8 @@ from typing import Any
 from syncline import faults
 from syncline.runs import RunDirectory, RunRecord
 from syncline.runs.json_values import JsonObject, Record
+from syncline.runs.media import is_media
+from syncline.runs.media_events import MediaEventWriter
 from syncline.runs.record_files import RegularUploads
 from syncline.runs.tensorboard_writer import ScalarWriter
 from syncline.train.backend import Worker
@@ -112,6 +114,7 @@ class RunRecorder:
         self._token = FencingToken(files)  # before anything is read
         self._directory = RunDirectory(files, staging=staging)
         self._scalars = ScalarWriter(files, staging=staging)
+        self._media = MediaEventWriter(files)
         self._uploads = RegularUploads(self._upload) if files.local_path is None else None
         self._has_warned = False
         record = RunRecord(files)
@@ -185,6 +188,9 @@ class RunRecorder:
             self._write_optional(
                 lambda: self._scalars.add(self.steps.of(report.index), report.metrics, report.time)
             )
+            if any(map(is_media, report.metrics.values())):
+                step = self.steps.of(report.index)
+                self._write_optional(lambda: self._media.add(step, report.metrics, report.time))
         has_checkpoint = report.part is not None or report.uploading
         try:
             self._directory.report(
@@ -337,8 +343,10 @@ class RunRecorder:
         if self._token.is_superseded:
             self._directory.abandon()
             self._scalars.close(keep=False)
+            self._media.close()
             return
         self._write_optional(self._scalars.close)
+        self._media.close()
         self.discard_unfinished()
         self.event(status)
         try:
