@@ -2,7 +2,8 @@
 
 Files and subpackages, in the order in which a run uses them:
 
-- `config` and `run_config`: configuration of a trainer; callbacks of the program.
+- `config` and `run_config`: configuration of a trainer; callbacks of the program;
+  `alert_callback`: alerts.
 - `trainer`: check of all arguments, and `fit`; `local_mode`: training in the program's own process.
 - `controller`: state machine and driver of a run, record of the run, retention of checkpoints.
 - `workers`: worker group, and sessions of the workers.
@@ -25,6 +26,7 @@ from types import ModuleType
 
 from syncline.suggestions import missing_attribute
 from syncline.train import collective
+from syncline.train.alert_callback import AlertCallback
 from syncline.train.backend import Backend, BackendConfig
 from syncline.train.checkpoint import (
     Checkpoint,
@@ -72,6 +74,7 @@ TRAIN_DATASET_KEY = "train"
 
 __all__ = [
     "TRAIN_DATASET_KEY",
+    "AlertCallback",
     "Backend",
     "BackendConfig",
     "Checkpoint",

@@ -22,6 +22,7 @@ from syncline.core.error_frames import unpack_error
 from syncline.core.lifecycle import ensure_engine
 from syncline.exceptions import WorkerTraceback
 from syncline.runs import RunDirectory
+from syncline.runs.alerts import alerts_of
 from syncline.train.checkpoint import Checkpoint
 from syncline.train.controller.name_conflicts import check_owner, existing_run, resolved
 from syncline.train.local_mode import check_torchrun
@@ -254,14 +255,14 @@ def run_search(
             end = controller.run(first)
             engine.show_output()
     except BaseException as error:
-        _record_outcome(record, "errored", f"{type(error).__name__}: {error}")
+        _record_outcome(plan, storage, record, "errored", f"{type(error).__name__}: {error}")
         raise
     failed = [trial for trial in machine.trials if trial.status == Trial.ERROR]
     status, problem = "aborted" if end.interrupted else "finished", end.problem
     all_failed = len(failed) == len(machine.trials)
     if failed and not end.interrupted and (end.error is not None or all_failed):
         status, problem = "errored", "\n".join(filter(None, (problem, failed[0].error_text)))
-    _record_outcome(record, status, problem, failed_trials=len(failed))
+    _record_outcome(plan, storage, record, status, problem, failed_trials=len(failed))
     if end.error is not None and _fail_fast(plan) == "raise":
         trial = next(trial for trial in machine.trials if trial.status == Trial.ERROR)
         raise unpack_error(end.error) from WorkerTraceback(
@@ -469,14 +470,22 @@ def _resources(
 
 
 def _record_outcome(
-    record: RunDirectory, status: str, problem: str | None, **fields: object
+    plan: SearchPlan,
+    storage: StorageContext,
+    record: RunDirectory,
+    status: str,
+    problem: str | None,
+    **fields: object,
 ) -> None:
-    """Record the end of the search; a failure to write is only logged."""
+    """Record the end of the search and send alerts; a failure to write is only logged."""
     try:
         record.write_outcome(status, problem, **fields)
         record.close()
     except OSError as error:
         logger.warning("The end of the search cannot be recorded: %s", error)
+    name, path = storage.experiment_dir_name, storage.experiment_fs_path
+    for alerts in alerts_of(plan.run_config.callbacks):
+        alerts.send(status, run=name, kind="tune", path=path, error=problem)
 
 
 def _description(

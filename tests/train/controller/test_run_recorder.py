@@ -15,6 +15,7 @@ from pyarrow.fs import FSSpecHandler, PyFileSystem
 
 from syncline import faults, runs
 from syncline.runs import record_files
+from syncline.runs.alerts import AlertSender
 from syncline.train.backend import BackendConfig, Worker
 from syncline.train.checkpoint import Checkpoint
 from syncline.train.config import CheckpointConfig, ScalingConfig
@@ -508,3 +509,18 @@ def test_a_record_without_steps_counts_reports() -> None:
     steps = StepCount([{"number": 1}], 6)
     assert (steps.next_step, steps.of(5)) == (6, 5)
     assert steps.begin(6, 5) == 6
+
+
+def test_stalls_and_ends_are_alerts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sent: list[tuple[str, object]] = []
+
+    def send(self: AlertSender, event: str, **facts: object) -> None:
+        sent.append((event, facts["error"]))
+
+    monkeypatch.setattr(AlertSender, "send", send)
+    monkeypatch.setenv("SYNCLINE_ALERT_COMMAND", "true")
+    recorder = RunRecorder(spec(tmp_path / "s"))
+    for event in ("stalled", "resumed"):
+        recorder.event(event)
+    recorder.close("errored", "KeyError: 'label'")
+    assert sent == [("stalled", None), ("errored", "KeyError: 'label'")]

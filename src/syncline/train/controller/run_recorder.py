@@ -22,6 +22,7 @@ from typing import Any
 
 from syncline import faults
 from syncline.runs import RunDirectory, RunRecord
+from syncline.runs.alerts import alerts_of
 from syncline.runs.json_values import JsonObject, Record
 from syncline.runs.media import is_media
 from syncline.runs.media_events import MediaEventWriter
@@ -115,6 +116,8 @@ class RunRecorder:
         self._directory = RunDirectory(files, staging=staging)
         self._scalars = ScalarWriter(files, staging=staging)
         self._media = MediaEventWriter(files)
+        # A trial of a search sends no alerts of its own.
+        self._alerts = [] if is_hosted() else alerts_of(spec.run_config.callbacks)
         self._uploads = RegularUploads(self._upload) if files.local_path is None else None
         self._has_warned = False
         record = RunRecord(files)
@@ -161,6 +164,18 @@ class RunRecorder:
         """
         if not self._is_fenced_locally:
             self._write_optional(lambda: self._directory.event(event, **fields))
+        if event == "stalled":
+            self._alert(event, None)
+
+    def _alert(self, event: str, error: str | None) -> None:
+        for alerts in self._alerts:
+            alerts.send(
+                event,
+                run=self.storage.experiment_dir_name,
+                kind="train",
+                path=self.storage.experiment_fs_path,
+                error=error,
+            )
 
     def begin_attempt(self, number: int, first_report: int, **fields: Any) -> None:
         """Record the start of an attempt; `first_report` is the number of its first report."""
@@ -352,6 +367,7 @@ class RunRecorder:
         try:
             self._directory.write_outcome(status, error)
             self._directory.close()
+            self._alert(status, error)
         except OSError as problem:
             if error is None:
                 raise self._explained(problem) from None
