@@ -22,14 +22,9 @@ def main() -> None:
                 f"SYNCLINE_ALERT_{name.upper()}": str(given["alert"][name])
                 for name in ("event", "run", "path", "cause", "text")
             }
-            subprocess.run(
-                given["command"],
-                shell=True,
-                input=content,
-                timeout=limit_s,
-                check=True,
-                env={**os.environ, **facts},
-            )
+            os.environ.update(facts)
+            command = given["command"]
+            subprocess.run(command, shell=True, input=content, timeout=limit_s, check=True)
         if given["webhook"]:
             headers = {"content-type": "application/json", "user-agent": "syncline"}
             request = urllib.request.Request(given["webhook"], content, headers)
