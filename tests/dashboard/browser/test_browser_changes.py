@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import re
+import time
 
 import pytest
 
 from syncline import runs
 from syncline.runs import LocalFiles, RunDirectory
+from syncline.runs.annotations import delete_run
+from syncline.runs.run_storage import LocalDirectory
 from tests.dashboard.browser.browser_harness import Programs, Site, Watched, address
 
 pytest.importorskip("playwright.sync_api")
@@ -89,6 +92,18 @@ def test_a_live_run_is_stopped_and_only_then_deleted(watched: Watched, programs:
     page.get_by_role("dialog").get_by_role("button", name="Delete").click()
     page.wait_for_url(re.compile(r"/$"))
     assert not program.run.exists()
+
+
+def test_a_stalled_run_says_so(watched: Watched, place: Site) -> None:
+    with RunDirectory(LocalFiles(place.prepared / "stuck")) as record:
+        record.write_run("stuck", {}, detailed=False)
+        record.event("attempt", number=1, first_report=0, workers=[{"rank": 0}])
+        record.event("stalled", since=time.time() - 240)
+        page = watched.go(address(1, "stuck"))
+        expect(page.get_by_text("Ranks are stalled for 4 min.")).to_be_visible()
+        record.event("resumed")
+        expect(page.get_by_text("Ranks are stalled")).to_have_count(0)
+    delete_run(LocalDirectory(place.prepared / "stuck"))
 
 
 def test_a_stranger_can_compare_but_change_nothing(as_stranger: Watched) -> None:

@@ -51,9 +51,9 @@ class ActionsPanel:
         self._names = names
         self._shown: list[str] = []
         self._profiles: list[str] = []
-        with widgets.section(
-            "Inspect workers", "The run is not interrupted.", anchor="inside"
-        ) as self.section:
+        what = "training" if who == "rank" else "the search"
+        title = f"Inspect workers ({what} is not interrupted)"
+        with widgets.section(title, anchor="inside") as self.section:
             widgets.read_only_note(view.may_act)
             with ui.element("div").classes("sl-actions") as self._stack_bar:
                 widgets.action(

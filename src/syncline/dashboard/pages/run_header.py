@@ -13,6 +13,7 @@ from syncline.dashboard.run_control import ActionFailed, ProgramUnreachable
 from syncline.dashboard.run_index import RunIndex
 from syncline.runs.annotations import MAX_NOTE_CHARACTERS, MAX_TAG_CHARACTERS, Annotations, annotate
 
+STALL_HELP = "Press “Stack traces of all ranks” below to see where."
 NOT_REACHED = (
     "The program of this run is not reachable: it has ended, or belongs to another machine or user."
 )
@@ -40,8 +41,9 @@ class RunHeader:
                 self._delete = widgets.action("Delete …", self._delete_run, may_act)
         widgets.Text("p", widgets.printable(run.path, 1_000), "sl-soft sl-path")
         self._note = widgets.Text("p", "", "sl-lines")
+        self._stall = widgets.note("", "warning")
         self._message = widgets.note("")
-        self._message.visible = False
+        self._stall.visible = self._message.visible = False
 
     def update(self) -> None:
         """Show the current state."""
@@ -52,6 +54,8 @@ class RunHeader:
         self._delete.visible = not running
         if not running:
             self._message.visible = False
+        stalled = summary.stalled_since is not None
+        self._stall.show(f"Ranks are {summary.cause}. {STALL_HELP}" if stalled else "")
         found = Annotations(tags=tuple(summary.tags), note=summary.note, archived=summary.archived)
         if found != self._shown:
             self._show(found)

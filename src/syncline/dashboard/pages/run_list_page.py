@@ -46,9 +46,7 @@ COLUMNS = (
     Column(name="started", label="Started", number=True),
     Column(name="duration", label="Duration", number=True, minor=True),
     Column(name="reports", label="Progress", number=True, minor=True),
-    Column(
-        name="last", label="Latest metrics, or cause", yielding=True, sortable=False, minor=True
-    ),
+    Column(name="last", label="Latest/best metrics", yielding=True, sortable=False, minor=True),
     Column(name="workers", label="Workers", number=True, minor=True),
     Column(name="storage", label="Storage", minor=True),
 )
