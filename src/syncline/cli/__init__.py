@@ -2,7 +2,7 @@
 
 Files in the order in which a command line flows through them: `app` (the table of commands),
 `output` (tables, JSON, errors, exit codes), then the commands. `start` and `launcher` run Ray's own
-command, found by `ray_command`. `runs` (with `run_changes`), `logs`, `status`, `stack` and
+command, found by `ray_command`. `runs` (with `run_changes`), `logs`, `status`, `debug`, `stack` and
 `profile` find runs through `find_runs`; `engines` connects to a cluster. `dashboard` serves the
 pages. `submit` and `jobs` use `packages` and `job_api`, the latter with `cluster_token`.
 `microbenchmark` measures an engine. `migrate` converts programs with the package `migration`;

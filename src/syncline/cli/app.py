@@ -36,6 +36,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "runs": ("Runs", "runs", "List runs; tag, note, stop and delete them."),
     "dashboard": ("Runs", "dashboard", "Show runs in a browser, active and finished."),
     "logs": ("Runs", "logs", "Print the output of a run's workers."),
+    "debug": ("Runs", "debug", "Attach to a worker that waits at a breakpoint()."),
     "stack": ("Runs", "stack", "Print the Python stack of each rank; mark outliers."),
     "profile": ("Runs", "profile", "Profile a rank: CPU time, memory, or its next steps."),
     "migrate": (

@@ -14,7 +14,8 @@ Files in the order in which a call flows through them:
 - `error_frames`: exceptions as bytes; `tracebacks`: without syncline's frames; `error_messages`:
   texts that engines share.
 - `resources`, `cgroups`, `gpus`: amounts, limits and devices of this machine.
-- `termination`: SIGTERM as a notice.
+- `termination`: SIGTERM as a notice. `debugger`: `breakpoint()` in workers, with `remote_pdb`, and
+  `debug_terminal` for the terminal.
 - `control` and `control_server`: requests to running programs; `host`: sockets, network, terminal;
   `live_region`: lines that displays redraw below the output of the program.
 - `state_machine`: base of the state machines; `event_loops`: end of event loops in threads;

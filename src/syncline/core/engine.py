@@ -418,6 +418,9 @@ class Engine(ABC):
     def label_output(self, label: str) -> None:  # noqa: B027 (optional)
         """Begin each line that the program shows of this worker with `[label]`."""
 
+    def debugger_waits(self, path: str) -> None:  # noqa: B027 (optional)
+        """Tell the program that this worker waits in the debugger (see `core.debugger`)."""
+
     def show_output(self) -> None:  # noqa: B027 (optional)
         """Show what the workers have written so far; takes a moment at most."""
 

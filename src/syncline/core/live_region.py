@@ -173,6 +173,21 @@ class LiveRegion:
         return _Frame(segments, self._streams)
 
 
+@contextmanager
+def suspended() -> Iterator[None]:
+    """Remove all regions from the terminal during the block, which then belongs to the caller."""
+    with _claim_lock:
+        lives = [region._live for region in _claims if region._live is not None]
+    for live in lives:
+        live.transient = True
+        live.stop()
+    try:
+        yield
+    finally:
+        for live in lives:
+            live.start(refresh=True)
+
+
 _claim_lock = threading.Lock()
 _claims: weakref.WeakSet[LiveRegion] = weakref.WeakSet()
 

@@ -68,6 +68,7 @@ from syncline.train.workers.messages import (
     BarrierReached,
     BarrierReleased,
     CheckpointPart,
+    Debugging,
     Finished,
     PreemptionNoticed,
     Reported,
@@ -611,6 +612,18 @@ def test_a_stalled_collective_leads_to_a_warning_and_then_ends_the_attempt() -> 
     assert isinstance(end.error, NCCLHangError)
     assert list(end.error.worker_failures) == [1]
     assert "Rank 0 waited 600 s in a collective operation" in str(end.error)
+
+
+def test_ranks_may_wait_without_limit_for_one_in_the_debugger() -> None:
+    run = Run()
+    assert run.says(1, Debugging(active=True)) == []
+    assert run.says(0, Stalled(seconds=600, warns=True, over_limit=True)) == [
+        NotifyStall(seconds=600)
+    ]
+    run.says(0, report(0, checkpoint=True))
+    assert run.machine.handle(TimerFired(name="report")) == [SetTimer(name="report", seconds=60)]
+    run.says(1, Debugging(active=False))
+    assert run.machine.handle(TimerFired(name="report")) == [RequestStacks(ranks=(1,))]
 
 
 def test_a_collective_that_ends_while_stacks_are_collected_is_no_hang() -> None:

@@ -135,6 +135,8 @@ class EmbeddedEngine(Engine):
         """Makes ids that are unique in the session."""
         self.process_context: Callable[[], TaskContext] = TaskContext
         """Returns the context of the process, for threads that user code started."""
+        self.output_label = ""
+        """Label of this worker's output, if it has one of its own."""
         self.read_output: Callable[[], None] = lambda: None
         """Reads and shows the pending output of all workers, in the driver's process."""
         self.before_definition: Callable[[], None] = lambda: None
@@ -419,7 +421,11 @@ class EmbeddedEngine(Engine):
         return None if pid is None else stack_dump.take(pid)
 
     def label_output(self, label: str) -> None:
+        self.output_label = label
         self._connection.request("label_output", label)
+
+    def debugger_waits(self, path: str) -> None:
+        self._connection.request("debugger_waits", path)
 
     def show_output(self) -> None:
         self.read_output()

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -50,6 +50,8 @@ class HubCore(ABC):
 
     def __post_init__(self) -> None:
         self.guard = make_guard()
+        self.on_debugger: Callable[[str], None] = lambda path: None
+        """Called when a worker waits in the debugger, with its file."""
         self.program = b""
         """State of the program (`ProgramState`, pickled) for the workers."""
         self.workers: WorkerProcesses  # assigned by `start`, which makes it after the hub

@@ -44,6 +44,7 @@ class HubRequests:
             "label_output": lambda process, label: hub.output.name(
                 process.number, label, always=True
             ),
+            "debugger_waits": lambda _, path: hub.on_debugger(path),
             "groups": lambda _: groups.all(),
             "kill_actor": lambda _, actor_id, no_restart: actors.kill(
                 actor_id, no_restart=no_restart

@@ -19,6 +19,7 @@ from syncline import settings
 from syncline.core import control, refs
 from syncline.core.config import EngineConfig
 from syncline.core.control_server import EngineHandler
+from syncline.core.debug_terminal import DebugTerminal
 from syncline.core.embedded import child_processes, interrupts
 from syncline.core.embedded.channel import Channel
 from syncline.core.embedded.engine import EmbeddedEngine, SessionInfo
@@ -151,6 +152,7 @@ class _Driver:
             end=self._end,
             abandon=self._abandon,
         )
+        self._hub.on_debugger = DebugTerminal().on_waiting
         self._program = ProgramWatch()
         self.engine.before_definition = self._send_program
         self.engine.read_output = self._read_output

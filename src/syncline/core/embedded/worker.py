@@ -12,8 +12,10 @@ import random
 import signal
 import socket
 import sys
+from pathlib import Path
 
 from syncline.core import runtime_env
+from syncline.core.debugger import WorkerDebugger
 from syncline.core.embedded import child_processes, interrupts, stack_dump
 from syncline.core.embedded import messages as m
 from syncline.core.embedded.channel import Channel
@@ -59,6 +61,11 @@ def run(fds: list[int], start: LaunchWorker, config: ForkServerConfig) -> None:
     connection.before_wait = executor.return_unstarted
     engine.process_context = lambda: executor.context
     set_engine(engine)
+    WorkerDebugger(
+        Path(config.session.directory),
+        label=lambda: engine.output_label or executor.context.name,
+        announce=engine.debugger_waits,
+    ).install()
     child_processes.announce(config.session)
     interrupts.install(previous=executor.on_interrupt)
     stack_dump.register()

@@ -316,6 +316,7 @@ class Attempt:
         self.timed_report: int | None = None  # number of the report that the timer runs for
         self.stack_request: str | None = None  # REPORT_TIMER, COLLECTIVE_TIMER or HANG
         self.stalled: dict[int, Stalled] = {}
+        self.debugging: set[int] = set()  # ranks that wait in the debugger
         self.has_warned = False  # of the stalled ranks
         self.hangs = False  # a stalled rank is over its limit
         self.preemption: Preemption | None = None

@@ -90,6 +90,7 @@ from syncline.train.workers.messages import (
     BarrierReached,
     BarrierReleased,
     CheckpointsRequested,
+    Debugging,
     Failed,
     PreemptionNoticed,
     Reported,
@@ -188,6 +189,9 @@ class TrainStateMachine(Dispatcher[Event, list[Instruction]], handles=Event):
         if isinstance(message, CheckpointsRequested):
             request, validated = message.request, message.validated
             return [SendCheckpoints(rank=rank, request=request, validated=validated)]
+        if isinstance(message, Debugging):
+            (attempt.debugging.add if message.active else attempt.debugging.discard)(rank)
+            return []
         if isinstance(message, Stalled):
             return self._rank_stalled(rank, message)
         if isinstance(message, Terminating):
@@ -361,6 +365,8 @@ class TrainStateMachine(Dispatcher[Event, list[Instruction]], handles=Event):
         missing = attempt.missing(name)
         if not missing:
             return []
+        if attempt.debugging:
+            return [SetTimer(name=name, seconds=self._limits.report_s)]
         attempt.stack_request = name
         return [RequestStacks(ranks=missing)]
 
@@ -392,6 +398,7 @@ class TrainStateMachine(Dispatcher[Event, list[Instruction]], handles=Event):
             noted = [NotifyStall(seconds=message.seconds)]
         if (
             not message.warns
+            or attempt.debugging
             or self.state is not State.RUNNING
             or attempt.stack_request is not None
             or attempt.preemption is not None

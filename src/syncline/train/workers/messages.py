@@ -116,6 +116,13 @@ class Stalled:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Debugging:
+    """This rank waits in the debugger, or no longer. Other ranks may wait for it without limit."""
+
+    active: bool
+
+
+@dataclass(frozen=True, kw_only=True)
 class Terminating:
     """This rank's process received SIGTERM. It continues until it is killed."""
 
@@ -156,6 +163,7 @@ StateMessage = (
     | CheckpointsRequested
     | Finished
     | Failed
+    | Debugging
     | Stalled
     | Terminating
 )

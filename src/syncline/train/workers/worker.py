@@ -16,7 +16,7 @@ from typing import ParamSpec, TypeVar
 import cloudpickle
 
 from syncline import faults
-from syncline.core import api
+from syncline.core import api, debugger
 from syncline.core.context import get_runtime_context
 from syncline.core.error_frames import pack_error
 from syncline.core.lifecycle import ensure_engine
@@ -28,6 +28,7 @@ from syncline.train.workers.hang_watch import HangWatch, thread_stack
 from syncline.train.workers.messages import (
     UPLOAD_GRACE_S,
     ControllerMessage,
+    Debugging,
     Failed,
     Finished,
     StreamItem,
@@ -91,6 +92,7 @@ class TrainWorker:
         self._session = WorkerSession(spec, self._send_buffer, self._fail)
         set_session(self._session)
         on_terminate(self._session.terminating)
+        debugger.listeners.append(lambda active: self._send_buffer.put(Debugging(active=active)))
 
     def execute(self, fn: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
         """Run a function of the backend."""

@@ -1,0 +1,122 @@
+"""`breakpoint()` in workers: with `syncline debug`, and in the terminal of the program."""
+
+from __future__ import annotations
+
+import os
+import pty
+import select
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from syncline.core import debugger
+from syncline.core.host import by_short_name
+from syncline.testing import run_program
+from syncline.testing.programs import Program
+from syncline.testing.waiting import eventually
+
+pytestmark = pytest.mark.processes
+
+LIMIT_S = 60.0
+
+TASK = """
+import syncline
+
+@syncline.remote
+def task():
+    secret = 40
+    breakpoint()
+    secret += 1
+    return secret
+
+if __name__ == "__main__":
+    print("value", syncline.get(task.remote()))
+"""
+
+
+def debugged(program: Program, typed: bytes, *, leaves: bool = False) -> str:
+    """Attach to the only waiting worker of a program, type lines, and return what is shown until
+    the session ends; or leave at once.
+    """
+    waiting: list[dict[str, object]] = []
+
+    def waits() -> bool:
+        directories = {path.parent for path in program.temporary.rglob("debug-*.json")}
+        waiting[:] = [each for place in directories for each in debugger.waiting(place)]
+        return bool(waiting)
+
+    eventually(waits, within_s=LIMIT_S)
+    (worker,) = waiting
+    assert worker["label"] == "task"
+    assert str(worker["where"]).endswith("program.py:7")
+    path = Path(str(worker["path"]))
+    with socket.socket(socket.AF_UNIX) as connection:
+        by_short_name(path.parent, f"{path.stem}.sock", connection.connect)
+        if leaves:
+            return ""
+        connection.settimeout(LIMIT_S)
+        connection.sendall(typed)
+        shown = b""
+        while data := connection.recv(65_536):
+            shown += data
+    assert not path.exists()
+    return shown.decode()
+
+
+def test_a_worker_at_a_breakpoint_is_debugged_from_another_process() -> None:
+    with run_program(TASK) as program:
+        shown = debugged(program, b"p secret\nsecret = 50\nn\np secret\nc\n")
+        ended = program.wait().check()
+    assert "(Pdb) 40" in shown
+    assert "(Pdb) 51" in shown
+    assert "value 51" in ended.stdout
+    assert "attach with `syncline debug`" in ended.stderr
+
+
+def test_a_terminal_that_leaves_lets_the_worker_continue_and_quitting_ends_the_task() -> None:
+    with run_program(TASK) as program:
+        debugged(program, b"", leaves=True)
+        assert "value 41" in program.wait().check().stdout
+    with run_program(TASK) as program:
+        debugged(program, b"q\n")
+        assert "BdbQuit" in program.wait().stderr
+
+
+def test_an_interactive_program_debugs_in_its_own_terminal(tmp_path: Path) -> None:
+    script = tmp_path / "program.py"
+    script.write_text(TASK)
+    ours, theirs = pty.openpty()
+    with subprocess.Popen(
+        [sys.executable, str(script)],
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        preexec_fn=lambda: (os.setsid(), _take_terminal()),
+    ) as program:
+        os.close(theirs)
+        shown = _read_until(ours, "(Pdb) ")
+        assert "secret += 1" in shown
+        os.write(ours, b"p secret\n")
+        assert "40" in _read_until(ours, "(Pdb) ")
+        os.write(ours, b"c\n")
+        assert "value 41" in _read_until(ours, "value 41")
+        assert program.wait(LIMIT_S) == 0
+    os.close(ours)
+
+
+def _take_terminal() -> None:
+    os.close(os.open(os.ttyname(0), os.O_RDWR))  # the first terminal opened becomes its own
+
+
+def _read_until(terminal: int, text: str) -> str:
+    shown, deadline = "", time.monotonic() + LIMIT_S
+    while text not in shown:
+        readable, _, _ = select.select([terminal], [], [], max(0.0, deadline - time.monotonic()))
+        assert readable, f"no {text!r} in {shown!r}"
+        shown += os.read(terminal, 65_536).decode()
+    return shown
