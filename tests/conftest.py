@@ -55,6 +55,8 @@ def neutral_environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[No
     for name in [name for name in os.environ if name.startswith(OWN_VARIABLES)]:
         patch.delenv(name)
     patch.setenv("HOME", str(tmp_path_factory.mktemp("home")))
+    # Programs of other test processes would be reported to compete for the machine.
+    patch.setenv("SYNCLINE_TMPDIR", str(tmp_path_factory.mktemp("programs")))
     # With metrics on, Ray takes most of a minute to leave a cluster if the process used another
     # cluster before.
     patch.setenv("RAY_enable_open_telemetry", "0")

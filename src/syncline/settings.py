@@ -104,6 +104,16 @@ def train_resource_timeout_s() -> float:
     return _seconds("SYNCLINE_TRAIN_RESOURCE_TIMEOUT_S", "1800")
 
 
+def wait_for_resources_s() -> float:
+    """Return `SYNCLINE_WAIT_FOR_RESOURCES_S`: seconds that `init` waits for other programs.
+
+    It waits until other programs of this user on this machine leave the CPUs and GPUs. By default
+    it does not wait.
+    """
+    name = "SYNCLINE_WAIT_FOR_RESOURCES_S"
+    return _seconds(name, "0") if environment(name) else 0.0
+
+
 def _seconds(name: str, default: str) -> float:
     text = environment(name) or default
     try:

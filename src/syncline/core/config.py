@@ -47,6 +47,8 @@ class EngineConfig:
     """True if the output of workers is printed on the program's terminal."""
     address: str | None = None
     """Address of the cluster, in the form that `init` takes; None: this machine."""
+    wait_for_resources_s: float = 0.0
+    """Seconds to wait until other programs of the user leave the CPUs and GPUs."""
     temp_dir: Path | None = None
     """Parent of the session directory; None: SYNCLINE_TMPDIR or the system's default."""
 
@@ -67,6 +69,7 @@ _USED = frozenset(
         "object_store_memory",
         "resources",
         "runtime_env",
+        "wait_for_resources_s",
     }
 )
 
@@ -142,7 +145,7 @@ def engine_config(arguments: Keywords, address: str | None = None) -> EngineConf
     With the `address` of a cluster, `runtime_env` may install packages, and the default namespace
     is private to the program.
     """
-    for name in ("num_cpus", "num_gpus", "object_store_memory", "_memory"):
+    for name in ("num_cpus", "num_gpus", "object_store_memory", "_memory", "wait_for_resources_s"):
         check.amount(name, arguments.get(name))
     resources = arguments.get("resources") or {}
     check.resources(resources)
@@ -150,6 +153,7 @@ def engine_config(arguments: Keywords, address: str | None = None) -> EngineConf
     check.labels("labels", labels)
     check.text("namespace", arguments.get("namespace") or None)
     temp_dir = arguments.get("_temp_dir")
+    wait_s = arguments.get("wait_for_resources_s")
     memory, object_store = arguments.get("_memory"), arguments.get("object_store_memory")
     return EngineConfig(
         num_cpus=arguments.get("num_cpus"),
@@ -165,6 +169,7 @@ def engine_config(arguments: Keywords, address: str | None = None) -> EngineConf
         logging_level=_logging_level(arguments.get("logging_level")),
         log_to_driver=bool(arguments.get("log_to_driver", True)),
         address=address,
+        wait_for_resources_s=settings.wait_for_resources_s() if wait_s is None else float(wait_s),
         temp_dir=None if temp_dir is None else Path(temp_dir).expanduser().absolute(),
     )
 

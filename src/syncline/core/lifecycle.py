@@ -112,13 +112,17 @@ def init(address: str | None = None, **arguments: Any) -> InitContext:
         object_store_memory: Bytes of shared memory for objects.
         runtime_env: `env_vars`, `working_dir` and `py_modules` of every worker.
         namespace: Namespace of actor names.
+        wait_for_resources_s: Seconds to wait until other programs of this user on this machine
+            leave `num_cpus` and `num_gpus` (by default everything), which this program then holds
+            until it ends. By default `init` only warns of such programs.
         local_mode: Run everything in this process, in order, for debugging.
         ignore_reinit_error: Return instead of raising if syncline already runs.
         logging_level: Level of syncline's logger.
         log_to_driver: Print the output of workers.
 
     Other arguments of `ray.init` are accepted and ignored. In a worker, nothing happens. Raises
-    RuntimeError if syncline already runs, ValueError and TypeError for invalid arguments.
+    RuntimeError if syncline already runs, ValueError and TypeError for invalid arguments,
+    TimeoutError after `wait_for_resources_s`.
     """
     arguments = configuration.known_arguments(arguments)
     with _process.lock:

@@ -266,10 +266,16 @@ def gpu_split_message(specs: Sequence[Resources], gpus: int) -> str:
     )
 
 
-def machine_resources(config: EngineConfig) -> tuple[dict[str, float], list[str]]:
-    """Return the machine's amounts, from the configuration or measured, and the GPUs' ids."""
+def machine_resources(
+    config: EngineConfig, found: Sequence[gpus.Gpu] | None = None
+) -> tuple[dict[str, float], list[str]]:
+    """Return the machine's amounts, from the configuration or measured, and the GPUs' ids.
+
+    `found` are the GPUs that this process may use, the preferred ones first.
+    """
     machine = cgroups.machine_limits()
-    found = gpus.discover(settings.environment("CUDA_VISIBLE_DEVICES"))
+    if found is None:
+        found = gpus.discover(settings.environment("CUDA_VISIBLE_DEVICES"))
     gpu_count = len(found) if config.num_gpus is None else config.num_gpus
     devices = math.ceil(gpu_count)
     gpu_ids = [gpu.id for gpu in found][:devices]

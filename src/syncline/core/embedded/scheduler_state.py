@@ -194,6 +194,15 @@ class SchedulerState:
             if self._total.units(name)
         }
 
+    def held(self) -> tuple[float, list[str]]:
+        """Return the CPUs in use or reserved by groups, and the GPUs of which a part is."""
+        index = self._indices.get(CPU)
+        cpus = 0 if index is None else self._total.units(CPU) - self._node.free[index]
+        busy = [
+            gpu for gpu, free in zip(self._gpu_ids, self._node.gpus, strict=True) if free < UNIT
+        ]
+        return to_amount(max(0, cpus)), busy
+
     def statistics(self) -> SchedulerStatistics:
         """Return the current counts."""
         busy = [w for w in self._workers.values() if w.holding is not None]

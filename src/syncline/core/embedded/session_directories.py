@@ -74,6 +74,18 @@ def is_private(directory: Path) -> bool:
         return False
 
 
+def is_owned(session: Path) -> bool:
+    """Return True if the driver of a session is alive."""
+    try:
+        with (session / _LOCK).open("rb") as lock:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:  # being created, removed already, or owned by another user
+        pass
+    return False
+
+
 def create_session(temp_dir: str | None, *, shm_root: Path | None = SHM_ROOT) -> SessionDirectories:
     """Create a session's directories and remove those of dead sessions of this user.
 

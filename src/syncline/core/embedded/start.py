@@ -7,16 +7,17 @@ the program's modules in parallel; connection and engine.
 from __future__ import annotations
 
 import json
+import logging
 import os
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 import psutil
 
 from syncline import settings
-from syncline.core import control, refs
+from syncline.core import cgroups, control, gpus, refs
 from syncline.core.config import EngineConfig
 from syncline.core.control_server import EngineHandler
 from syncline.core.debug_terminal import DebugTerminal
@@ -29,6 +30,13 @@ from syncline.core.embedded.hub_connection import HubConnection
 from syncline.core.embedded.hub_records import ItemCallback
 from syncline.core.embedded.messages import Message, ValueCallback
 from syncline.core.embedded.object_store import Store
+from syncline.core.embedded.program_register import (
+    Demand,
+    Holding,
+    ProgramRegister,
+    unused_first,
+    usage_text,
+)
 from syncline.core.embedded.reactor import Reactor
 from syncline.core.embedded.resource_pools import machine_resources
 from syncline.core.embedded.scheduler import Scheduler
@@ -39,6 +47,10 @@ from syncline.core.embedded.worker_processes import WorkerProcesses
 from syncline.core.program_state import ProgramWatch
 from syncline.core.resources import OBJECT_STORE_MEMORY
 
+logger = logging.getLogger("syncline")
+
+REGISTER_S = 0.5
+"""Seconds between two updates of the register of programs."""
 OUTPUT_S = 1.0
 """Seconds to wait until the pending output of the workers is read."""
 SHM_SHARE = 0.8
@@ -92,12 +104,21 @@ class _Driver:
         self._session = create_session(
             str(config.temp_dir) if config.temp_dir else str(settings.temporary_directory())
         )
+        found = gpus.discover(settings.environment("CUDA_VISIBLE_DEVICES"))
+        try:
+            self._register = ProgramRegister(self._session.directory)
+            others = _others(self._register, config, found)
+        except BaseException:
+            self._session.remove()
+            raise
+        preferred = unused_first([gpu.id for gpu in found], others)
+        found.sort(key=lambda gpu: preferred.index(gpu.id))
         self._lock = threading.Lock()
         self._ended = False
         paths = self._session.paths
         node_id = f"{abs(hash(paths.id)):032x}"
         self._reactor = Reactor()
-        total, gpu_ids = machine_resources(config)
+        total, gpu_ids = machine_resources(config, found)
         shm_bytes = psutil.disk_usage(paths.shm_directory).free if paths.shm_directory else 0
         output = WorkerOutput(
             self._session.directory / "logs",
@@ -163,8 +184,15 @@ class _Driver:
             self._hub.apply(self._hub.scheduler.prestart(environment, 1))
             self._hub.flush()
         interrupts.install()
+        self._update_register()
         self._shared_reactor.start()
         control.serve(control.ENGINE, EngineHandler(self.engine), directory=self._session.directory)
+
+    def _update_register(self) -> None:
+        with self._hub.guard:
+            held = self._hub.scheduler.held()
+        self._register.update(*held)
+        self._reactor.call_later(REGISTER_S, self._update_register)
 
     def _send_program(self) -> None:
         changed = self._program.changed()
@@ -208,6 +236,7 @@ class _Driver:
             self._close_connections()
             self._reactor.close()
             self._store.close()
+            self._register.close()
             self._session.remove()
             child_processes.withdraw()
             interrupts.uninstall()
@@ -219,6 +248,7 @@ class _Driver:
         self._workers.abandon()
         self._close_connections()
         self._reactor.close()
+        self._register.close()
         self._session.abandon()
 
     def _close_connections(self) -> None:
@@ -226,6 +256,34 @@ class _Driver:
         for process in self._hub.processes.values():
             if process.channel is not None:
                 process.channel.close()
+
+
+def _others(
+    register: ProgramRegister, config: EngineConfig, found: Sequence[gpus.Gpu]
+) -> list[Holding]:
+    """Wait for resources if the program wants that, else warn of programs with which it competes;
+    return what the other programs hold.
+
+    Raises:
+        TimeoutError: The wait was too short.
+    """
+    demand = Demand(
+        machine_cpus=cgroups.cpu_count(),
+        machine_gpus=tuple(gpu.id for gpu in found),
+        cpus=config.num_cpus,
+        gpus=config.num_gpus,
+    )
+    if config.wait_for_resources_s:
+        return register.wait(demand, config.wait_for_resources_s)
+    others = register.enter(demand)
+    if demand.competes(others):
+        logger.warning(
+            "other programs on this machine hold %s. This program competes with them: lower "
+            "`num_cpus` or `num_gpus` of `init`, or let it wait with "
+            "`init(wait_for_resources_s=…)` or SYNCLINE_WAIT_FOR_RESOURCES_S",
+            usage_text(others),
+        )
+    return others
 
 
 def _describe_node(node_id: str, config: EngineConfig) -> dict[str, object]:
