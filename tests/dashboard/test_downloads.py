@@ -33,6 +33,19 @@ def test_a_profile_opens_in_a_sandbox_of_its_own(run: Path):
     assert b"".join(found.chunks()) == b"<svg/>"
 
 
+def test_images_of_reports_are_shown_and_nothing_else_of_their_directory(run: Path):
+    (run / "media").mkdir()
+    (run / "media" / "cat.png").write_bytes(b"\x89PNG")
+    (run / "media" / "cat.svg").write_text("<svg/>")
+    (run / "media" / "events.out.tfevents.1.host").write_bytes(b"")
+    found = find_file(LocalDirectory(run), "media", "cat.png")
+    assert found.headers["content-type"] == "image/png"
+    assert found.headers["content-disposition"].startswith("inline")
+    for name in ("cat.svg", "events.out.tfevents.1.host", "missing.png"):
+        with pytest.raises(FileNotServedError):
+            find_file(LocalDirectory(run), "media", name)
+
+
 def test_logs_and_traces_are_downloaded(run: Path):
     log = find_file(LocalDirectory(run), "logs", "rank-0.log")
     assert log.headers["content-disposition"].startswith("attachment")

@@ -9,8 +9,7 @@ order. For a remote filesystem the file is collected in a temporary directory an
 All files of a local directory together stay below 5 MB (remote: the files of one writer): after the
 first half, every fourth step is written, then every sixteenth, … (`Thinning`). A program that
 reports often gets at most fifty steps a second plus the last one, because encoding a step costs as
-much as the rest of a report. Not covered: histograms and images (`event_file.py` encodes histograms
-for searches).
+much as the rest of a report. Not covered: histograms and images (`media_events.py`).
 """
 
 from __future__ import annotations

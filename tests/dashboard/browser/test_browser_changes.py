@@ -6,12 +6,15 @@ import json
 import re
 import time
 
+import numpy as np
 import pytest
 
-from syncline import runs
+from syncline import runs, train
 from syncline.runs import LocalFiles, RunDirectory
 from syncline.runs.annotations import delete_run
 from syncline.runs.run_storage import LocalDirectory
+from syncline.train import media
+from syncline.train.metric_values import clean
 from tests.dashboard.browser.browser_harness import Programs, Site, Watched, address
 
 pytest.importorskip("playwright.sync_api")
@@ -92,6 +95,29 @@ def test_a_live_run_is_stopped_and_only_then_deleted(watched: Watched, programs:
     page.get_by_role("dialog").get_by_role("button", name="Delete").click()
     page.wait_for_url(re.compile(r"/$"))
     assert not program.run.exists()
+
+
+def test_images_and_histograms_are_shown_with_a_slider(watched: Watched, place: Site) -> None:
+    files = LocalFiles(place.prepared / "pictures")
+    media.set_store(media.MediaStore(files, rank=0))
+    with RunDirectory(files) as record:
+        record.write_run("pictures", {}, detailed=False)
+        for step in range(3):
+            picture = train.Image(np.full((20, 30 + step, 3), 80 * step), caption=f"<b>{step}</b>")
+            weights = train.Histogram([step, step + 1])
+            record.report(step, 0, clean({"samples": picture, "weights": weights}))
+        record.write_outcome("finished")
+    media.set_store(None)
+    page = watched.go(address(1, "pictures"))
+    shown = page.get_by_role("img", name="<b>2</b>")
+    expect(shown).to_be_visible()
+    page.wait_for_function("document.querySelector('.sl-media img').naturalWidth === 32")
+    page.get_by_label("Report of samples").focus()
+    page.keyboard.press("ArrowLeft")
+    page.wait_for_function("document.querySelector('.sl-media img').naturalWidth === 31")
+    expect(page.get_by_text("report 1, rank 0 · 31 x 20 · <b>1</b>")).to_be_visible()
+    expect(page.locator("[role=img][aria-label^='weights, values per bin'] canvas")).to_be_visible()
+    delete_run(LocalDirectory(place.prepared / "pictures"))
 
 
 def test_a_stalled_run_says_so(watched: Watched, place: Site) -> None:

@@ -52,7 +52,7 @@ class _Viewer:
         with ui.element("div").classes("sl-media") as self.element:
             widgets.Text("h3", widgets.printable(name, 200))
             self._image = ui.element("img")
-            self._chart = LineChart(title="values per bin", from_zero=True, height="14rem")
+            self._chart = LineChart(title=f"{name}, values per bin", from_zero=True, height="14rem")
             self._caption = widgets.Text("p", "", "sl-soft")
             self._slider = ui.element("input").props("type=range min=0 step=1")
             self._slider.props["aria-label"] = f"Report of {widgets.printable(name, 200)}"
