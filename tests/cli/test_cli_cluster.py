@@ -73,7 +73,7 @@ def cluster():
             home=folder,
         )
         assert head.returncode == 0, head.stderr
-        announced = re.search(rf"its address is (\S+:{port})\.", head.stdout)
+        announced = re.search(rf"is running at (\S+:{port})\.", head.stdout)
         assert announced is not None, head.stdout
         address = announced.group(1)
         joined = command(

@@ -297,7 +297,7 @@ def test_the_resources_are_free_after_success_and_after_failure(tmp_path: Path) 
 
     fit(lambda: None, tmp_path)
     with pytest.raises(train.WorkerGroupError):
-        fit(broken, tmp_path)
+        fit(broken, tmp_path / "broken")
     deadline = time.monotonic() + PATIENCE_S
     while syncline.available_resources().get("CPU") != 4 and time.monotonic() < deadline:
         time.sleep(0.05)

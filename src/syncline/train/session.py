@@ -166,10 +166,14 @@ def set_session(session: TrainSession | None) -> None:
     """Set the session of this process; None after the training function has ended."""
     global _session
     _session = session
-    store = None
-    if session is not None and not session.local_mode:
-        store = MediaStore(session.storage.files, session.world_rank)
-    media.set_store(store)
+    media.set_store(None if session is None else _media_store(session))
+
+
+def _media_store(session: TrainSession) -> MediaStore | None:
+    try:
+        return MediaStore(session.storage.files, session.world_rank)
+    except RuntimeError:  # local mode, a trial without a search
+        return None
 
 
 def current_session() -> TrainSession | None:
