@@ -72,7 +72,9 @@ class CurveCharts:
                 self._axis = widgets.choice("Horizontal axis", axes, REPORT, self._recreate)
             with ui.element("label").classes("sl-labelled sl-slider"):
                 widgets.Text("span", "Smoothing")
-                slider = ui.element("input").props("type=range min=0 step=0.01 value=0")
+                slider = ui.element("input").props("type=range min=0 step=0.01")
+                # As an attribute: a property would be set again with each update of the page.
+                slider.props["^value"] = 0
                 slider.props["max"] = MAX_SMOOTHING
                 slider.on("input", self._smooth, js_handler=VALUE)
                 self._weight = widgets.Text("span", "off", "sl-soft")

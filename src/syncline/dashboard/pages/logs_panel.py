@@ -57,6 +57,7 @@ class LogsPanel:
                 self._message.props["role"] = "status"
                 self._earlier = widgets.button("Earlier", lambda: self._turn(-1), flat=True)
                 self._later = widgets.button("Later", lambda: self._turn(1), flat=True)
+            self._earlier.visible = self._later.visible = False
             self._text = widgets.Mono(label="Log", tall=True)
             self._text.element.props["id"] = "sl-log"
         ui.timer(INTERVAL_S, self._read)

@@ -64,9 +64,11 @@ class _Viewer:
         last = len(shown) - 1
         if self._is_last or self._place > last:
             self._place = last
-        props = {"max": last, "value": self._place}
-        if any(self._slider.props.get(name) != value for name, value in props.items()):
-            self._slider.props.update(props)
+        if self._slider.props.get("max") != last:
+            self._slider.props["max"] = last
+            if self._is_last:
+                # As an attribute: a property would be set again with each update of the page.
+                self._slider.props["^value"] = last
             self._slider.update()
         self._slider.visible = last > 0
         self._draw()
@@ -75,7 +77,6 @@ class _Viewer:
         last = len(self._shown) - 1
         self._place = min(last, max(0, int(finite(event.args) or 0)))
         self._is_last = self._place == last
-        self._slider.props["value"] = self._place  # the browser shows it already
         self._draw()
 
     def _draw(self) -> None:
