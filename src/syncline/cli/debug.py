@@ -16,7 +16,7 @@ from syncline.core.debug_terminal import attach
 @click.argument("worker", required=False)
 @json_option
 def debug_command(worker: str | None, as_json: bool) -> None:
-    """Debug WORKER with pdb: a pid, or a label such as "rank 0"; by default the only one that waits.
+    """Debug WORKER with pdb: a pid, or a label such as "rank 0"; by default the one that waits.
 
     `c` continues the worker and ends the command, Ctrl-D too; `q` raises BdbQuit in the worker.
     """
