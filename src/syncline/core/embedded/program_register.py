@@ -28,7 +28,6 @@ logger = logging.getLogger("syncline")
 FILE = "holding.json"
 PAUSE_S = 0.5
 """Seconds between two looks at the register while a program waits."""
-_LOCK = "waiting.lock"
 _MAX_BYTES = 65_536
 
 
@@ -212,9 +211,12 @@ class ProgramRegister:
     @contextmanager
     def _alone(self) -> Iterator[None]:
         """Let one program at a time look and take."""
-        with (self._session.parent / _LOCK).open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
+        directory = os.open(self._session.parent, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            fcntl.flock(directory, fcntl.LOCK_EX)
             yield
+        finally:
+            os.close(directory)
 
 
 def _read(path: Path) -> Holding | None:
