@@ -28,9 +28,10 @@ def parse(
     arguments: Sequence[str], command: click.Command = app.cli, name: str = "syncline"
 ) -> None:
     """Parse as if it were to run. click.UsageError where it cannot be understood."""
+    context = command.make_context(name, list(arguments))
     if isinstance(command, click.Group):
-        found = command.get_command(click.Context(command), arguments[0])
-        assert found is not None, f"{name} {arguments[0]} is no command"
-        parse(arguments[1:], found, arguments[0])
-    else:
-        command.make_context(name, list(arguments))
+        # A group may have added its default command.
+        rest = [*context._protected_args, *context.args]
+        found_name, found, rest = command.resolve_command(context, rest)
+        assert found is not None, f"{name} {rest} is no command"
+        parse(rest, found, found_name or name)

@@ -121,6 +121,7 @@ def test_pieces_are_read_while_they_are_sealed_and_uploaded(monkeypatch) -> None
     for index in range(1500):
         record.report(index, 0, {"number": index})
         if index % 30 == 0:
+            record.flush()  # beside the thread, which may get little time
             run.refresh()
             numbers = run.series.curve("number", "0", max_points=10_000)[1]
             assert numbers == list(range(len(numbers)))
