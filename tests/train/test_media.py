@@ -23,9 +23,9 @@ from tests.event_files import events
 
 @pytest.fixture
 def store(tmp_path: Path) -> Any:
-    media.set_store(MediaStore(LocalFiles(tmp_path), rank=3))
+    media.set_store(lambda: MediaStore(LocalFiles(tmp_path), rank=3))
     yield tmp_path
-    media.set_store(None)
+    media.set_store(lambda: None)
 
 
 def pixels_of(data: bytes) -> np.ndarray[Any, Any]:
@@ -116,7 +116,7 @@ def test_all_images_of_a_rank_stay_below_a_limit(
     store: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(media, "FIRST_BYTES", 20_000)
-    media.set_store(MediaStore(LocalFiles(store), rank=0))
+    media.set_store(lambda: MediaStore(LocalFiles(store), rank=0))
     noise = np.random.default_rng(0).integers(0, 256, (20, 20, 3), np.uint8)
     values = [clean({"noise": Image(noise)})["noise"] for _ in range(500)]
     sizes = [path.stat().st_size for path in (store / "media").iterdir()]

@@ -11,6 +11,7 @@ import re
 import struct
 import time
 import zlib
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -65,8 +66,9 @@ class Image(Media):
             "height": height,
             "caption": self._caption,
         }
-        if _store is not None:
-            file = _store.write(name, png(self._pixels))
+        store = _current_store()
+        if store is not None:
+            file = store.write(name, png(self._pixels))
             if file is None:
                 return None
             found["file"] = file
@@ -136,13 +138,21 @@ class MediaStore:
         return file
 
 
+_open_store: Callable[[], MediaStore | None] | None = None
 _store: MediaStore | None = None
 
 
-def set_store(store: MediaStore | None) -> None:
-    """Set where this process stores images; None to describe them only."""
+def set_store(open_store: Callable[[], MediaStore | None]) -> None:
+    """Set the store of this process, opened for the first image; None to describe images only."""
+    global _open_store, _store
+    _open_store, _store = open_store, None
+
+
+def _current_store() -> MediaStore | None:
     global _store
-    _store = store
+    if _store is None and _open_store is not None:
+        _store = _open_store()
+    return _store
 
 
 def png(pixels: npt.NDArray[np.uint8]) -> bytes:

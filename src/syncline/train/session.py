@@ -8,6 +8,7 @@ inherit the session and may read from it; only the worker itself may report.
 
 from __future__ import annotations
 
+import functools
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection
 from typing import Any, NamedTuple
@@ -166,10 +167,12 @@ def set_session(session: TrainSession | None) -> None:
     """Set the session of this process; None after the training function has ended."""
     global _session
     _session = session
-    media.set_store(None if session is None else _media_store(session))
+    media.set_store(functools.partial(_media_store, session))
 
 
-def _media_store(session: TrainSession) -> MediaStore | None:
+def _media_store(session: TrainSession | None) -> MediaStore | None:
+    if session is None:
+        return None
     try:
         return MediaStore(session.storage.files, session.world_rank)
     except RuntimeError:  # local mode, a trial without a search

@@ -99,7 +99,7 @@ def test_a_live_run_is_stopped_and_only_then_deleted(watched: Watched, programs:
 
 def test_images_and_histograms_are_shown_with_a_slider(watched: Watched, place: Site) -> None:
     files = LocalFiles(place.prepared / "pictures")
-    media.set_store(media.MediaStore(files, rank=0))
+    media.set_store(lambda: media.MediaStore(files, rank=0))
     with RunDirectory(files) as record:
         record.write_run("pictures", {}, detailed=False)
         for step in range(3):
@@ -107,7 +107,7 @@ def test_images_and_histograms_are_shown_with_a_slider(watched: Watched, place: 
             weights = train.Histogram([step, step + 1])
             record.report(step, 0, clean({"samples": picture, "weights": weights}))
         record.write_outcome("finished")
-    media.set_store(None)
+    media.set_store(lambda: None)
     page = watched.go(address(1, "pictures"))
     shown = page.get_by_role("img", name="<b>2</b>")
     expect(shown).to_be_visible()
