@@ -23,7 +23,7 @@ from syncline.core.program_state import ProgramWatch
 
 @pytest.fixture
 def logger() -> Iterator[logging.Logger]:
-    logger = logging.getLogger("tests.program_state")
+    logger = logging.getLogger("job")  # not that of a library, whose name begins like its module's
     yield logger
     logger.handlers.clear()
     logger.filters.clear()
@@ -106,7 +106,7 @@ class Connected(logging.Handler):
 def test_a_handler_that_cannot_be_copied_is_named(logger: logging.Logger) -> None:
     logger.addHandler(Connected())
     (problem,) = received(logger)
-    assert "<Connected (NOTSET)> of the logger 'tests.program_state'" in problem
+    assert "<Connected (NOTSET)> of the logger 'job'" in problem
     assert "sockets cannot be pickled" in problem
     assert logger.handlers == []
 

@@ -54,7 +54,12 @@ def loop(config: dict[str, Any]) -> None:
 def trainer(
     storage: Path, *callbacks: Any, name: str = "my run", **config: Any
 ) -> train.DataParallelTrainer:
-    run_config = train.RunConfig(name=name, storage_path=str(storage), callbacks=list(callbacks))
+    run_config = train.RunConfig(
+        name=name,
+        storage_path=str(storage),
+        callbacks=list(callbacks),
+        on_conflict="takeover",  # a finished run is continued
+    )
     return train.DataParallelTrainer(
         loop, train_loop_config={"until": 3, **config}, run_config=run_config
     )

@@ -32,7 +32,7 @@ class RankLog:
     training. Forked processes write to the same file; only the worker begins a new part.
     """
 
-    def __init__(self, path: str, part_bytes: int = PART_BYTES) -> None:
+    def __init__(self, path: str, part_bytes: int = PART_BYTES, *, timed: bool = True) -> None:
         self._lock = threading.Lock()
         self._path = path
         self._part_bytes = part_bytes
@@ -40,7 +40,7 @@ class RankLog:
         self._fd = -1
         self._closed = False
         self._unfinished: dict[str, list[str]] = {}  # by stream
-        self._times = LogTimesWriter(path)
+        self._times = LogTimesWriter(path) if timed else None
         self._unchecked_bytes = part_bytes  # written since the size of the file was looked up
         _open_logs.add(self)
 
@@ -77,7 +77,8 @@ class RankLog:
                 if is_full and not self._begin_part(len(data)):
                     self._unchecked_bytes = self._part_bytes
                     return
-            self._times.note(lambda: os.fstat(self._fd).st_size)
+            if self._times is not None:
+                self._times.note(lambda: os.fstat(self._fd).st_size)
             os.write(self._fd, data)
         except OSError:
             self._end()
@@ -102,7 +103,8 @@ class RankLog:
         if is_owner and os.fstat(self._fd).st_size:
             stem, extension = os.path.splitext(self._path)
             os.replace(self._path, f"{stem}.1{extension}")
-            self._times.begin_part()
+            if self._times is not None:
+                self._times.begin_part()
         before, self._fd = self._fd, self._open()
         os.close(before)
         # If the worker prints nothing, it begins no new part; its children must not fill the disk.
@@ -113,7 +115,8 @@ class RankLog:
 
     def _end(self) -> None:
         self._closed = True
-        self._times.close()
+        if self._times is not None:
+            self._times.close()
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
@@ -148,16 +151,22 @@ class Tee:
         return getattr(self._stream, name)
 
 
-def capture_output(path: str, names: Sequence[str] = ("stdout", "stderr")) -> Callable[[], None]:
-    """Copy the output of this process to the file at `path`; return a function that ends it."""
-    log = RankLog(path)
+def capture_output(
+    path: str, names: Sequence[str] = ("stdout", "stderr"), *, timed: bool = True
+) -> Callable[[], None]:
+    """Copy the output of this process to the file at `path`; return a function that ends it.
+
+    With `timed`, the times of the lines are in a file beside it.
+    """
+    log = RankLog(path, timed=timed)
     before = {name: getattr(sys, name) for name in names}
     for name, stream in before.items():
         setattr(sys, name, Tee(stream, log, name))
 
     def end() -> None:
         for name, stream in before.items():
-            getattr(sys, name).flush()
+            with suppress(Exception):  # whatever a program put there
+                getattr(sys, name).flush()
             setattr(sys, name, stream)
         log.close()
 

@@ -165,6 +165,8 @@ class TrainWorker:
             self._fail(error)
         else:
             self._send_buffer.close(Finished(return_value=returned))
+        finally:
+            self._send_buffer.close()  # an error above must not leave the controller waiting
 
     def _fail(self, error: BaseException) -> None:
         text = user_traceback(error).rstrip()

@@ -193,10 +193,10 @@ class _Host:
         if start.log_files is not None:
             output, errors = (os.path.join(directory, name) for name in start.log_files)
             if output == errors:
-                self._stop_capture.append(capture_output(output))
+                self._stop_capture.append(capture_output(output, timed=False))
             else:
-                self._stop_capture.append(capture_output(output, ["stdout"]))
-                self._stop_capture.append(capture_output(errors, ["stderr"]))
+                self._stop_capture.append(capture_output(output, ["stdout"], timed=False))
+                self._stop_capture.append(capture_output(errors, ["stderr"], timed=False))
 
     def _stop_capturing(self) -> None:
         while self._stop_capture:
