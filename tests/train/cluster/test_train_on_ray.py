@@ -149,7 +149,7 @@ thread.start()
 result = trainer(lambda: None).fit()
 thread.join()
 tell(metrics=result.metrics, value=result.return_value, attached=attached[0].metrics)
-again = trainer(lambda: "another", workers=1).fit()
+again = trainer(lambda: "another", workers=1, on_conflict="takeover").fit()
 tell(again=again.return_value, read=train.attach(shared / "runs/run").metrics)
 """,
     )
