@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pty
+import re
 import select
 import socket
 import subprocess
@@ -38,7 +40,7 @@ if __name__ == "__main__":
 """
 
 
-def debugged(program: Program, typed: bytes, *, leaves: bool = False) -> str:
+def debugged(program: Program, typed: bytes, *, leaves: bool = False, line: int = 7) -> str:
     """Attach to the only waiting worker of a program, type lines, and return what is shown until
     the session ends; or leave at once.
     """
@@ -52,7 +54,7 @@ def debugged(program: Program, typed: bytes, *, leaves: bool = False) -> str:
     eventually(waits, within_s=LIMIT_S)
     (worker,) = waiting
     assert worker["label"] == "task"
-    assert str(worker["where"]).endswith("program.py:7")
+    assert str(worker["where"]).endswith(f"program.py:{line}")
     path = Path(str(worker["path"]))
     with socket.socket(socket.AF_UNIX) as connection:
         by_short_name(path.parent, f"{path.stem}.sock", connection.connect)
@@ -84,6 +86,42 @@ def test_a_terminal_that_leaves_lets_the_worker_continue_and_quitting_ends_the_t
     with run_program(TASK) as program:
         debugged(program, b"q\n")
         assert "BdbQuit" in program.wait().stderr
+
+
+THREADS = """
+import threading
+import syncline
+
+@syncline.remote
+def task():
+    found = []
+    def stop(secret):
+        breakpoint()
+        found.append(secret)
+    threads = [threading.Thread(target=stop, args=(number,)) for number in (1, 2)]
+    for thread in threads: thread.start()
+    for thread in threads: thread.join()
+    return sorted(found)
+
+if __name__ == "__main__":
+    print("value", syncline.get(task.remote()))
+"""
+
+
+def test_a_second_thread_at_a_breakpoint_waits_for_the_first_session_to_end() -> None:
+    with run_program(THREADS) as program:
+        shown = [debugged(program, b"p secret\nc\n", line=9) for _ in range(2)]
+        assert "value [1, 2]" in program.wait().check().stdout
+    assert sorted(re.findall(r"\(Pdb\) (\d)", "".join(shown))) == ["1", "2"]
+
+
+def test_a_worker_that_was_killed_at_a_breakpoint_is_not_listed(tmp_path: Path) -> None:
+    with subprocess.Popen([sys.executable, "-c", ""]) as ended:
+        ended.wait()
+    (tmp_path / "debug-1.json").write_text(
+        json.dumps({"pid": ended.pid, "label": "task", "where": "a.py:1"})
+    )
+    assert debugger.waiting(tmp_path) == []
 
 
 def test_an_interactive_program_debugs_in_its_own_terminal(tmp_path: Path) -> None:

@@ -17,6 +17,8 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
+import psutil
+
 from syncline import settings
 from syncline.core.host import by_short_name
 
@@ -47,6 +49,7 @@ class WorkerDebugger:
         self._announce = announce
         self._name = f"debug-{os.getpid()}"
         self._lock = threading.Lock()  # a second thread waits for the end of the first session
+        self._thread = 0  # the thread that has the session
         self._session: RemotePdb | None = None
         self._connection: socket.socket | None = None
 
@@ -59,14 +62,21 @@ class WorkerDebugger:
         """Wait for a terminal, then debug the caller's frame."""
         frame = sys._getframe().f_back
         assert frame is not None
-        if self._session is not None:  # `c` went on to the next breakpoint of the same session
-            self._session.set_trace(frame)
+        if self._session is not None and self._thread == threading.get_ident():
+            self._session.set_trace(frame)  # stepping, or `c`, has reached another `breakpoint()`
             return
         # Loads pdb, which few workers need.
         from syncline.core.remote_pdb import RemotePdb, RemoteTerminal
 
         self._lock.acquire()
-        self._connection = self._wait_for_terminal(frame)
+        for listener in listeners:
+            listener(True)
+        try:
+            self._connection = self._wait_for_terminal(frame)
+        except BaseException:  # the task was cancelled, or the disk is full
+            self._release()
+            raise
+        self._thread = threading.get_ident()
         terminal = RemoteTerminal(self._connection)
         terminal.write(f"{self._label()} (pid={os.getpid()})\n")
         self._session = RemotePdb(terminal, self._end)
@@ -75,8 +85,6 @@ class WorkerDebugger:
     def _wait_for_terminal(self, frame: FrameType) -> socket.socket:
         where = f"{frame.f_code.co_filename}:{frame.f_lineno}"
         waiting = {"pid": os.getpid(), "label": self._label(), "where": where}
-        for listener in listeners:
-            listener(True)
         with socket.socket(socket.AF_UNIX) as server:
             by_short_name(self._directory, f"{self._name}.sock", server.bind)
             server.listen(1)
@@ -106,13 +114,16 @@ class WorkerDebugger:
         connection, self._connection, self._session = self._connection, None, None
         if connection is None:
             return
-        for listener in listeners:
-            listener(False)
         try:
             connection.shutdown(socket.SHUT_RDWR)
         except OSError:
             pass  # the terminal is gone
         connection.close()
+        self._release()
+
+    def _release(self) -> None:
+        for listener in listeners:
+            listener(False)
         self._lock.release()
 
 
@@ -124,4 +135,4 @@ def waiting(directory: Path) -> list[dict[str, Any]]:
             found.append({**json.loads(path.read_text()), "path": str(path)})
         except (OSError, ValueError):  # it has just ended, or begins
             continue
-    return found
+    return [each for each in found if psutil.pid_exists(each["pid"])]  # the others were killed
