@@ -10,7 +10,8 @@ import click
 
 from syncline.cli import engines, job_api
 from syncline.cli.job_api import ENDED, SUCCEEDED, Job, JobApi
-from syncline.cli.output import FAILED, ago, console, duration, json_option, print_json, table, warn
+from syncline.cli.output import FAILED, ago, console, json_option, print_json, table, warn
+from syncline.runs.durations import duration
 
 STOP_S = 60.0
 """Seconds that `stop` waits for a job to end."""

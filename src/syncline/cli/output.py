@@ -19,6 +19,7 @@ from rich.table import Table
 from rich.text import Text
 
 from syncline import settings
+from syncline.runs.durations import duration
 
 FAILED = 1
 """Exit code of a command that failed or found a problem."""
@@ -204,22 +205,3 @@ def ago(moment: float | None, now: float | None = None) -> str:
     """Return the time since a moment (seconds since the epoch): "5 s", "3 min"; "-" for None."""
     now = time.time() if now is None else now
     return duration(None if moment is None else max(0.0, now - moment))
-
-
-def duration(seconds: float | None) -> str:
-    """Return a duration with one unit; "-" for None."""
-    if seconds is None:
-        return "-"
-    for limit, unit, length in (
-        (1, "ms", 0.001),
-        (100, "s", 1),
-        (6_000, "min", 60),
-        (172_800, "h", 3_600),
-    ):
-        if seconds < limit:
-            return (
-                f"{seconds / length:.1f} {unit}"
-                if unit == "s" and seconds < 10
-                else f"{seconds / length:.0f} {unit}"
-            )
-    return f"{seconds / 86_400:.0f} d"

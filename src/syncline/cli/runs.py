@@ -10,17 +10,10 @@ import click
 from rich.text import Text
 
 from syncline.cli import find_runs, run_changes
-from syncline.cli.output import (
-    ago,
-    duration,
-    json_option,
-    print_json,
-    print_one_line_rows,
-    state,
-    warn,
-)
+from syncline.cli.output import ago, json_option, print_json, print_one_line_rows, state, warn
 from syncline.dashboard.run_query import metrics_text
 from syncline.runs import RunSummary
+from syncline.runs.durations import duration
 
 _COLUMNS = ("run", "state", "age", "took", "reports", "kept")
 _WIDTHS = {"run": 16, "tags": 8, "last report": 32}

@@ -47,9 +47,10 @@ and `usage` (resources of a process) gather facts; `secrets` masks and `json_val
 `tailing` (growing files), `metric_series` (curves), `run` (lenient reader) and `run_list` (all runs
 in a directory) read it for display; `log_times` and `log_index` find and merge lines of logs;
 `run_progress` derives the progress and the remaining time from reports; `outliers` groups the
-stacks of a hanging run; `causes` finds the line of an error that names its cause; `annotations`
-holds the tags and the note that users add to a run, and deletes runs; `discovery` finds the
-dashboard that shows a run; `alerts` with `alert_sender` tells users of ends and stalls.
+stacks of a hanging run; `causes` (with `durations`) finds the line of an error that names its
+cause; `annotations` holds the tags and the note that users add to a run, and deletes runs;
+`discovery` finds the dashboard that shows a run; `alerts` with `alert_sender` tells users of ends
+and stalls.
 """
 
 from syncline.runs.environment import environment

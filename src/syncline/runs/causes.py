@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+from syncline.runs.durations import duration
+
 MAX_CAUSE_CHARACTERS = 300
 _MAX_LINE = 1_000
 _RANK_HEADER = re.compile(r"^\[Rank [0-9,]+ Error Snippet\]:$", re.MULTILINE)
@@ -38,10 +40,4 @@ def cause_line(error: str) -> str:
 
 def stall_text(seconds: float) -> str:
     """Return "stalled for 4 min"."""
-    if seconds < 120:
-        return f"stalled for {max(0, seconds):.0f} s"
-    return (
-        f"stalled for {seconds / 60:.0f} min"
-        if seconds < 7200
-        else (f"stalled for {seconds / 3600:.1f} h")
-    )
+    return f"stalled for {duration(max(0.0, seconds))}"

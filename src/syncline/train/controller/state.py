@@ -366,9 +366,13 @@ class TrainStateMachine(Dispatcher[Event, list[Instruction]], handles=Event):
         if not missing:
             return []
         if attempt.debugging:
-            return [SetTimer(name=name, seconds=self._limits.report_s)]
+            return [SetTimer(name=name, seconds=self._limit_s(name))]
         attempt.stack_request = name
         return [RequestStacks(ranks=missing)]
+
+    def _limit_s(self, timer: str) -> float:
+        """Return the limit of a barrier of the ranks, by the name of its timer."""
+        return self._limits.report_s if timer == REPORT_TIMER else self._limits.collective_s
 
     @on(StacksReceived)
     def _on_stacks(self, event: StacksReceived) -> list[Instruction]:
@@ -382,8 +386,7 @@ class TrainStateMachine(Dispatcher[Event, list[Instruction]], handles=Event):
             if not attempt.hangs:
                 return [Warn(text=attempt.hang_warning(event.stacks))]
             return self._ranks_failed(attempt.hang_errors(event.stacks))
-        is_report = reason == REPORT_TIMER
-        limit_s = self._limits.report_s if is_report else self._limits.collective_s
+        limit_s = self._limit_s(reason)
         return self._ranks_failed(attempt.timeout_errors(reason, limit_s, event.stacks))
 
     def _rank_stalled(self, rank: int, message: Stalled) -> list[Instruction]:

@@ -14,7 +14,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import dropwhile
 from types import FrameType
@@ -164,22 +164,23 @@ def is_in_collective(frame: FrameType | None) -> bool:
     """Return True if a stack, given by its innermost frame, goes through `torch.distributed` or a
     backward pass.
     """
-    while frame is not None:
-        if is_communicating(frame) or frame.f_code.co_name == "_engine_run_backward":
-            return True
-        frame = frame.f_back
-    return False
+    return any(
+        is_communicating(each) or each.f_code.co_name == "_engine_run_backward"
+        for each in _outwards(frame)
+    )
 
 
 def is_in_barrier(frame: FrameType | None) -> bool:
     """Return True if a stack, given by its innermost frame, goes through a barrier of the
     session.
     """
+    return any(each.f_code is _BARRIER for each in _outwards(frame))
+
+
+def _outwards(frame: FrameType | None) -> Iterator[FrameType]:
     while frame is not None:
-        if frame.f_code is _BARRIER:
-            return True
+        yield frame
         frame = frame.f_back
-    return False
 
 
 def is_communicating(frame: FrameType | None) -> bool:
