@@ -73,7 +73,7 @@ def trials_text(trials: Mapping[str, int] | None) -> str:
 
 
 class _ListByDefault(click.Group):
-    """Runs `list` if the first argument is no subcommand, as in `syncline runs PATH`."""
+    """Runs `list` unless the first argument is a subcommand, as in `syncline runs PATH`."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         is_complete = not ctx.resilient_parsing  # otherwise the shell completes the subcommand

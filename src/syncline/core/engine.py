@@ -401,7 +401,7 @@ class Engine(ABC):
         return ActorListing(unknown="this engine keeps no list of its actors")
 
     def tasks(self, limit: int = LISTED) -> TaskListing:
-        """List the unfinished tasks and calls: counts by name and state, and those that run.
+        """List the unfinished tasks and calls: counts by name and state, and the running ones.
 
         Each list has at most `limit` entries. `unknown` is set if the engine keeps no list.
         """
@@ -422,7 +422,7 @@ class Engine(ABC):
         """Tell the program that this worker waits in the debugger (see `core.debugger`)."""
 
     def show_output(self) -> None:  # noqa: B027 (optional)
-        """Show what the workers have written so far; takes a moment at most."""
+        """Show all output that the workers have written so far; takes a moment at most."""
 
     @abstractmethod
     def timeline(self) -> list[Row]:

@@ -56,7 +56,7 @@ class InitContext:
 
     @property
     def address_info(self) -> dict[str, str]:
-        """Addresses and paths under Ray's keys; empty for those that do not exist here."""
+        """Addresses and paths under Ray's keys; empty where they do not exist here."""
         address = self._engine.address
         return {
             "address": address,

@@ -39,7 +39,7 @@ BufferCallback = Callable[[pickle.PickleBuffer], object]
 
 
 class _Collectors(threading.local):
-    """Stack of reference collectors of this thread; nested because a `__reduce__` may pack."""
+    """Stack of reference collectors of this thread: a `__reduce__` may pack another value."""
 
     def __init__(self) -> None:
         self.stack: list[dict[int, None]] = []

@@ -72,7 +72,7 @@ class WarningFilter:
 
 @dataclass(frozen=True, kw_only=True)
 class ProgramState:
-    """What a worker takes over from the program."""
+    """State that a worker takes over from the program."""
 
     arguments: tuple[str, ...]
     main_file: str | None
@@ -217,7 +217,7 @@ def _set_main_module(state: ProgramState) -> None:
 
 
 def enter_in_main(code: AnyFunction | type) -> None:
-    """Enter what a function or an actor class of the user's script refers to in `__main__`.
+    """Enter the globals of a function or an actor class of the user's script in `__main__`.
 
     Needed where another pickler than ours has brought it.
     """

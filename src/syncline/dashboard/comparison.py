@@ -20,7 +20,7 @@ MAX_ROWS = 1_000
 MAX_DEPTH = 6
 TEXT_CHARACTERS = 300
 _OWN = frozenset({"run_config/name", "run_config/storage_path"})
-"""Configuration that every run has of its own."""
+"""Configuration that differs between any two runs."""
 _OWN_ENVIRONMENT = frozenset({"pid", "process", "git_diff"})
 
 
@@ -70,7 +70,7 @@ def metric_rows(summaries: Sequence[RunSummary]) -> list[ComparedRow]:
 
 
 def curve_member(run: Run, series: Series, name: str) -> str | None:
-    """Return the member whose curve stands for a run: the only rank, the best trial of a search
+    """Return the member whose curve represents a run: the only rank, the best trial of a search
     with this metric, or None for the mean over all ranks.
     """
     members = series.members_of(name)

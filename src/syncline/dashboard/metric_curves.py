@@ -33,7 +33,7 @@ _UNITS = ((600.0, 1.0, "s"), (18_000.0, 60.0, "min"), (float("inf"), 3_600.0, "h
 _POSITIONS = frozenset(
     {"epoch", "step", "global_step", "iteration", "training_iteration", "samples", "tokens"}
 )
-"""Metrics that count what was done, by the last part of their names."""
+"""Metrics that count completed units, by the last part of their names."""
 _MAX_AXES = 8
 
 
@@ -80,7 +80,7 @@ def axis_names(names: Iterable[str]) -> dict[str, str]:
 
 
 def is_counter(name: str) -> bool:
-    """Return True if a metric counts what was done, such as `epoch`."""
+    """Return True if a metric counts completed units, such as `epoch`."""
     return name.rpartition("/")[2].lower() in _POSITIONS
 
 

@@ -213,7 +213,7 @@ class RunIndex:
         return fresh
 
     def run_updates(self, stop: threading.Event) -> None:
-        """List runs and summarize those that are due, the newest first, until `stop` is set. Runs
+        """List runs and summarize those due, the newest first, until `stop` is set. Runs
         in its own thread.
         """
         while not stop.is_set():

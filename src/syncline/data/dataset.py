@@ -1133,7 +1133,7 @@ class Dataset:
 
     @property
     def context(self) -> DataContext:
-        """Settings of this dataset: a copy of those that were current at its creation."""
+        """Settings of this dataset: a copy of the settings that were current at its creation."""
         return self._query.context
 
     @property

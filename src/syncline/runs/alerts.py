@@ -57,7 +57,7 @@ class AlertSender:
         return f"{type(self).__name__}(…)"  # commands and URLs contain secrets
 
     def send(self, event: str, *, run: str, kind: str, path: str, error: str | None = None) -> None:
-        """Start to send an alert; return at once and never raise.
+        """Start to send an alert, without waiting; never raises.
 
         Args:
             event: Event; others than the chosen ones are ignored.

@@ -29,7 +29,7 @@ class Annotations:
     note: str = ""
     """Text of any length up to `MAX_NOTE_CHARACTERS`."""
     archived: bool = False
-    """Lists leave archived runs out unless they are asked for them."""
+    """Lists leave archived runs out by default."""
 
 
 def read_annotations(run: StorageDirectory) -> Annotations:

@@ -17,7 +17,7 @@ MAX_EVENT_BYTES = 50_000_000
 
 class MediaEventWriter:
     """Writer of images and histograms to a TensorBoard file in `media/`, which TensorBoard shows as
-    a run of its own. For local records; does nothing for others. Not thread-safe.
+    a separate run. For local records; does nothing for others. Not thread-safe.
 
     Args:
         files: The run directory.

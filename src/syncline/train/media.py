@@ -79,8 +79,8 @@ class Histogram(Media):
     """A distribution to report.
 
     Args:
-        values: Numbers in an array, a tensor or a list of any shape; those that are not finite are
-            left out.
+        values: Numbers in an array, a tensor or a list of any shape; infinite ones and NaN are left
+            out.
         bins: Number of bins of equal width.
 
     Raises:

@@ -91,7 +91,7 @@ class TrainSession(ABC):
     readers: Readers
     """Readers of this worker with their positions."""
     may_contain_runs: bool = False
-    """True if a trainer may run in this process with a session of its own, as in a trial."""
+    """True if a trainer may run in this process with its own session, as in a trial."""
 
     @property
     @abstractmethod

@@ -101,7 +101,7 @@ class SearchPlan:
     in_trial_directory: bool = False
     """Make the trial's directory the working directory of its process."""
     first_checkpoint: str | None = None
-    """Checkpoint from which a trial without one of its own starts."""
+    """Checkpoint from which a trial without a checkpoint starts."""
 
     @property
     def storage(self) -> StorageContext:

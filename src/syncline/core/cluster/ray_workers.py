@@ -222,7 +222,7 @@ class Entry:
 def entry_of(ray_actor: RayObject, definition: CallDefinition) -> Entry:
     """Return the method of the host that runs `definition`.
 
-    A plain call has a method of its own, because passing the name as an argument costs a sixth of a
+    A plain call has its own method, because passing the name as an argument costs a sixth of a
     call. Other calls pass the name to a general method.
     """
     group, has_loop = definition.options.concurrency_group, hasattr(ray_actor, "call_on_loop")

@@ -109,7 +109,7 @@ def worker_engine() -> ClusterEngine:
 def may_grow() -> bool:
     """Return True if an autoscaler adds nodes to this cluster.
 
-    An autoscaler that only monitors reports each node as a type of its own, named `node_…`.
+    An autoscaler that only monitors reports each node as a separate type, named `node_…`.
     """
     try:
         status = internal_kv._internal_kv_get(b"__autoscaling_status")

@@ -272,13 +272,13 @@ class ActorTable:
             self._pass_on(actor, call)
 
     def on_arguments(self, call: Task) -> None:
-        """Send a call whose arguments have values, and those that waited for it."""
+        """Send a call whose arguments have values, and the calls that waited for it."""
         actor = self.actors.get(call.actor_id)
         if actor is not None:
             self._release_waiting(actor, call.caller)
 
     def forget_call(self, call: Task) -> None:
-        """Remove a call that was not sent and has failed, and send those that waited for it."""
+        """Remove a call that was not sent and has failed, and send the calls that waited for it."""
         actor = self.actors.get(call.actor_id)
         if actor is not None:
             actor.lifecycle.cancel(call.id)

@@ -136,7 +136,7 @@ class EmbeddedEngine(Engine):
         self.process_context: Callable[[], TaskContext] = TaskContext
         """Returns the context of the process, for threads that user code started."""
         self.output_label = ""
-        """Label of this worker's output, if it has one of its own."""
+        """Label of this worker's output, if `label_output` was called."""
         self.read_output: Callable[[], None] = lambda: None
         """Reads and shows the pending output of all workers, in the driver's process."""
         self.before_definition: Callable[[], None] = lambda: None

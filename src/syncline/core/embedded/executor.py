@@ -286,7 +286,7 @@ class Executor:
         return context
 
     def load(self, function_id: int) -> Any:
-        """Return the function or class with that id."""
+        """Return the function or class with this id."""
         if self._setup_failure is not None:
             raise self._setup_failure
         state, self._new_program = self._new_program, None

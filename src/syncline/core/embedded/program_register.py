@@ -45,7 +45,7 @@ class Holding:
 
 @dataclass(frozen=True, kw_only=True)
 class Demand:
-    """What a program that starts may use of this machine."""
+    """Resources of this machine that a program may use when it starts."""
 
     machine_cpus: float
     machine_gpus: tuple[str, ...]
@@ -90,7 +90,7 @@ class Demand:
 
 
 def unused_first(gpus: Sequence[str], others: Sequence[Holding]) -> list[str]:
-    """Return the GPUs with those that no other program holds first."""
+    """Return the GPUs, the ones that no other program holds first."""
     used = {gpu for other in others for gpu in other.gpus}
     return sorted(gpus, key=lambda gpu: gpu in used)
 
@@ -135,7 +135,7 @@ class ProgramRegister:
         ]
 
     def enter(self, demand: Demand) -> list[Holding]:
-        """Take the GPUs that the program requested; return what the others hold."""
+        """Take the GPUs that the program requested; return the holdings of the others."""
         with self._alone():
             others = self.others()
             if demand.gpus is not None:
@@ -150,7 +150,7 @@ class ProgramRegister:
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> list[Holding]:
-        """Wait until other programs leave the demand, and take it; return what the others hold.
+        """Wait until other programs leave the demand, and take it; return their holdings.
 
         Raises:
             TimeoutError: They do not within `timeout_s`.

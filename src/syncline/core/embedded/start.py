@@ -262,7 +262,7 @@ def _others(
     register: ProgramRegister, config: EngineConfig, found: Sequence[gpus.Gpu]
 ) -> list[Holding]:
     """Wait for resources if the program wants that, else warn of programs with which it competes;
-    return what the other programs hold.
+    return the holdings of the other programs.
 
     Raises:
         TimeoutError: The wait was too short.

@@ -31,7 +31,7 @@ BUSY_TASKS = 4
 """Number of tasks ahead above which a message waits until the worker sends one."""
 TIMELINE_EVENTS = 20_000
 FORCE_S = 1.0
-"""Seconds for a worker to end a task by itself after `cancel(force=True)`."""
+"""Seconds for a worker to end a task without a kill after `cancel(force=True)`."""
 
 
 class ActorCalls(Protocol):
@@ -251,7 +251,7 @@ class TaskTable:
             task.worker = 0
             if task_id in self.tasks:
                 returned.append(task_id)
-            else:  # cancelled in the meantime
+            else:  # cancelled meanwhile
                 self._hub.apply(self._hub.scheduler.dropped(process.number, task_id))
         return returned
 

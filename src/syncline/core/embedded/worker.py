@@ -96,7 +96,7 @@ def _set_up_process(fds: list[int], cwd: str) -> None:
     try:
         os.chdir(cwd)
     except OSError:
-        pass  # removed in the meantime; tasks that need it report an error
+        pass  # removed meanwhile; tasks that need it report an error
     random.seed()
     numpy = sys.modules.get("numpy")
     if numpy is not None:

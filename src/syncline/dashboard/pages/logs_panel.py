@@ -166,7 +166,7 @@ class LogsPanel:
 
 
 def page_text(lines: Sequence[LogLine], *, members: bool, times: bool) -> str:
-    """Return the lines as text, with time and worker before each if asked for."""
+    """Return the lines as text, with time and worker before each if requested."""
     longest = max(LEAST_CHARACTERS, PAGE_CHARACTERS // max(1, len(lines)))
     shown = []
     for line in lines:
@@ -179,7 +179,7 @@ def page_text(lines: Sequence[LogLine], *, members: bool, times: bool) -> str:
 
 
 def count_text(total: int, matching: int, first: int, shown: int, asked: str) -> str:
-    """Return the counts of lines: of all, of those that match, and which of them are shown."""
+    """Return the counts of all lines, of the matching ones, and of the ones on the page."""
     if not total:
         return NOTHING
     text = f"{widgets.number(total)} line{'s'[: total != 1]}"

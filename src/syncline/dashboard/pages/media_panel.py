@@ -26,7 +26,7 @@ class MediaPanel:
             self._grid = ui.element("div").classes("sl-charts")
 
     def update(self) -> None:
-        """Show what was reported."""
+        """Show the reported images and histograms."""
         found = self._view.run.series.media
         self.section.visible = bool(found)
         for name in list(self._viewers):

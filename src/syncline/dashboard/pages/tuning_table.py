@@ -48,7 +48,7 @@ class TableContents:
     snapshot: SearchSnapshot
     """Trials."""
     metric: str | None
-    """Metric with a column of its own."""
+    """Metric with its own column."""
     is_alive: bool
     """True if the search is running."""
 

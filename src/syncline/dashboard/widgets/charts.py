@@ -271,7 +271,7 @@ def _drawable(y: float | None, log_y: bool) -> float | None:
 
 
 LEAST_LABELLED = 0.08
-"""Minimum share with a printed number."""
+"""Smallest share that gets a number as its label."""
 
 
 class ShareBars:

@@ -161,7 +161,7 @@ class ReportCollector:
             return entry
         if message.part is None and not message.uploading:
             return None
-        # A checkpoint of a rank far behind is inserted in order; ranks ahead have passed it.
+        # The ranks ahead have passed this checkpoint of a rank far behind: insert it in order.
         entry.arrived = len(self.reporters(message.index)) - 1
         self._open = OrderedDict(sorted([*self._open.items(), (message.index, entry)]))
         return entry

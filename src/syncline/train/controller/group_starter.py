@@ -96,7 +96,7 @@ class GroupStarter:
 
     @property
     def resumes(self) -> bool:
-        """True if readers resume: the run has a checkpoint of its own and `DataConfig.resume`."""
+        """True if readers resume: the run itself has a checkpoint, and `DataConfig.resume`."""
         return self._recorder.manager.latest is not None and self._spec.data_config.resume
 
     def _worker_spec(

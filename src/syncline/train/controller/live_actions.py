@@ -34,7 +34,7 @@ class LiveActions:
     """Answers requests about one run, on any thread. The controller sets `group`.
 
     Args:
-        stop: Aborts the run and returns at once; the argument names the reason.
+        stop: Aborts the run without waiting; the argument names the reason.
     """
 
     def __init__(self, stop: Callable[[str], None]) -> None:

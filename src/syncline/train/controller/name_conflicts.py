@@ -1,4 +1,5 @@
-"""A run name that is taken: what a training or a search does if its run directory holds a run.
+"""Run names that are taken: decides how a training or a search proceeds if its directory holds a
+run.
 
 Interrupted, killed and failed runs are continued. Not covered: two programs that start the same run
 within milliseconds, of which fencing leaves one (`fencing.py`).

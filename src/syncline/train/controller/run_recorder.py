@@ -116,7 +116,7 @@ class RunRecorder:
         self._directory = RunDirectory(files, staging=staging)
         self._scalars = ScalarWriter(files, staging=staging)
         self._media = MediaEventWriter(files)
-        # A trial of a search sends no alerts of its own.
+        # The search sends the alerts of its trials.
         self._alerts = [] if is_hosted() else alerts_of(spec.run_config.callbacks)
         self._uploads = RegularUploads(self._upload) if files.local_path is None else None
         self._has_warned = False
@@ -378,7 +378,7 @@ class RunRecorder:
             )
 
     def _upload(self) -> None:
-        """Upload the record; called on a thread of its own."""
+        """Upload the record; called on a separate thread."""
         if not self._token.is_superseded:
             self._directory.flush()
             self._scalars.flush()

@@ -1,4 +1,4 @@
-"""`parallel_strategy_kwargs` for "fsdp": options of FSDP2, additional ones, and those of FSDP1 that
+"""`parallel_strategy_kwargs` for "fsdp": options of FSDP2, further ones, and options of FSDP1 that
 have a counterpart in FSDP2.
 """
 

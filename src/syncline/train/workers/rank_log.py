@@ -45,7 +45,7 @@ class RankLog:
         _open_logs.add(self)
 
     def write(self, text: str, stream: str = "stdout") -> str:
-        """Append output of a stream; return what was written: nothing until the line ends."""
+        """Append output of a stream; return the written part: nothing until the line ends."""
         with self._lock:
             unfinished = self._unfinished.setdefault(stream, [])
             unfinished.append(text)
@@ -165,7 +165,7 @@ def capture_output(
 
     def end() -> None:
         for name, stream in before.items():
-            with suppress(Exception):  # whatever a program put there
+            with suppress(Exception):  # the program may have replaced the stream
                 getattr(sys, name).flush()
             setattr(sys, name, stream)
         log.close()
@@ -174,7 +174,7 @@ def capture_output(
 
 
 def flush_output() -> None:
-    """Flush standard output and standard error; never fails, whatever a program put there."""
+    """Flush standard output and standard error; never fails, even for a program's own streams."""
     for stream in (sys.stdout, sys.stderr):
         with suppress(Exception):
             stream.flush()

@@ -23,7 +23,7 @@ POLL_S = 0.5
 GIVEN_BACK_LIMIT_S = 2.0
 """Seconds that released resources may take to become free; clusters report them with a delay."""
 FIRST_NOTICE_S = 5.0
-"""Seconds before a reservation logs what it waits for; the interval then doubles."""
+"""Seconds before a reservation logs the missing resources; the interval then doubles."""
 HOSTED_PATIENCE = 12
 """Factor on that in a trial of a search, where waiting for resources is normal."""
 
@@ -237,7 +237,7 @@ class Reservation:
 
 
 class _Waiting:
-    """Logs what a reservation waits for, at doubling intervals, and enforces its time limit."""
+    """Enforces a time limit, and logs at doubling intervals the resources that are waited for."""
 
     def __init__(
         self, scaling: ScalingConfig, clock: Callable[[], float], *, limit_s: float | None

@@ -117,7 +117,7 @@ class RunSpec:
     scaling_config: ScalingConfig
     run_config: RunConfig
     resume_from_checkpoint: Checkpoint | None
-    """Checkpoint that a run without checkpoints of its own starts from."""
+    """Checkpoint that a run without own checkpoints starts from."""
     metadata: Mapping[str, Any] | None
     """Metadata of every checkpoint."""
     validation_config: ValidationConfig | None

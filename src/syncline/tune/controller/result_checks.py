@@ -72,7 +72,7 @@ def check_score_attribute(result: Metrics, attribute: str) -> None:
 
 
 def _own_metrics(result: Metrics) -> list[str]:
-    """Return the names of the trainable's metrics, without those that the library fills in."""
+    """Return the names of the trainable's metrics, without the ones that the library fills in."""
     metrics = {key: value for key, value in result.items() if key != CONFIG}
     return [key for key in metric_values.flatten(metrics) if key not in AUTO_RESULT_KEYS]
 

@@ -42,7 +42,7 @@ class TrialSettings:
     budget_s: float | None = None
     """Time budget of the search in seconds."""
     first_checkpoint: Checkpoint | None = None
-    """Checkpoint from which a trial without one of its own starts."""
+    """Checkpoint from which a trial without a checkpoint starts."""
 
     def suggested(
         self,

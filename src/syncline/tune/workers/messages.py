@@ -122,7 +122,7 @@ class ReservationStarting:
 
 @dataclass(frozen=True)
 class ReservationMade:
-    """The trainer asked for a placement group, which may not be ready. Waits for Resume."""
+    """The trainer requested a placement group, which may not be ready. Waits for Resume."""
 
     group: PlacementGroup
     """Released by the trainer, unless the trial ends first."""

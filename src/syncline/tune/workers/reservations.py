@@ -92,7 +92,7 @@ class TrialReservations:
             self._remove(group)
 
     def close(self) -> None:
-        """Remove all groups, also those that are not ready."""
+        """Remove all groups, also the ones that are not ready."""
         for trial_id in {*self._groups, *self._inner}:
             self.release(trial_id)
 

@@ -214,7 +214,7 @@ class _Host:
         return messages.Started(location=f"{ensure_engine().node_address()}:{os.getpid()}")
 
     def _step(self, command: messages.Step) -> messages.Stepped:
-        """Return the next result, and those that follow within the batch."""
+        """Return the next result, and the following ones within the batch."""
         until = time.monotonic() + command.batch_s
         earlier: list[Metrics] = []
         while True:

@@ -255,7 +255,7 @@ def _kind_of(function: Any) -> CallKind:
 
 
 class Calls:
-    """Calls of one step in one task: counts their time and decides what a failure means."""
+    """Calls of one step in one task: counts their time and handles failures."""
 
     def __init__(self, step: UserStep, task: TaskState) -> None:
         self.step = step

@@ -106,7 +106,7 @@ class ParquetDatasink(FileDatasink):
                 partitioning_flavor=flavor if self._partition_cols else None,
                 file_options=dataset.ParquetFileFormat().make_write_options(**arguments),
                 file_visitor=lambda file: written.append(relative_to(root, file.path)),
-                # A task that runs again replaces what it wrote.
+                # A task that runs again replaces its own output.
                 existing_data_behavior="overwrite_or_ignore",
                 max_rows_per_file=self._max_rows or 0,
                 max_rows_per_group=group_rows,
