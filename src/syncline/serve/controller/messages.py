@@ -1,0 +1,433 @@
+"""Messages between the controller and the other processes of serve.
+
+Every message is a frozen dataclass, pickled in a NOTICE, REQUEST, REPLY or FAILURE frame. Notices
+have no answer. Each request class names its reply; a request that fails is answered by FAILURE with
+a packed exception.
+
+- Replicas connect with role "replica" and their replica id, proxies with role "proxy" and their
+  proxy id, all others with role "caller". Each process has one connection to the controller. It
+  connects again after the controller died, to the same address with the same key, and then sends
+  its messages of state again: a replica `ReplicaReady` if it is ready, a proxy `ProxyReady`, a
+  subscriber `Subscribe` and a complete `LoadReport`.
+- Any of these processes may subscribe to the routing table; a `TableUpdate` of `wire.routes` is
+  sent as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from syncline.serve.wire.routes import Address, DeploymentId
+
+if TYPE_CHECKING:
+    from syncline.serve.config import DeploymentConfig, HTTPOptions, gRPCOptions
+
+# -- targets
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeploymentTarget:
+    """A deployment as a program wants it."""
+
+    name: str
+    func_or_class: bytes
+    """`core.serialization.pack_callable` of the user's class or function."""
+    init_args: bytes
+    """The pickled pair (args, kwargs) of the constructor; Applications are DeploymentHandles."""
+    code_version: str
+    """Digest of `func_or_class` and `init_args`; another one replaces the replicas."""
+    config: DeploymentConfig
+    """Options. The controller compares them field by field: see `deployment_state.IN_PLACE`."""
+    is_ingress: bool = False
+    """True for the deployment that takes the application's requests."""
+    request_router: bytes | None = None
+    """The pickled RequestRouterConfig if it names another class than the default."""
+    autoscaling_policy: bytes | None = None
+    """The pickled policy function if it is not the default one."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ApplicationTarget:
+    """An application as a program wants it."""
+
+    name: str
+    deployments: tuple[DeploymentTarget, ...]
+    """Exactly one is the ingress."""
+    route_prefix: str | None = "/"
+    """None: no HTTP."""
+    external_scaler_enabled: bool = False
+    """True if `SetReplicas` requests are allowed."""
+    autoscaling_policy: bytes | None = None
+    """A pickled policy for all autoscaled deployments together; None: each has its own."""
+
+
+# -- replica -> controller, notices
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReplicaReady:
+    """The constructor, `reconfigure` and the first health check succeeded; the replica listens."""
+
+    replica_id: str
+    address: Address
+    ledger_path: str
+    is_asgi: bool
+    docs_path: str | None
+    pid: int
+    node_id: str
+    constructor_s: float
+    """Seconds that the constructor took."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReplicaFailed:
+    """The constructor, `reconfigure` or the first health check failed; the process will exit."""
+
+    replica_id: str
+    error: bytes
+    """`core.serialization.pack_error` of the exception."""
+    traceback: str
+    """The traceback as text, the user's frame last."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reconfigured:
+    """A `Reconfigure` was applied, or failed with `traceback`."""
+
+    replica_id: str
+    version: int
+    """`Reconfigure.version`."""
+    traceback: str | None = None
+    """The traceback of an exception in user code, as text; None after success."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class HealthReport:
+    """Answer to `CheckHealth`; also sent unasked when the replica notices a change."""
+
+    replica_id: str
+    healthy: bool
+    message: str = ""
+    """The error of `check_health`; or the frame that blocks the event loop."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class AutoscalingStats:
+    """Result of the user's `record_autoscaling_stats`."""
+
+    replica_id: str
+    stats: Mapping[str, float]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Drained:
+    """A draining replica finished its last call and will exit."""
+
+    replica_id: str
+
+
+# -- controller -> replica, notices
+
+
+@dataclass(frozen=True, kw_only=True)
+class Drain:
+    """Refuse new calls, finish those in flight, send `Drained`, run `__del__`, and exit.
+
+    `run()` returns then. The controller kills the process if it is not gone `timeout_s` plus a
+    small margin later.
+    """
+
+    timeout_s: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reconfigure:
+    """Apply new options; answered by `Reconfigured`.
+
+    User code `reconfigure(user_config, rank=)` is called only if `user_config_changed` is True, or
+    if the rank or world size changed and it takes a `rank`.
+    """
+
+    version: int
+    user_config: Any
+    user_config_changed: bool
+    max_ongoing_requests: int
+    graceful_shutdown_timeout_s: float
+    health_check_timeout_s: float
+    rank: int
+    world_size: int
+    logging_config: Any = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckHealth:
+    """Run the user's `check_health` and answer with a `HealthReport`."""
+
+
+# -- subscriber -> controller, notices
+
+
+@dataclass(frozen=True, kw_only=True)
+class Subscribe:
+    """Send the complete routing table now, and every change from now on."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Acknowledge:
+    """The router of the subscriber applied all updates up to `version`.
+
+    From then on the subscriber sends no new call to a replica that the table no longer has. A
+    removed replica is told to drain once all subscribers have acknowledged or disconnected.
+    """
+
+    version: int
+
+
+class DeploymentLoad(NamedTuple):
+    """The calls that one caller has for one deployment."""
+
+    queued: int
+    """Calls that were not sent to a replica."""
+    ongoing: Mapping[str, int]
+    """By replica id: calls that were sent and have no answer."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoadReport:
+    """The load that the sender causes: deployments whose counts changed, at most every 50 ms.
+
+    A deployment without calls is reported once, as `DeploymentLoad(0, {})`.
+    """
+
+    loads: Mapping[DeploymentId, DeploymentLoad]
+
+
+@dataclass(frozen=True, kw_only=True)
+class PoisonRequest:
+    """A call was given up because it ended two replicas."""
+
+    deployment: DeploymentId
+    request_id: str
+    replica_ids: tuple[str, ...]
+
+
+# -- proxy <-> controller, notices
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProxyReady:
+    """The proxy accepts requests."""
+
+    proxy_id: str
+    node_id: str
+    pid: int
+    http_address: tuple[str, int] | None
+    """Host and port on which it listens."""
+    grpc_address: tuple[str, int] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProxyFailed:
+    """The proxy cannot start, for example because the port is taken; it will exit."""
+
+    proxy_id: str
+    error: bytes
+    """`core.serialization.pack_error` of the exception."""
+    traceback: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class DrainProxy:
+    """Accept no more connections, finish the requests in flight, and exit: `run()` returns."""
+
+    timeout_s: float
+
+
+# -- program -> controller, requests
+
+
+@dataclass(frozen=True, kw_only=True)
+class StartProxies:
+    """Start HTTP on the nodes of `location`; replied by None when the first proxy listens.
+
+    If proxies run with other options, the reply is the text of a warning. Fails with the error of
+    the proxy, such as OSError for a port in use.
+    """
+
+    location: str
+    """A value of `ProxyLocation`: "Disabled", "HeadOnly", "EveryNode"."""
+    http: HTTPOptions
+    grpc: gRPCOptions | None = None
+    logging_config: Any = None
+    replace: bool = False
+    """True to apply other options to running proxies instead of warning."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Deploy:
+    """Set the targets of applications; replied by the dict of their versions by name.
+
+    The reply is sent when the targets are stored; `WaitForApplication` waits for the rollout. An
+    application that is unchanged keeps its version. Fails with RayServeException if two
+    applications have the same route prefix.
+    """
+
+    applications: tuple[ApplicationTarget, ...]
+    replace_all: bool = False
+    """True to delete the applications that are not named here, as config files do."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class WaitForApplication:
+    """Replied by the `ApplicationInfo` when the application is RUNNING.
+
+    Fails with RuntimeError if this version does not start, is replaced, or is deleted; the message
+    contains the traceback of the constructor.
+    """
+
+    name: str
+    version: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeleteApplications:
+    """Delete applications; replied by None when their replicas are gone. Unknown names: nothing."""
+
+    names: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class GetApplication:
+    """Replied by the `ApplicationInfo`, or None if there is no such application."""
+
+    name: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class ApplicationInfo:
+    """Names in an application, from which handles are made."""
+
+    name: str
+    route_prefix: str | None
+    ingress: DeploymentId
+    deployments: tuple[DeploymentId, ...]
+    version: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class GetStatus:
+    """Replied by the `schema.ServeStatus`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class GetDetails:
+    """Replied by the `ServeDetails` of the dashboard."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReplicaDetails:
+    """A replica as the dashboard shows it."""
+
+    replica_id: str
+    state: str
+    """A value of `schema.ReplicaState`."""
+    pid: int | None
+    node_id: str | None
+    actor_id: str | None
+    started_s: float
+    """Seconds since the epoch."""
+    constructor_s: float | None
+    ongoing: int
+    """Calls in flight, as callers report them."""
+    rank: int
+    message: str = ""
+    """Last failed health check, or the resources that it waits for."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeploymentDetails:
+    """A deployment as the dashboard shows it."""
+
+    id: DeploymentId
+    target_replicas: int
+    queued: int
+    """Calls that callers could not send yet."""
+    replicas: tuple[ReplicaDetails, ...]
+    last_decision: str = ""
+    """The last decision of the autoscaler, with its numbers."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServeDetails:
+    """Everything the controller knows, for the dashboard and `serve status -v`."""
+
+    status: Any
+    """The `schema.ServeStatus`."""
+    deployments: tuple[DeploymentDetails, ...]
+    subscribers: tuple[str, ...]
+    """Role and id of each connected process."""
+    table_version: int
+    events: tuple[str, ...]
+    """Recent events, oldest first."""
+    http_addresses: Mapping[str, tuple[str, int]] = field(default_factory=dict)
+    """Host and port of the proxy by node id."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class GetTarget:
+    """Replied by the `ApplicationTarget` as last deployed, or None."""
+
+    name: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class SetReplicas:
+    """Set the number of replicas of a deployment (external scaler); replied by None.
+
+    Fails with RayServeException if the application does not allow it or does not exist.
+    """
+
+    deployment: DeploymentId
+    count: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class RestartReplica:
+    """Start a replacement of a replica, then drain it; replied by None.
+
+    Fails with KeyError if there is no such replica.
+    """
+
+    replica_id: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shutdown:
+    """Drain and end all replicas, then the proxies; replied by None when all are gone.
+
+    The controller stays and can be killed then; `process.stop_controller` does both.
+    """
+
+
+FromReplica = (
+    ReplicaReady | ReplicaFailed | Reconfigured | HealthReport | AutoscalingStats | Drained
+)
+ToReplica = Drain | Reconfigure | CheckHealth
+FromSubscriber = Subscribe | Acknowledge | LoadReport | PoisonRequest
+FromProxy = ProxyReady | ProxyFailed
+ToProxy = DrainProxy
+Request = (
+    StartProxies
+    | Deploy
+    | WaitForApplication
+    | DeleteApplications
+    | GetApplication
+    | GetStatus
+    | GetDetails
+    | GetTarget
+    | SetReplicas
+    | RestartReplica
+    | Shutdown
+)
