@@ -1,0 +1,435 @@
+"""`Link`: the calls of one process, from their routers to the replicas and back.
+
+A link has a router for each deployment, a connection to each replica, and the deadlines. It
+executes the routers' instructions. Two subclasses provide sockets and timers: `LoopLink` in
+processes that run serve's event loop (proxy, replicas), `thread_link.ThreadLink` in programs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+import secrets
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Protocol
+
+from syncline.serve.exceptions import DeploymentUnavailableError
+from syncline.serve.replica import ledger
+from syncline.serve.routing.router import Call, DeploymentRouter, Fail, Instruction, Send
+from syncline.serve.wire.connection import Hello, LoopConnection, connect
+from syncline.serve.wire.frames import Kind
+from syncline.serve.wire.routes import DeploymentId, ReplicaRoute, TableUpdate
+
+logger = logging.getLogger("syncline.serve")
+
+DEADLINE_STEP_S = 0.025
+"""Resolution of deadlines."""
+RECONNECT_S = 0.05
+"""Seconds until the second attempt to connect to a replica."""
+RECONNECT_MAX_S = 2.0
+TABLE_S = 10.0
+"""Seconds that calls wait for the first routing table."""
+_CALL_ID_BITS = 40
+
+_FINAL = frozenset({Kind.RESPONSE, Kind.VALUE, Kind.END, Kind.ERROR, Kind.ABORT})
+
+
+class Connection(Protocol):
+    """The sending side of a connection to a replica."""
+
+    def send(self, kind: int, call_id: int = 0, *parts: bytes | memoryview) -> None:
+        """Send a frame."""
+
+    def close(self) -> None:
+        """Close the connection."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LinkStatistics:
+    """Counters of a link."""
+
+    calls: int
+    """Unfinished calls."""
+    connections: int
+    deployments: int
+
+
+class RequestTimeoutError(TimeoutError):
+    """The deadline of a call passed."""
+
+
+class Link(ABC):
+    """Calls of one process. Methods run on one thread, or under one lock."""
+
+    def __init__(self, node_id: str, clock: Callable[[], float]) -> None:
+        self._node_id = node_id
+        self._clock = clock
+        self._calls: dict[int, Call] = {}
+        self._routers: dict[DeploymentId, DeploymentRouter] = {}
+        self._connections: dict[str, Connection] = {}
+        self._wanted: dict[str, ReplicaRoute] = {}  # replicas in the table
+        self._links: dict[str, DeploymentId] = {}  # replica id -> its deployment
+        self._early: list[Call] = []  # calls before the first table
+        self._has_table = False
+        caller = secrets.randbits(64 - _CALL_ID_BITS) << _CALL_ID_BITS
+        self._new_id = itertools.count(caller | 1).__next__
+        self._deadlines: dict[int, dict[int, Call]] = {}  # by step
+        self._ticks = False
+        self._closed: Exception | None = None
+        self.on_load: Callable[[], None] = lambda: None
+        """Called when calls begin to wait or the number of calls changes."""
+
+    # -- for callers
+
+    def submit(self, call: Call) -> None:
+        """Send a call, now or when a replica is free; its answer goes to `call`."""
+        call.call_id = call_id = self._new_id()
+        if self._closed is not None:
+            call.on_failed(self._closed)
+            return
+        self._calls[call_id] = call
+        if call.deadline is not None:
+            self._watch_deadline(call, call.deadline)
+        router = self._routers.get(call.deployment)
+        if router is None:
+            self._submit_unknown(call)
+            return
+        instructions = router.submit(call, self._clock())
+        if instructions:
+            self._execute(instructions)
+        else:
+            self._plan_tick()
+        self.on_load()
+
+    def cancel(self, call: Call) -> None:
+        """Drop a call: its answer is ignored, and its replica cancels it."""
+        if self._calls.pop(call.call_id, None) is None:
+            return
+        self._forget_deadline(call)
+        router = self._routers.get(call.deployment)
+        if router is not None:
+            self._execute(router.cancelled(call))
+        elif call in self._early:
+            self._early.remove(call)
+
+    def send(self, call: Call, kind: int, *parts: bytes | memoryview) -> None:
+        """Send a frame to the replica that has the call; drop it if none has."""
+        connection = self._connections.get(call.replica_id)
+        if connection is not None:
+            connection.send(kind, call.call_id, *parts)
+
+    @abstractmethod
+    def run(self, action: Callable[[], object]) -> None:
+        """Call `action` under the rules of all methods, from any thread, now or soon."""
+
+    def loads(self) -> dict[DeploymentId, tuple[int, dict[str, int]]]:
+        """Return the queued calls and the calls in flight by replica of each deployment."""
+        return {id: (router.queued, router.ongoing()) for id, router in self._routers.items()}
+
+    def route_of(self, deployment: DeploymentId) -> DeploymentRouter | None:
+        """Return the router of a deployment; None for an unknown one."""
+        return self._routers.get(deployment)
+
+    def running_replicas(self, deployment: DeploymentId) -> list[str]:
+        """Return the connected replicas of a deployment."""
+        return [
+            id
+            for id, owner in self._links.items()
+            if owner == deployment and id in self._connections and id in self._wanted
+        ]
+
+    def statistics(self) -> LinkStatistics:
+        """Return the current counts."""
+        return LinkStatistics(
+            calls=len(self._calls),
+            connections=len(self._connections),
+            deployments=len(self._routers),
+        )
+
+    # -- the table
+
+    def update(self, update: TableUpdate) -> None:
+        """Apply a change of the routing table."""
+        now = self._clock()
+        for route in update.deployments:
+            router = self._routers.get(route.id)
+            if router is None:
+                router = self._routers[route.id] = DeploymentRouter(route)
+            else:
+                self._execute(router.update(route, now))
+            current = {replica.replica_id: replica for replica in route.replicas}
+            for id in [id for id, owner in self._links.items() if owner == route.id]:
+                if id in self._wanted and id not in current:
+                    self._remove_replica(id, router)
+            for id, replica in current.items():
+                if id not in self._wanted:
+                    self._wanted[id] = replica
+                    self._links[id] = route.id
+                    self._connect(replica, RECONNECT_S)
+        removed = set(update.removed)
+        if update.is_complete:
+            removed |= self._routers.keys() - {route.id for route in update.deployments}
+        for deployment in removed:
+            self._remove_deployment(deployment)
+        self._has_table = True
+        early, self._early = self._early, []
+        for call in early:
+            if self._calls.pop(call.call_id, None) is not None:
+                self.submit(call)
+
+    def close(self, error: Exception) -> None:
+        """End all calls with an error and close the connections."""
+        self._closed = error
+        for router in self._routers.values():
+            self._execute(router.closed(error))
+        for call in self._early:
+            self._fail(call, error)
+        self._early.clear()
+        self._wanted.clear()
+        for connection in list(self._connections.values()):
+            connection.close()
+
+    def _submit_unknown(self, call: Call) -> None:
+        if self._has_table:
+            known = sorted(map(str, self._routers))
+            self._fail(
+                call,
+                DeploymentUnavailableError(
+                    call.deployment,
+                    f"it does not exist (deployments: {', '.join(known) or 'none'})",
+                ),
+            )
+        else:
+            self._early.append(call)
+            self._call_later(TABLE_S, partial(self._give_up, call))
+
+    def _give_up(self, call: Call) -> None:
+        if call in self._early:
+            self._early.remove(call)
+            reason = f"serve's controller sent no routing table within {TABLE_S:.0f} s"
+            self._fail(call, DeploymentUnavailableError(call.deployment, reason))
+
+    def _remove_replica(self, replica_id: str, router: DeploymentRouter) -> None:
+        del self._wanted[replica_id]
+        self._execute(router.replica_removed(replica_id, self._clock()))
+        if replica_id not in self._connections:
+            del self._links[replica_id]
+
+    def _remove_deployment(self, deployment: DeploymentId) -> None:
+        router = self._routers.pop(deployment, None)
+        if router is None:
+            return
+        self._execute(router.closed(DeploymentUnavailableError(deployment, "it was deleted")))
+        for id in [id for id, owner in self._links.items() if owner == deployment]:
+            self._wanted.pop(id, None)
+            if id not in self._connections:
+                del self._links[id]
+
+    # -- replicas
+
+    def _connected(self, replica: ReplicaRoute, connection: Connection) -> None:
+        """Handle a connection that is ready."""
+        id = replica.replica_id
+        if id not in self._wanted:
+            connection.close()
+            return
+        self._connections[id] = connection
+        router = self._routers[self._links[id]]
+        self._execute(router.replica_added(id, self._clock()))
+
+    def _not_connected(self, replica: ReplicaRoute, delay_s: float, error: Exception) -> None:
+        """Try again later, as long as the replica is in the table."""
+        if replica.replica_id in self._wanted:
+            if delay_s >= RECONNECT_MAX_S:
+                logger.warning("No connection to replica %s: %s", replica.replica_id, error)
+            again = partial(self._connect, replica, min(2 * delay_s, RECONNECT_MAX_S))
+            self._call_later(delay_s, again)
+        else:
+            self._links.pop(replica.replica_id, None)
+
+    def _disconnected(self, replica: ReplicaRoute) -> None:
+        """Handle the end of a connection, which is usually the end of the replica."""
+        id = replica.replica_id
+        if self._connections.pop(id, None) is None:
+            return
+        router = self._routers.get(self._links[id])
+        if router is not None:
+            is_near = replica.address.node_id == self._node_id
+            began = ledger.read(replica.ledger_path) if is_near else None
+            cause = (
+                "its process ended" if id in self._wanted else "its process ended while draining"
+            )
+            self._execute(router.replica_lost(id, began, cause, self._clock()))
+        if id in self._wanted:  # alive after all, or not yet removed from the table
+            self._call_later(RECONNECT_S, partial(self._connect, replica, 2 * RECONNECT_S))
+        else:
+            del self._links[id]
+
+    def _on_frame(self, replica_id: str, kind: int, call_id: int, payload: bytes) -> None:
+        call = self._calls.get(call_id)
+        if kind in _FINAL:
+            if call is not None:
+                del self._calls[call_id]
+                if call.bucket >= 0:
+                    self._forget_deadline(call)
+                call.on_frame(kind, payload)
+            router = self._routers.get(self._links[replica_id])
+            if router is not None:
+                instructions = router.answered(replica_id, call_id, self._clock())
+                if instructions:
+                    self._execute(instructions)
+                self.on_load()
+        elif kind == Kind.BUSY or kind == Kind.FREE:
+            router = self._routers.get(self._links[replica_id])
+            if router is not None:
+                step = router.busy if kind == Kind.BUSY else None
+                now = self._clock()
+                self._execute(
+                    step(replica_id, call_id, now) if step else router.free(replica_id, now)
+                )
+                self._plan_tick()
+        elif call is not None:
+            call.on_frame(kind, payload)
+
+    def _execute(self, instructions: list[Instruction]) -> None:
+        for instruction in instructions:
+            call = instruction.call
+            if isinstance(instruction, Send):
+                if call.call_id not in self._calls:  # cancelled before it could be sent again
+                    router = self._routers[call.deployment]
+                    self._execute(
+                        router.answered(instruction.replica_id, call.call_id, self._clock())
+                    )
+                    continue
+                self._connections[instruction.replica_id].send(call.kind, call.call_id, *call.parts)
+                call.on_started(instruction.replica_id)
+            elif isinstance(instruction, Fail):
+                self._fail(call, instruction.error)
+            else:
+                connection = self._connections.get(instruction.replica_id)
+                if connection is not None:
+                    connection.send(Kind.CANCEL, call.call_id)
+
+    def _fail(self, call: Call, error: Exception) -> None:
+        if self._calls.pop(call.call_id, None) is not None:
+            self._forget_deadline(call)
+            call.on_failed(error)
+
+    # -- time
+
+    def _watch_deadline(self, call: Call, deadline: float) -> None:
+        call.bucket = bucket = int(deadline / DEADLINE_STEP_S) + 1
+        calls = self._deadlines.get(bucket)
+        if calls is None:
+            calls = self._deadlines[bucket] = {}
+        calls[call.call_id] = call
+        self._plan_tick()
+
+    def _forget_deadline(self, call: Call) -> None:
+        calls = self._deadlines.get(call.bucket)
+        if calls is not None:
+            calls.pop(call.call_id, None)
+            if not calls:
+                del self._deadlines[call.bucket]
+        call.bucket = -1
+
+    def _plan_tick(self) -> None:
+        if not self._ticks:
+            self._ticks = True
+            self._call_later(DEADLINE_STEP_S, self._tick)
+
+    def _tick(self) -> None:
+        self._ticks = False
+        now = self._clock()
+        step = int(now / DEADLINE_STEP_S)
+        for bucket in sorted(each for each in self._deadlines if each <= step):
+            for call in list(self._deadlines.get(bucket, {}).values()):
+                self._expire(call)
+        waits = False
+        for router in list(self._routers.values()):
+            moment = router.next_moment()
+            if moment is not None:
+                waits = True
+                if moment <= now:
+                    self._execute(router.tick(now))
+        if self._deadlines or waits:
+            self._plan_tick()
+
+    def _expire(self, call: Call) -> None:
+        self.cancel(call)
+        call.on_failed(RequestTimeoutError())
+
+    # -- sockets and timers
+
+    @abstractmethod
+    def _connect(self, replica: ReplicaRoute, delay_s: float) -> None:
+        """Connect in the background, and call `_connected` or `_not_connected(…, delay_s, …)`."""
+
+    @abstractmethod
+    def _call_later(self, delay_s: float, action: Callable[[], None]) -> None:
+        """Call `action` once, under the rules of all methods."""
+
+
+class LoopLink(Link):
+    """The link of a process that runs serve's event loop."""
+
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, *, node_id: str, hello: Hello, key: bytes
+    ) -> None:
+        super().__init__(node_id, loop.time)
+        self.loop = loop
+        """The loop; all methods are called on its thread."""
+        self._hello = hello
+        self._key = key
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def run(self, action: Callable[[], object]) -> None:
+        """Call `action` on the loop's thread; at once if this is the thread."""
+        if asyncio._get_running_loop() is self.loop:
+            action()
+        else:
+            self.loop.call_soon_threadsafe(action)
+
+    def _connect(self, replica: ReplicaRoute, delay_s: float) -> None:
+        task = self.loop.create_task(self._open(replica, delay_s))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _open(self, replica: ReplicaRoute, delay_s: float) -> None:
+        try:
+            await connect(
+                replica.address,
+                node_id=self._node_id,
+                hello=self._hello,
+                key=self._key,
+                on_ready=lambda connection: _LoopReceiver(self, replica, connection),
+            )
+        except (OSError, TimeoutError, asyncio.TimeoutError) as error:
+            self._not_connected(replica, delay_s, error)
+
+    def _call_later(self, delay_s: float, action: Callable[[], None]) -> None:
+        self.loop.call_later(delay_s, action)
+
+
+class _LoopReceiver:
+    """Passes the frames of one replica to the link."""
+
+    __slots__ = ("_id", "_link", "_replica")
+
+    def __init__(self, link: Link, replica: ReplicaRoute, connection: LoopConnection) -> None:
+        self._link = link
+        self._replica = replica
+        self._id = replica.replica_id
+        link._connected(replica, connection)
+
+    def on_frame(self, kind: int, call_id: int, payload: bytes) -> None:
+        """Pass a frame on."""
+        self._link._on_frame(self._id, kind, call_id, payload)
+
+    def on_closed(self) -> None:
+        """Pass the end on."""
+        self._link._disconnected(self._replica)

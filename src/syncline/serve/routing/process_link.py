@@ -1,0 +1,79 @@
+"""The link that handles of this process use.
+
+A replica sets its own. Any other process connects to the controller of its engine on first use.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import threading
+from typing import Any
+
+from syncline.core import engine as engines
+from syncline.core.api import ensure_engine, get
+from syncline.serve.controller.process import find_controller
+from syncline.serve.exceptions import RayServeException
+from syncline.serve.routing.link import Link
+from syncline.serve.routing.thread_link import ThreadLink
+from syncline.serve.wire.connection import Hello
+
+
+class _ProcessLink:
+    """The link of this process and what it belongs to."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.link: Link | None = None
+        self.owner: tuple[int, Any] | None = None
+        """Process and engine for which the link was made: a fork or a new engine needs another."""
+
+
+_current = _ProcessLink()
+
+
+def process_link() -> Link:
+    """Return the link of this process.
+
+    Raises RayServeException if serve does not run.
+    """
+    if _current.link is not None and _current.owner == (os.getpid(), engines.current):
+        return _current.link
+    with _current.lock:
+        owner = (os.getpid(), ensure_engine())
+        if _current.link is None or _current.owner != owner:
+            close_process_link()
+            _set(_connect(), owner)
+        assert _current.link is not None
+        return _current.link
+
+
+def set_process_link(link: Link) -> None:
+    """Let the handles of this process use `link`."""
+    _set(link, (os.getpid(), ensure_engine()))
+
+
+def close_process_link() -> None:
+    """Close the link of this process, if it has one; unfinished calls fail."""
+    link, _current.link = _current.link, None
+    if link is not None and _current.owner is not None and _current.owner[0] == os.getpid():
+        link.close(RayServeException("serve was shut down, or syncline was"))
+
+
+def _set(link: Link, owner: tuple[int, Any]) -> None:
+    _current.link, _current.owner = link, owner
+
+
+def _connect() -> Link:
+    controller = find_controller()
+    if controller is None:
+        raise RayServeException("serve does not run: call `serve.run` or `serve.start` first")
+    address, key = get(controller.address.remote())
+    link = ThreadLink(
+        address,
+        node_id=ensure_engine().runtime_info().node_id,
+        hello=Hello(role="caller", id=secrets.token_hex(8), pid=os.getpid()),
+        key=key,
+    )
+    link.start()
+    return link

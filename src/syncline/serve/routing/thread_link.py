@@ -1,0 +1,194 @@
+"""`ThreadLink`: the link of a program, whose threads share it.
+
+A thread that submits a call writes it to the replica's socket itself, and a thread that waits for
+an answer reads the sockets (`core.embedded.shared_reactor`), so that a call needs no switch between
+threads. While no thread waits, a background thread reads.
+"""
+
+from __future__ import annotations
+
+import logging
+import pickle
+import threading
+import time
+from collections.abc import Callable
+
+from syncline.core.embedded.interrupts import make_guard
+from syncline.core.embedded.reactor import Reactor
+from syncline.core.embedded.shared_reactor import SharedReactor, Waiter
+from syncline.serve.controller.messages import Acknowledge, LoadReport, Subscribe
+from syncline.serve.routing.link import RECONNECT_MAX_S, RECONNECT_S, Link
+from syncline.serve.routing.load_changes import REPORT_INTERVAL_S, LoadChanges
+from syncline.serve.routing.router import Call
+from syncline.serve.wire.connection import Hello
+from syncline.serve.wire.frames import Kind
+from syncline.serve.wire.routes import Address, ReplicaRoute, TableUpdate
+from syncline.serve.wire.thread_connection import SocketConnection, open_socket
+
+logger = logging.getLogger("syncline.serve")
+
+
+class ThreadLink(Link):
+    """The link of a program. All methods are thread-safe."""
+
+    def __init__(
+        self,
+        controller: Address,
+        *,
+        node_id: str,
+        hello: Hello,
+        key: bytes,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        super().__init__(node_id, clock)
+        self._controller = controller
+        self._hello = hello
+        self._key = key
+        self._guard = make_guard()
+        self._reactor = Reactor(clock)
+        self._shared = SharedReactor(self._reactor, name="serve-handles", on_idle=lambda: None)
+        self._subscription: SocketConnection | None = None
+        self._load_changes = LoadChanges(self)
+        self._report_planned = False
+        self.on_load = self._plan_report
+
+    def start(self) -> None:
+        """Start the background thread and subscribe to the routing table."""
+        self._shared.start()
+        self._subscribe(RECONNECT_S)
+
+    def submit(self, call: Call) -> None:
+        """Send a call, now or when a replica is free."""
+        with self._guard:
+            super().submit(call)
+
+    def cancel(self, call: Call) -> None:
+        """Drop a call."""
+        with self._guard:
+            super().cancel(call)
+
+    def send(self, call: Call, kind: int, *parts: bytes | memoryview) -> None:
+        """Send a frame to the replica that has the call."""
+        with self._guard:
+            super().send(call, kind, *parts)
+
+    def run(self, action: Callable[[], object]) -> None:
+        """Call `action` now, under the link's lock."""
+        with self._guard:
+            action()
+
+    def wait(self, waiter: Waiter, timeout_s: float | None) -> bool:
+        """Wait until `waiter` is done, reading the answers; return False after the timeout."""
+        return self._shared.wait(waiter, timeout_s)
+
+    def close(self, error: Exception) -> None:
+        """End all calls with an error, close the connections and the background thread."""
+        with self._guard:
+            super().close(error)
+            if self._subscription is not None:
+                self._subscription.close()
+        self._shared.close()
+        self._reactor.close()
+
+    # -- the controller
+
+    def _subscribe(self, delay_s: float) -> None:
+        def opened(connection: SocketConnection) -> None:
+            self._subscription = connection
+            self._notify(Subscribe())
+            self._load_changes.forget()
+            self._plan_report()
+
+        def failed(error: OSError) -> None:
+            if delay_s >= RECONNECT_MAX_S:
+                logger.warning("The controller of serve cannot be reached: %s", error)
+            again = min(2 * delay_s, RECONNECT_MAX_S)
+            self._call_later(delay_s, lambda: self._subscribe(again))
+
+        self._open(
+            self._controller, opened, failed, on_frame=self._on_notice, on_closed=self._unsubscribed
+        )
+
+    def _on_notice(self, kind: int, call_id: int, payload: bytes) -> None:
+        message = pickle.loads(payload) if kind == Kind.NOTICE else None
+        if isinstance(message, TableUpdate):
+            self.update(message)
+            self._notify(Acknowledge(version=message.version))
+
+    def _unsubscribed(self) -> None:
+        self._subscription = None
+        if self._closed is None:
+            self._call_later(RECONNECT_S, lambda: self._subscribe(2 * RECONNECT_S))
+
+    def _notify(self, message: object) -> None:
+        if self._subscription is not None:
+            self._subscription.send(Kind.NOTICE, 0, pickle.dumps(message, 5))
+
+    def _plan_report(self) -> None:
+        if not self._report_planned:
+            self._report_planned = True
+            self._call_later(REPORT_INTERVAL_S, self._report)
+
+    def _report(self) -> None:
+        self._report_planned = False
+        loads = self._load_changes.collect()
+        if loads and self._subscription is not None:
+            self._notify(LoadReport(loads=loads))
+            self._plan_report()  # until nothing changes any more
+
+    # -- sockets and timers
+
+    def _connect(self, replica: ReplicaRoute, delay_s: float) -> None:
+        id = replica.replica_id
+        self._open(
+            replica.address,
+            lambda connection: self._connected(replica, connection),
+            lambda error: self._not_connected(replica, delay_s, error),
+            on_frame=lambda kind, call_id, payload: self._on_frame(id, kind, call_id, payload),
+            on_closed=lambda: self._disconnected(replica),
+        )
+
+    def _open(
+        self,
+        address: Address,
+        opened: Callable[[SocketConnection], None],
+        failed: Callable[[OSError], None],
+        *,
+        on_frame: Callable[[int, int, bytes], None],
+        on_closed: Callable[[], None],
+    ) -> None:
+        """Connect in a thread: the handshake waits for the other process."""
+
+        def run() -> None:
+            try:
+                connection = open_socket(
+                    address, node_id=self._node_id, hello=self._hello, key=self._key
+                )
+            except OSError as error:
+                with self._guard:
+                    if self._closed is None:
+                        failed(error)
+                return
+            with self._guard:
+                if self._closed is None:
+                    opened(
+                        SocketConnection(
+                            connection,
+                            self._reactor,
+                            on_frame=on_frame,
+                            on_closed=on_closed,
+                            guard=self._guard,
+                        )
+                    )
+                else:
+                    connection.close()
+
+        threading.Thread(target=run, name="serve-connect", daemon=True).start()
+
+    def _call_later(self, delay_s: float, action: Callable[[], None]) -> None:
+        def run() -> None:
+            with self._guard:
+                if self._closed is None:
+                    action()
+
+        self._reactor.call_later(delay_s, run)

@@ -1,0 +1,113 @@
+"""Python values, calls and errors as payloads of frames.
+
+A value is a pickle-5 stream with its buffers behind it, so that arrays are copied once on each
+side; received arrays are read-only. Object references in a value stay valid only while the sender
+holds them: a caller keeps its arguments until the call ends.
+"""
+
+from __future__ import annotations
+
+import marshal
+import struct
+from typing import Any, NamedTuple
+
+from syncline.core import serialization
+from syncline.core.serialization import Packed
+from syncline.core.tracebacks import raisable, task_error
+from syncline.exceptions import RayTaskError
+
+_COUNT = struct.Struct("<I")
+_ALIGNMENT = 16
+"""Buffers begin at multiples of this many bytes after the beginning of the value."""
+
+Parts = tuple[bytes | memoryview, ...]
+"""A payload in pieces."""
+
+
+class CallMeta(NamedTuple):
+    """Facts about a call of a handle besides its arguments; encoded with marshal."""
+
+    method: str
+    request_id: str
+    timeout_s: float | None
+    """Seconds left until the deadline."""
+    multiplexed_model_id: str
+    session_id: str
+    stream: bool
+    """True if the caller expects the items of a generator."""
+    app: str
+    """Application of the handle."""
+    route: str
+    """Route of the HTTP request that caused the call; empty without one."""
+
+
+def pack_value(value: object, *, what: str = "value") -> Parts:
+    """Return the payload of a value; raise TypeError for one that cannot be pickled."""
+    return _joined(serialization.pack(value, what=what))
+
+
+def unpack_value(payload: bytes | memoryview) -> Any:
+    """Return the value of a payload."""
+    (count,) = _COUNT.unpack_from(payload)
+    if not count:
+        return serialization.unpack(memoryview(payload)[4:])
+    view = memoryview(payload).toreadonly()
+    position = 4 + 8 * (count + 1)
+    sizes = struct.unpack_from(f"<{count + 1}Q", payload, 4)
+    stream = view[position : position + sizes[0]]
+    position += sizes[0]
+    buffers = []
+    for size in sizes[1:]:
+        position += -position % _ALIGNMENT
+        buffers.append(view[position : position + size])
+        position += size
+    return serialization.unpack(stream, buffers)
+
+
+def _joined(packed: Packed) -> Parts:
+    data, buffers, _ = packed
+    if not buffers:
+        return _COUNT.pack(0), data
+    sizes = (len(data), *(buffer.nbytes for buffer in buffers))
+    parts: list[bytes | memoryview] = [
+        _COUNT.pack(len(buffers)) + struct.pack(f"<{len(sizes)}Q", *sizes),
+        data,
+    ]
+    position = 4 + 8 * len(sizes) + len(data)
+    for buffer in buffers:
+        padding = -position % _ALIGNMENT
+        parts += (bytes(padding), buffer)
+        position += padding + buffer.nbytes
+    return tuple(parts)
+
+
+def pack_call(meta: CallMeta, args: tuple[object, ...], kwargs: dict[str, object]) -> Parts:
+    """Return the payload of a CALL frame; raise TypeError that names an unpicklable argument."""
+    head = marshal.dumps(tuple(meta))
+    packed = serialization.pack_call(args, kwargs, function_name=meta.method)
+    return (_COUNT.pack(len(head)) + head, *_joined(packed))
+
+
+def unpack_call(payload: bytes) -> tuple[CallMeta, tuple[Any, ...], dict[str, Any]]:
+    """Return the meta data, the positional and the keyword arguments of a CALL frame."""
+    (length,) = _COUNT.unpack_from(payload)
+    end = 4 + length
+    meta = CallMeta(*marshal.loads(payload[4:end]))
+    args, kwargs = unpack_value(memoryview(payload)[end:])
+    return meta, args, kwargs
+
+
+def pack_failure(error: BaseException, function_name: str = "") -> bytes:
+    """Return the payload of an ERROR frame.
+
+    With `function_name`, the error is user code's and arrives as an instance of its own class and
+    of RayTaskError, with the frames of user code; otherwise it is serve's own and arrives as it is.
+    """
+    if function_name and not isinstance(error, RayTaskError):
+        error = task_error(function_name, error)
+    return serialization.pack_error(error)
+
+
+def unpack_failure(payload: bytes) -> BaseException:
+    """Return the exception to raise."""
+    return raisable(serialization.unpack_error(payload))
