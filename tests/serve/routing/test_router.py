@@ -89,8 +89,10 @@ def test_a_call_goes_to_the_replica_with_the_fewest_calls():
 
 def test_calls_beyond_the_limit_of_all_replicas_wait_in_order():
     caller = Caller("a")
-    assert caller.submit(1) and caller.submit(2)
-    assert caller.submit(3) == [] and caller.submit(4) == []
+    assert caller.submit(1)
+    assert caller.submit(2)
+    assert caller.submit(3) == []
+    assert caller.submit(4) == []
     assert caller.router.queued == 2
     assert caller.answered("a", 1) == [sent(3, "a")]
     assert caller.answered("a", 2) == [sent(4, "a")]
@@ -136,7 +138,8 @@ def test_a_lower_limit_holds_for_calls_that_run():
     for number in (1, 2, 3, 4):
         caller.submit(number)
     caller.router.update(route(max_ongoing_requests=1), 0.0)
-    assert caller.answered("a", 1) == [] and caller.answered("a", 2) == []
+    assert caller.answered("a", 1) == []
+    assert caller.answered("a", 2) == []
     assert caller.answered("a", 3) == [sent(4, "a")]
 
 
@@ -220,7 +223,8 @@ def test_a_call_that_ended_two_replicas_is_not_tried_again():
     other = {"a": "b", "b": "a"}[first]
     assert caller.lost(first, began={1}) == [sent(1, other)]
     [failure] = caller.router.replica_lost(other, {1}, "SIGKILL", 0.0)
-    assert failure.error.is_poison and "2 replicas" in str(failure.error)
+    assert failure.error.is_poison
+    assert "2 replicas" in str(failure.error)
 
 
 def test_repeated_calls_go_before_later_ones():
