@@ -1,7 +1,7 @@
 """Messages between the controller and the other processes of serve.
 
-Every message is a frozen dataclass, pickled in a NOTICE, REQUEST, REPLY or FAILURE frame. Notices
-have no answer. Each request class names its reply; a request that fails is answered by FAILURE with
+Every message is a frozen dataclass, pickled in a NOTICE, REQUEST or REPLY frame. Notices have no
+answer. Each request class names its reply; a request that fails is answered by FAILURE with
 a packed exception.
 
 - Replicas connect with role "replica" and their replica id, proxies with role "proxy" and their
@@ -39,13 +39,19 @@ class DeploymentTarget:
     code_version: str
     """Digest of `func_or_class` and `init_args`; another one replaces the replicas."""
     config: DeploymentConfig
-    """Options. The controller compares them field by field: see `deployment_state.IN_PLACE`."""
+    """Options without objects of the program, which the controller might not be able to import.
+
+    The controller compares them field by field: see `replica_state.IN_PLACE`.
+    """
     is_ingress: bool = False
     """True for the deployment that takes the application's requests."""
     request_router: bytes | None = None
     """The pickled RequestRouterConfig if it names another class than the default."""
     autoscaling_policy: bytes | None = None
-    """The pickled policy function if it is not the default one."""
+    """`pack_callable` of a policy function, called with `policy_kwargs` of the configuration.
+
+    None: `config.autoscaling_config.policy` is the default one or an import path.
+    """
 
 
 @dataclass(frozen=True, kw_only=True)

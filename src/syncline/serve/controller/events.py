@@ -1,0 +1,267 @@
+"""Events and instructions of `state.ControllerMachine`, besides the messages of `messages`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from syncline.serve.controller.messages import (
+    AutoscalingStats,
+    CheckHealth,
+    DeleteApplications,
+    Deploy,
+    DeploymentLoad,
+    DeploymentTarget,
+    Drained,
+    HealthReport,
+    PoisonRequest,
+    ProxyFailed,
+    ProxyReady,
+    Reconfigure,
+    Reconfigured,
+    ReplicaFailed,
+    ReplicaReady,
+    RestartReplica,
+    SetReplicas,
+    Shutdown,
+    StartProxies,
+)
+from syncline.serve.wire.routes import DeploymentId, TableUpdate
+
+# -- events
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReplicaPlaced:
+    """The process of a replica exists and holds its resources."""
+
+    replica_id: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class StartRefused:
+    """A replica can never start, for example because its resources do not exist."""
+
+    replica_id: str
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class StartInspected:
+    """Answer to `InspectStart`: available resources, or the stack of the constructor."""
+
+    replica_id: str
+    text: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReplicaEnded:
+    """The process of a replica is gone."""
+
+    replica_id: str
+    cause: str
+    """Exit code or signal and the last lines of its log; empty after an orderly exit."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SubscriberJoined:
+    """A process subscribed to the routing table."""
+
+    subscriber: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class SubscriberLeft:
+    """A subscriber disconnected."""
+
+    subscriber: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Acknowledged:
+    """A subscriber has applied the updates up to a version."""
+
+    subscriber: str
+    version: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Load:
+    """A subscriber reports the calls that it has for some deployments."""
+
+    subscriber: str
+    loads: Mapping[DeploymentId, DeploymentLoad]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProxyEnded:
+    """The process of a proxy is gone."""
+
+    proxy_id: str
+    cause: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class NodesChanged:
+    """The nodes that are alive."""
+
+    nodes: tuple[str, ...]
+    draining: Mapping[str, float | None] = field(default_factory=dict)
+    """Nodes that will leave, with the seconds that are left; None if unknown."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tick:
+    """Time has passed: handle the deadlines that are due."""
+
+
+Event = (
+    ReplicaPlaced
+    | StartRefused
+    | StartInspected
+    | ReplicaReady
+    | ReplicaFailed
+    | ReplicaEnded
+    | Reconfigured
+    | HealthReport
+    | AutoscalingStats
+    | Drained
+    | SubscriberJoined
+    | SubscriberLeft
+    | Acknowledged
+    | Load
+    | PoisonRequest
+    | ProxyReady
+    | ProxyFailed
+    | ProxyEnded
+    | NodesChanged
+    | Deploy
+    | DeleteApplications
+    | SetReplicas
+    | RestartReplica
+    | StartProxies
+    | Shutdown
+    | Tick
+)
+
+# -- instructions
+
+
+@dataclass(frozen=True, kw_only=True)
+class StartReplica:
+    """Create the actor of a replica.
+
+    Answered by `ReplicaPlaced` and later `ReplicaReady` or `ReplicaFailed`, or by `StartRefused`;
+    in any case by one `ReplicaEnded` at its end, except after `StartRefused`.
+    """
+
+    replica_id: str
+    deployment: DeploymentId
+    target: DeploymentTarget
+    route_prefix: str | None
+    """Of the application, for the ingress."""
+    rank: int
+    world_size: int
+    config_number: int
+    """Number of the user configuration in `target`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SendToReplica:
+    """Send a message to a replica; it is dropped if the replica is not connected."""
+
+    replica_id: str
+    message: Reconfigure | CheckHealth
+
+
+@dataclass(frozen=True, kw_only=True)
+class DrainReplica:
+    """Tell a replica, which no router knows any more, to finish its calls and exit."""
+
+    replica_id: str
+    timeout_s: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class KillReplica:
+    """Kill the process of a replica; `ReplicaEnded` follows."""
+
+    replica_id: str
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class InspectStart:
+    """Find out why a start takes long; answered by `StartInspected`."""
+
+    replica_id: str
+    kind: Literal["waits", "runs"]
+    """It waits for resources, or its constructor runs."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Publish:
+    """Send an update to one subscriber, or to all."""
+
+    update: TableUpdate
+    subscriber: str | None = None
+    """None: all."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class StartProxy:
+    """Create the actor of a proxy on a node; `ProxyEnded` follows at its end."""
+
+    proxy_id: str
+    node_id: str
+    options: StartProxies
+
+
+@dataclass(frozen=True, kw_only=True)
+class StopProxy:
+    """Drain a proxy, or kill it if `force`."""
+
+    proxy_id: str
+    force: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecordEvent:
+    """Note something in the record of the session."""
+
+    kind: str
+    """Machine-readable kind, such as "replica_started"."""
+    message: str
+    deployment: DeploymentId | None = None
+    app: str | None = None
+    replica_id: str | None = None
+    level: Literal["debug", "info", "warning", "error"] = "info"
+    data: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class StatusChanged:
+    """The status of an application, or of the proxies if `app` is None, may have changed."""
+
+    app: str | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Save:
+    """Save a snapshot, before the instructions that follow are executed."""
+
+
+Instruction = (
+    StartReplica
+    | SendToReplica
+    | DrainReplica
+    | KillReplica
+    | InspectStart
+    | Publish
+    | StartProxy
+    | StopProxy
+    | RecordEvent
+    | StatusChanged
+    | Save
+)

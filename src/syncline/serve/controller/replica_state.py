@@ -1,0 +1,141 @@
+"""One replica and one version of a deployment, as the controller knows them. Pure data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields
+
+from syncline.core.state_machine import Lifecycle, StateEnum, TransitionTable
+from syncline.serve.controller.messages import DeploymentTarget
+from syncline.serve.wire.routes import ReplicaRoute
+
+
+class ReplicaState(StateEnum):
+    """State of a replica; the values are those of `schema.ReplicaState`."""
+
+    STARTING = "STARTING"
+    """Waits for resources, or its constructor runs."""
+    RUNNING = "RUNNING"
+    """Takes calls."""
+    UPDATING = "UPDATING"
+    """Takes calls while user code applies another `user_config`."""
+    RECOVERING = "RECOVERING"
+    """Takes calls; the controller restarted and has not heard from it."""
+    DRAINING = "STOPPING"
+    """Finishes its calls, or its process is being killed."""
+    STOPPED = "STOPPED"
+    """Its process is gone."""
+
+
+_S = ReplicaState
+TRANSITIONS: TransitionTable[ReplicaState] = {
+    _S.STARTING: frozenset({_S.RUNNING, _S.DRAINING, _S.STOPPED}),
+    _S.RUNNING: frozenset({_S.UPDATING, _S.DRAINING, _S.STOPPED}),
+    _S.UPDATING: frozenset({_S.RUNNING, _S.DRAINING, _S.STOPPED}),
+    _S.RECOVERING: frozenset({_S.RUNNING, _S.DRAINING, _S.STOPPED}),
+    _S.DRAINING: frozenset({_S.STOPPED}),
+    _S.STOPPED: frozenset(),
+}
+SERVING = frozenset({_S.RUNNING, _S.UPDATING, _S.RECOVERING})
+"""States in which routers send calls to a replica."""
+
+IN_PLACE = frozenset(
+    {
+        "num_replicas",
+        "autoscaling_config",
+        "user_config",
+        "max_ongoing_requests",
+        "max_queued_requests",
+        "backpressure_config",
+        "idempotent",
+        "graceful_shutdown_wait_loop_s",
+        "graceful_shutdown_timeout_s",
+        "health_check_period_s",
+        "health_check_timeout_s",
+        "logging_config",
+        "request_router_config",
+        "max_constructor_retry_count",
+        "rolling_update_percentage",
+        "max_surge_percent",
+    }
+)
+"""Options that change without new processes."""
+
+
+def needs_new_processes(before: DeploymentTarget, after: DeploymentTarget) -> bool:
+    """Return True if replicas of `before` cannot become replicas of `after`."""
+    return before.code_version != after.code_version or any(
+        getattr(before.config, each.name) != getattr(after.config, each.name)
+        for each in fields(before.config)
+        if each.name not in IN_PLACE
+    )
+
+
+@dataclass(slots=True, eq=False)
+class Version:
+    """Code, options and user configuration of replicas, and the luck that they had."""
+
+    number: int
+    """Replicas of another number need other processes."""
+    config_number: int
+    """Replicas of the same number and another config number need a `Reconfigure`."""
+    target: DeploymentTarget
+    failures: int = 0
+    """Starts that failed since the last one that succeeded."""
+    crashes: int = 0
+    """Replicas that died soon after their start, since one lived longer."""
+    start_after: float = 0.0
+    """Time before which no other start is tried."""
+    error: str = ""
+    """Reason of the last failure."""
+    has_failed: bool = False
+    """True if the rollout stopped because starts failed."""
+    was_complete: bool = False
+    """True if once all replicas were of this version."""
+
+
+@dataclass(slots=True, eq=False)
+class Replica:
+    """One replica until its process is gone."""
+
+    id: str
+    version: Version
+    rank: int
+    world_size: int
+    created_at: float
+    lifecycle: Lifecycle[ReplicaState] = field(init=False)
+    is_placed: bool = False
+    """True once its process exists."""
+    waited_since: float = 0.0
+    """Time since which it waits for resources."""
+    route: ReplicaRoute | None = None
+    """Where it listens; None before it is ready."""
+    pid: int | None = None
+    node_id: str | None = None
+    constructor_s: float | None = None
+    ready_at: float | None = None
+    retired: str = ""
+    """Reason why another replica takes its place first; empty if it may stay."""
+    health_failures: int = 0
+    note: str = ""
+    """Last failed health check, or the resources that it waits for."""
+    removed_at: int | None = None
+    """Version of the routing table from which on it is missing."""
+    drains: bool = False
+    """True once it was told to drain."""
+    ending: str = ""
+    """Reason why it is being stopped."""
+    update: Version | None = None
+    """The version that a running `Reconfigure` leads to."""
+
+    def __post_init__(self) -> None:
+        self.lifecycle = Lifecycle(f"replica {self.id}", TRANSITIONS, _S.STARTING)
+
+    @property
+    def state(self) -> ReplicaState:
+        """Current state."""
+        return self.lifecycle.state
+
+    @property
+    def is_serving(self) -> bool:
+        """True if routers may send calls to it."""
+        return self.lifecycle.state in SERVING

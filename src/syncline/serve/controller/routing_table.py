@@ -1,0 +1,92 @@
+"""The published routing table: its versions, and the subscribers that have acknowledged them. Pure.
+
+A replica that leaves the table may still get calls until every subscriber has acknowledged the
+version without it; only then it is told to drain.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from syncline.serve.wire.routes import (
+    ApplicationRoute,
+    DeploymentId,
+    DeploymentRoute,
+    TableUpdate,
+)
+
+
+class RoutingTable:
+    """What subscribers know. `version` grows with each change."""
+
+    def __init__(self, version: int = 0) -> None:
+        self.version = version
+        self._deployments: dict[DeploymentId, DeploymentRoute] = {}
+        self._applications: tuple[ApplicationRoute, ...] = ()
+        self._acknowledged: dict[str, int] = {}
+
+    @property
+    def deployments(self) -> Mapping[DeploymentId, DeploymentRoute]:
+        """Published deployments."""
+        return self._deployments
+
+    @property
+    def applications(self) -> tuple[ApplicationRoute, ...]:
+        """Published applications."""
+        return self._applications
+
+    @property
+    def subscribers(self) -> tuple[str, ...]:
+        """Connected subscribers."""
+        return tuple(self._acknowledged)
+
+    def join(self, subscriber: str) -> TableUpdate:
+        """Add a subscriber, and return the complete table for it."""
+        self._acknowledged[subscriber] = -1
+        return TableUpdate(
+            version=self.version,
+            deployments=tuple(self._deployments.values()),
+            applications=self._applications,
+        )
+
+    def leave(self, subscriber: str) -> None:
+        """Remove a subscriber."""
+        self._acknowledged.pop(subscriber, None)
+
+    def acknowledge(self, subscriber: str, version: int) -> None:
+        """Note that a subscriber applied all updates up to `version`."""
+        if subscriber in self._acknowledged:
+            self._acknowledged[subscriber] = max(self._acknowledged[subscriber], version)
+
+    def known_to_all(self) -> int:
+        """Return the latest version that all subscribers have applied."""
+        return min(self._acknowledged.values(), default=self.version)
+
+    def change(
+        self,
+        routes: Iterable[tuple[DeploymentId, DeploymentRoute | None]],
+        applications: tuple[ApplicationRoute, ...],
+    ) -> TableUpdate | None:
+        """Set deployments (None: remove) and applications; return the update, if any."""
+        changed: list[DeploymentRoute] = []
+        removed: list[DeploymentId] = []
+        for id, route in routes:
+            before = self._deployments.get(id)
+            if route is None:
+                if before is not None:
+                    del self._deployments[id]
+                    removed.append(id)
+            elif route != before:
+                self._deployments[id] = route
+                changed.append(route)
+        other = applications != self._applications
+        if not (changed or removed or other):
+            return None
+        self._applications = applications
+        self.version += 1
+        return TableUpdate(
+            version=self.version,
+            deployments=tuple(changed),
+            removed=tuple(removed),
+            applications=applications if other else None,
+        )
