@@ -79,19 +79,19 @@ class RequestCancelledError(RayServeException, TaskCancelledError):
 
 
 class DeploymentUnavailableError(RayServeException):
-    """The deployment cannot take requests, because it failed to deploy."""
+    """The deployment takes no requests: it failed to deploy, was deleted, or does not exist."""
 
     def __init__(self, deployment_id: DeploymentId | str, reason: str = "") -> None:
         super().__init__(deployment_id, reason)
         self.deployment_id = deployment_id
         self.reason = reason
-        """The cause of the failure, such as the error of the constructor."""
+        """The cause, such as the error of the constructor."""
 
     @property
     def message(self) -> str:
         """The text of the error."""
-        text = f"Deployment {self.deployment_id} is unavailable because it failed to deploy"
-        return f"{text}: {self.reason}" if self.reason else f"{text}."
+        text = f"Deployment {self.deployment_id} takes no requests"
+        return f"{text}: {self.reason}" if self.reason else f"{text}, because it failed to deploy."
 
     def __str__(self) -> str:
         return self.message
