@@ -58,4 +58,4 @@ def test_back_pressure_error_has_the_numbers():
 
 def test_unavailable_deployment_is_named_with_the_reason():
     error = DeploymentUnavailableError(DeploymentId("app", "Model"), "no GPU")
-    assert error.message == "Deployment app#Model is unavailable because it failed to deploy: no GPU"
+    assert error.message == "Deployment app#Model takes no requests: no GPU"
