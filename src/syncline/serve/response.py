@@ -33,21 +33,15 @@ GRANT_BYTES = 65_536
 class HandleCall(Call):
     """A method call of a handle and its answer."""
 
-    __slots__ = (
-        "_callbacks",
-        "_error",
-        "_items",
-        "_link",
-        "_owed",
-        "_value",
-        "_value_payload",
-        "context",
-        "is_cancelled",
-        "is_done",
-        "method",
-        "request_id",
-        "timeout_s",
-    )
+    is_done = False
+    is_cancelled = False
+    timeout_s: float | None = None
+    """Seconds that the call may take; None: no limit."""
+    _value_payload: bytes | None = None
+    _value: Any = None
+    _error: BaseException | None = None
+    _owed = 0
+    """Consumed bytes of a stream that were not granted again."""
 
     def __init__(
         self,
@@ -62,16 +56,9 @@ class HandleCall(Call):
         self.request_id = request_id
         self.context = context
         """The request during which the call was made."""
-        self.timeout_s: float | None = None
-        self.is_done = False
-        self.is_cancelled = False
         self._link = link
         self._callbacks: list[Callable[[], None]] = []
-        self._value_payload: bytes | None = None
-        self._value: Any = None
-        self._error: BaseException | None = None
         self._items: deque[bytes] = deque()
-        self._owed = 0  # consumed bytes that were not granted again
         if context is not None:
             context.add_child(self)
 
@@ -126,41 +113,35 @@ class HandleCall(Call):
             self._link.cancel(self)
             self.on_failed(RequestCancelledError(self.request_id))
 
-    def call_back(self, callback: Callable[[], None], *, items: bool = False) -> None:
-        """Call `callback` once, on the link's thread, when the call is done.
-
-        With `items`, call it also when an item of a stream arrives.
-        """
+    def call_back(self, callback: Callable[[], None]) -> None:
+        """Call `callback` once, on the link's thread, when there is a result or an item."""
 
         def register() -> None:
-            if self.is_done or (items and self._items):
+            if self.is_done or self._items:
                 callback()
             else:
-                self._callbacks.append(callback if items else again)
-
-        def again() -> None:
-            if self.is_done:
-                callback()
-            else:
-                self._callbacks.append(again)
+                self._callbacks.append(callback)
 
         self._link.run(register)
 
-    def wait(self, timeout_s: float | None, *, items: bool = False) -> bool:
-        """Block until the call is done, or has an item; return False after the timeout."""
-        if self.is_done or (items and self._items):
+    def wait(self, timeout_s: float | None) -> bool:
+        """Block until there is a result or an item; return False after the timeout."""
+        if self.is_done or self._items:
             return True
         if isinstance(self._link, ThreadLink):
             waiter = Waiter()
-            self.call_back(waiter.settle, items=items)
+            with self._link.guard:  # `call_back` without its function calls
+                if self.is_done or self._items:
+                    return True
+                self._callbacks.append(waiter.settle)
             return self._link.wait(waiter, timeout_s)
         event = threading.Event()
-        self.call_back(event.set, items=items)
+        self.call_back(event.set)
         return event.wait(timeout_s)
 
-    async def wait_async(self, *, items: bool = False) -> None:
-        """Wait on any event loop; the call is cancelled if the wait is."""
-        if self.is_done or (items and self._items):
+    async def wait_async(self) -> None:
+        """Wait like `wait` on any event loop; the call is cancelled if the wait is."""
+        if self.is_done or self._items:
             return
         loop = asyncio.get_running_loop()
         future: asyncio.Future[None] = loop.create_future()
@@ -169,12 +150,11 @@ class HandleCall(Call):
             if not future.done():
                 future.set_result(None)
 
-        is_own = getattr(self._link, "loop", None) is loop
-
         def settle_there() -> None:
             loop.call_soon_threadsafe(settle)
 
-        self.call_back(settle if is_own else settle_there, items=items)
+        is_own = getattr(self._link, "loop", None) is loop
+        self.call_back(settle if is_own else settle_there)
         try:
             await future
         except asyncio.CancelledError:
@@ -193,7 +173,7 @@ class HandleCall(Call):
     def take_item(self) -> tuple[bool, Any]:
         """Return (True, the next item of a stream), or (False, None) at its end.
 
-        Call it after a wait with `items`.
+        Call it after a wait.
         """
         try:
             payload = self._items.popleft()
@@ -287,7 +267,7 @@ class DeploymentResponseGenerator(_Response, Generic[R]):
 
     def __next__(self) -> R:
         check_not_on_loop("iteration with `for`", "`async for`")
-        self._call.wait(None, items=True)
+        self._call.wait(None)
         found, item = self._call.take_item()
         if not found:
             raise StopIteration
@@ -298,7 +278,7 @@ class DeploymentResponseGenerator(_Response, Generic[R]):
         return self
 
     async def __anext__(self) -> R:
-        await self._call.wait_async(items=True)
+        await self._call.wait_async()
         found, item = self._call.take_item()
         if not found:
             raise StopAsyncIteration

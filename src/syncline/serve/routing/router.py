@@ -39,62 +39,39 @@ _REMEMBERED_MODELS = 4096
 class Call:
     """One call of a deployment. Subclasses receive its answer; see `link.Link`."""
 
-    __slots__ = (
-        "bucket",
-        "call_id",
-        "can_resend",
-        "deadline",
-        "deaths",
-        "deployment",
-        "expires",
-        "kind",
-        "may_repeat",
-        "model_id",
-        "parts",
-        "pinned",
-        "replica_id",
-        "session_id",
-    )
+    # Class attributes are the defaults: setting twenty attributes for each call would cost more than
+    # routing it.
+    deadline: float | None = None
+    """Time of the link's clock; None: no limit."""
+    model_id = ""
+    session_id = ""
+    may_repeat = False
+    """True if the call may run again after it began on a replica that died."""
+    can_resend = True
+    """False after a part of its request was sent that is not kept, or a part of its answer was
+    passed on.
+    """
+    pinned = ""
+    """Replica that must run the call; empty for any."""
+    call_id = 0
+    """Set by the link."""
+    replica_id = ""
+    """Replica that has the call; empty while it waits."""
+    deaths = 0
+    """Number of replicas that died while they ran this call."""
+    expires = 0.0
+    """Time until which it waits for a certain replica; 0 if it does not."""
+    bucket = -1
+    """Slot of its deadline in the link; -1 without one."""
 
     def __init__(
-        self,
-        deployment: DeploymentId,
-        kind: int,
-        parts: tuple[bytes | memoryview, ...],
-        *,
-        deadline: float | None = None,
-        model_id: str = "",
-        session_id: str = "",
-        may_repeat: bool = False,
+        self, deployment: DeploymentId, kind: int, parts: tuple[bytes | memoryview, ...]
     ) -> None:
-        """See the attributes."""
         self.deployment = deployment
         self.kind = kind
         """Kind of the first frame: HTTP or CALL."""
         self.parts = parts
         """Payload of that frame, kept until the call ends so that it can be sent again."""
-        self.deadline = deadline
-        """Time of the link's clock; None: no limit."""
-        self.model_id = model_id
-        self.session_id = session_id
-        self.may_repeat = may_repeat
-        """True if the call may run again after it began on a replica that died."""
-        self.can_resend = True
-        """False after a part of its request was sent that is not kept, or a part of its answer was
-        passed on.
-        """
-        self.call_id = 0
-        """Set by the link."""
-        self.replica_id = ""
-        """Replica that has the call; empty while it waits."""
-        self.pinned = ""
-        """Replica that must run the call; empty for any."""
-        self.deaths = 0
-        """Number of replicas that died while they ran this call."""
-        self.expires = 0.0
-        """Time until which it waits for a certain replica."""
-        self.bucket = -1
-        """Slot of its deadline in the link."""
 
     def on_started(self, replica_id: str) -> None:
         """Note that the call was sent to a replica; may be called again."""

@@ -44,7 +44,8 @@ class ThreadLink(Link):
         self._controller = controller
         self._hello = hello
         self._key = key
-        self._guard = make_guard()
+        self.guard = make_guard()
+        """Lock of the link and its calls."""
         self._reactor = Reactor(clock)
         self._shared = SharedReactor(self._reactor, name="serve-handles", on_idle=lambda: None)
         self._subscription: SocketConnection | None = None
@@ -59,22 +60,22 @@ class ThreadLink(Link):
 
     def submit(self, call: Call) -> None:
         """Send a call, now or when a replica is free."""
-        with self._guard:
+        with self.guard:
             super().submit(call)
 
     def cancel(self, call: Call) -> None:
         """Drop a call."""
-        with self._guard:
+        with self.guard:
             super().cancel(call)
 
     def send(self, call: Call, kind: int, *parts: bytes | memoryview) -> None:
         """Send a frame to the replica that has the call."""
-        with self._guard:
+        with self.guard:
             super().send(call, kind, *parts)
 
     def run(self, action: Callable[[], object]) -> None:
         """Call `action` now, under the link's lock."""
-        with self._guard:
+        with self.guard:
             action()
 
     def wait(self, waiter: Waiter, timeout_s: float | None) -> bool:
@@ -83,7 +84,7 @@ class ThreadLink(Link):
 
     def close(self, error: Exception) -> None:
         """End all calls with an error, close the connections and the background thread."""
-        with self._guard:
+        with self.guard:
             super().close(error)
             if self._subscription is not None:
                 self._subscription.close()
@@ -165,11 +166,11 @@ class ThreadLink(Link):
                     address, node_id=self._node_id, hello=self._hello, key=self._key
                 )
             except OSError as error:
-                with self._guard:
+                with self.guard:
                     if self._closed is None:
                         failed(error)
                 return
-            with self._guard:
+            with self.guard:
                 if self._closed is None:
                     opened(
                         SocketConnection(
@@ -177,7 +178,7 @@ class ThreadLink(Link):
                             self._reactor,
                             on_frame=on_frame,
                             on_closed=on_closed,
-                            guard=self._guard,
+                            guard=self.guard,
                         )
                     )
                 else:
@@ -187,7 +188,7 @@ class ThreadLink(Link):
 
     def _call_later(self, delay_s: float, action: Callable[[], None]) -> None:
         def run() -> None:
-            with self._guard:
+            with self.guard:
                 if self._closed is None:
                     action()
 
