@@ -178,6 +178,33 @@ def test_only_a_few_bars_are_held() -> None:
     assert said == [f"bar {number}" for number in range(20 - MAX_UNFINISHED_ROWS)]
 
 
+def test_colours_before_a_letter_are_no_movement() -> None:
+    assert UnfinishedRows().write("\x1b[31mA\n") == ["\x1b[31mA"]
+
+
+def test_a_movement_may_arrive_in_pieces() -> None:
+    rows = UnfinishedRows()
+    for piece in ("\router\n\rinner", "\x1b", "[", "A", "\router 2"):
+        assert rows.write(piece) == []
+    assert rows.rows == ("outer 2", "inner")
+
+
+def test_erased_text_is_not_left() -> None:
+    rows = UnfinishedRows()
+    rows.write("\r 10%\n\rinner\x1b[A\r\x1b[K")
+    assert rows.rows == ("inner",)
+    rows.write("\r\x1b[J")
+    assert rows.is_empty
+
+
+def test_a_saved_cursor_returns_to_the_text_before_it() -> None:
+    rows = UnfinishedRows()
+    rows.write("name? \x1bD\x1b[1A\x1b7\nbar\x1b[J\x1b8")
+    assert rows.rows == ("name? ", "bar")
+    assert rows.write("Ada\n") == ["name? Ada"]
+    assert rows.rows == ("bar",)
+
+
 @pytest.mark.parametrize("text", [UP, f"{UP}x\n", "\x1b[5Ax\n"])
 def test_moving_above_the_first_row_does_no_harm(text: str) -> None:
     rows = UnfinishedRows()

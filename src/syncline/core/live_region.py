@@ -39,7 +39,8 @@ MAX_UNFINISHED_ROWS = 4
 """Maximum number of rows that are held back per stream."""
 
 StreamName = Literal["stdout", "stderr"]
-_CURSOR_MOVEMENTS = re.compile(r"(\n|\r|\x1b\[\d*A)")
+_CURSOR_MOVEMENTS = re.compile(r"(\n|\r|\x1b[78D]|\x1b\[\d{0,4}A|\x1b\[G|\x1b\[[02]?K|\x1b\[0?J)")
+_CUT_SEQUENCE = re.compile(r"\x1b(\[[\d;]*)?$")
 
 
 def print_line(text: str) -> None:
@@ -131,6 +132,7 @@ class LiveRegion:
             _claims.add(self)
         if _tqdm_is_active():
             self._console.line()
+        self._console.file.write("\x1b[J")  # progress bars of workers, which are below the cursor
         atexit.register(self.close)  # a program may exit while another thread draws
         self._exit.callback(atexit.unregister, self.close)
         self._streams = self._exit.enter_context(redirected_output(self._console, self._redirect))
@@ -360,18 +362,48 @@ class UnfinishedRows:
 
     A plain row is finished when its line ends. A progress bar, a row overwritten with carriage
     returns, may be redrawn after its line ended and may have other bars below; it is finished when
-    other text follows. Carriage returns and the upward movement of nested tqdm bars are
-    interpreted; other cursor movements stay in the text.
+    other text follows. Carriage returns, the upward movement of nested tqdm bars, and the control
+    sequences of `embedded.log_display` are interpreted; other cursor movements stay in the text.
     """
 
     def __init__(self) -> None:
+        self.has_moved_up = False
+        """True if the cursor was ever moved up, as nested bars do."""
         self._rows = [_Row()]
         self._cursor = 0
+        self._saved = 0  # a row of the cursor to return to
+        self._cut = ""  # the beginning of an escape sequence at the end of the last text
 
     @property
     def rows(self) -> tuple[str, ...]:
         """Text of the rows, without blank rows."""
         return tuple(row.text for row in self._rows if row.text.strip())
+
+    @property
+    def current(self) -> str:
+        """Text of the cursor's row."""
+        return self._rows[self._cursor].text
+
+    @property
+    def is_empty(self) -> bool:
+        """True if all rows are blank."""
+        text = self._rows[0].text
+        return not text.strip() and (len(self._rows) == 1 or not self.rows)
+
+    @property
+    def has_bar(self) -> bool:
+        """True if one of the rows is a progress bar."""
+        return any(row.is_bar and row.text.strip() for row in self._rows)
+
+    @property
+    def has_rows_above(self) -> bool:
+        """True if there are rows above the cursor: ended bars, unless the cursor moves up again."""
+        return self._cursor > 0
+
+    @property
+    def is_settled(self) -> bool:
+        """True if all text is above the cursor."""
+        return self._cursor > 0 and not any(row.text.strip() for row in self._rows[self._cursor :])
 
     def write(self, text: str) -> list[str]:
         """Add text; return the rows that it finishes."""
@@ -381,12 +413,19 @@ class UnfinishedRows:
             and not only.is_bar
             and not only.at_start
             and "\r" not in text
-            and "\x1b[" not in text
+            and "\x1b" not in text
+            and not self._cut
         ):
             *lines, only.text = (only.text + text).split("\n")
             return lines
-        for piece in _CURSOR_MOVEMENTS.split(text):
-            if piece:
+        text = self._cut + text
+        cut = _CUT_SEQUENCE.search(text)
+        self._cut = cut.group() if cut is not None else ""
+        text = text.removesuffix(self._cut)
+        for index, piece in enumerate(_CURSOR_MOVEMENTS.split(text)):
+            if index % 2:
+                self._move(piece)
+            elif piece:
                 self._put(piece)
         finished = []
         while self._cursor > 0 and self._first_is_finished():
@@ -406,23 +445,39 @@ class UnfinishedRows:
         self._rows, self._cursor = [_Row()], 0
         return rows
 
-    def _put(self, piece: str) -> None:
+    def _put(self, text: str) -> None:
         row = self._rows[self._cursor]
-        if piece == "\n":
+        if row.at_start:
+            row.text, row.is_bar, row.at_start = text, row.returned, False
+        else:
+            row.text += text
+
+    def _move(self, sequence: str) -> None:
+        """Move the cursor or erase text."""
+        row = self._rows[self._cursor]
+        if sequence in ("\n", "\x1bD"):
             self._cursor += 1
             if self._cursor == len(self._rows):
                 self._rows.append(_Row())
-            else:
+            elif sequence == "\n":
                 below = self._rows[self._cursor]
                 below.at_start, below.returned = True, False
-        elif piece == "\r":
-            row.at_start = row.returned = True
-        elif piece.startswith("\x1b[") and piece.endswith("A"):
-            self._cursor = max(0, self._cursor - int(piece[2:-1] or 1))
-        elif row.at_start:
-            row.text, row.is_bar, row.at_start = piece, row.returned, False
-        else:
-            row.text += piece
+        elif sequence in ("\r", "\x1b[G"):
+            row.at_start, row.returned = True, sequence == "\r"
+        elif sequence == "\x1b7":
+            self._saved = self._cursor
+        elif sequence == "\x1b8":
+            self._cursor = min(self._saved, len(self._rows) - 1)
+        elif sequence.endswith("A"):
+            self._cursor = max(0, self._cursor - int(sequence[2:-1] or 1))
+            self.has_moved_up = True
+        elif sequence.endswith("K"):
+            if row.at_start or "2" in sequence:
+                row.text = ""
+        else:  # erase to the end of the screen
+            del self._rows[self._cursor + 1 :]
+            if row.at_start:
+                row.text = ""
 
     def _first_is_finished(self) -> bool:
         """Return True for a plain row, and for a bar above plain text or too many rows."""

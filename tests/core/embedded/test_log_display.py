@@ -1,18 +1,11 @@
-"""The driver's terminal: labels of several workers, counted repeats, readable progress bars."""
+"""The driver's streams: labels of several workers, counted repeats, bars in files."""
 
 import random
 
 import pytest
 
-from syncline.core.embedded.log_display import (
-    LONGEST_LINE,
-    MOST_LINES,
-    PARTIAL_S,
-    REDRAW_S,
-    WINDOW_S,
-    Display,
-    LineDeduplicator,
-)
+from syncline.core.embedded.line_deduplicator import WINDOW_S
+from syncline.core.embedded.log_display import INTERIM_S, LONGEST_LINE, PARTIAL_S, Display
 
 
 class Terminal:
@@ -283,122 +276,60 @@ def test_no_line_is_lost_or_invented(seed):
 # -- bars
 
 
-def test_one_bar_among_several_writers_is_redrawn_in_place():
-    terminal = shared("A", "B")
-    assert terminal.write(1, "\r 10%") == "(A)  10%"
-    assert terminal.write(1, "\r 20%") == "\r(A)  20%"
-    assert terminal.write(1, "\r100%\n") == "\r(A) 100%\n"
-
-
-def test_updates_keep_their_final_carriage_return():
-    terminal = shared("A", "B")
-    assert terminal.write(1, "10%\r") == "(A) 10%\r"
-    assert terminal.write(1, "20%\r") == "(A) 20%\r"
-    assert terminal.write(1, "\n") == "(A) 20%\n"
-
-
-def test_a_shorter_bar_overwrites_a_longer_one():
-    terminal = shared("A", "B")
-    terminal.write(1, "\r 10%|####|")
-    assert terminal.write(1, "\r          \rnote\n") == "\r(A) note      \n"
-
-
-def test_a_line_of_another_worker_leaves_the_bar_whole():
-    terminal = shared("A", "B")
-    terminal.write(1, "\r 10%")
-    terminal.write(2, "note\n")
-    assert terminal.out == "(A)  10%\n(B) note\n"
-    assert terminal.write(1, "\r 20%") == ""  # not with every line of others
-    terminal.tick(REDRAW_S)
-    assert terminal.out == "(A)  10%\n(B) note\n(A)  20%"
-
-
-def test_two_bars_do_not_garble_each_other():
+def test_of_a_bar_in_a_file_the_end_is_shown():
     terminal = shared("A", "B")
     for percent in range(101):
         for number in (1, 2):
             terminal.write(number, f"\r{percent:3}%|{'#' * (percent // 10):10}|")
-            terminal.tick(0.05)
+        terminal.tick(0.1)
     terminal.write(1, "\n")
     terminal.write(2, "\n")
-    lines = [line.split("\r")[-1] for line in terminal.out.removesuffix("\n").split("\n")]
-    assert all(line.startswith(("(A) ", "(B) ")) and line.endswith("|") for line in lines), lines
-    assert len(lines) <= 2 + 101 * 0.1 / REDRAW_S * 2
-    assert {"(A) 100%|##########|", "(B) 100%|##########|"} <= set(lines)
-    assert {line[:3] for line in lines} == {"(A)", "(B)"}
+    assert terminal.out == "(A) 100%|##########|\n(B) 100%|##########|\n"
 
 
-def test_bars_of_many_workers_print_few_lines():
+def test_of_a_slow_bar_in_a_file_a_state_is_shown_now_and_then():
     terminal = shared(*"ABCDEFGH")
-    for step in range(200):
+    for step in range(360):
         for number in range(1, 9):
             terminal.write(number, f"\r{number}: {step}")
-        terminal.tick(0.1)
-    assert terminal.out.count("\n") <= 20 / REDRAW_S + 16
+        terminal.tick(10)
+    lines = terminal.out.splitlines()
+    assert 30 <= len(lines) <= 3600 / INTERIM_S + 8
+    assert {line[:6] for line in lines} == {
+        f"({label}) {index + 1}:"[:6] for index, label in enumerate("ABCDEFGH")
+    }
 
 
-def test_nested_bars_do_not_print_a_line_for_each_update():
+def test_nested_bars_in_a_file_show_their_ends():
     terminal = shared("A", "B")
     terminal.write(1, "\router 0")
     for step in range(50):
         for piece in ("\n", f"\rinner {step}", "\x1b[A"):
             terminal.write(1, piece)
         terminal.tick(0.1)
-    assert "\x1b" not in terminal.out
-    assert terminal.out.count("\n") <= 2
+    terminal.write(1, "\n\r        \r\x1b[A\router 1\n")
+    terminal.tick(1)
+    assert terminal.out == "(A) outer 1\n"
+
+
+def test_a_shorter_bar_replaces_a_longer_one():
+    terminal = shared("A", "B")
+    terminal.write(1, "\r 10%|####|")
+    terminal.write(1, "\r          \rnote\n")
+    terminal.tick(1)
+    assert terminal.out == "(A) note\n"
+
+
+def test_updates_with_a_final_carriage_return_are_a_bar():
+    terminal = shared("A", "B")
+    terminal.write(1, "10%\r")
+    terminal.write(1, "20%\r")
+    terminal.write(1, "\n")
+    terminal.tick(1)
+    assert terminal.out == "(A) 20%\n"
 
 
 def test_colours_are_kept():
     terminal = shared("A", "B")
     terminal.write(1, "\x1b[31mred\x1b[0m\n")
     assert terminal.out == "(A) \x1b[31mred\x1b[0m\n"
-
-
-def test_the_first_line_is_no_repeat_and_later_ones_are():
-    deduplicator = LineDeduplicator()
-    assert not deduplicator.is_repeat("x", 1, "(a) ", 0.0)
-    assert deduplicator.is_repeat("x", 2, "(b) ", 0.1)
-    assert deduplicator.is_repeat("x", 3, "(c) ", 0.1)
-    assert deduplicator.next_moment == WINDOW_S
-    assert deduplicator.expire(WINDOW_S / 2) == []
-    assert deduplicator.expire(WINDOW_S) == ["(c) x [repeated 2x across workers]\n"]
-    assert deduplicator.next_moment is None
-    assert deduplicator.total == 2
-
-
-def test_a_single_repeat_is_printed_unchanged():
-    deduplicator = LineDeduplicator()
-    deduplicator.is_repeat("x", 1, "(a) ", 0.0)
-    assert deduplicator.is_repeat("x", 2, "(b) ", 0.0)
-    assert deduplicator.expire(1.0) == ["(b) x\n"]
-
-
-def test_repeats_of_the_same_worker_are_printed():
-    deduplicator = LineDeduplicator()
-    assert not any(deduplicator.is_repeat("x", 1, "(a) ", 0.0) for _ in range(3))
-    assert deduplicator.next_moment is None
-    assert deduplicator.expire(1.0) == []
-
-
-def test_after_its_window_a_line_is_new():
-    deduplicator = LineDeduplicator()
-    deduplicator.is_repeat("x", 1, "(a) ", 0.0)
-    deduplicator.expire(1.0)
-    assert not deduplicator.is_repeat("x", 2, "(b) ", 1.0)
-
-
-def test_memory_is_bounded_in_a_flood():
-    deduplicator = LineDeduplicator()
-    for index in range(3 * MOST_LINES):
-        deduplicator.is_repeat(str(index), 1, "(a) ", 0.0)
-    assert deduplicator.expire(0.0) == []
-    assert not deduplicator.is_repeat("0", 2, "(b) ", 0.0)  # forgotten
-    assert deduplicator.is_repeat(str(3 * MOST_LINES - 1), 2, "(b) ", 0.0)
-
-
-def test_flush_ends_all_windows():
-    deduplicator = LineDeduplicator()
-    deduplicator.is_repeat("x", 1, "(a) ", 0.0)
-    deduplicator.is_repeat("x", 2, "(b) ", 0.0)
-    assert deduplicator.flush() == ["(b) x\n"]
-    assert deduplicator.flush() == []

@@ -5,6 +5,7 @@ import sys
 import threading
 
 import pytest
+from rich.console import Console
 
 from syncline.core.embedded.worker_output import (
     ENDED_TAILS,
@@ -13,6 +14,7 @@ from syncline.core.embedded.worker_output import (
     Tail,
     WorkerOutput,
 )
+from syncline.core.live_region import RedirectedStream
 
 
 class Time:
@@ -113,6 +115,34 @@ def test_the_timer_shows_repeats(rig):
     rig.time.advance(1)
     assert rig.stdout.getvalue() == "loading\n(worker 4) loading [repeated 3x across workers]\n"
     assert rig.output.statistics.repeated_lines == 3
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+@pytest.mark.parametrize(("term", "is_block"), [("xterm", True), ("dumb", False)])
+def test_bars_form_a_block_on_a_terminal(tmp_path, monkeypatch, term, is_block):
+    monkeypatch.setenv("TERM", term)
+    monkeypatch.setenv("COLUMNS", "30")
+    rig = Rig(tmp_path, stdout=Terminal(), stderr=(stream := Terminal(newline="")))
+    for number in (1, 2):
+        rig.output.feed(number, "err", b"\r" + b"%d" % number * 100)
+    rig.time.advance(1)
+    rows = [f"(worker {number}) " + str(number) * 18 for number in (1, 2)]
+    assert all((row + "\x1b" in stream.getvalue()) == is_block for row in rows)
+    rig.output.close()
+
+
+def test_a_redirected_stream_shows_the_block_above_its_region(tmp_path, monkeypatch):
+    monkeypatch.setenv("TERM", "xterm")
+    redirected = RedirectedStream(Terminal(), Console(), threading.RLock())
+    rig = Rig(tmp_path, stdout=io.StringIO(), stderr=redirected)
+    for number in (1, 2):
+        rig.output.feed(number, "err", b"\r 10%")
+    rig.time.advance(1)
+    assert redirected.unfinished == ("(worker 1)  10%", "(worker 2)  10%")
 
 
 def test_timers_do_not_pile_up(rig):

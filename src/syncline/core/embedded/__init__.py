@@ -15,6 +15,7 @@ Files, in the order in which a task passes them:
   processes of a session; `exit_status`: reasons of their ends; `program_register`: CPUs and GPUs
   that other programs of the user hold.
 - `worker`: set-up of a worker process; `executor`, `actor_executor`, `invocation`: user code in it.
-- `worker_output`, `log_display`: log files and the driver's terminal; `stack_dump`: worker stacks.
+- `worker_output`, `log_display`: log files and the driver's terminal; `line_deduplicator`: repeated
+  lines; `terminal_rows`: progress bars drawn in place; `stack_dump`: worker stacks.
 - `child_processes`: processes that user code starts.
 """

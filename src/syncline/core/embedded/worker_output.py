@@ -1,13 +1,14 @@
 """Output of workers: size-limited log files, last lines for errors, the driver's streams.
 
 `log_display` decides what the terminal shows; this module does the decoding, the files, the
-streams, the timer and the locks.
+streams and the size of their terminal, the timer and the locks.
 """
 
 from __future__ import annotations
 
 import codecs
 import os
+import shutil
 import sys
 import threading
 import time
@@ -20,6 +21,9 @@ from typing import TextIO
 
 from syncline.core.embedded.interrupts import make_guard
 from syncline.core.embedded.log_display import Display, Stream, Texts
+from syncline.core.embedded.terminal_rows import Size
+from syncline.core.live_region import RedirectedStream
+from syncline.settings import environment
 
 ENDED_TAILS = 256
 """Number of ended workers whose last lines are kept."""
@@ -194,7 +198,7 @@ class WorkerOutput:
         stdout, stderr: None for `sys.stdout` and `sys.stderr` at the time of each write.
         """
         self._directory = directory
-        self._display = Display() if to_driver else None
+        self._display = Display(self._size_of) if to_driver else None
         self._call_later = call_later
         self._clock = clock
         self._streams: dict[Stream, TextIO | None] = {"out": stdout, "err": stderr}
@@ -327,10 +331,30 @@ class WorkerOutput:
             finally:
                 self._writing_thread = None
 
-    def _write(self, stream: Stream, text: str) -> None:
+    def _target(self, stream: Stream) -> TextIO:
         target = self._streams[stream]
         if target is None:
             target = sys.stdout if stream == "out" else sys.stderr
+        return target
+
+    def _size_of(self, stream: Stream) -> Size | None:
+        """Return the size of the terminal that shows the stream; None if it is not a terminal."""
+        target = self._target(stream)
+        try:
+            if not (isinstance(target, RedirectedStream) or target.isatty()):
+                return None
+        except Exception:  # closed, None or a failing replacement
+            return None
+        if environment("TERM") == "dumb":
+            return None
+        try:
+            columns, lines = os.get_terminal_size(target.fileno())
+        except (OSError, ValueError):  # a replacement without a file
+            columns = lines = 0
+        return Size(columns, lines) if columns and lines else Size(*shutil.get_terminal_size())
+
+    def _write(self, stream: Stream, text: str) -> None:
+        target = self._target(stream)
         try:
             try:
                 target.write(text)
