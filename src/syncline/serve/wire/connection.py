@@ -87,6 +87,11 @@ class LoopConnection(asyncio.Protocol):
         """True after the end of the connection."""
         return self._transport is None or self._transport.is_closing()
 
+    @property
+    def unsent_bytes(self) -> int:
+        """Number of sent bytes that the socket has not taken yet."""
+        return self._transport.get_write_buffer_size() if self._transport is not None else 0
+
     def send(self, kind: int, call_id: int = 0, *parts: bytes | memoryview) -> None:
         """Send a frame; it is dropped if the connection is closed."""
         if self._transport is not None:

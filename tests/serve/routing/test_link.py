@@ -1,0 +1,299 @@
+"""The link of a process, with replicas that are listeners on the same event loop."""
+
+import asyncio
+
+import pytest
+
+from syncline.serve.event_loop import new_event_loop
+from syncline.serve.exceptions import DeploymentUnavailableError, ReplicaUnavailableError
+from syncline.serve.replica.ledger import Ledger
+from syncline.serve.routing.link import LoopLink, RequestTimeoutError
+from syncline.serve.routing.router import Call
+from syncline.serve.wire.connection import Hello, Listener
+from syncline.serve.wire.frames import Kind
+from syncline.serve.wire.routes import (
+    Address,
+    DeploymentId,
+    DeploymentRoute,
+    ReplicaRoute,
+    TableUpdate,
+)
+
+DEPLOYMENT = DeploymentId("app", "Model")
+KEY = b"k" * 32
+
+
+class FakeReplica:
+    """Listens on a Unix socket and records frames; the test answers them."""
+
+    def __init__(self, directory, name):
+        self.name = name
+        self.frames = []
+        self.connections = []
+        self.arrived = asyncio.Event()
+        self.listener = Listener(Hello(role="replica", id=name, pid=1), KEY, self.on_ready)
+        self.path = str(directory / f"{name}.sock")
+        self.ledger_path = str(directory / f"{name}.ledger")
+        self.ledger = Ledger(self.ledger_path)
+
+    async def start(self):
+        await self.listener.start(self.path, node_id="n", host=None)
+        return self
+
+    @property
+    def route(self):
+        return ReplicaRoute(
+            replica_id=self.name,
+            address=Address(node_id="n", unix_path=self.path),
+            ledger_path=self.ledger_path,
+        )
+
+    def on_ready(self, connection):
+        self.connections.append(connection)
+        return self
+
+    def on_frame(self, kind, call_id, payload):
+        self.frames.append((kind, call_id, payload))
+        self.arrived.set()
+
+    def on_closed(self):
+        pass
+
+    async def frame(self, number):
+        """The frame with this number, once it has arrived."""
+        while len(self.frames) <= number:
+            self.arrived.clear()
+            await asyncio.wait_for(self.arrived.wait(), 5)
+        return self.frames[number]
+
+    def send(self, *frame):
+        self.connections[-1].send(*frame)
+
+    def die(self):
+        self.listener.close()
+        for connection in self.connections:
+            connection.close()
+
+
+class RecordedCall(Call):
+    def __init__(self, **options):
+        super().__init__(options.pop("deployment", DEPLOYMENT), Kind.CALL, (b"payload",))
+        self.outcome = asyncio.get_running_loop().create_future()
+        for name, value in options.items():
+            setattr(self, name, value)
+
+    def on_frame(self, kind, payload):
+        self.outcome.set_result((kind, payload))
+
+    def on_failed(self, error):
+        self.outcome.set_result(error)
+
+    async def ended(self):
+        return await asyncio.wait_for(self.outcome, 5)
+
+
+class Network:
+    def __init__(self, directory):
+        self.directory = directory
+        self.replicas = {}
+        self.version = 0
+        self.link = LoopLink(
+            asyncio.get_running_loop(),
+            node_id="n",
+            hello=Hello(role="caller", id="c", pid=1),
+            key=KEY,
+        )
+
+    async def replica(self, name):
+        self.replicas[name] = replica = await FakeReplica(self.directory, name).start()
+        return replica
+
+    def publish(self, *names, **options):
+        self.version += 1
+        route = DeploymentRoute(
+            id=DEPLOYMENT, replicas=tuple(self.replicas[name].route for name in names), **options
+        )
+        self.link.update(TableUpdate(version=self.version, deployments=(route,)))
+
+    def submit(self, **options):
+        call = RecordedCall(**options)
+        self.link.submit(call)
+        return call
+
+
+@pytest.fixture
+def network(tmp_path):
+    """Runs the coroutine function that the test returns a result of."""
+
+    def run(test):
+        async def body():
+            net = Network(tmp_path)
+            try:
+                await asyncio.wait_for(test(net), 20)
+            finally:
+                net.link.close(RuntimeError("the test ended"))
+                for replica in net.replicas.values():
+                    replica.die()
+
+        loop = new_event_loop()
+        try:
+            loop.run_until_complete(body())
+        finally:
+            loop.close()
+
+    return run
+
+
+def test_a_call_is_sent_and_answered(network):
+    async def test(net):
+        replica = await net.replica("a")
+        net.publish("a")
+        call = net.submit()
+        kind, call_id, payload = await replica.frame(0)
+        assert (kind, payload) == (Kind.CALL, b"payload")
+        replica.send(Kind.VALUE, call_id, b"value")
+        assert await call.ended() == (Kind.VALUE, b"value")
+        assert net.link.statistics().calls == 0
+
+    network(test)
+
+
+def test_calls_before_the_first_table_wait_for_it(network):
+    async def test(net):
+        replica = await net.replica("a")
+        net.submit()
+        net.publish("a")
+        assert (await replica.frame(0))[0] == Kind.CALL
+
+    network(test)
+
+
+def test_an_unknown_deployment_is_an_error_that_names_the_known_ones(network):
+    async def test(net):
+        await net.replica("a")
+        net.publish("a")
+        error = await net.submit(deployment=DeploymentId("app", "Modle")).ended()
+        assert isinstance(error, DeploymentUnavailableError)
+        assert "app#Model" in str(error)
+
+    network(test)
+
+
+def test_a_call_fails_at_its_deadline_and_is_cancelled_at_the_replica(network):
+    async def test(net):
+        replica = await net.replica("a")
+        net.publish("a")
+        call = net.submit(deadline=net.link.loop.time() + 0.1)
+        _, call_id, _ = await replica.frame(0)
+        assert isinstance(await call.ended(), RequestTimeoutError)
+        assert (await replica.frame(1))[:2] == (Kind.CANCEL, call_id)
+        replica.send(Kind.ERROR, call_id, b"")  # the late answer frees the slot, nothing more
+
+    network(test)
+
+
+def test_a_waiting_call_fails_at_its_deadline(network):
+    async def test(net):
+        net.publish()
+        call = net.submit(deadline=net.link.loop.time() + 0.1)
+        assert isinstance(await call.ended(), RequestTimeoutError)
+
+    network(test)
+
+
+def test_unbegun_calls_of_a_dead_replica_go_to_another_one(network):
+    async def test(net):
+        first = await net.replica("a")
+        net.publish("a")
+        call = net.submit()
+        _, call_id, _ = await first.frame(0)
+        second = await net.replica("b")
+        net.publish("a", "b")
+        first.die()
+        assert (await second.frame(0))[1] == call_id
+        second.send(Kind.VALUE, call_id, b"value")
+        assert await call.ended() == (Kind.VALUE, b"value")
+
+    network(test)
+
+
+def test_a_begun_call_of_a_dead_replica_fails(network):
+    async def test(net):
+        replica = await net.replica("a")
+        net.publish("a")
+        call = net.submit()
+        replica.ledger.begin((await replica.frame(0))[1])
+        replica.die()
+        error = await call.ended()
+        assert isinstance(error, ReplicaUnavailableError)
+        assert "replica a died" in str(error)
+
+    network(test)
+
+
+def test_a_removed_replica_answers_its_calls(network):
+    async def test(net):
+        first, second = await net.replica("a"), await net.replica("b")
+        net.publish("a")
+        call = net.submit()
+        _, call_id, _ = await first.frame(0)
+        net.publish("b")
+        net.submit()
+        assert (await second.frame(0))[0] == Kind.CALL
+        first.send(Kind.VALUE, call_id, b"value")
+        assert await call.ended() == (Kind.VALUE, b"value")
+
+    network(test)
+
+
+def test_the_link_connects_again_to_a_replica_that_is_still_in_the_table(network):
+    async def test(net):
+        replica = await net.replica("a")
+        net.publish("a")
+        net.submit()
+        await replica.frame(0)
+        for connection in replica.connections:
+            connection.close()
+        assert (await replica.frame(1))[0] == Kind.CALL
+
+    network(test)
+
+
+def test_a_busy_replica_gets_the_call_again_when_it_is_free(network):
+    async def test(net):
+        replica = await net.replica("a")
+        net.publish("a")
+        call = net.submit()
+        _, call_id, _ = await replica.frame(0)
+        replica.send(Kind.BUSY, call_id)
+        replica.send(Kind.FREE)
+        assert (await replica.frame(1))[1] == call_id
+        replica.send(Kind.VALUE, call_id, b"value")
+        assert await call.ended() == (Kind.VALUE, b"value")
+
+    network(test)
+
+
+def test_a_complete_table_removes_the_deployments_that_it_lacks(network):
+    async def test(net):
+        await net.replica("a")
+        net.publish("a", max_ongoing_requests=1)
+        running, waiting = net.submit(), net.submit()
+        net.link.update(TableUpdate(version=9, is_complete=True))
+        for call in (running, waiting):
+            assert "deleted" in str(await call.ended())
+
+    network(test)
+
+
+def test_a_process_without_the_key_is_refused(network):
+    async def test(net):
+        replica = await net.replica("a")
+        net.link._key = b"other" * 8
+        net.publish("a")
+        call = net.submit(deadline=net.link.loop.time() + 0.3)
+        assert isinstance(await call.ended(), RequestTimeoutError)
+        assert not replica.connections
+        assert not replica.frames
+
+    network(test)
