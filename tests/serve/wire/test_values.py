@@ -24,7 +24,9 @@ def through(value):
 
 
 @pytest.mark.parametrize(
-    "value", [None, 1, "text", {"a": [1, (2, 3)]}, b"x" * 100_000, lambda: 3], ids=str
+    "value",
+    [None, 1, "text", {"a": [1, (2, 3)]}, b"x" * 100_000, lambda: 3],
+    ids=["none", "number", "text", "nested", "large bytes", "function"],
 )
 def test_a_value_arrives(value):
     arrived = through(value)
