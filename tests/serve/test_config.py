@@ -1,5 +1,6 @@
 """Options of deployments and proxies: defaults, accepted forms, and the error for every mistake."""
 
+import inspect
 import pickle
 
 import pytest
@@ -22,7 +23,6 @@ from syncline.serve.config import (
     TracingConfig,
     gRPCOptions,
 )
-from syncline.serve.wire.routes import DeploymentId
 
 
 def configured(**options):
@@ -228,30 +228,9 @@ def test_policies_are_functions_or_import_paths():
 
 def test_autoscaling_context_computes_lazily():
     calls = []
-    facts = dict.fromkeys(
-        [
-            "current_num_replicas",
-            "target_num_replicas",
-            "capacity_adjusted_min_replicas",
-            "capacity_adjusted_max_replicas",
-            "last_scale_up_time",
-            "last_scale_down_time",
-            "current_time",
-            "config",
-            "aggregated_metrics",
-            "raw_metrics",
-            "app_name",
-        ]
-    )
-    context = AutoscalingContext(
-        deployment_id=DeploymentId("a", "b"),
-        deployment_name="b",
-        running_replicas=[],
-        total_num_requests=lambda: calls.append(1) or 5.0,
-        total_queued_requests=7.0,
-        policy_state={},
-        **facts,
-    )
+    facts = dict.fromkeys(inspect.signature(AutoscalingContext).parameters)
+    facts.update(total_num_requests=lambda: calls.append(1) or 5.0, total_queued_requests=7.0)
+    context = AutoscalingContext(**facts)
     assert not calls
     assert (context.total_num_requests, context.total_num_requests) == (5.0, 5.0)
     assert calls == [1]

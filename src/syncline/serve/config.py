@@ -176,7 +176,10 @@ class DeploymentActorConfig:
     name: str
     """Name within the deployment."""
     actor_class: Any
-    """A class decorated with `remote`, or its import path "module:name"."""
+    """A class decorated with `remote`, or its import path "module:name".
+
+    In a target of the controller: the pickled tuple (class, init_args, init_kwargs).
+    """
     init_args: tuple[Any, ...] = ()
     """Positional arguments of its constructor."""
     init_kwargs: Mapping[str, Any] = field(default_factory=dict)
@@ -186,7 +189,7 @@ class DeploymentActorConfig:
 
     def __post_init__(self) -> None:
         check.text("name", self.name, empty=False)
-        if not isinstance(self.actor_class, (str, type, ActorClass)):
+        if not isinstance(self.actor_class, (str, bytes, type, ActorClass)):
             raise check.wrong_type(
                 "actor_class", self.actor_class, "a class decorated with `remote`, or its path"
             )
@@ -197,6 +200,11 @@ class DeploymentActorConfig:
         options = check.mapping("actor_options", self.actor_options)
         updated(ActorOptions(), options)
         object.__setattr__(self, "actor_options", options)
+
+    def load(self) -> Any:
+        """Return the class; raise ImportError or AttributeError for a wrong import path."""
+        actor_class = self.actor_class
+        return imported(actor_class) if isinstance(actor_class, str) else actor_class
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -180,3 +180,28 @@ class ControllerOptions:
             check.text("a name in `env_vars`", name, empty=False)
             check.text(f"env_vars[{name!r}]", value)
         object.__setattr__(self, "runtime_env", {"env_vars": variables})
+
+
+def check_route_prefix(prefix: object) -> None:
+    """Raise TypeError or ValueError for a `route_prefix` that is neither a path nor None."""
+    if prefix is None:
+        return
+    check.text("route_prefix", prefix, optional=True)
+    path = str(prefix)
+    if not path.startswith("/"):
+        problem = "does not start with '/'"
+    elif path != "/" and path.endswith("/"):
+        problem = "ends with '/'"
+    elif "{" in path or "}" in path:
+        problem = "has wildcards, which only routes of the application may have"
+    elif path == "/-" or path.startswith("/-/"):
+        problem = "is reserved for pages of serve, such as /-/routes"
+    elif any(part in ("", ".", "..") for part in path[1:].split("/")) and path != "/":
+        problem = "has an empty segment, '.' or '..'"
+    elif not path.isprintable() or any(c in " ?#%\\" for c in path):
+        problem = "has a character that a path cannot have"
+    else:
+        return
+    raise ValueError(
+        f"`route_prefix={path!r}` {problem}: give a path such as '/models', or None for no HTTP"
+    )
