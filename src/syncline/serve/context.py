@@ -1,0 +1,149 @@
+"""Facts about the replica and the request that user code is running for.
+
+`get_replica_context` is public. The request context is a context variable: tasks and threads that
+user code starts with a copied context see it as well. Handles read it, so that calls take over the
+request id, the deadline and the cancellation of the request that makes them.
+"""
+
+from __future__ import annotations
+
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from syncline.serve.exceptions import RayServeException
+from syncline.serve.wire.routes import DeploymentId
+
+
+class ReplicaRank(int):
+    """Index of a replica among those of its deployment, from 0."""
+
+    @property
+    def rank(self) -> int:
+        """The index itself; Ray's programs read it here."""
+        return int(self)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReplicaID:
+    """Identity of a replica."""
+
+    unique_id: str
+    deployment_id: DeploymentId
+
+    def __str__(self) -> str:
+        return self.unique_id
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReplicaContext:
+    """Facts about the replica that calls `get_replica_context`."""
+
+    replica_id: ReplicaID
+    servable_object: Any = None
+    """The instance of the user's class, or the function; None while the constructor runs."""
+    rank: ReplicaRank = field(default_factory=ReplicaRank)
+    world_size: int = 1
+    """Number of replicas that the deployment should have."""
+
+    @property
+    def app_name(self) -> str:
+        """Name of the application."""
+        return self.replica_id.deployment_id.app
+
+    @property
+    def deployment(self) -> str:
+        """Name of the deployment."""
+        return self.replica_id.deployment_id.name
+
+    @property
+    def replica_tag(self) -> str:
+        """Id of the replica as text."""
+        return self.replica_id.unique_id
+
+
+class Cancellable(Protocol):
+    """A call that the request made."""
+
+    def cancel(self) -> object:
+        """Cancel the call if it has not ended."""
+
+
+class RequestContext:
+    """Facts about the request that user code handles."""
+
+    __slots__ = (
+        "_children",
+        "app_name",
+        "deadline",
+        "multiplexed_model_id",
+        "request_id",
+        "route",
+        "session_id",
+    )
+
+    def __init__(
+        self,
+        *,
+        request_id: str = "",
+        route: str = "",
+        app_name: str = "",
+        multiplexed_model_id: str = "",
+        session_id: str = "",
+        deadline: float | None = None,
+    ) -> None:
+        self.request_id = request_id
+        self.route = route
+        self.app_name = app_name
+        self.multiplexed_model_id = multiplexed_model_id
+        self.session_id = session_id
+        self.deadline = deadline
+        """Time of `time.monotonic()` (and `loop.time()`) at which the request is cancelled."""
+        self._children: dict[Cancellable, None] | None = None
+
+    def add_child(self, call: Cancellable) -> None:
+        """Cancel `call` when this request is cancelled, unless it was removed."""
+        if self._children is None:
+            self._children = {}
+        self._children[call] = None
+
+    def remove_child(self, call: Cancellable) -> None:
+        """Forget a call that has ended."""
+        if self._children is not None:
+            self._children.pop(call, None)
+
+    def cancel_children(self) -> None:
+        """Cancel the calls that the request made and that have not ended."""
+        children, self._children = self._children, None
+        for call in children or ():
+            call.cancel()
+
+
+request_context: ContextVar[RequestContext | None] = ContextVar("request_context", default=None)
+"""The request that the running code handles; None outside of a replica."""
+
+_replica: ReplicaContext | None = None
+
+
+def set_replica_context(context: ReplicaContext | None) -> None:
+    """Declare that this process is a replica, or is none any more."""
+    global _replica
+    _replica = context
+
+
+def replica_context() -> ReplicaContext | None:
+    """Return the context of this process's replica; None in other processes."""
+    return _replica
+
+
+def get_replica_context() -> ReplicaContext:
+    """Return the names, the id and the rank of the replica that runs the calling code.
+
+    Raises RayServeException outside of a replica.
+    """
+    if _replica is None:
+        raise RayServeException(
+            "`get_replica_context()` was called outside of a replica: call it in the constructor "
+            "or in a method of a deployment"
+        )
+    return _replica

@@ -1,0 +1,194 @@
+"""`HandleCall`: a call of a `DeploymentHandle`, with one result or a stream of items."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import deque
+from collections.abc import AsyncGenerator, Callable, Generator
+from functools import partial
+from typing import Any
+
+from syncline.serve.exceptions import RequestCancelledError
+from syncline.serve.replica.dispatcher import Caller, OngoingCall
+from syncline.serve.replica.user_code import Method, MethodKind, UserCode
+from syncline.serve.wire.frames import Kind
+from syncline.serve.wire.values import Parts, pack_failure, pack_value, unpack_call
+
+_BUFFERED_BYTES = 65_536
+"""Bytes of items that a sync generator may be ahead of the socket."""
+
+
+class HandleCall(OngoingCall):
+    """A CALL frame and its answer."""
+
+    __slots__ = ("_method", "_payload", "_user_code", "method_name")
+
+    def __init__(self, caller: Caller, call_id: int, payload: bytes, user_code: UserCode) -> None:
+        super().__init__(caller, call_id)
+        meta, args, kwargs = unpack_call(payload)
+        self.method_name = meta.method
+        self.request_id = meta.request_id
+        self.route = meta.route
+        self.app_name = meta.app
+        self.multiplexed_model_id = meta.multiplexed_model_id
+        self.session_id = meta.session_id
+        self.deadline = None
+        if meta.timeout_s is not None:
+            self.limit_time(meta.timeout_s)
+        self._payload: tuple[bool, tuple[Any, ...], dict[str, Any]] | None
+        self._payload = (meta.stream, args, kwargs)
+        self._user_code = user_code
+        self._method: Method | None = None
+
+    async def handle(self) -> None:
+        """Run the method and send its result or items."""
+        method = self._method = self._user_code.method(self.method_name)
+        assert self._payload is not None
+        stream, args, kwargs = self._payload
+        self._payload = None  # the arguments live as long as user code holds them
+        if stream:
+            await self._send_items(method, args, kwargs)
+            return
+        if method.kind is MethodKind.ASYNC:
+            result = await method.function(*args, **kwargs)
+        elif method.kind is MethodKind.SYNC:
+            result = await self._in_thread(partial(method.function, *args, **kwargs))
+        else:
+            raise _not_streaming(method)
+        if isinstance(result, (Generator, AsyncGenerator)):
+            raise _not_streaming(method)
+        self.answer(Kind.VALUE, *pack_value(result, what=f"result of {method.label}"))
+
+    def answer_error(self, error: BaseException) -> None:
+        """Send the error; it gets the name of the method if user code raised it."""
+        if self.is_answered:
+            self.log_error(error, f"background work of {self.method_name}")
+            return
+        self.dispatcher.failed += 1
+        self.answer(Kind.ERROR, pack_failure(error, self._method.label if self._method else ""))
+
+    def answer_cancelled(self) -> None:
+        """Send the reason."""
+        error: Exception = RequestCancelledError(self.request_id)
+        if self.is_expired:
+            error = TimeoutError(f"Request {self.request_id} timed out.")
+        self.answer(Kind.ERROR, pack_failure(error))
+
+    async def _in_thread(self, function: Callable[[], Any]) -> Any:
+        self.hold()
+        return await self.dispatcher.threads.submit(function, self.release)
+
+    # -- streams
+
+    async def _send_items(
+        self, method: Method, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> None:
+        if method.kind is MethodKind.ASYNC:
+            items = await method.function(*args, **kwargs)
+        elif method.kind is MethodKind.SYNC:
+            items = await self._in_thread(partial(method.function, *args, **kwargs))
+        else:
+            items = method.function(*args, **kwargs)
+        if isinstance(items, AsyncGenerator):
+            await self._send_async_items(items)
+        elif isinstance(items, Generator):
+            await self._send_sync_items(items)
+        else:
+            raise TypeError(
+                f"{method.label} was called with `stream=True`, but returned a "
+                f"{type(items).__name__}: call it without `stream=True`, or make it a generator"
+            )
+        self.answer(Kind.END)
+
+    async def _send_async_items(self, items: AsyncGenerator[Any, None]) -> None:
+        try:
+            async for item in items:
+                await self._send_item(pack_value(item, what="item"))
+        finally:
+            await items.aclose()
+
+    async def _send_sync_items(self, items: Generator[Any, None, None]) -> None:
+        buffer = _ItemBuffer(self._wake)
+        self.hold()
+        end = self.dispatcher.threads.submit(partial(buffer.fill, items), self.release)
+        end.add_done_callback(self._thread_ended)
+        try:
+            while True:
+                while (parts := buffer.take()) is not None:
+                    await self._send_item(parts)
+                if end.done():
+                    break
+                await self.wait()
+            end.result()
+        finally:
+            buffer.close()
+
+    async def _send_item(self, parts: Parts) -> None:
+        if self.window <= 0:
+            await self.wait_for_window()
+        self.window -= sum([len(part) for part in parts])
+        self.send(Kind.CHUNK, *parts)
+
+    def _thread_ended(self, end: asyncio.Future[Any]) -> None:
+        end.cancelled() or end.exception()  # a cancelled call does not look at it
+        self.notify()
+
+    def _wake(self) -> None:
+        """Called by the generator's thread when an item is ready."""
+        self.dispatcher.loop.call_soon_threadsafe(self.notify)
+
+
+class _ItemBuffer:
+    """Packed items on their way from the thread of a sync generator to the loop."""
+
+    def __init__(self, wake: Callable[[], None]) -> None:
+        self._wake = wake
+        self._items: deque[Parts] = deque()
+        self._bytes = 0
+        self._is_closed = False
+        self._is_awake = False  # True from a wake-up until the loop has taken all items
+        self._changed = threading.Condition()
+
+    def fill(self, items: Generator[Any, None, None]) -> None:
+        """Run the generator, on its thread; return early after `close`."""
+        try:
+            for item in items:
+                if not self._put(pack_value(item, what="item")):
+                    return
+        finally:
+            items.close()
+
+    def take(self) -> Parts | None:
+        """Return the next item, on the loop's thread; None if there is none yet."""
+        with self._changed:
+            if not self._items:
+                self._is_awake = False
+                return None
+            parts = self._items.popleft()
+            self._bytes -= sum([len(part) for part in parts])
+            self._changed.notify()
+            return parts
+
+    def close(self) -> None:
+        """Let the generator end at its next item."""
+        with self._changed:
+            self._is_closed = True
+            self._changed.notify()
+
+    def _put(self, parts: Parts) -> bool:
+        with self._changed:
+            while self._bytes >= _BUFFERED_BYTES and not self._is_closed:
+                self._changed.wait()
+            if self._is_closed:
+                return False
+            self._items.append(parts)
+            self._bytes += sum([len(part) for part in parts])
+            wakes, self._is_awake = not self._is_awake, True
+        if wakes:
+            self._wake()
+        return True
+
+
+def _not_streaming(method: Method) -> TypeError:
+    return TypeError(f"{method.label} is a generator: call it with `handle.options(stream=True)`")
