@@ -1,0 +1,16 @@
+"""The proxy of a node: HTTP and WebSockets of clients to the replicas of applications.
+
+A request goes through the modules in this order:
+
+- `process`: the actor; its configuration, start, drain and end
+- `listening`: the listening socket, TLS, and the limit of connections
+- `controller_link`: the connection to the controller, over which the routing table comes
+- `http_protocol`: a connection of a client
+- `request_parser`: bytes to requests, within the limits of `limits`
+- `routes`: path to application
+- `requests`: a request as a call of the link
+- `body_stream`: long bodies, and bytes of WebSocket clients
+- `responses`: responses that the proxy writes itself
+- `server`: state that the connections share
+- `statistics`: counters and latency histograms
+"""

@@ -1,0 +1,142 @@
+"""`HttpServer`: state that the connections of a proxy share, and the sweep over them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from syncline.serve.proxy.http_protocol import HttpConnection
+from syncline.serve.proxy.requests import HttpCall, RequestIds
+from syncline.serve.proxy.responses import LocalResponse
+from syncline.serve.proxy.statistics import HttpStatistics, RouteStatistics, summarize
+
+if TYPE_CHECKING:
+    from syncline.serve.proxy.limits import HttpLimits
+    from syncline.serve.proxy.routes import RouteTable
+    from syncline.serve.routing.link import Link
+
+RequestObserver = Callable[[HttpCall, int, float], None]
+"""`observer(call, status, seconds)`, called after each request."""
+
+
+class HttpServer:
+    """Accepts no connections itself; `new_connection` is the factory for those who do."""
+
+    def __init__(
+        self,
+        link: Link,
+        routes: RouteTable,
+        limits: HttpLimits,
+        *,
+        clock: Callable[[], float],
+        request_timeout_s: float | None = None,
+        root_path: str = "",
+    ) -> None:
+        """`clock` is the clock of the link's deadlines."""
+        self.link = link
+        self.routes = routes
+        self.limits = limits
+        self.clock = clock
+        self.request_timeout_s = request_timeout_s
+        self.root_path = root_path.rstrip("/").encode("ascii")
+        """Prepended to targets: the part of the path that a server in front removed."""
+        self.request_ids = RequestIds()
+        self.known_hosts: set[bytes] = set()
+        self.unrouted = RouteStatistics()
+        """Requests without an application."""
+        self.refused_requests = 0
+        self.accepted_connections = 0
+        self.is_draining = False
+        self.on_request_done: RequestObserver | None = None
+        self.on_connections_changed: Callable[[int], None] = lambda count: None
+        """Called with the number of connections."""
+        self.now = clock()
+        """Time of the last sweep, or later."""
+        self._connections: set[HttpConnection] = set()
+
+    def new_connection(self) -> HttpConnection:
+        """Return the protocol for a connection."""
+        return HttpConnection(self)
+
+    def opened(self, connection: HttpConnection) -> None:
+        """Add a connection."""
+        if not self._connections:
+            self.now = self.clock()
+        self._connections.add(connection)
+        self.accepted_connections += 1
+        self.on_connections_changed(len(self._connections))
+
+    def closed(self, connection: HttpConnection) -> None:
+        """Remove a connection."""
+        self._connections.discard(connection)
+        self.on_connections_changed(len(self._connections))
+
+    def sweep(self) -> None:
+        """Check the connections whose time has come."""
+        self.now = now = self.clock()
+        for connection in [each for each in self._connections if each.expires <= now]:
+            connection.on_expired()
+
+    def drain(self) -> None:
+        """Close idle connections, and the others after their current response."""
+        self.is_draining = True
+        for connection in list(self._connections):
+            connection.drain()
+
+    def abort(self) -> None:
+        """Close all connections at once."""
+        for connection in list(self._connections):
+            connection.abort()
+
+    # -- responses of the proxy
+
+    def local_response(self, path: bytes) -> LocalResponse | None:
+        """Return the response for a path below `/-/`; None if it is not one of the proxy's."""
+        if path == b"/-/healthz":
+            if self.is_draining:
+                return LocalResponse(503, "This node is being drained.")
+            if not self.routes.is_ready:
+                return LocalResponse(503, "Starting: the route table has not arrived yet.")
+            return LocalResponse(200, "success")
+        if path == b"/-/routes":
+            if not self.routes.is_ready:
+                return LocalResponse(503, "Starting: the route table has not arrived yet.")
+            return LocalResponse(
+                200, json.dumps(self.routes.prefixes()), content_type="application/json"
+            )
+        return None
+
+    def not_found(self, path: bytes) -> LocalResponse:
+        """Return the response for a path without an application."""
+        if not self.routes.is_ready:
+            return LocalResponse(
+                503,
+                "Starting: the route table has not arrived yet.",
+                headers=(("retry-after", "1"),),
+            )
+        text = path.decode("ascii")
+        return LocalResponse(
+            404, f"Path '{text}' not found. Ping http://.../-/routes for available routes."
+        )
+
+    # -- counts
+
+    @property
+    def connection_count(self) -> int:
+        """Number of open connections."""
+        return len(self._connections)
+
+    def statistics(self) -> HttpStatistics:
+        """Return the current counts."""
+        routes = [
+            summarize(app, route, statistics)
+            for (app, route), statistics in self.routes.statistics().items()
+        ]
+        return HttpStatistics(
+            connections=len(self._connections),
+            accepted_connections=self.accepted_connections,
+            ongoing_requests=sum(each.is_busy for each in self._connections),
+            refused_requests=self.refused_requests,
+            routes=(summarize("", "", self.unrouted), *routes),
+        )
