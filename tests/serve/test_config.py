@@ -184,9 +184,13 @@ def test_fixed_number_and_autoscaling_replace_each_other():
         ({"logging_config": {"log_levels": "INFO"}}, ValueError, "Did you mean 'log_level'"),
         ({"logging_config": "DEBUG"}, TypeError, "a dict or a LoggingConfig"),
         ({"request_router_config": {"initial_backoff_s": 0}}, ValueError, "more than 0"),
-        ({"gang_scheduling_config": {}}, TypeError, "lacks the field 'gang_size'"),
+        ({"gang_scheduling_config": {}}, TypeError, "'gang_size' is missing"),
         ({"gang_scheduling_config": {"gang_size": 2}, "num_replicas": 3}, ValueError, "multiple"),
-        ({"deployment_actors": [{"name": "a"}]}, TypeError, "lacks the field 'actor_class'"),
+        (
+            {"deployment_actors": [{"name": "a"}]},
+            TypeError,
+            r"In `deployment_actors\[0\]`: the field 'actor_class' is",
+        ),
         ({"deployment_actors": {"name": "a"}}, TypeError, "give a list"),
         ({"deployment_actors": [{"name": "a", "actor_class": 3}]}, TypeError, "decorated"),
         (

@@ -133,19 +133,16 @@ def jsonable(name: str, value: object) -> None:
         raise ValueError(f"`{name}` is not JSON-serializable: {error}") from error
 
 
-def options(cls: type[T], value: object, name: str, *, ignored: Iterable[str] = ()) -> T:
+def options(cls: type[T], value: object, name: str) -> T:
     """Return `value`, an instance of the dataclass `cls` or a dict of its fields, as an instance.
 
-    `name` is the option, or the path in a configuration file. Fields in `ignored` are accepted
-    without effect. Errors of the fields name the option.
+    `name` is the option, or the path in a configuration file. Errors of the fields name it.
     """
     if isinstance(value, cls):
         return value
     given = mapping(name, value) if isinstance(value, Mapping) else None
     if given is None:
-        raise wrong_type(name, value, f"a dict or a {cls.__name__}")
-    for key in ignored:
-        given.pop(key, None)
+        raise wrong_type(name or "value", value, f"a dict or a {cls.__name__}")
     check_keys(name, given, option_names(cls))
     required = [
         f.name
@@ -153,13 +150,25 @@ def options(cls: type[T], value: object, name: str, *, ignored: Iterable[str] = 
         if f.init and f.default is MISSING and f.default_factory is MISSING and f.name not in given
     ]
     if required:
-        raise OptionTypeError(f"`{name}` lacks the field {required[0]!r}: add it")
+        missing = f"the field {required[0]!r} is missing: add it"
+        raise OptionTypeError(within(name, missing))
     try:
         return cls(**given)
     except OptionTypeError as error:
-        raise OptionTypeError(f"In `{name}`: {error}") from error
+        raise OptionTypeError(within(name, error)) from None
     except ValueError as error:
-        raise ValueError(f"In `{name}`: {error}") from error
+        raise ValueError(within(name, error)) from None
+
+
+def within(name: str, error: Exception | str) -> str:
+    """Return the text of an error with the path of its option, such as "In `a.b`: …".
+
+    An empty name is the whole configuration.
+    """
+    text = str(error)
+    if not name:
+        return text
+    return f"In `{name}.{text[4:]}" if text.startswith("In `") else f"In `{name}`: {text}"
 
 
 def option_names(cls: type) -> list[str]:
@@ -172,7 +181,7 @@ def check_keys(name: str, given: Iterable[str], known: Iterable[str]) -> None:
     known = list(known)
     for key in given:
         if key not in known:
-            raise OptionTypeError(
-                f"`{name}` has the unknown field {key!r}.{did_you_mean(key, known)} "
-                f"Fields: {', '.join(known)}."
+            problem = (
+                f"unknown field {key!r}.{did_you_mean(key, known)} Fields: {', '.join(known)}."
             )
+            raise OptionTypeError(within(name, problem))
