@@ -25,7 +25,7 @@ from syncline.serve.autoscaling_config import AutoscalingConfig, AutoscalingCont
 from syncline.serve.controller.load_window import LoadWindow, SlidingExtreme
 from syncline.serve.wire.routes import DeploymentId
 
-INTERVAL_S = 0.1
+INTERVAL_S = 0.05
 """Seconds between decisions while there is load."""
 CUSTOM_INTERVAL_S = 1.0
 """Seconds between calls of a custom policy."""
@@ -96,7 +96,7 @@ class Autoscaler:
     ) -> Decision | None:
         """Apply other options. Return a decision if the current number is out of bounds."""
         self.config = config
-        self._policy = policy
+        self.policy = policy
         self._load.resize(config.look_back_period_s)
         self._queued.resize(config.look_back_period_s)
         self._up = SlidingExtreme(config.upscale_delay_s, largest=False, initial=self.current)
@@ -112,7 +112,7 @@ class Autoscaler:
     @property
     def interval_s(self) -> float:
         """Seconds between decisions."""
-        return INTERVAL_S if self._policy is None else CUSTOM_INTERVAL_S
+        return INTERVAL_S if self.policy is None else CUSTOM_INTERVAL_S
 
     def record(self, now: float, *, queued: int, ongoing: int) -> None:
         """Note the calls of all callers, which hold until the next record."""
@@ -125,9 +125,9 @@ class Autoscaler:
 
     def due_at(self, now: float) -> float | None:
         """Return the time of the next decision; None while only a new load can change it."""
-        if self._policy is None and self.current == self._bounded(0) and self._load.is_idle(now):
+        if self.policy is None and self.current == self._bounded(0) and self._load.is_idle(now):
             return None
-        if self.current == 0 and self._policy is None:
+        if self.current == 0 and self.policy is None:
             return None if self._load.value == 0 else now
         return max(now, self._decided_at + self.interval_s)
 
@@ -168,10 +168,11 @@ class Autoscaler:
 
         Raises what a custom policy raises.
         """
+        self._decided_at = now
         if self.current == 0 and self._load.value > 0:
             return self._decide_from_zero(now, len(replicas))
-        if self._policy is not None:
-            desired, state = self._policy(self.context(now, replicas))
+        if self.policy is not None:
+            desired, state = self.policy(self.context(now, replicas))
             return self.decide_by(now, desired, state, len(replicas))
         how, target = self.config.aggregation_function, self.config.target_ongoing_requests
         up = self._load.aggregate(now, how, since_idle=True) / target
@@ -190,14 +191,12 @@ class Autoscaler:
         return self._decide(now, desired, desired, running)
 
     def _decide_from_zero(self, now: float, running: int) -> Decision | None:
-        self._decided_at = now
         count = max(1, math.ceil(self.config.upscaling_factor or 1.0))
         desired = self._load.value / self.config.target_ongoing_requests
         return self._change(now, self._bounded(count), desired, "calls wait and none runs", running)
 
     def _decide(self, now: float, up: float, down: float, running: int) -> Decision | None:
         """Apply delays, factors and bounds."""
-        self._decided_at = now
         self._up.record(now, up)
         self._down.record(now, down)
         self._to_zero.record(now, down)

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass
-from typing import Literal
+
+from syncline.serve.autoscaling_config import AggregationFunction
 
 BUCKETS = 64
 """Parts of a window; changes within one part are merged, so that a mean is exact to 1/64."""
@@ -15,8 +16,6 @@ LEAST_WINDOW_S = 0.1
 """Shortest time to average over, so that one short request is not a load."""
 IDLE_S = 1.0
 """Seconds without load after which the next load is a burst."""
-
-Aggregation = Literal["mean", "max", "min"]
 
 
 @dataclass(slots=True)
@@ -64,7 +63,7 @@ class LoadWindow:
         self.value = value
         self._zero_since = now if value == 0 else None
 
-    def aggregate(self, now: float, how: Aggregation, *, since_idle: bool = False) -> float:
+    def aggregate(self, now: float, how: AggregationFunction, *, since_idle: bool = False) -> float:
         """Return the mean (over time), the maximum or the minimum of the window.
 
         With `since_idle`, the window does not include idle time before the current burst.
@@ -74,9 +73,9 @@ class LoadWindow:
         if since_idle:
             begin = max(begin, self._burst)
         parts = [bucket for bucket in self._buckets if bucket.end > begin]
-        if how == "max":
+        if how is AggregationFunction.MAX:
             return max((bucket.largest for bucket in parts), default=self.value)
-        if how == "min":
+        if how is AggregationFunction.MIN:
             return min((bucket.smallest for bucket in parts), default=self.value)
         area = 0.0
         for bucket in parts:

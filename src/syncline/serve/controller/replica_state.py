@@ -105,8 +105,6 @@ class Replica:
     lifecycle: Lifecycle[ReplicaState] = field(init=False)
     is_placed: bool = False
     """True once its process exists."""
-    waited_since: float = 0.0
-    """Time since which it waits for resources."""
     route: ReplicaRoute | None = None
     """Where it listens; None before it is ready."""
     pid: int | None = None
@@ -139,3 +137,8 @@ class Replica:
     def is_serving(self) -> bool:
         """True if routers may send calls to it."""
         return self.lifecycle.state in SERVING
+
+    @property
+    def waits(self) -> bool:
+        """True while it waits for resources."""
+        return self.lifecycle.state is _S.STARTING and not self.is_placed

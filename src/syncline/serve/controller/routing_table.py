@@ -8,12 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from syncline.serve.wire.routes import (
-    ApplicationRoute,
-    DeploymentId,
-    DeploymentRoute,
-    TableUpdate,
-)
+from syncline.serve.wire.routes import ApplicationRoute, DeploymentId, DeploymentRoute, TableUpdate
 
 
 class RoutingTable:

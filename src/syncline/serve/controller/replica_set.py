@@ -1,0 +1,461 @@
+"""The replicas of one deployment, each from its start to the end of its process. Pure.
+
+    STARTING -> RUNNING <-> UPDATING     RECOVERING -> RUNNING (the controller restarted)
+        |          |            |             |
+        +----------+------------+-------------+--> DRAINING -> STOPPED
+
+A replica drains in steps: the table is published without it; all subscribers acknowledge; it is
+told to finish; its process ends. Failed starts and crashes are counted by version and delay the
+next start.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from syncline.serve.controller import rollout
+from syncline.serve.controller.events import (
+    DrainReplica,
+    InspectStart,
+    KillReplica,
+    SendToReplica,
+    StartReplica,
+)
+from syncline.serve.controller.messages import (
+    CheckHealth,
+    HealthReport,
+    Reconfigure,
+    Reconfigured,
+    ReplicaReady,
+)
+from syncline.serve.controller.replica_state import Replica, ReplicaState, Version
+from syncline.serve.controller.step import DeadlineKind, Step
+from syncline.serve.wire.routes import DeploymentId, ReplicaRoute
+
+WAIT_S = 1.0
+"""Seconds after which a start without a process counts as waiting for resources."""
+NEXT_WAIT_S = 0.2
+"""The same while it is known that there is no room for more replicas than wanted."""
+INSPECT_WAIT_S = 10.0
+"""Seconds between two looks at the resources that a start waits for."""
+SLOW_START_S = 30.0
+"""Seconds after which the constructor's stack is shown."""
+INSPECT_SLOW_S = 60.0
+ACKNOWLEDGE_S = 2.0
+"""Seconds to wait for subscribers; replicas refuse calls that come later, unbegun."""
+KILL_MARGIN_S = 1.0
+"""Seconds after the graceful shutdown timeout at which a replica is killed."""
+EXIT_S = 5.0
+"""Seconds for a process to exit after it reported a failed start."""
+RECOVER_S = 30.0
+"""Seconds for a replica to connect again after a restart of the controller."""
+HEALTH_FAILURES = 3
+"""Failed health checks in a row that end a replica."""
+SHORT_LIFE_S = 10.0
+"""A replica that dies earlier after its start counts as a crash."""
+FREE_CRASHES = 2
+"""Crashes in a row before restarts are delayed."""
+BACKOFF_S = 0.5
+"""First delay after a failed start; it doubles."""
+BACKOFF_MAX_S = 30.0
+
+
+_S = ReplicaState
+_OF_REPLICAS: tuple[DeadlineKind, ...] = (
+    "wait",
+    "slow",
+    "health",
+    "health_limit",
+    "acknowledge",
+    "kill",
+    "recover",
+)
+
+
+class ReplicaSet:
+    """Replicas of one deployment."""
+
+    def __init__(self, id: DeploymentId, step: Step, route_prefix: str | None) -> None:
+        self.id = id
+        self.replicas: dict[str, Replica] = {}
+        self.route_prefix = route_prefix
+        self.is_asgi = False
+        self.docs_path: str | None = None
+        self.room = rollout.Room()
+        self.trouble = ""
+        """Reason why replicas are missing although the rollout was complete."""
+        self._step = step
+
+    @property
+    def wanted(self) -> int:
+        """Number of replicas to run."""
+        raise NotImplementedError
+
+    def serving(self) -> list[Replica]:
+        """Return the replicas that take calls."""
+        return [each for each in self.replicas.values() if each.is_serving]
+
+    def retire(self, replicas: Iterable[Replica], reason: str) -> None:
+        """Replace replicas by new ones, which start first."""
+        for replica in replicas:
+            if not replica.retired and replica.state not in (_S.DRAINING, _S.STOPPED):
+                replica.retired = reason
+                self._step.record(
+                    "replica_retired",
+                    f"Replica {replica.id} is replaced: {reason}.",
+                    deployment=self.id,
+                    replica_id=replica.id,
+                )
+
+    # -- starting
+
+    def start(self, version: Version) -> None:
+        """Start a replica."""
+        step = self._step
+        replica = Replica(
+            id=f"{self.id.app}#{self.id.name}#{step.new_suffix()}",
+            version=version,
+            rank=rollout.free_rank(self.replicas.values(), version.number),
+            world_size=self.wanted,
+            created_at=step.now,
+        )
+        self.replicas[replica.id] = replica
+        step.must_save = True
+        step.emit(
+            StartReplica(
+                replica_id=replica.id,
+                deployment=self.id,
+                target=version.target,
+                route_prefix=self.route_prefix,
+                rank=replica.rank,
+                world_size=replica.world_size,
+                config_number=version.config_number,
+            )
+        )
+        step.after("wait", replica.id, WAIT_S if self.room.is_enough else NEXT_WAIT_S)
+
+    def on_placed(self, replica: Replica) -> None:
+        """The process exists."""
+        replica.is_placed = True
+        replica.note = ""
+        self._step.deadlines.cancel(("wait", replica.id))
+        if replica.state is _S.STARTING:
+            self._step.after("slow", replica.id, SLOW_START_S)
+            self.room.use(replica.version.target.config)
+
+    def on_refused(self, replica: Replica, reason: str) -> None:
+        """The replica can never start: do not try again."""
+        self._count_failure(replica, reason, is_final=True)
+        self._forget(replica, "refused")
+
+    def on_inspected(self, replica: Replica, text: str) -> None:
+        """Note why a start takes long."""
+        if replica.state is not _S.STARTING:
+            return
+        seconds = round(self._step.now - replica.created_at)
+        if replica.is_placed:
+            note = f"the constructor of {replica.id} has not returned for {seconds} s:\n{text}"
+            kind = "slow_constructor"
+        else:
+            note = f"replica {replica.id} has waited for resources for {seconds} s: {text}"
+            kind = "replica_waits"
+        if replica.note.partition("\n")[0] != note.partition("\n")[0]:
+            self._step.record(
+                kind,
+                f"Deployment {self.id}: {note}",
+                deployment=self.id,
+                replica_id=replica.id,
+                level="warning",
+            )
+        replica.note = note
+
+    def on_ready(self, replica: Replica, event: ReplicaReady) -> None:
+        """The replica takes calls."""
+        step = self._step
+        if replica.state is _S.DRAINING:
+            if replica.drains:  # it connected to a restarted controller
+                self._tell_to_drain(replica)
+            return
+        is_new = replica.state is _S.STARTING
+        replica.route = ReplicaRoute(
+            replica_id=replica.id, address=event.address, ledger_path=event.ledger_path
+        )
+        replica.pid, replica.node_id = event.pid, event.node_id
+        replica.constructor_s = event.constructor_s
+        replica.is_placed, replica.note = True, ""
+        self._cancel_deadlines(replica)
+        self.is_asgi, self.docs_path = event.is_asgi, event.docs_path
+        if replica.state not in (_S.RUNNING, _S.UPDATING):
+            replica.lifecycle.go(_S.RUNNING, "it is ready")
+        step.after("health", replica.id, replica.version.target.config.health_check_period_s)
+        step.must_save = True
+        if is_new:
+            replica.ready_at = step.now
+            replica.version.failures = 0
+            replica.version.error = ""
+            step.record(
+                "replica_started",
+                f"Replica {replica.id} started in {step.now - replica.created_at:.3f} s.",
+                deployment=self.id,
+                replica_id=replica.id,
+                level="debug",
+                pid=event.pid,
+                node_id=event.node_id,
+                constructor_s=event.constructor_s,
+                seconds=step.now - replica.created_at,
+            )
+
+    def on_start_failed(self, replica: Replica, traceback: str) -> None:
+        """The constructor, `reconfigure` or the first health check raised."""
+        if replica.state is _S.DRAINING:
+            return
+        self._count_failure(replica, traceback)
+        self._stop_starting(replica, "its start failed")
+        self._step.after("kill", replica.id, EXIT_S)
+
+    def _count_failure(self, replica: Replica, reason: str, *, is_final: bool = False) -> None:
+        version, step = replica.version, self._step
+        version.failures += 1
+        version.error = reason
+        limit = min(3 * max(1, self.wanted), version.target.config.max_constructor_retry_count)
+        if version.was_complete:
+            self.trouble = reason
+        delay_s = min(BACKOFF_S * 2 ** (version.failures - 1), BACKOFF_MAX_S)
+        version.start_after = step.now + delay_s
+        step.record(
+            "start_failed",
+            f"A replica of {self.id} did not start: {reason}",
+            deployment=self.id,
+            replica_id=replica.id,
+            level="warning" if version.failures < limit else "error",
+            tries=version.failures,
+        )
+        if version.was_complete and not is_final:
+            return
+        if (is_final or version.failures >= limit) and not version.has_failed:
+            self._fail_rollout(version)
+
+    def _fail_rollout(self, version: Version) -> None:
+        version.has_failed = True
+        kept = sum(each.is_serving for each in self.replicas.values())
+        self._step.must_save = True
+        self._step.record(
+            "rollout_failed",
+            f"The rollout of {self.id} stopped after {version.failures} failed start(s)"
+            + (f"; {kept} replica(s) serve on." if kept else "."),
+            deployment=self.id,
+            level="error",
+        )
+
+    # -- options of running replicas
+
+    def number_ranks(self, version: Version) -> None:
+        """Give the serving replicas the ranks 0 to n - 1, and tell those whose rank changed."""
+        serving = self.serving()
+        ranks = rollout.contiguous_ranks(serving)
+        for replica in serving:
+            rank = ranks[replica.id]
+            if (replica.rank, replica.world_size) != (rank, len(serving)):
+                replica.rank, replica.world_size = rank, len(serving)
+                self._send_options(replica, version, user_config_changed=False)
+
+    def reconfigure(self, replica: Replica, version: Version) -> None:
+        """Send all options; user code runs if the user configuration differs."""
+        changed = replica.version is not version
+        if changed and replica.state is _S.RUNNING:
+            replica.lifecycle.go(_S.UPDATING, "another user_config")
+            replica.update = version
+        self._send_options(replica, version, user_config_changed=changed)
+
+    def _send_options(
+        self, replica: Replica, version: Version, *, user_config_changed: bool
+    ) -> None:
+        config = version.target.config
+        message = Reconfigure(
+            version=version.config_number,
+            user_config=config.user_config,
+            user_config_changed=user_config_changed,
+            max_ongoing_requests=config.max_ongoing_requests,
+            graceful_shutdown_timeout_s=config.graceful_shutdown_timeout_s,
+            health_check_timeout_s=config.health_check_timeout_s,
+            rank=replica.rank,
+            world_size=replica.world_size,
+            logging_config=config.logging_config,
+        )
+        self._step.emit(SendToReplica(replica_id=replica.id, message=message))
+
+    def on_reconfigured(self, replica: Replica, event: Reconfigured) -> None:
+        """The replica has applied other options, or could not."""
+        update = replica.update
+        if event.traceback is not None:
+            replica.note = f"`reconfigure` failed: {event.traceback}"
+        if replica.state is not _S.UPDATING or update is None:
+            return
+        if event.version != update.config_number:
+            return
+        replica.update = None
+        replica.lifecycle.go(_S.RUNNING, "`reconfigure` ended")
+        self._step.must_save = True
+        if event.traceback is None:
+            replica.version = update
+            replica.note = ""
+            return
+        update.error = event.traceback
+        update.failures += 1
+        if not update.has_failed:
+            self._fail_rollout(update)
+        self.retire([replica], "its `reconfigure` failed")
+
+    # -- health
+
+    def on_health(self, replica: Replica, event: HealthReport) -> None:
+        """A health check was answered, or the replica noticed a change."""
+        replica.note = "" if event.healthy else event.message
+        if ("health_limit", replica.id) not in self._step.deadlines:
+            return  # not an answer
+        self._step.deadlines.cancel(("health_limit", replica.id))
+        self._count_health(replica, event.healthy, event.message, is_hung=False)
+
+    def _count_health(
+        self, replica: Replica, healthy: bool, message: str, *, is_hung: bool
+    ) -> None:
+        if not replica.is_serving:
+            return
+        replica.health_failures = 0 if healthy else replica.health_failures + 1
+        if replica.health_failures < HEALTH_FAILURES:
+            period_s = replica.version.target.config.health_check_period_s
+            self._step.after("health", replica.id, 0 if is_hung else period_s)
+            return
+        self.trouble = f"replica {replica.id} failed {HEALTH_FAILURES} health checks: {message}"
+        self._step.record(
+            "unhealthy",
+            f"Replica {replica.id} is replaced: {HEALTH_FAILURES} health checks in a row failed, "
+            f"the last one with: {message}",
+            deployment=self.id,
+            replica_id=replica.id,
+            level="warning",
+        )
+        if is_hung:
+            self.kill(replica, "it did not answer health checks")
+        else:
+            self.drain(replica, "its health checks failed")
+
+    def _check_health(self, replica: Replica) -> None:
+        if not replica.is_serving:
+            return
+        self._step.emit(SendToReplica(replica_id=replica.id, message=CheckHealth()))
+        timeout_s = replica.version.target.config.health_check_timeout_s
+        self._step.after("health_limit", replica.id, timeout_s)
+
+    # -- stopping
+
+    def drain(self, replica: Replica, reason: str) -> None:
+        """Take a serving replica out of the table, and let it finish its calls."""
+        step = self._step
+        replica.ending = reason
+        replica.lifecycle.go(_S.DRAINING, reason)
+        self._cancel_deadlines(replica)
+        replica.removed_at = step.table_version + 1  # the update that this step publishes
+        step.after("acknowledge", replica.id, ACKNOWLEDGE_S)
+        step.must_save = True
+
+    def on_acknowledged(self, version: int) -> None:
+        """All subscribers know the table up to this version."""
+        for replica in self.replicas.values():
+            if replica.removed_at is not None and replica.removed_at <= version:
+                self._tell_to_drain(replica)
+
+    def _tell_to_drain(self, replica: Replica) -> None:
+        step = self._step
+        replica.removed_at = None
+        replica.drains = True
+        timeout_s = replica.version.target.config.graceful_shutdown_timeout_s
+        step.deadlines.cancel(("acknowledge", replica.id))
+        step.emit(DrainReplica(replica_id=replica.id, timeout_s=timeout_s))
+        step.after("kill", replica.id, timeout_s + KILL_MARGIN_S)
+
+    def kill(self, replica: Replica, reason: str) -> None:
+        """Kill the process of a replica."""
+        if replica.state is not _S.DRAINING:
+            self._stop_starting(replica, reason)
+        self._step.emit(KillReplica(replica_id=replica.id, reason=reason))
+
+    def _stop_starting(self, replica: Replica, reason: str) -> None:
+        """Enter DRAINING without the steps of a drain: the process is about to end."""
+        replica.ending = reason
+        replica.lifecycle.go(_S.DRAINING, reason)
+        self._cancel_deadlines(replica)
+        self._step.must_save = True
+
+    def on_ended(self, replica: Replica, cause: str) -> None:
+        """The process is gone."""
+        step = self._step
+        if replica.state is _S.STARTING:
+            self._count_failure(replica, cause or "its process ended before it was ready")
+        elif replica.is_serving:
+            self._count_crash(replica, cause or "its process ended")
+        if replica.is_placed:
+            self.room.free(replica.version.target.config)
+        step.record(
+            "replica_ended",
+            f"Replica {replica.id} ended: {replica.ending or cause}",
+            deployment=self.id,
+            replica_id=replica.id,
+            level="info" if replica.ending else "warning",
+            cause=cause,
+        )
+        self._forget(replica, replica.ending or cause or "its process ended")
+
+    def _count_crash(self, replica: Replica, cause: str) -> None:
+        version, now = replica.version, self._step.now
+        lived_s = now - (replica.ready_at if replica.ready_at is not None else replica.created_at)
+        version.crashes = version.crashes + 1 if lived_s < SHORT_LIFE_S else 0
+        self.trouble = f"replica {replica.id} died: {cause}"
+        if version.crashes > FREE_CRASHES:
+            delay_s = min(BACKOFF_S * 2 ** (version.crashes - FREE_CRASHES - 1), BACKOFF_MAX_S)
+            version.start_after = now + delay_s
+
+    def _forget(self, replica: Replica, reason: str) -> None:
+        if replica.state is not _S.STOPPED:
+            replica.lifecycle.go(_S.STOPPED, reason)
+        self._cancel_deadlines(replica)
+        del self.replicas[replica.id]
+        self._step.must_save = True
+
+    def _cancel_deadlines(self, replica: Replica) -> None:
+        for kind in ("wait", "slow", "health", "health_limit", "acknowledge", "kill", "recover"):
+            self._step.deadlines.cancel((kind, replica.id))
+
+    # -- deadlines
+
+    def on_deadline(self, kind: DeadlineKind, replica: Replica) -> None:
+        """A deadline of a replica has passed."""
+        if kind == "wait":
+            self._on_wait(replica)
+        elif kind == "slow":
+            self._step.emit(InspectStart(replica_id=replica.id, kind="runs"))
+            self._step.after("slow", replica.id, INSPECT_SLOW_S)
+        elif kind == "health":
+            self._check_health(replica)
+        elif kind == "health_limit":
+            timeout_s = replica.version.target.config.health_check_timeout_s
+            message = f"it did not answer within {timeout_s:g} s"
+            replica.note = message
+            self._count_health(replica, False, message, is_hung=True)
+        elif kind == "acknowledge":
+            self._tell_to_drain(replica)
+        elif kind == "kill":
+            self.kill(replica, "it did not exit in time")
+            self._step.after("kill", replica.id, EXIT_S)
+        elif kind == "recover" and replica.is_serving:
+            self.kill(replica, "it did not connect to the restarted controller")
+
+    def _on_wait(self, replica: Replica) -> None:
+        if replica.state is not _S.STARTING or replica.is_placed:
+            return
+        self._step.emit(InspectStart(replica_id=replica.id, kind="waits"))
+        self._step.after("wait", replica.id, INSPECT_WAIT_S)
+        self._note_wait()
+
+    def _note_wait(self) -> None:
+        """A start waits for resources."""

@@ -1,0 +1,190 @@
+"""The plan of a deployment: which replicas to start, update and stop next. Pure functions.
+
+An update starts up to `batch` replicas more than wanted, waits until they serve, and drains as many
+old ones. Without room for both versions (`surge=False`) it starts one, which waits for resources,
+and drains old ones until it is placed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+
+from syncline.serve.config import DeploymentConfig
+from syncline.serve.controller.replica_state import Replica, ReplicaState, Version
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """The next steps of a deployment."""
+
+    start: int = 0
+    """Number of replicas of the active version to start."""
+    cancel: tuple[Replica, ...] = ()
+    """Starting replicas to kill."""
+    drain: tuple[Replica, ...] = ()
+    """Serving replicas to drain."""
+    update: tuple[Replica, ...] = ()
+    """Running replicas that get the active user configuration."""
+    is_complete: bool = False
+    """True if exactly the wanted replicas of the active version serve."""
+
+
+def batch_size(config: DeploymentConfig, wanted: int) -> int:
+    """Return how many replicas an update replaces at a time."""
+    surge = math.ceil(wanted * (config.max_surge_percent or 0) / 100)
+    return max(1, surge, math.ceil(wanted * config.rolling_update_percentage))
+
+
+def plan(
+    replicas: Collection[Replica],
+    *,
+    active: Version,
+    kept: Collection[int],
+    wanted: int,
+    batch: int,
+    surge: bool = True,
+    make_room: bool = False,
+) -> Plan:
+    """Return the next steps.
+
+    Args:
+        replicas: All replicas of the deployment.
+        active: Version of the replicas to start.
+        kept: Numbers of the versions that count as current.
+        wanted: Number of replicas.
+        batch: Replicas to replace at a time.
+        surge: False if more replicas than wanted find no room.
+        make_room: True to drain an old replica although that leaves fewer than wanted.
+    """
+    serving = [each for each in replicas if each.is_serving]
+    fresh = [each for each in serving if not each.retired and each.version.number in kept]
+    old = [each for each in serving if each.retired or each.version.number not in kept]
+    all_starting = [each for each in replicas if each.state is ReplicaState.STARTING]
+    starting = [
+        each for each in all_starting if not each.retired and each.version.number == active.number
+    ]
+    cancel = [each for each in all_starting if each not in starting]
+    surplus = max(0, len(fresh) + len(starting) - wanted)
+    unneeded = _starts_to_cancel(starting, surplus)
+    cancel += unneeded
+    drain = _replicas_to_stop(fresh, surplus - len(unneeded))
+    need = wanted - len(fresh) - len(starting)
+    if old and need > 0:
+        room = wanted + (batch if surge else 0) - len(serving) - len(starting)
+        if not surge and not starting:
+            room = max(room, 1)
+        need = min(need, room)
+    spare = max(0, len(serving) - len(drain) - wanted)
+    if make_room and not spare:
+        spare = 1
+    old.sort(key=_order_of_replacement)
+    drain += old[:spare]
+    stale = [
+        each
+        for each in fresh
+        if each.version is not active
+        and each.version.number == active.number
+        and each.state is ReplicaState.RUNNING
+        and each not in drain
+    ]
+    updating = sum(each.state is ReplicaState.UPDATING for each in replicas)
+    return Plan(
+        start=max(0, need),
+        cancel=tuple(cancel),
+        drain=tuple(drain),
+        update=tuple(stale[: max(0, batch - updating)]),
+        is_complete=not (old or all_starting or stale or updating or drain)
+        and len(fresh) == wanted,
+    )
+
+
+def _order_of_replacement(replica: Replica) -> tuple[bool, float]:
+    return not replica.retired, replica.created_at
+
+
+def _starts_to_cancel(starting: Iterable[Replica], count: int) -> list[Replica]:
+    """Return `count` starts, those that wait for resources first, then the newest."""
+    ordered = sorted(starting, key=lambda each: (each.is_placed, -each.created_at))
+    return ordered[:count]
+
+
+def _replicas_to_stop(serving: Iterable[Replica], count: int) -> list[Replica]:
+    """Return `count` replicas, those on nodes with the fewest replicas first, then the newest."""
+    serving = list(serving)
+    on_node = Counter(each.node_id for each in serving)
+    ordered = sorted(serving, key=lambda each: (on_node[each.node_id], -each.created_at))
+    return ordered[: max(0, count)]
+
+
+def free_rank(replicas: Iterable[Replica], number: int) -> int:
+    """Return the smallest rank that no replica of a version has."""
+    taken = {
+        each.rank
+        for each in replicas
+        if each.version.number == number
+        and each.state not in (ReplicaState.DRAINING, ReplicaState.STOPPED)
+    }
+    return next(rank for rank in range(len(taken) + 1) if rank not in taken)
+
+
+def contiguous_ranks(serving: Collection[Replica]) -> dict[str, int]:
+    """Return ranks 0 to n - 1 by replica id; replicas keep their rank where possible."""
+    ranks: dict[str, int] = {}
+    left: list[Replica] = []
+    for replica in sorted(serving, key=lambda each: (each.rank, each.created_at)):
+        if replica.rank < len(serving) and replica.rank not in ranks.values():
+            ranks[replica.id] = replica.rank
+        else:
+            left.append(replica)
+    free = iter(sorted(set(range(len(serving))).difference(ranks.values())))
+    ranks.update((replica.id, next(free)) for replica in left)
+    return ranks
+
+
+def demand(config: DeploymentConfig) -> dict[str, float]:
+    """Return the resources that one replica holds."""
+    if config.placement_group_bundles:
+        total: Counter[str] = Counter()
+        for bundle in config.placement_group_bundles:
+            total.update(bundle)
+        return {name: float(amount) for name, amount in total.items() if amount}
+    options = config.ray_actor_options or {}
+    cpus = options.get("num_cpus")
+    needed = {
+        "CPU": 1.0 if cpus is None else float(cpus),
+        "GPU": float(options.get("num_gpus") or 0),
+        "memory": float(options.get("memory") or 0),
+        **{name: float(amount) for name, amount in (options.get("resources") or {}).items()},
+    }
+    return {name: amount for name, amount in needed.items() if amount}
+
+
+class Room:
+    """Resources for an update: enough for old and new replicas at once, or not."""
+
+    def __init__(self) -> None:
+        self.is_enough = True
+        """False once a start waited for resources while old replicas held some."""
+        self._freed: Counter[str] = Counter()
+
+    def reset(self) -> None:
+        """Assume that there is room again."""
+        self.is_enough = True
+        self._freed.clear()
+
+    def free(self, config: DeploymentConfig) -> None:
+        """A replica returned its resources."""
+        if not self.is_enough:
+            self._freed.update(demand(config))
+
+    def use(self, config: DeploymentConfig) -> None:
+        """A replica took its resources."""
+        if not self.is_enough:
+            self._freed.subtract(demand(config))
+
+    def is_missing_for(self, config: DeploymentConfig) -> bool:
+        """Return True if old replicas have freed less than a new one needs."""
+        return any(amount > self._freed[name] + 1e-9 for name, amount in demand(config).items())

@@ -1,0 +1,111 @@
+"""`Step`: what the parts of the state machine share while they handle one event. Pure."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any, Literal
+
+from syncline.serve.controller.autoscaler import Policy
+from syncline.serve.controller.deadlines import Deadlines
+from syncline.serve.controller.events import Instruction, RecordEvent
+from syncline.serve.controller.messages import DeploymentTarget
+from syncline.serve.wire.routes import DeploymentId
+
+DeadlineKind = Literal[
+    "wait",
+    "slow",
+    "health",
+    "health_limit",
+    "acknowledge",
+    "kill",
+    "recover",
+    "backoff",
+    "scale",
+    "scale_app",
+    "proxy_backoff",
+    "proxy_kill",
+]
+DeadlineKey = tuple[DeadlineKind, str | DeploymentId]
+"""Kind, and the replica, deployment, application or proxy that it is about."""
+
+
+class Step:
+    """Time, deadlines and instructions.
+
+    Args:
+        new_suffix: Returns a new unique suffix of ids.
+        load_policy: Returns a policy function from its pickled form.
+        wall_clock: Returns seconds since the epoch, for display.
+    """
+
+    def __init__(
+        self,
+        new_suffix: Callable[[], str],
+        load_policy: Callable[[bytes], Policy],
+        wall_clock: Callable[[], float],
+    ) -> None:
+        self.now = 0.0
+        """Time of the event."""
+        self.deadlines: Deadlines[DeadlineKey] = Deadlines()
+        self.new_suffix = new_suffix
+        self.load_policy = load_policy
+        self.wall_clock = wall_clock
+        self.table_version = 0
+        """Current version of the routing table."""
+        self.must_save = False
+        """True if the snapshot no longer describes the state."""
+        self._instructions: list[Instruction] = []
+
+    def emit(self, instruction: Instruction) -> None:
+        """Add an instruction."""
+        self._instructions.append(instruction)
+
+    def after(self, kind: DeadlineKind, subject: str | DeploymentId, seconds: float) -> None:
+        """Set a deadline that many seconds after the event."""
+        self.deadlines.set((kind, subject), self.now + seconds)
+
+    def record(
+        self,
+        kind: str,
+        message: str,
+        *,
+        deployment: DeploymentId | None = None,
+        app: str | None = None,
+        replica_id: str | None = None,
+        level: Literal["debug", "info", "warning", "error"] = "info",
+        **data: Any,
+    ) -> None:
+        """Add a `RecordEvent`."""
+        self.emit(
+            RecordEvent(
+                kind=kind,
+                message=message,
+                deployment=deployment,
+                app=app if deployment is None else deployment.app,
+                replica_id=replica_id,
+                level=level,
+                data=data,
+            )
+        )
+
+    def policy_of(self, target: DeploymentTarget) -> Policy | None:
+        """Return the custom autoscaling policy of a deployment; None for the default one.
+
+        Raises ImportError or AttributeError for a wrong import path.
+        """
+        config = target.config.autoscaling_config
+        if config is None:
+            return None
+        if target.autoscaling_policy is not None:
+            function = self.load_policy(target.autoscaling_policy)
+        elif config.policy.is_default:
+            return None
+        else:
+            function = config.policy.load()
+        return functools.partial(function, **config.policy.policy_kwargs)
+
+    def take(self) -> list[Instruction]:
+        """Return the instructions and forget them."""
+        taken, self._instructions = self._instructions, []
+        return taken
