@@ -12,6 +12,7 @@ calls `on_expired` then.
 from __future__ import annotations
 
 import asyncio
+import logging
 import math
 import socket
 from collections import deque
@@ -19,12 +20,14 @@ from typing import TYPE_CHECKING, cast
 
 from syncline.serve.proxy import responses
 from syncline.serve.proxy.request_parser import BadRequest, RequestParser
-from syncline.serve.proxy.requests import CLIENT_GONE, HttpCall
+from syncline.serve.proxy.requests import CLIENT_GONE, INTERNAL_ERROR, HttpCall
 from syncline.serve.proxy.responses import LocalResponse
 from syncline.serve.wire.frames import Kind, encode_window
 
 if TYPE_CHECKING:
     from syncline.serve.proxy.server import HttpServer
+
+logger = logging.getLogger("syncline.serve")
 
 GRANT_BYTES = 65_536
 """Bytes of a streamed response that the client accepted, for which the replica gets a grant."""
@@ -292,8 +295,14 @@ class HttpConnection(asyncio.Protocol):
         """Answer or submit the current request."""
         if call.local is not None:
             self.answer(call, call.local)
-        else:
+            return
+        try:
             call.submit()
+        except Exception:
+            logger.exception("Request %s could not be sent to a replica.", call.request_id)
+            self._server.link.cancel(call)
+            if not call.is_done:
+                self.answer(call, INTERNAL_ERROR)
 
     def _advance(self) -> None:
         """Make the next request of the queue the current one."""

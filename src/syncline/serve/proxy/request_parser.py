@@ -305,6 +305,8 @@ class RequestParser:
         except httptools.HttpParserInvalidURLError as error:
             raise BadRequest(400, "The request target is not a path.") from error
         self.path = url.path or b"/"
+        if self.path[0] != 47:  # "*"
+            raise BadRequest(400, "The request target is not a path.")
         self.target = self.path if url.query is None else self.path + b"?" + url.query
 
     def _is_websocket_handshake(self) -> bool:

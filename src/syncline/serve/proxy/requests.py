@@ -35,7 +35,7 @@ RETRY_AFTER_S = 1
 _LONGEST_REQUEST_ID = 128
 _LONGEST_REASON = 500
 _REPEATABLE_METHODS = frozenset({"GET", "HEAD", "OPTIONS", "PUT", "DELETE"})
-_INTERNAL_ERROR = LocalResponse(500, "Internal Server Error")
+INTERNAL_ERROR = LocalResponse(500, "Internal Server Error")
 
 
 class RequestIds:
@@ -229,7 +229,7 @@ class HttpCall(Call):
         elif self.status:
             connection.on_abort(self)
         else:  # ERROR, or ABORT before START
-            connection.answer(self, _INTERNAL_ERROR)
+            connection.answer(self, INTERNAL_ERROR)
 
     def on_failed(self, error: Exception) -> None:
         """Answer with the status of an error, or break off a response that has begun."""
@@ -300,7 +300,7 @@ class HttpCall(Call):
             return LocalResponse(
                 408, f"Request {self.request_id} timed out after {self.timeout_s}s."
             )
-        return _INTERNAL_ERROR
+        return INTERNAL_ERROR
 
 
 def _timeout(text: bytes, default: float | None) -> float | None:
