@@ -18,7 +18,6 @@ from syncline.serve.replica.threads import HandlerThreads
 from syncline.suggestions import did_you_mean
 
 _CALL = "__call__"
-BUILD_ASGI_APP = "__serve_build_asgi_app__"
 
 
 class MethodKind(Enum):
