@@ -33,24 +33,35 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "data": frozenset({"core", "runs", "storage"}),
     "train": frozenset({"core", "data", "runs", "storage"}),
     "tune": frozenset({"core", "data", "train", "runs", "storage"}),
-    "serve": frozenset({"core"}),
+    "serve": frozenset({"core", "runs", "storage"}),
     "rl": frozenset({"core", "data", "train", "runs", "storage"}),
     # Names that older programs import: they look at the packages from outside.
     "util": frozenset({"core", "data", "train", "runs", "storage"}),
     "air": frozenset({"core", "data", "train", "tune", "runs", "storage"}),
     # These use the library as its users do: `import syncline` (the row "__init__") is theirs too.
     "testing": frozenset(
-        {"__init__", "core", "data", "train", "tune", "runs", "storage", "util", "air"}
+        {"__init__", "core", "data", "train", "tune", "serve", "runs", "storage", "util", "air"}
     ),
     "dashboard": frozenset(
-        {"__init__", "core", "data", "train", "tune", "runs", "storage", "util"}
+        {"__init__", "core", "data", "train", "tune", "serve", "runs", "storage", "util"}
     ),
     "__main__": frozenset({"cli"}),
     "cli": frozenset(
-        {"__init__", "core", "data", "train", "tune", "runs", "storage", "util", "dashboard"}
+        {
+            "__init__",
+            "core",
+            "data",
+            "train",
+            "tune",
+            "serve",
+            "runs",
+            "storage",
+            "util",
+            "dashboard",
+        }
     ),
     # The package's own __init__: core at once, the rest by name when first used.
-    "__init__": frozenset({"core", "data", "train", "tune", "util", "air", "runs"}),
+    "__init__": frozenset({"core", "data", "train", "tune", "serve", "util", "air", "runs"}),
     **{module: frozenset() for module in BASE},
     **{module: frozenset({"core"}) for module in CORE_FACE},
 }
@@ -123,6 +134,7 @@ LOADS_OWN_MODULES_BY_NAME = frozenset(
         "cli/app.py",
         "dashboard/server.py",
         "data/__init__.py",
+        "serve/__init__.py",
         "cli/migration/surface.py",
         "train/__init__.py",
         "train/xgboost/__init__.py",

@@ -1,10 +1,10 @@
 """syncline trains PyTorch models on one machine or on many, with the API of Ray's AI libraries.
 
 This module exports tasks, actors and objects (`core`, with `actor`, `exceptions` and `runtime_env`
-as its public modules). `data`, `train`, `tune`, `runs`, `util`, `air` and `testing` load on first
-use. `cli` and `dashboard` are applications on top. Every package may use `settings` (environment
-variables), `faults` (fault points for tests), `optional` (imports of optional libraries),
-`suggestions` (for misspelled names) and `storage` (files and retries).
+as its public modules). `data`, `train`, `tune`, `serve`, `runs`, `util`, `air` and `testing` load
+on first use. `cli` and `dashboard` are applications on top. Every package may use `settings`
+(environment variables), `faults` (fault points for tests), `optional` (imports of optional
+libraries), `suggestions` (for misspelled names) and `storage` (files and retries).
 """
 
 import importlib
@@ -62,7 +62,9 @@ __all__ = [
     "wait",
 ]
 
-_SUBMODULES = frozenset({"air", "data", "runs", "runtime_env", "testing", "train", "tune", "util"})
+_SUBMODULES = frozenset(
+    {"air", "data", "runs", "runtime_env", "serve", "testing", "train", "tune", "util"}
+)
 
 
 def __getattr__(name: str) -> ModuleType:

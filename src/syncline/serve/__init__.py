@@ -1,1 +1,86 @@
-"""Model serving: deployments behind HTTP and handles, with the API of Ray Serve."""
+"""Model serving: deployments behind HTTP and behind handles, with the API of Ray Serve.
+
+Files in the order of the data flow: `deployment` and `ingress` (declarations), `config`,
+`autoscaling_config`, `logging_config`, `proxy_options` and `option_values` (options and their
+checks), `api` (functions of programs), `client` (requests to the controller), `application_graph`
+and `code_version` (from applications to targets), `config_file` and `schema` (configuration files,
+states), `controller/` (decides which replicas run and publishes where), `proxy/` (HTTP),
+`routing/` (choice of a replica for each call), `wire/` (frames and connections), `replica/` (runs
+user code), `handle` and `response` (calls from programs and replicas), `context`, `batching`,
+`multiplex`, `metrics` and `deployment_actors` (for user code), `exceptions`, `event_loop`.
+"""
+
+import importlib
+import sys
+from typing import TYPE_CHECKING
+
+# Before anything loads the modules of these names, which would hide the functions.
+from syncline.serve.deployment import Application as Application
+from syncline.serve.deployment import Deployment as Deployment
+from syncline.serve.deployment import deployment as deployment
+from syncline.serve.ingress import ingress as ingress
+from syncline.suggestions import missing_attribute
+
+if TYPE_CHECKING:
+    from syncline.serve.api import RunTarget as RunTarget
+    from syncline.serve.api import delete as delete
+    from syncline.serve.api import get_app_handle as get_app_handle
+    from syncline.serve.api import get_deployment_handle as get_deployment_handle
+    from syncline.serve.api import get_trace_context as get_trace_context
+    from syncline.serve.api import run as run
+    from syncline.serve.api import run_many as run_many
+    from syncline.serve.api import shutdown as shutdown
+    from syncline.serve.api import shutdown_async as shutdown_async
+    from syncline.serve.api import start as start
+    from syncline.serve.api import status as status
+    from syncline.serve.batching import batch as batch
+    from syncline.serve.config import ControllerOptions as ControllerOptions
+    from syncline.serve.config import HTTPOptions as HTTPOptions
+    from syncline.serve.config import TracingConfig as TracingConfig
+    from syncline.serve.context import get_replica_context as get_replica_context
+    from syncline.serve.deployment_actors import get_deployment_actor as get_deployment_actor
+    from syncline.serve.deployment_actors import (
+        get_deployment_actor_context as get_deployment_actor_context,
+    )
+    from syncline.serve.multiplex import get_multiplexed_model_id as get_multiplexed_model_id
+    from syncline.serve.multiplex import multiplexed as multiplexed
+
+_NAMES = {
+    "syncline.serve.api": (
+        "RunTarget delete get_app_handle get_deployment_handle get_trace_context run run_many "
+        "shutdown shutdown_async start status"
+    ),
+    "syncline.serve.batching": "batch",
+    "syncline.serve.config": "ControllerOptions HTTPOptions TracingConfig",
+    "syncline.serve.context": "get_replica_context",
+    "syncline.serve.deployment_actors": "get_deployment_actor get_deployment_actor_context",
+    "syncline.serve.multiplex": "get_multiplexed_model_id multiplexed",
+}
+"""Public names by module, which is loaded on first use."""
+_HOMES = {name: module for module, names in _NAMES.items() for name in names.split()}
+_MODULES = frozenset(
+    {
+        "autoscaling_policy", "config", "context", "exceptions", "grpc_util", "handle", "metrics",
+        "request_router", "schema",
+    }
+)  # fmt: skip
+
+__all__ = sorted([*_HOMES, "Application", "Deployment", "deployment", "ingress"])
+
+
+def __getattr__(name: str) -> object:
+    if name in _HOMES:
+        value = getattr(importlib.import_module(_HOMES[name]), name)
+        globals()[name] = value
+        return value
+    if name in _MODULES:
+        try:
+            return importlib.import_module(f"{__name__}.{name}")
+        except ModuleNotFoundError as error:
+            if error.name != f"{__name__}.{name}":
+                raise
+    raise missing_attribute(sys.modules[__name__], name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_HOMES, *_MODULES})

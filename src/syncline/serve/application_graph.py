@@ -22,9 +22,9 @@ from syncline.serve.controller.messages import ApplicationTarget, DeploymentTarg
 from syncline.serve.deployment import Application, Deployment, replace_applications
 from syncline.serve.exceptions import RayServeException
 from syncline.serve.handle import DeploymentHandle
+from syncline.serve.ingress import BUILD_ASGI_APP
 from syncline.serve.logging_config import LoggingConfig
 from syncline.serve.proxy_options import check_route_prefix
-from syncline.serve.replica.user_code import BUILD_ASGI_APP
 
 logger = logging.getLogger("syncline.serve")
 
