@@ -36,7 +36,7 @@ class FakeTransport(asyncio.Transport):
         self.is_closed = False
         self.is_aborted = False
         self.has_written_eof = False
-        self.is_reading = True
+        self.reads = True
         self.unsent = 0
         self._can_write_eof = can_write_eof
 
@@ -55,10 +55,10 @@ class FakeTransport(asyncio.Transport):
         self.has_written_eof = True
 
     def pause_reading(self) -> None:
-        self.is_reading = False
+        self.reads = False
 
     def resume_reading(self) -> None:
-        self.is_reading = True
+        self.reads = True
 
     def is_closing(self) -> bool:
         return self.is_closed or self.is_aborted
@@ -246,7 +246,7 @@ class Client:
 
     def send(self, data: bytes) -> None:
         """Let bytes arrive, as long as the proxy reads."""
-        assert self.transport.is_reading, "the proxy does not read"
+        assert self.transport.reads, "the proxy does not read"
         if not self.transport.is_closed:
             self.connection.data_received(data)
 

@@ -142,12 +142,12 @@ class TestPipelining:
     def test_many_requests_stop_the_reading_and_all_are_answered(self) -> None:
         client = Client(HttpLimits(pipelined=4))
         client.send(GET * 2000)
-        assert not client.transport.is_reading
+        assert not client.transport.reads
         for number in range(2000):
             assert len(client.link.calls) == number + 1
             respond(client.call)
         assert len(client.responses()) == 2000
-        assert client.transport.is_reading
+        assert client.transport.reads
 
     def test_many_local_responses_do_not_nest(self) -> None:
         client = Client(table=make_table("/app"))
@@ -161,22 +161,22 @@ class TestPipelining:
     def test_queued_bodies_are_limited(self) -> None:
         client = Client(HttpLimits(whole_body_bytes=1000))
         client.send(GET + post(b"x" * 900))
-        assert client.transport.is_reading
+        assert client.transport.reads
         client.send(post(b"y" * 900))
-        assert not client.transport.is_reading
+        assert not client.transport.reads
         respond(client.call)
-        assert client.transport.is_reading
+        assert client.transport.reads
         assert client.request[1] == b"x" * 900
 
     def test_long_body_waits_for_its_turn(self) -> None:
         client = Client(HttpLimits(whole_body_bytes=1000))
         request = post(b"x" * 5000)
         client.send(GET + request[:3000])
-        assert not client.transport.is_reading
+        assert not client.transport.reads
         respond(client.call)
         head, body = client.request
         assert head.more_body
-        assert client.transport.is_reading
+        assert client.transport.reads
         client.send(request[3000:])
         assert body + client.link.body(client.call) == b"x" * 5000
 
@@ -221,7 +221,7 @@ class TestRequestBodies:
         data = bytes(range(256)) * 10_000
         request = post(data)
         sent = 0
-        while client.transport.is_reading:
+        while client.transport.reads:
             client.send(request[sent : sent + 65_536])
             sent += 65_536
         head, start = client.request
@@ -230,7 +230,7 @@ class TestRequestBodies:
         assert len(client.link.body(client.call)) == WINDOW_BYTES
         while sent < len(request):
             grant(client.call, 100_000)
-            while client.transport.is_reading and sent < len(request):
+            while client.transport.reads and sent < len(request):
                 client.send(request[sent : sent + 65_536])
                 sent += 65_536
         grant(client.call, WINDOW_BYTES)
@@ -272,9 +272,9 @@ class TestRequestBodies:
         client.link.on_submit = lambda call: None  # no replica is free
         request = post(b"x" * 10_000)
         client.send(request[:5000])
-        assert not client.transport.is_reading
+        assert not client.transport.reads
         client.link.start(client.call)
-        assert client.transport.is_reading
+        assert client.transport.reads
         client.send(request[5000:])
         assert client.request[1] + client.link.body(client.call) == b"x" * 10_000
 
@@ -505,7 +505,7 @@ class TestTimes:
     def test_body_that_the_replica_does_not_read_is_not_slow(self) -> None:
         client = Client(HttpLimits(body_s=30, whole_body_bytes=1000))
         client.send(post(b"x" * MB)[:900_000])
-        assert not client.transport.is_reading
+        assert not client.transport.reads
         client.pass_time(500)
         assert not client.transport.written
 
@@ -619,19 +619,19 @@ class TestWebSockets:
         client = Client()
         client.send(self.HANDSHAKE + b"early")
         assert client.link.body(client.call) == b""
-        assert not client.transport.is_reading
+        assert not client.transport.reads
         self.accept(client)
         assert client.link.body(client.call) == b"early"
-        assert client.transport.is_reading
+        assert client.transport.reads
 
     def test_window_stops_the_client(self) -> None:
         client = Client()
         client.send(self.HANDSHAKE)
         self.accept(client)
         client.send(b"x" * WINDOW_BYTES)
-        assert not client.transport.is_reading
+        assert not client.transport.reads
         grant(client.call, 1000)
-        assert client.transport.is_reading
+        assert client.transport.reads
 
     def test_refused_handshake_is_a_response_and_the_end(self) -> None:
         client = Client()

@@ -4,7 +4,6 @@ A request goes through the modules in this order:
 
 - `process`: the actor; its configuration, start, drain and end
 - `listening`: the listening socket, TLS, and the limit of connections
-- `controller_link`: the connection to the controller, over which the routing table comes
 - `http_protocol`: a connection of a client
 - `request_parser`: bytes to requests, within the limits of `limits`
 - `routes`: path to application

@@ -258,6 +258,7 @@ class HttpCall(Call):
         self.is_done = True
         self.parts = ()
         self.pieces = []
+        self.stream = None
         server, route = self.server, self.route
         elapsed = perf_counter() - self.started
         statistics = server.unrouted if route is None else route.statistics
@@ -294,6 +295,7 @@ class HttpCall(Call):
         if isinstance(error, ReplicaUnavailableError):
             text = f"Request {self.request_id} failed: {error}"
             if error.is_poison:
+                self.server.on_poison(self, error)
                 return LocalResponse(500, text)
             return LocalResponse(502, text, headers=(("retry-after", str(RETRY_AFTER_S)),))
         if isinstance(error, TimeoutError):

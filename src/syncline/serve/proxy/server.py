@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from syncline.serve.exceptions import ReplicaUnavailableError
 from syncline.serve.proxy.http_protocol import HttpConnection
 from syncline.serve.proxy.requests import HttpCall, RequestIds
 from syncline.serve.proxy.responses import LocalResponse
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
 RequestObserver = Callable[[HttpCall, int, float], None]
 """`observer(call, status, seconds)`, called after each request."""
+PoisonObserver = Callable[[HttpCall, ReplicaUnavailableError], None]
 
 
 class HttpServer:
@@ -51,6 +53,8 @@ class HttpServer:
         self.on_request_done: RequestObserver | None = None
         self.on_connections_changed: Callable[[int], None] = lambda count: None
         """Called with the number of connections."""
+        self.on_poison: PoisonObserver = lambda call, error: None
+        """Called for a request that is given up because it ended several replicas."""
         self.now = clock()
         """Time of the last sweep, or later."""
         self._connections: set[HttpConnection] = set()

@@ -1,0 +1,287 @@
+"""`ServeProxy`: the actor of a proxy. `Proxy`: its life on the event loop.
+
+A proxy connects to the controller, waits for the routing table, takes the listening socket, reports
+`ProxyReady`, and serves until the controller drains it. When the controller dies, requests go on
+with the last table, and the connection is renewed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import logging
+import os
+import resource
+import socket
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from syncline import faults
+from syncline.core import serialization
+from syncline.core.api import get_runtime_context
+from syncline.core.event_loops import cancel_all
+from syncline.serve.controller.messages import (
+    Acknowledge,
+    DrainProxy,
+    LoadReport,
+    PoisonRequest,
+    ProxyFailed,
+    ProxyReady,
+    Subscribe,
+)
+from syncline.serve.event_loop import new_event_loop
+from syncline.serve.exceptions import ReplicaUnavailableError
+from syncline.serve.proxy.limits import HttpLimits
+from syncline.serve.proxy.listening import (
+    Acceptor,
+    open_listening_socket,
+    receive_listening_socket,
+    tls_context,
+    warn_if_exposed,
+)
+from syncline.serve.proxy.requests import HttpCall
+from syncline.serve.proxy.routes import RouteTable
+from syncline.serve.proxy.server import HttpServer
+from syncline.serve.proxy.statistics import HttpStatistics
+from syncline.serve.proxy_options import HTTPOptions
+from syncline.serve.replica.controller_connection import ControllerConnection
+from syncline.serve.routing.link import LoopLink
+from syncline.serve.routing.load_changes import REPORT_INTERVAL_S, LoadChanges
+from syncline.serve.wire.connection import Hello
+from syncline.serve.wire.routes import Address, TableUpdate
+
+logger = logging.getLogger("syncline.serve")
+
+TABLE_S = 5.0
+"""Seconds to wait for the routing table before requests are accepted without it."""
+SWEEP_S = 1.0
+"""Seconds between two checks of the connections' times; their precision."""
+FLUSH_S = 5.0
+"""Seconds for the last notice to the controller."""
+_SPARE_FILES = 1000
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProxyConfig:
+    """Everything that a proxy needs to start. The controller makes it."""
+
+    proxy_id: str
+    http: HTTPOptions
+    key: bytes
+    """Key of the session."""
+    controller: Address
+    fd_path: str | None = None
+    """Unix socket at which the controller passes the listening socket (`listening.fd_path`); None:
+    the proxy binds `http.host` and `http.port` itself.
+    """
+
+
+class ServeProxy:
+    """The actor of a proxy."""
+
+    def __init__(self) -> None:
+        """Do nothing: `run` starts the proxy."""
+
+    def run(self, config: ProxyConfig) -> None:
+        """Serve in the main thread until the controller has drained the proxy.
+
+        Returns as well if the proxy cannot listen, which the controller was told.
+        """
+        loop = new_event_loop()
+        asyncio.set_event_loop(loop)
+        try:
+            node_id = get_runtime_context().get_node_id()
+            loop.run_until_complete(Proxy(config, loop, node_id=node_id).run())
+        finally:
+            with contextlib.suppress(Exception):
+                loop.run_until_complete(cancel_all())
+            asyncio.set_event_loop(None)
+            loop.close()
+
+    def ping(self) -> int:
+        """Return the process id; the process has started and imported serve."""
+        return os.getpid()
+
+
+class Proxy:
+    """One proxy on its event loop."""
+
+    def __init__(
+        self, config: ProxyConfig, loop: asyncio.AbstractEventLoop, *, node_id: str
+    ) -> None:
+        self._config = config
+        self._loop = loop
+        self._node_id = node_id
+        hello = Hello(role="proxy", id=config.proxy_id, pid=os.getpid())
+        self._controller = ControllerConnection(
+            loop,
+            config.controller,
+            node_id=node_id,
+            hello=hello,
+            key=config.key,
+            handlers={TableUpdate: self._on_table, DrainProxy: self._on_drain},
+            on_connected=self._on_connected,
+        )
+        self._link = LoopLink(loop, node_id=node_id, hello=hello, key=config.key)
+        self._link.on_load = self._plan_report
+        self._changes = LoadChanges(self._link)
+        self._report_at: asyncio.TimerHandle | None = None
+        self._routes = RouteTable(config.http.root_path)
+        self._table_arrived = asyncio.Event()
+        self._ready: ProxyReady | None = None
+        self._drain: asyncio.Future[float] = loop.create_future()
+        self.server = HttpServer(
+            self._link,
+            self._routes,
+            HttpLimits.of(config.http),
+            clock=loop.time,
+            request_timeout_s=config.http.request_timeout_s or None,
+            root_path=config.http.root_path,
+        )
+        self.server.on_poison = self._report_poison
+
+    async def run(self) -> None:
+        """Start, serve, drain."""
+        self._controller.open()
+        sweep = self._loop.create_task(self._sweep())
+        try:
+            acceptor = await self._start()
+            await self._finish(acceptor, await self._drain)
+        except Exception as error:
+            await self._report_failure(error)
+        finally:
+            sweep.cancel()
+
+    def statistics(self) -> HttpStatistics:
+        """Return the current counts."""
+        return self.server.statistics()
+
+    # -- start
+
+    async def _start(self) -> Acceptor:
+        config = self._config
+        tls = tls_context(config.http)
+        listening = await self._loop.run_in_executor(None, self._listening_socket)
+        acceptor = Acceptor(self._loop, self.server, listening, tls)
+        warn_if_exposed(acceptor.address, has_tls=tls is not None)
+        _raise_file_limit(self.server.limits.connections + _SPARE_FILES)
+        try:
+            await asyncio.wait_for(self._table_arrived.wait(), TABLE_S)
+        except (TimeoutError, asyncio.TimeoutError):
+            logger.warning("The controller sent no routing table within %g s.", TABLE_S)
+        faults.reach("serve.proxy.before_accept")
+        await acceptor.start()
+        self._ready = ProxyReady(
+            proxy_id=config.proxy_id,
+            node_id=self._node_id,
+            pid=os.getpid(),
+            http_address=acceptor.address,
+        )
+        self._controller.notify(self._ready)
+        gc.freeze()
+        return acceptor
+
+    def _listening_socket(self) -> socket.socket:
+        config = self._config
+        if config.fd_path is not None:
+            return receive_listening_socket(config.fd_path)
+        assert config.http.host is not None, "a proxy without HTTP"
+        return open_listening_socket(config.http.host, config.http.port)
+
+    async def _report_failure(self, error: Exception) -> None:
+        logger.error("Proxy %s cannot start: %s", self._config.proxy_id, error)
+        self._controller.notify(
+            ProxyFailed(
+                proxy_id=self._config.proxy_id,
+                error=serialization.pack_error(error),
+                traceback="".join(traceback.format_exception(error)),
+            )
+        )
+        await self._flush()
+
+    # -- the controller
+
+    def _on_connected(self) -> None:
+        self._controller.notify(Subscribe())
+        if self._ready is not None:  # a new controller
+            self._controller.notify(self._ready)
+        self._changes.forget()
+        self._plan_report()
+
+    def _on_table(self, update: TableUpdate) -> None:
+        self._link.update(update)
+        self._routes.update(update)
+        self._controller.notify(Acknowledge(version=update.version))
+        self._table_arrived.set()
+
+    def _on_drain(self, message: DrainProxy) -> None:
+        if not self._drain.done():
+            self._drain.set_result(message.timeout_s)
+
+    def _plan_report(self) -> None:
+        if self._report_at is None:
+            self._report_at = self._loop.call_later(REPORT_INTERVAL_S, self._report)
+
+    def _report(self) -> None:
+        self._report_at = None
+        if self._controller.is_open:  # a new connection begins with a complete report
+            loads = self._changes.collect()
+            if loads:
+                self._controller.notify(LoadReport(loads=loads))
+
+    def _report_poison(self, call: HttpCall, error: ReplicaUnavailableError) -> None:
+        self._controller.notify(
+            PoisonRequest(
+                deployment=call.deployment,
+                request_id=call.request_id,
+                replica_ids=(error.replica_id,) if error.replica_id else (),
+            )
+        )
+
+    # -- time and end
+
+    async def _sweep(self) -> None:
+        limits = self.server.limits
+        shortest_s = min(limits.head_s, limits.body_s, limits.keep_alive_s)
+        while True:
+            await asyncio.sleep(min(SWEEP_S, shortest_s / 4))
+            self.server.sweep()
+
+    async def _finish(self, acceptor: Acceptor, timeout_s: float) -> None:
+        """Finish the requests, for `timeout_s` at most, and close all connections."""
+        faults.reach("serve.proxy.draining")
+        acceptor.close()
+        self.server.drain()
+        end = self._loop.time() + timeout_s
+        if not await self._wait(lambda: not self.server.connection_count, end):
+            logger.warning(
+                "Proxy %s stops after %g s although %d connections are open.",
+                self._config.proxy_id,
+                timeout_s,
+                self.server.connection_count,
+            )
+            self.server.abort()
+        await self._flush()
+
+    async def _flush(self) -> None:
+        await self._wait(lambda: self._controller.is_open, self._loop.time() + FLUSH_S)
+        self._controller.close()
+        await self._wait(lambda: not self._controller.is_open, self._loop.time() + FLUSH_S)
+
+    async def _wait(self, condition: Callable[[], bool], end: float) -> bool:
+        """Wait for a condition of the end; return False after the time."""
+        while not condition():
+            if self._loop.time() >= end:
+                return False
+            await asyncio.sleep(0.001)
+        return True
+
+
+def _raise_file_limit(wanted: int) -> None:
+    """Allow as many open files as the system's administrator permits, up to `wanted`."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    target = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    if soft != resource.RLIM_INFINITY and soft < target:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (target, hard))
