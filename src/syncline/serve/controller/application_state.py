@@ -106,21 +106,19 @@ class ApplicationState:
 
     # -- the next steps
 
-    def reconcile(self) -> None:
-        """Take the next steps of all deployments, and remove those that are not needed."""
-        for deployment in self.deployments.values():
-            deployment.reconcile()
-        self.finish()
+    def finish(self) -> list[DeploymentId]:
+        """Follow up on a change of a deployment: the route, and deployments to remove.
 
-    def finish(self) -> None:
-        """Follow up on a change of one deployment: the route, and deployments to remove."""
+        Return the deployments that it began to delete.
+        """
+        deleted = []
         names = {wanted.name for wanted in self.target.deployments}
         current = [self.deployments[name] for name in names if name in self.deployments]
         if not self.is_deleting and not any(_is_unfinished(each) for each in current):
             for name, deployment in self.deployments.items():
                 if name not in names and not deployment.is_deleted:
                     deployment.delete()
-                    deployment.reconcile()
+                    deleted.append(deployment.id)
         for name in [name for name, each in self.deployments.items() if _is_gone(each)]:
             del self.deployments[name]
         self._publish()
@@ -128,6 +126,7 @@ class ApplicationState:
         if status != self._last_status:
             self._last_status = status
             self._step.emit(StatusChanged(app=self.name))
+        return deleted
 
     def _publish(self) -> None:
         if self.is_deleting:

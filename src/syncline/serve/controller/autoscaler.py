@@ -129,7 +129,7 @@ class Autoscaler:
             return None
         if self.current == 0 and self.policy is None:
             return None if self._load.value == 0 else now
-        return max(now, self._decided_at + self.interval_s)
+        return max(now, self._decided_at + self.interval_s, self._load.settled_at())
 
     def context(self, now: float, replicas: Sequence[str]) -> AutoscalingContext:
         """Return the facts for a custom policy; `replicas` are the running ones."""
@@ -171,6 +171,8 @@ class Autoscaler:
         self._decided_at = now
         if self.current == 0 and self._load.value > 0:
             return self._decide_from_zero(now, len(replicas))
+        if now < self._load.settled_at():
+            return None
         if self.policy is not None:
             desired, state = self.policy(self.context(now, replicas))
             return self.decide_by(now, desired, state, len(replicas))

@@ -13,7 +13,7 @@ from syncline.serve.autoscaling_config import AggregationFunction
 BUCKETS = 64
 """Parts of a window; changes within one part are merged, so that a mean is exact to 1/64."""
 LEAST_WINDOW_S = 0.1
-"""Shortest time to average over, so that one short request is not a load."""
+"""Shortest time to look back, so that one short request is not a load."""
 IDLE_S = 1.0
 """Seconds without load after which the next load is a burst."""
 
@@ -72,16 +72,20 @@ class LoadWindow:
         begin = max(self._begin, now - self._length_s)
         if since_idle:
             begin = max(begin, self._burst)
-        parts = [bucket for bucket in self._buckets if bucket.end > begin]
+        parts = [each for each in self._buckets if each.end > max(begin, each.start)]
         if how is AggregationFunction.MAX:
-            return max((bucket.largest for bucket in parts), default=self.value)
+            return max([bucket.largest for bucket in parts] + [self.value])
         if how is AggregationFunction.MIN:
-            return min((bucket.smallest for bucket in parts), default=self.value)
+            return min([bucket.smallest for bucket in parts] + [self.value])
         area = 0.0
         for bucket in parts:
             covered = (bucket.end - max(bucket.start, begin)) / (bucket.end - bucket.start)
             area += bucket.area * covered
-        return area / max(now - begin, LEAST_WINDOW_S)
+        return area / max(now - begin, 1e-9) if parts else self.value
+
+    def settled_at(self) -> float:
+        """Return the time from which on a burst is long enough to judge it."""
+        return max(self._begin, self._burst) + LEAST_WINDOW_S
 
     def is_idle(self, now: float) -> bool:
         """Return True if the count was 0 during the whole window."""

@@ -161,7 +161,7 @@ class ControllerMachine(Dispatcher[Event, None], handles=Event):
                     continue
                 if deployment is not None:
                     deployment.reconcile()
-                application.finish()
+                self._changed.update(application.finish())
             self._publish(changed)
             self._remove_applications()
             self._busy_nodes = {
