@@ -66,6 +66,22 @@ class Receiver(Protocol):
         """Note the end of the request."""
 
 
+class _Nobody:
+    """Receiver of a closed parser."""
+
+    def on_head(self, parser: RequestParser) -> None:
+        pass
+
+    def on_body(self, piece: bytes) -> None:
+        pass
+
+    def on_end(self) -> None:
+        pass
+
+
+_NOBODY = _Nobody()
+
+
 class RequestParser:
     """Parses the requests of one connection. The attributes describe the current request."""
 
@@ -100,7 +116,7 @@ class RequestParser:
     def __init__(self, limits: HttpLimits, receiver: Receiver, known_hosts: set[bytes]) -> None:
         """`known_hosts` caches valid values of the Host header; parsers may share it."""
         self._limits = limits
-        self._receiver = receiver
+        self._receiver: Receiver = receiver
         self._known_hosts = known_hosts
         self._parser: httptools.HttpRequestParser | None = httptools.HttpRequestParser(self)
         self._url = b""
@@ -152,8 +168,9 @@ class RequestParser:
         return b""
 
     def close(self) -> None:
-        """Release the parser, which refers to this object."""
+        """Take no more bytes; release the objects that refer to this one."""
         self._parser = None
+        self._receiver = _NOBODY
 
     def _feed(self, data: bytes) -> bytes:
         parser = self._parser
