@@ -104,6 +104,14 @@ def train_resource_timeout_s() -> float:
     return _seconds("SYNCLINE_TRAIN_RESOURCE_TIMEOUT_S", "1800")
 
 
+def serve_local_testing() -> bool:
+    """Return `SYNCLINE_SERVE_LOCAL_TESTING`: True if `serve.run` runs everything in this process.
+
+    Ray's variable `RAY_SERVE_FORCE_LOCAL_TESTING_MODE` has the same meaning.
+    """
+    return flag("SYNCLINE_SERVE_LOCAL_TESTING") or flag("RAY_SERVE_FORCE_LOCAL_TESTING_MODE")
+
+
 def wait_for_resources_s() -> float:
     """Return `SYNCLINE_WAIT_FOR_RESOURCES_S`: seconds that `init` waits for other programs.
 

@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from syncline import settings
-from syncline.core.api import is_initialized
 from syncline.serve import option_values as check
 from syncline.serve.application_graph import build_application
 from syncline.serve.client import (
@@ -32,6 +31,7 @@ from syncline.serve.controller.messages import ApplicationTarget, StartProxies
 from syncline.serve.deployment import Application
 from syncline.serve.exceptions import RayServeException
 from syncline.serve.handle import DeploymentHandle
+from syncline.serve.local import delete_locally, local_application, run_locally, shut_down_locally
 from syncline.serve.logging_config import LoggingConfig, TracingConfig
 from syncline.serve.schema import ServeStatus
 from syncline.suggestions import did_you_mean, unknown_argument
@@ -130,7 +130,8 @@ def _warn_of_ignored(tracing_config: object, controller_options: object) -> None
 
 def shutdown() -> None:
     """Delete all applications and end serve; does nothing if it does not run."""
-    client = find_client() if is_initialized() or settings.address() else None
+    shut_down_locally()
+    client = find_client()
     if client is not None:
         client.shutdown()
 
@@ -166,6 +167,8 @@ def run(
         logging_config: Options of logs of the deployments that set none.
         external_scaler_enabled: True if the number of replicas is set from outside.
         controller_options: Options of the controller, if it does not run yet.
+        _local_testing_mode: True to run one instance of each deployment in this process, without
+            HTTP, for tests and debuggers.
 
     Raises:
         TypeError: `target` is not an application, or cannot be pickled.
@@ -202,6 +205,19 @@ def run_many(
     applications = [_built(target) for target in targets]
     _check_names(applications)
     _warn_of_ignored(None, controller_options)
+    if _local_testing_mode or settings.serve_local_testing():
+        for application in applications:
+            run_locally(application)
+    else:
+        _deploy(applications, wait=wait_for_applications_running)
+    handles = [_ingress_handle(application) for application in applications]
+    if blocking:
+        _wait_for_interrupt()
+    return handles
+
+
+def _deploy(applications: Sequence[ApplicationTarget], *, wait: bool) -> None:
+    """Let the controller run applications."""
     client = ensure_client()
     for application in applications:
         check_feasible(application)
@@ -210,14 +226,12 @@ def run_many(
         client.start_proxies(default)  # the warning is of other options, which is no news here
     began = time.monotonic()
     versions = client.deploy(applications)
-    if wait_for_applications_running:
+    for application in applications:
+        delete_locally(application.name)  # handles of this name now call the new replicas
+    if wait:
         for application in applications:
             client.wait_for(application.name, versions[application.name])
         _log_ready(client, applications, time.monotonic() - began)
-    handles = [_ingress_handle(application) for application in applications]
-    if blocking:
-        _wait_for_interrupt()
-    return handles
 
 
 def _built(target: object) -> ApplicationTarget:
@@ -280,6 +294,8 @@ def delete(name: str, _blocking: bool = True) -> None:
     Raises RayServeException if serve does not run.
     """
     check.text("name", name)
+    if delete_locally(name):
+        return
     client = running_client()
     if _blocking:
         client.delete([name])
@@ -289,7 +305,7 @@ def delete(name: str, _blocking: bool = True) -> None:
 
 def status() -> ServeStatus:
     """Return the states of applications, deployments and proxies; empty if serve does not run."""
-    client = find_client() if is_initialized() or settings.address() else None
+    client = find_client()
     return ServeStatus() if client is None else client.status()
 
 
@@ -302,6 +318,9 @@ def get_app_handle(name: str) -> Handle:
     Raises RayServeException if there is no such application, or serve does not run.
     """
     check.text("name", name)
+    local = local_application(name)
+    if local is not None:
+        return DeploymentHandle(local[0], name)
     client = running_client()
     info = client.application(name)
     if info is None:
@@ -335,13 +354,16 @@ def get_deployment_handle(
             )
         app_name = context.app_name
     if _check_exists:
-        _check_deployment(running_client(), deployment_name, app_name)
+        _check_deployment(deployment_name, app_name)
     return DeploymentHandle(deployment_name, app_name)
 
 
-def _check_deployment(client: ServeClient, deployment_name: str, app_name: str) -> None:
-    info = client.application(app_name)
-    names = [] if info is None else [deployment.name for deployment in info.deployments]
+def _check_deployment(deployment_name: str, app_name: str) -> None:
+    local = local_application(app_name)
+    info = running_client().application(app_name) if local is None else None
+    names = [*local[1]] if local is not None else []
+    if info is not None:
+        names = [deployment.name for deployment in info.deployments]
     if deployment_name not in names:
         raise KeyError(
             f"Deployment {deployment_name!r} in application {app_name!r} does not exist."

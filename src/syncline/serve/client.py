@@ -6,8 +6,16 @@ import os
 import time
 from collections.abc import Iterable, Mapping
 
+from syncline import settings
 from syncline.core import engine as engines
-from syncline.core.api import ActorHandle, cluster_resources, ensure_engine, get, nodes
+from syncline.core.api import (
+    ActorHandle,
+    cluster_resources,
+    ensure_engine,
+    get,
+    is_initialized,
+    nodes,
+)
 from syncline.core.resources import Resources, infeasible_message
 from syncline.serve.config import DeploymentConfig
 from syncline.serve.controller.messages import (
@@ -128,7 +136,12 @@ class _Current:
 
 
 def find_client() -> ServeClient | None:
-    """Return the client of the running controller, or None if serve does not run."""
+    """Return the client of the running controller, or None if serve does not run.
+
+    It connects to a cluster, but does not start syncline on this machine.
+    """
+    if not (is_initialized() or settings.address() or settings.session()):
+        return None
     controller = find_controller()
     if controller is None:
         _Current.client = None

@@ -123,6 +123,8 @@ request_context: ContextVar[RequestContext | None] = ContextVar("request_context
 """The request that the running code handles; None outside of a replica."""
 
 _replica: ReplicaContext | None = None
+local_replica: ContextVar[ReplicaContext | None] = ContextVar("local_replica", default=None)
+"""The replica that the running code belongs to, where several run in one process (see `local`)."""
 
 
 def set_replica_context(context: ReplicaContext | None) -> None:
@@ -133,7 +135,7 @@ def set_replica_context(context: ReplicaContext | None) -> None:
 
 def replica_context() -> ReplicaContext | None:
     """Return the context of this process's replica; None in other processes."""
-    return _replica
+    return local_replica.get() or _replica
 
 
 def get_replica_context() -> ReplicaContext:
@@ -141,9 +143,10 @@ def get_replica_context() -> ReplicaContext:
 
     Raises RayServeException outside of a replica.
     """
-    if _replica is None:
+    context = replica_context()
+    if context is None:
         raise RayServeException(
             "`get_replica_context()` was called outside of a replica: call it in the constructor "
             "or in a method of a deployment"
         )
-    return _replica
+    return context

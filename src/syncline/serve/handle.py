@@ -22,7 +22,7 @@ from syncline.serve.response import (
     HandleCall,
 )
 from syncline.serve.routing.link import Link
-from syncline.serve.routing.process_link import process_link
+from syncline.serve.routing.process_link import link_to
 from syncline.serve.routing.thread_link import ThreadLink
 from syncline.serve.wire.routes import DeploymentId
 from syncline.serve.wire.values import CallMeta, pack_call
@@ -133,7 +133,7 @@ class DeploymentHandle(Generic[T]):
     def broadcast(self, method_name: str, *args: Any, **kwargs: Any) -> DeploymentBroadcastResponse:
         """Call a method on every replica that runs now."""
         responses = []
-        link = process_link()
+        link = link_to(self._id.app)
         for replica_id in link.running_replicas(self._id):
             _, call = self._new_call(method_name)
             call.pinned = replica_id
@@ -149,7 +149,7 @@ class DeploymentHandle(Generic[T]):
 
     @asynccontextmanager
     async def _choose_replica(self) -> AsyncIterator[ReplicaSelection]:
-        link = process_link()
+        link = link_to(self._id.app)
         replicas = link.running_replicas(self._id)
         if not replicas:
             raise DeploymentUnavailableError(self._id, "it has no running replica")
@@ -189,7 +189,7 @@ class DeploymentHandle(Generic[T]):
     def _new_call(self, method: str) -> tuple[Link, HandleCall]:
         context = request_context.get()
         request_id = context.request_id if context is not None else f"{_ID_PREFIX}{_count():x}"
-        link = process_link()
+        link = link_to(self._id.app)
         return link, HandleCall(link, self._id, method, request_id, context)
 
     def _start(
@@ -281,7 +281,7 @@ class _Arguments:
         self._pending = pending
         self._missing = len(pending)
         self._values: dict[int, Any] = {}
-        self._link = process_link()
+        self._link = link_to(call.deployment.app)
 
     def resolve(self) -> None:
         """Submit the call when all values exist; fail it with the first error."""

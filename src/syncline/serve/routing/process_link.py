@@ -30,6 +30,16 @@ class _ProcessLink:
 
 
 _current = _ProcessLink()
+local_links: dict[str, Link] = {}
+"""Links of applications that run in this process, by name; see `local`."""
+
+
+def link_to(app_name: str) -> Link:
+    """Return the link to the replicas of an application.
+
+    Raises RayServeException if serve does not run.
+    """
+    return local_links.get(app_name) or process_link()
 
 
 def process_link() -> Link:

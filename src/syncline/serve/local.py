@@ -1,0 +1,270 @@
+"""Local testing mode: applications that run in the calling process, without HTTP.
+
+Each deployment has one instance. Its async methods run on an event loop in a thread, its sync
+methods in further threads, so that `breakpoint()` works in them. Calls of handles pass the same
+router, limits and frames as those between processes, so arguments and results are copied by pickle.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import logging
+import os
+import tempfile
+import threading
+from collections.abc import Callable, Coroutine
+from dataclasses import replace
+from functools import partial
+from typing import Any, TypeVar
+
+from syncline.core import serialization
+from syncline.core.tracebacks import user_traceback
+from syncline.serve.context import ReplicaContext, ReplicaID, get_replica_context, local_replica
+from syncline.serve.controller.messages import ApplicationTarget, DeploymentTarget
+from syncline.serve.exceptions import RayServeException
+from syncline.serve.replica.dispatcher import Caller, Dispatcher
+from syncline.serve.replica.handle_calls import HandleCall
+from syncline.serve.replica.ledger import Ledger
+from syncline.serve.replica.threads import HandlerThreads
+from syncline.serve.replica.user_code import UserCode
+from syncline.serve.routing.link import LoopLink
+from syncline.serve.routing.process_link import local_links
+from syncline.serve.wire.connection import Hello
+from syncline.serve.wire.routes import (
+    Address,
+    DeploymentId,
+    DeploymentRoute,
+    ReplicaRoute,
+    TableUpdate,
+)
+
+logger = logging.getLogger("syncline.serve")
+
+T = TypeVar("T")
+_NODE = "local"
+
+
+class _Connection:
+    """One direction of a connection inside this process."""
+
+    unsent_bytes = 0
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        deliver: Callable[[int, int, bytes], None],
+        context: contextvars.Context | None = None,
+    ) -> None:
+        """`deliver(kind, call_id, payload)` is called on the loop, in `context`."""
+        self._loop = loop
+        self._deliver = deliver
+        self._context = context
+        self.is_closed = False
+
+    def send(self, kind: int, call_id: int = 0, *parts: bytes | memoryview) -> None:
+        """Send a frame; it is dropped if the connection is closed."""
+        if not self.is_closed:
+            payload = b"".join(parts)
+            self._loop.call_soon(self._deliver, kind, call_id, payload, context=self._context)
+
+    def close(self) -> None:
+        """Drop all further frames."""
+        self.is_closed = True
+
+
+class _LocalReplica:
+    """The only replica of a deployment. Methods are called on the loop's thread."""
+
+    def __init__(
+        self, target: DeploymentTarget, app: str, loop: asyncio.AbstractEventLoop, directory: str
+    ) -> None:
+        self.id = DeploymentId(app, target.name)
+        self.replica_id = f"{self.id}#local"
+        self.target = target
+        limit = target.config.max_ongoing_requests
+        self._loop = loop
+        self._threads = HandlerThreads(loop, limit)
+        self._user = UserCode(
+            serialization.unpack(target.func_or_class), target.name, self._threads
+        )
+        self._dispatcher = Dispatcher(
+            loop,
+            ledger=Ledger(os.path.join(directory, f"{target.name.replace('/', '_')}.ledger")),
+            max_ongoing_requests=limit,
+            threads=self._threads,
+            app_name=app,
+        )
+        self._dispatcher.make_handle_call = self._make_call
+        self.context = contextvars.copy_context()
+        """Variables of the user's code."""
+        replica_id = ReplicaID(unique_id=self.replica_id, deployment_id=self.id)
+        self.context.run(local_replica.set, ReplicaContext(replica_id=replica_id))
+
+    async def start(self) -> None:
+        """Construct the user's object; raises its errors."""
+        args, kwargs = serialization.unpack(self.target.init_args)
+        user = self._user
+        await self._in_context(user.construct(args, kwargs))
+        started = replace(self.context.run(get_replica_context), servable_object=user.instance)
+        self.context.run(local_replica.set, started)
+        await self._in_context(user.reconfigure(self.target.config.user_config, 0, is_first=True))
+        await self._in_context(user.check_health())
+
+    async def stop(self) -> None:
+        """End the calls and run the destructor."""
+        self._dispatcher.cancel_all()
+        try:
+            await self._in_context(self._user.destroy())
+        except Exception as error:
+            logger.error("The end of %s failed:\n%s", self.replica_id, user_traceback(error))
+        self._threads.close()
+
+    def connect(self, link: LocalLink) -> _Connection:
+        """Return the link's side of a new connection."""
+        answers = _Connection(self._loop, partial(link._on_frame, self.replica_id))
+        caller = self._dispatcher.on_ready(answers)  # type: ignore[arg-type]  # used in the same way
+        return _Connection(self._loop, caller.on_frame, self.context)
+
+    def route(self) -> DeploymentRoute:
+        """Return the entry of the routing table."""
+        config = self.target.config
+        return DeploymentRoute(
+            id=self.id,
+            replicas=(
+                ReplicaRoute(
+                    replica_id=self.replica_id,
+                    address=Address(node_id=_NODE, unix_path=""),
+                    ledger_path="",
+                ),
+            ),
+            max_ongoing_requests=config.max_ongoing_requests,
+            max_queued_requests=config.max_queued_requests,
+            backpressure_status=config.backpressure_config.status_code,
+            retry_after_s=config.backpressure_config.retry_after_s,
+            idempotent=config.idempotent,
+        )
+
+    def _make_call(self, caller: Caller, call_id: int, payload: bytes) -> HandleCall:
+        return HandleCall(caller, call_id, payload, self._user)
+
+    async def _in_context(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine with the variables of the user's code."""
+        task: asyncio.Task[T] = self.context.copy().run(self._loop.create_task, work)
+        return await task
+
+
+class LocalLink(LoopLink):
+    """The link of an application in this process."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        hello = Hello(role="caller", id=_NODE, pid=os.getpid())
+        super().__init__(loop, node_id=_NODE, hello=hello, key=b"")
+        self._replicas: dict[str, _LocalReplica] = {}
+
+    def add(self, replica: _LocalReplica) -> None:
+        """Route calls to a replica that has started."""
+        self._replicas[replica.replica_id] = replica
+        self.update(TableUpdate(version=len(self._replicas), deployments=(replica.route(),)))
+
+    def _connect(self, replica: ReplicaRoute, delay_s: float) -> None:
+        self._connected(replica, self._replicas[replica.replica_id].connect(self))
+
+
+class _LocalApplication:
+    """An application in this process."""
+
+    def __init__(self, target: ApplicationTarget, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._target = target
+        self._directory = tempfile.TemporaryDirectory(prefix="syncline-serve-")
+        self._replicas: list[_LocalReplica] = []
+        self.link = LocalLink(loop)
+        self.deployments = tuple(deployment.name for deployment in target.deployments)
+        self.ingress = next(d.name for d in target.deployments if d.is_ingress)
+
+    async def start(self) -> None:
+        """Start the deployments in the order of their calls; raise RuntimeError if one fails."""
+        for target in self._target.deployments:
+            replica = _LocalReplica(target, self._target.name, self._loop, self._directory.name)
+            self._replicas.append(replica)
+            try:
+                await replica.start()
+            except Exception as error:
+                raise RuntimeError(
+                    f"Deploying application {self._target.name!r} failed: deployment "
+                    f"{target.name!r} does not start:\n{user_traceback(error).rstrip()}"
+                ) from error
+            self.link.add(replica)
+
+    async def stop(self) -> None:
+        """End calls and instances."""
+        self.link.close(RayServeException(f"application {self._target.name!r} was deleted"))
+        for replica in reversed(self._replicas):
+            await replica.stop()
+        self._directory.cleanup()
+
+
+class _LocalServe:
+    """The applications of this process and their loop."""
+
+    def __init__(self) -> None:
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self.apps: dict[str, _LocalApplication] = {}
+
+    def run(self, make: Callable[[asyncio.AbstractEventLoop], Coroutine[Any, Any, T]]) -> T:
+        """Run a coroutine on the loop and wait for its result."""
+        if self._loop is None:
+            self._loop = asyncio.new_event_loop()
+            threading.Thread(target=self._loop.run_forever, name="serve-local", daemon=True).start()
+        return asyncio.run_coroutine_threadsafe(make(self._loop), self._loop).result()
+
+    async def start(self, target: ApplicationTarget, loop: asyncio.AbstractEventLoop) -> None:
+        """Start an application in the place of one of its name."""
+        await self.stop(target.name)
+        app = _LocalApplication(target, loop)
+        local_links[target.name] = app.link  # constructors may call earlier deployments
+        self.apps[target.name] = app
+        try:
+            await app.start()
+        except BaseException:
+            await self.stop(target.name)
+            raise
+
+    async def stop(self, name: str) -> None:
+        """End an application, if it exists."""
+        app = self.apps.pop(name, None)
+        local_links.pop(name, None)
+        if app is not None:
+            await app.stop()
+
+
+_local = _LocalServe()
+
+
+def run_locally(target: ApplicationTarget) -> None:
+    """Run an application in this process until it is deleted.
+
+    Raises RuntimeError with the traceback of a constructor that fails.
+    """
+    _local.run(partial(_local.start, target))
+
+
+def local_application(name: str) -> tuple[str, tuple[str, ...]] | None:
+    """Return the names of the ingress and of all deployments; None if it does not run here."""
+    app = _local.apps.get(name)
+    return None if app is None else (app.ingress, app.deployments)
+
+
+def delete_locally(name: str) -> bool:
+    """End an application; return False if it does not run in this process."""
+    if name not in _local.apps:
+        return False
+    _local.run(lambda loop: _local.stop(name))
+    return True
+
+
+def shut_down_locally() -> None:
+    """End all applications of this process."""
+    for name in list(_local.apps):
+        delete_locally(name)
