@@ -1,0 +1,160 @@
+"""`AccessLog`: one line per request, formatted and written by a thread in batches.
+
+The event loop only appends a tuple to a list. Beyond `MOST_PER_S` requests per second, some are
+counted instead of written, so that neither the loop nor the disk pays for them. The file is renamed
+to `access.1.log` when it is large; the one before is dropped.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+logger = logging.getLogger("syncline.serve")
+
+Entry = tuple[str, str, bytes, int, float, float]
+"""Request id, method, target, status, start (`perf_counter`), seconds."""
+
+MOST_PER_S = 5_000
+"""Requests per second that are written."""
+LARGEST_BYTES = 16_000_000
+"""Size from which the file is renamed; there are at most two."""
+WRITE_EVERY_S = 0.5
+_LINES_AT_ONCE = 100
+"""Lines that the thread formats before it lets the event loop run."""
+_LONGEST_PATH = 500
+
+
+@dataclass(frozen=True, kw_only=True)
+class AccessLogStatistics:
+    """Counts of an access log."""
+
+    written: int
+    left_out: int
+    """Requests without a line, because there were too many or the disk was full."""
+
+
+class AccessLog:
+    """Access log of one process. `add` is called on the event loop.
+
+    Args:
+        path: File.
+        as_json: Write one JSON object per line.
+    """
+
+    def __init__(self, path: str, *, as_json: bool = False) -> None:
+        self._path = path
+        self._as_json = as_json
+        self._entries: list[Entry] = []
+        self._most = int(MOST_PER_S * WRITE_EVERY_S)
+        self._left_out = 0
+        self._left_out_before = 0
+        self._written = 0
+        self._wall_offset = 0.0  # wall clock minus perf_counter
+        self._second = -1
+        self._second_text = ""
+        self._has_failed = False
+        self._end = threading.Event()
+        self._thread = threading.Thread(target=self._work, name="serve-access-log", daemon=True)
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread.start()
+
+    def add(self, entry: Entry) -> None:
+        """Note a finished request."""
+        if len(self._entries) < self._most:
+            self._entries.append(entry)
+        else:
+            self._left_out += 1
+
+    def close(self) -> None:
+        """Write the rest and end the thread."""
+        self._end.set()
+        if self._thread.is_alive():
+            self._thread.join(timeout=2.0)
+
+    def statistics(self) -> AccessLogStatistics:
+        """Return the current counts."""
+        return AccessLogStatistics(written=self._written, left_out=self._left_out)
+
+    def _work(self) -> None:
+        is_last = False
+        while not is_last:
+            is_last = self._end.wait(WRITE_EVERY_S)
+            try:
+                self.write()
+                self._has_failed = False
+            except OSError as error:
+                if not self._has_failed:
+                    self._has_failed = True
+                    logger.warning("The access log %s cannot be written: %s", self._path, error)
+
+    def write(self) -> None:
+        """Write the noted requests; OSError if the file cannot be written."""
+        if not self._entries and self._left_out == self._left_out_before:
+            return
+        entries, self._entries = self._entries, []
+        self._wall_offset = time.time() - time.perf_counter()
+        descriptor = self._open()
+        try:
+            for start in range(0, len(entries), _LINES_AT_ONCE):
+                part = entries[start : start + _LINES_AT_ONCE]
+                os.write(descriptor, self._formatted(part))  # the loop runs meanwhile
+                self._written += len(part)
+            left_out = self._left_out - self._left_out_before
+            if left_out:
+                self._left_out_before += left_out
+                os.write(descriptor, self._note(left_out))
+        finally:
+            os.close(descriptor)
+
+    def _open(self) -> int:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+        descriptor = os.open(self._path, flags, 0o644)
+        if os.fstat(descriptor).st_size < LARGEST_BYTES:
+            return descriptor
+        os.close(descriptor)
+        stem, extension = os.path.splitext(self._path)
+        os.replace(self._path, f"{stem}.1{extension}")
+        return os.open(self._path, flags, 0o644)
+
+    def _formatted(self, entries: Sequence[Entry]) -> bytes:
+        lines = []
+        for request_id, method, target, status, started, elapsed in entries:
+            moment = self._moment(started + elapsed)
+            path = target.partition(b"?")[0][:_LONGEST_PATH].decode("ascii", "backslashreplace")
+            if self._as_json:
+                line = json.dumps(
+                    {
+                        "time": moment,
+                        "request_id": request_id,
+                        "method": method,
+                        "route": path,
+                        "status": status,
+                        "ms": round(elapsed * 1e3, 2),
+                    }
+                )
+                lines.append(f"{line}\n")
+            else:
+                lines.append(f"{moment} {request_id} {method} {path} {status} {elapsed * 1e3:.2f}ms\n")
+        return "".join(lines).encode()
+
+    def _moment(self, ended: float) -> str:
+        wall = ended + self._wall_offset
+        second = int(wall)
+        if second != self._second:
+            self._second = second
+            self._second_text = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(second))
+        return f"{self._second_text}.{int((wall - second) * 1e3):03d}"
+
+    def _note(self, left_out: int) -> bytes:
+        text = f"{left_out} more requests than {MOST_PER_S} per second"
+        if self._as_json:
+            return json.dumps({"not_logged": left_out, "reason": text}).encode() + b"\n"
+        return f"{self._moment(time.perf_counter())} - {text}: not logged\n".encode()

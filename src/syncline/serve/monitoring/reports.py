@@ -1,0 +1,179 @@
+"""Messages with statistics, from proxies and replicas to the controller, once a second.
+
+Counts and histograms are those since the previous report, so that the controller only adds. Times
+of `SlowRequest` and `SlowCall` are those of `time.perf_counter()`, which all processes of a node
+share.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from syncline.serve.monitoring.histogram import NO_TIMES, Times
+from syncline.serve.wire.routes import DeploymentId
+
+REPORT_S = 1.0
+"""Seconds between two reports of a process."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecordTo:
+    """Controller -> proxy, replica: where the record of this serve is."""
+
+    directory: str
+    """Local run directory; processes on other nodes may not have it."""
+    logging_config: Any = None
+    """The `LoggingConfig` of the proxies; None for the default."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SlowRequest:
+    """One of the slowest requests of a proxy in a period."""
+
+    request_id: str
+    app: str
+    route: str
+    method: str
+    status: int
+    deployment: DeploymentId
+    replica_id: str
+    """Replica that answered last; empty if none got the request."""
+    started: float
+    """The head of the request was complete."""
+    sent: float
+    """It was sent to the replica; equal to `ended` if it never was."""
+    ended: float
+    """The last byte of the response was written."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SlowCall:
+    """One of the slowest calls of a replica in a period."""
+
+    request_id: str
+    method: str
+    """Method of the user's class, or HTTP method and route."""
+    received: float
+    """Its frame arrived and it was admitted."""
+    batch_wait_s: float
+    """Seconds that it waited for a batch to fill or to begin."""
+    ended: float
+    """Its last frame was handed to the socket."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FailedCall:
+    """An exception of user code."""
+
+    request_id: str
+    method: str
+    error: str
+    """Type and message."""
+    traceback: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class BatchTimes:
+    """The batches of one method of a replica."""
+
+    method: str
+    sizes: Mapping[int, int]
+    """Number of batches by size."""
+    wait: Times
+    """Seconds that items waited for their batch to begin."""
+    run: Times
+    """Seconds that batches took."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class UserMetric:
+    """A metric of `serve.metrics` in one replica."""
+
+    name: str
+    kind: Literal["counter", "gauge", "histogram"]
+    description: str
+    series: tuple[tuple[tuple[tuple[str, str], ...], float | HistogramValue], ...]
+    """Tags as pairs, and the value since the start of the process."""
+
+
+@dataclass(frozen=True)
+class HistogramValue:
+    """Value of a histogram with bounds that the user chose."""
+
+    bounds: tuple[float, ...]
+    counts: tuple[int, ...]
+    """Observations up to each bound and above the one before; the last are above all bounds."""
+    total: float
+    """Sum of the observations."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReplicaReport:
+    """Statistics of a replica."""
+
+    replica_id: str
+    deployment: DeploymentId
+    node_id: str
+    ongoing: int
+    """Requests that it handles now."""
+    limit: int
+    """`max_ongoing_requests`."""
+    handled: Times = NO_TIMES
+    """Seconds from the arrival of a call to its answer."""
+    computed: Times = NO_TIMES
+    """The same without the wait for a batch; only calls that waited for one."""
+    by_handle: int = 0
+    """Calls of handles among the handled ones; the others are HTTP requests."""
+    failed: int = 0
+    """Calls in which user code raised."""
+    cancelled: int = 0
+    busy: int = 0
+    """Calls that were sent back because all slots were taken."""
+    batches: tuple[BatchTimes, ...] = ()
+    waits: Mapping[DeploymentId, Times] = field(default_factory=dict)
+    """Seconds that calls of this replica to other deployments waited for a free replica; without
+    those that did not wait."""
+    loop_lag_s: float = 0.0
+    """Longest delay of a timer: how long the event loop was blocked."""
+    slow: tuple[SlowCall, ...] = ()
+    failures: tuple[FailedCall, ...] = ()
+    """Some of the failed calls; their number per period is limited."""
+    user_metrics: tuple[UserMetric, ...] | None = None
+    """None if they have not changed."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RouteReport:
+    """Requests of one route in a proxy."""
+
+    app: str
+    """Empty for requests without an application."""
+    route: str
+    """Route prefix."""
+    by_method_and_status: Mapping[tuple[str, int], int]
+    total: Times
+    """Seconds from the complete head of a request to the last byte of its response."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProxyReport:
+    """Statistics of a proxy."""
+
+    proxy_id: str
+    node_id: str
+    pid: int
+    connections: int
+    ongoing: int
+    """Requests that have no complete response yet."""
+    refused: int
+    """Malformed or oversized requests, and those that came too slowly, since the start."""
+    routes: tuple[RouteReport, ...] = ()
+    waits: Mapping[DeploymentId, Times] = field(default_factory=dict)
+    """Seconds that requests waited for a free replica; without those that did not wait."""
+    slow: tuple[SlowRequest, ...] = ()
+    loop_lag_s: float = 0.0
+
+
+StatisticsReport = ReplicaReport | ProxyReport
