@@ -43,7 +43,7 @@ def ingress(app: Any = None) -> Callable[[C], C]:
             class, the class has `__call__`, or `app` is not an application.
     """
     if isinstance(app, type) and hasattr(app, BUILD_ASGI_APP):  # `@serve.ingress` without brackets
-        return _decorated(app, None)  # type: ignore[return-value]
+        return _decorated(app, None)
     if app is not None and not callable(app):
         raise IngressError(
             f"`@serve.ingress` got {app!r}, a {type(app).__name__}: give an ASGI application, such "
@@ -71,8 +71,8 @@ def _decorated(cls: C, app: Any) -> C:
     own = getattr(cls, BUILD_ASGI_APP, None)
     if app is None and own is None:
         raise IngressError(
-            f"`@serve.ingress` of class `{name}` got no application: pass one, such as `FastAPI()`, "
-            f"or add a method `{BUILD_ASGI_APP}` that returns one"
+            f"`@serve.ingress` of class `{name}` got no application: pass one, such as "
+            f"`FastAPI()`, or add a method `{BUILD_ASGI_APP}` that returns one"
         )
     if app is not None and (own is None or own is _build_application):
         setattr(cls, _APP, staticmethod(app) if inspect.isfunction(app) else app)
