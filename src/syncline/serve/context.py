@@ -75,6 +75,7 @@ class RequestContext:
     __slots__ = (
         "_children",
         "app_name",
+        "batch_wait_s",
         "deadline",
         "multiplexed_model_id",
         "request_id",
@@ -99,6 +100,8 @@ class RequestContext:
         self.session_id = session_id
         self.deadline = deadline
         """Time of `time.monotonic()` (and `loop.time()`) at which the request is cancelled."""
+        self.batch_wait_s = 0.0
+        """Seconds that the request waited for batches to begin."""
         self._children: dict[Cancellable, None] | None = None
 
     def add_child(self, call: Cancellable) -> None:

@@ -6,11 +6,9 @@ of the replica go to the connection, which writes them; failures become response
 
 from __future__ import annotations
 
-import itertools
 import math
-import secrets
 from time import perf_counter
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from syncline.serve.exceptions import (
     BackPressureError,
@@ -18,15 +16,13 @@ from syncline.serve.exceptions import (
     ReplicaUnavailableError,
 )
 from syncline.serve.proxy.body_stream import BodyStream
+from syncline.serve.proxy.request_parser import RequestParser
 from syncline.serve.proxy.responses import LocalResponse
+from syncline.serve.proxy.routes import HttpRoute
+from syncline.serve.proxy.server import HttpServer
+from syncline.serve.proxy.statistics import FinishedRequest
 from syncline.serve.routing.router import Call
 from syncline.serve.wire.frames import Kind, RequestHead, decode_window, encode_request
-
-if TYPE_CHECKING:
-    from syncline.serve.proxy.http_protocol import HttpConnection
-    from syncline.serve.proxy.request_parser import RequestParser
-    from syncline.serve.proxy.routes import HttpRoute
-    from syncline.serve.proxy.server import HttpServer
 
 CLIENT_GONE = 499
 """Status in logs and counters for a request whose client closed the connection."""
@@ -38,16 +34,34 @@ _REPEATABLE_METHODS = frozenset({"GET", "HEAD", "OPTIONS", "PUT", "DELETE"})
 INTERNAL_ERROR = LocalResponse(500, "Internal Server Error")
 
 
-class RequestIds:
-    """Makes ids that are unique over all processes: random digits of the process, and a counter."""
+class ClientConnection(Protocol):
+    """The connection of a request's client, which writes the response."""
 
-    def __init__(self) -> None:
-        self._prefix = secrets.token_hex(8)
-        self._count = itertools.count(1).__next__
+    client: tuple[str, int] | None
+    local: tuple[str, int | None]
+    scheme: str
+    websocket_scheme: str
 
-    def new(self) -> str:
-        """Return a new id."""
-        return f"{self._prefix}{self._count():08x}"
+    def on_response(self, call: HttpCall, payload: bytes) -> None:
+        """Write a complete response."""
+
+    def on_start(self, call: HttpCall, payload: bytes) -> None:
+        """Write the head of a streamed response."""
+
+    def on_chunk(self, call: HttpCall, payload: bytes) -> None:
+        """Write a piece of a streamed response."""
+
+    def on_response_end(self, call: HttpCall) -> None:
+        """End a streamed response."""
+
+    def on_abort(self, call: HttpCall) -> None:
+        """Break off a streamed response."""
+
+    def answer(self, call: HttpCall, local: LocalResponse) -> None:
+        """Write a response of the proxy."""
+
+    def update_reading(self) -> None:
+        """Read on, or not, after a change of the request's body stream."""
 
 
 class HttpCall(Call):
@@ -69,6 +83,7 @@ class HttpCall(Call):
         "received",
         "request_id",
         "route",
+        "sent",
         "server",
         "started",
         "status",
@@ -78,7 +93,7 @@ class HttpCall(Call):
     )
 
     def __init__(
-        self, server: HttpServer, connection: HttpConnection | None, parser: RequestParser
+        self, server: HttpServer, connection: ClientConnection | None, parser: RequestParser
     ) -> None:
         """Take a head from the parser."""
         self.server = server
@@ -112,6 +127,8 @@ class HttpCall(Call):
         self.timeout_s: float | None = None
         self.request_id = ""
         self.started = perf_counter()
+        self.sent = 0.0
+        """Time at which the replica got it; 0 before."""
         # Attributes of Call, set here because its constructor would cost as much as this one.
         self.kind = Kind.HTTP
         self.deadline = None
@@ -130,7 +147,7 @@ class HttpCall(Call):
     def refused(
         cls,
         server: HttpServer,
-        connection: HttpConnection,
+        connection: ClientConnection,
         parser: RequestParser,
         local: LocalResponse,
     ) -> HttpCall:
@@ -203,7 +220,8 @@ class HttpCall(Call):
     # -- the link's side
 
     def on_started(self, replica_id: str) -> None:
-        """Begin to stream a long body."""
+        """Note the time; begin to stream a long body."""
+        self.sent = perf_counter()
         if self.stream is not None:
             self.stream.on_started()
 
@@ -226,6 +244,7 @@ class HttpCall(Call):
         elif kind == Kind.WINDOW:
             if self.stream is not None:
                 self.stream.on_window(decode_window(payload))
+                connection.update_reading()
         elif self.status:
             connection.on_abort(self)
         else:  # ERROR, or ABORT before START
@@ -264,7 +283,20 @@ class HttpCall(Call):
         statistics = server.unrouted if route is None else route.statistics
         statistics.record(self.method, status, elapsed)
         if server.on_request_done is not None:
-            server.on_request_done(self, status, elapsed)
+            server.on_request_done(self._finished(status, elapsed))
+
+    def _finished(self, status: int, elapsed: float) -> FinishedRequest:
+        route, connection = self.route, self.connection
+        return FinishedRequest(
+            request_id=self.request_id,
+            method=self.method,
+            target=self.target,
+            app="" if route is None else route.app,
+            route="" if route is None else route.prefix,
+            status=status,
+            seconds=elapsed,
+            client=None if connection is None else connection.client,
+        )
 
     # -- headers and errors
 
@@ -295,7 +327,7 @@ class HttpCall(Call):
         if isinstance(error, ReplicaUnavailableError):
             text = f"Request {self.request_id} failed: {error}"
             if error.is_poison:
-                self.server.on_poison(self, error)
+                self.server.on_poison(self.deployment, self.request_id, error.replica_id)
                 return LocalResponse(500, text)
             return LocalResponse(502, text, headers=(("retry-after", str(RETRY_AFTER_S)),))
         if isinstance(error, TimeoutError):

@@ -18,6 +18,7 @@ from functools import partial
 from typing import Protocol
 
 from syncline.serve.exceptions import DeploymentUnavailableError
+from syncline.serve.monitoring.histogram import Samples, Times
 from syncline.serve.replica import ledger
 from syncline.serve.routing.router import Call, DeploymentRouter, Fail, Instruction, Send
 from syncline.serve.wire.connection import Hello, LoopConnection, connect
@@ -34,6 +35,7 @@ RECONNECT_MAX_S = 2.0
 TABLE_S = 10.0
 """Seconds that calls wait for the first routing table."""
 _CALL_ID_BITS = 40
+_MOST_WAITS = 100_000
 
 _FINAL = frozenset({Kind.RESPONSE, Kind.VALUE, Kind.END, Kind.ERROR, Kind.ABORT})
 
@@ -78,6 +80,7 @@ class Link(ABC):
         caller = secrets.randbits(64 - _CALL_ID_BITS) << _CALL_ID_BITS
         self._new_id = itertools.count(caller | 1).__next__
         self._deadlines: dict[int, dict[int, Call]] = {}  # by step
+        self._waits: dict[DeploymentId, Samples] = {}  # seconds of calls that were queued
         self._ticks = False
         self._closed: Exception | None = None
         self.on_load: Callable[[], None] = lambda: None
@@ -102,6 +105,7 @@ class Link(ABC):
         if instructions:
             self._execute(instructions)
         else:
+            call.queued_at = self._clock()
             self._plan_tick()
         self.on_load()
 
@@ -141,6 +145,13 @@ class Link(ABC):
             for id, owner in self._links.items()
             if owner == deployment and id in self._connections and id in self._wanted
         ]
+
+    def take_waits(self) -> dict[DeploymentId, Times]:
+        """Return the seconds that calls waited for a replica since the last call, by deployment.
+
+        Calls that were sent at once are left out.
+        """
+        return {id: waits.take() for id, waits in self._waits.items() if waits}
 
     def statistics(self) -> LinkStatistics:
         """Return the current counts."""
@@ -306,6 +317,8 @@ class Link(ABC):
                     )
                     continue
                 self._connections[instruction.replica_id].send(call.kind, call.call_id, *call.parts)
+                if call.queued_at:
+                    self._note_wait(call)
                 call.on_started(instruction.replica_id)
             elif isinstance(instruction, Fail):
                 self._fail(call, instruction.error)
@@ -313,6 +326,14 @@ class Link(ABC):
                 connection = self._connections.get(instruction.replica_id)
                 if connection is not None:
                     connection.send(Kind.CANCEL, call.call_id)
+
+    def _note_wait(self, call: Call) -> None:
+        waits = self._waits.get(call.deployment)
+        if waits is None:
+            waits = self._waits[call.deployment] = Samples()
+        if len(waits) < _MOST_WAITS:  # programs may not take them
+            waits.append(self._clock() - call.queued_at)
+        call.queued_at = 0.0
 
     def _fail(self, call: Call, error: Exception) -> None:
         if self._calls.pop(call.call_id, None) is not None:

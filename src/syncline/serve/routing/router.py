@@ -63,6 +63,8 @@ class Call:
     """Time until which it waits for a certain replica; 0 if it does not."""
     bucket = -1
     """Slot of its deadline in the link; -1 without one."""
+    queued_at = 0.0
+    """Time at which the link could not send it at once; 0 if it could."""
 
     def __init__(
         self, deployment: DeploymentId, kind: int, parts: tuple[bytes | memoryview, ...]
