@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -25,6 +25,7 @@ from syncline.serve.handle import DeploymentHandle
 from syncline.serve.ingress import BUILD_ASGI_APP
 from syncline.serve.logging_config import LoggingConfig
 from syncline.serve.proxy_options import check_route_prefix
+from syncline.suggestions import did_you_mean
 
 logger = logging.getLogger("syncline.serve")
 
@@ -37,8 +38,15 @@ def build_application(
     logging_config: LoggingConfig | None = None,
     external_scaler_enabled: bool = False,
     autoscaling_policy: AutoscalingPolicy | None = None,
+    overrides: Mapping[str, Mapping[str, Any]] | None = None,
+    runtime_env: Mapping[str, Any] | None = None,
+    import_path: str | None = None,
+    args: Mapping[str, Any] | None = None,
 ) -> ApplicationTarget:
     """Return the target of an application.
+
+    The last four arguments come from configuration files: `overrides` are options by deployment
+    that replace those in the code, and `runtime_env` is used by deployments that set none.
 
     Raises TypeError for anything but an application and for code or arguments that cannot be
     pickled, ValueError for a wrong name or prefix, RayServeException for two ingress classes, and
@@ -51,8 +59,9 @@ def build_application(
     if not name or "#" in name:
         raise ValueError(f"`name={name!r}` of an application is empty or has '#': give another")
     check_route_prefix(route_prefix)
-    graph = _Graph(name, logging_config)
+    graph = _Graph(name, logging_config, overrides or {}, runtime_env or {})
     graph.add(app)
+    graph.check_overrides()
     _check_ingresses(name, [node.deployment for node in graph.nodes])
     return ApplicationTarget(
         name=name,
@@ -60,6 +69,8 @@ def build_application(
         route_prefix=route_prefix,
         external_scaler_enabled=external_scaler_enabled,
         autoscaling_policy=None if autoscaling_policy is None else _policy(autoscaling_policy),
+        import_path=import_path,
+        args=dict(args or {}),
     )
 
 
@@ -78,9 +89,17 @@ class _Node:
 class _Graph:
     """The deployments of an application, each after those that it calls."""
 
-    def __init__(self, app_name: str, logging_config: LoggingConfig | None) -> None:
+    def __init__(
+        self,
+        app_name: str,
+        logging_config: LoggingConfig | None,
+        overrides: Mapping[str, Mapping[str, Any]],
+        runtime_env: Mapping[str, Any],
+    ) -> None:
         self._app_name = app_name
         self._logging_config = logging_config
+        self._overrides = overrides
+        self._runtime_env = runtime_env
         self._handles: dict[int, DeploymentHandle[Any]] = {}
         self.nodes: list[_Node] = []
 
@@ -110,9 +129,28 @@ class _Graph:
         )
         return f"{name}_{number}"
 
+    def check_overrides(self) -> None:
+        """Raise ValueError for options of a deployment that the application does not have."""
+        names = [node.name for node in self.nodes]
+        for name in self._overrides:
+            if name not in names:
+                raise ValueError(
+                    f"application {self._app_name!r} has no deployment {name!r}, whose options are "
+                    f"set.{did_you_mean(name, names)} Deployments: {', '.join(names)}."
+                )
+
+    def _with_overrides(self, node: _Node) -> Deployment:
+        options = dict(self._overrides.get(node.name, {}))
+        deployment = node.deployment.options(**options) if options else node.deployment
+        actor_options = deployment.ray_actor_options
+        if self._runtime_env and not actor_options.get("runtime_env"):
+            actor_options["runtime_env"] = dict(self._runtime_env)
+            deployment = deployment.options(ray_actor_options=actor_options)
+        return deployment
+
     def target(self, node: _Node, is_ingress: bool) -> DeploymentTarget:
         """Return the target of a node."""
-        deployment = node.deployment
+        deployment = self._with_overrides(node)
         _check_reconfigure(self._app_name, node.name, deployment)
         code = serialization.pack_callable(deployment.func_or_class)
         with _replaced(lambda app: self._handles[id(app)].__reduce__()):

@@ -67,6 +67,10 @@ class ApplicationTarget:
     """True if `SetReplicas` requests are allowed."""
     autoscaling_policy: bytes | None = None
     """A pickled policy for all autoscaled deployments together; None: each has its own."""
+    import_path: str | None = None
+    """Origin of the application, for `serve config`; None: a program that called `run`."""
+    args: Mapping[str, Any] = field(default_factory=dict)
+    """Arguments of the function at `import_path`, for `serve config`."""
 
 
 # -- replica -> controller, notices
