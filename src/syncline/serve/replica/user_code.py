@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from enum import Enum
 from typing import Any
 
+from syncline.serve.destructors import destroy
 from syncline.serve.exceptions import RayServeException
 from syncline.serve.replica.threads import HandlerThreads
 from syncline.suggestions import did_you_mean
@@ -129,21 +130,8 @@ class UserCode:
 
     async def destroy(self) -> None:
         """Run `__del__`, sync or async; Python will not run it again."""
-        instance = self.instance
-        destructor = getattr(instance, "__del__", None)
-        if not isinstance(self._definition, type) or destructor is None:
-            return
-        await self._run(destructor, in_thread=False)
-        original = type(instance).__del__
-
-        def delete_others(other: Any) -> None:
-            if other is not instance:
-                original(other)
-
-        try:
-            type(instance).__del__ = delete_others
-        except TypeError:  # a class of an extension module
-            pass
+        if isinstance(self._definition, type) and self.instance is not None:
+            await destroy(self.instance, is_final=True)
 
     async def _hook(self, name: str) -> Any:
         return await self._run(getattr(self.instance, name)) if self.has_hook(name) else None
