@@ -590,10 +590,12 @@ def test_other_proxy_options_are_ignored_with_a_warning():
     world = World()
     world.handle(m.StartProxies(location="HeadOnly", http=_http()))
     world.run(0.1)
-    world.handle(m.StartProxies(location="HeadOnly", http=_http(port=1234)))
-    assert "proxy_options_ignored" in world.kinds()
     before = list(world.proxies)
-    world.handle(m.StartProxies(location="HeadOnly", http=_http(port=1234), replace=True))
+    other = m.StartProxies(location="HeadOnly", http=_http(port=1234))
+    assert "other HTTP options" in world.machine.proxies.conflict(other)
+    world.handle(other)
+    assert list(world.proxies) == before
+    world.handle(replace(other, replace=True))
     world.run(1)
     (proxy,) = world.proxies.values()
     assert proxy.options.http.port == 1234

@@ -2,11 +2,27 @@
 
 from __future__ import annotations
 
-from syncline.core.api import ActorHandle, get_actor, remote
+import importlib
+from typing import Protocol
+
+from syncline.core.api import ActorHandle, get, get_actor, kill, remote
+from syncline.exceptions import RayError
 from syncline.serve.wire.routes import Address
 
 CONTROLLER_NAME = "SERVE_CONTROLLER"
 NAMESPACE = "serve"
+CLOSE_S = 10.0
+"""Seconds to wait for the controller's end."""
+_RUNNER = "syncline.serve.controller.controller_thread"
+_OPTIONS = {
+    "name": CONTROLLER_NAME,
+    "namespace": NAMESPACE,
+    "lifetime": "detached",
+    "get_if_exists": True,
+    "max_restarts": -1,
+    "max_task_retries": -1,
+    "num_cpus": 0,
+}
 
 
 class ServeController:
@@ -17,15 +33,34 @@ class ServeController:
     """
 
     def __init__(self) -> None:
-        raise NotImplementedError
+        # Programs import this module, but not the modules of the processes behind it.
+        self._runner: ControllerRunner = importlib.import_module(_RUNNER).ControllerThread()
+        self._runner.start()
 
     def address(self) -> tuple[Address, bytes]:
         """Return where the controller listens, and the key of the session."""
-        raise NotImplementedError
+        return self._runner.address()
 
     def ping(self) -> None:
         """Return at once; fails if the controller's loop has ended."""
-        raise NotImplementedError
+        self._runner.address()
+
+    def close(self) -> None:
+        """Stop to listen, and remove the files of the session."""
+        self._runner.close()
+
+
+class ControllerRunner(Protocol):
+    """What `controller_thread.ControllerThread` does."""
+
+    def start(self) -> None:
+        """Start, and wait until the controller listens."""
+
+    def address(self) -> tuple[Address, bytes]:
+        """Return where the controller listens, and the key of the session."""
+
+    def close(self) -> None:
+        """Stop, and remove the files."""
 
 
 def start_controller() -> ActorHandle:
@@ -42,16 +77,12 @@ def find_controller() -> ActorHandle | None:
 
 
 def stop_controller(controller: ActorHandle) -> None:
-    """Kill the controller; send it `messages.Shutdown` before."""
-    raise NotImplementedError
+    """End the controller; send it `messages.Shutdown` before.
 
-
-_OPTIONS = {
-    "name": CONTROLLER_NAME,
-    "namespace": NAMESPACE,
-    "lifetime": "detached",
-    "get_if_exists": True,
-    "max_restarts": -1,
-    "max_task_retries": -1,
-    "num_cpus": 0,
-}
+    Does nothing if it is gone.
+    """
+    try:
+        get(controller.close.remote(), timeout=CLOSE_S)
+    except (RayError, TimeoutError):
+        pass
+    kill(controller)

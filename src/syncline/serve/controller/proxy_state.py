@@ -52,24 +52,31 @@ class ProxyFleet:
         self.error_text = ""
         self._failures: dict[str, int] = {}  # by node, since a proxy listened there
 
-    def start(self, options: StartProxies) -> str | None:
-        """Set the options. Return a warning if proxies run with others, which stay."""
-        if self.options is not None and not options.replace:
-            if replace(options, replace=False) == replace(self.options, replace=False):
-                return None
-            return (
-                "Serve already runs with other HTTP options, which stay in effect: call "
-                "`serve.shutdown()` before `serve.start(...)` to change them."
-            )
+    @property
+    def is_wanted(self) -> bool:
+        """True if there should be proxies."""
+        options = self.options
+        return options is not None and options.location != ProxyLocation.Disabled.value
+
+    def conflict(self, options: StartProxies) -> str | None:
+        """Return a warning if proxies run with other options, which then stay."""
+        if self.options is None or options.replace or _same(options, self.options):
+            return None
+        return (
+            "Serve already runs with other HTTP options, which stay in effect: call "
+            "`serve.shutdown()` before `serve.start(...)` to change them."
+        )
+
+    def start(self, options: StartProxies) -> None:
+        """Set the options, unless proxies run with others and `options.replace` is False."""
         if self.options is not None:
-            if replace(options, replace=False) == replace(self.options, replace=False):
-                return None
+            if _same(options, self.options) or not options.replace:
+                return
             self._stop_all()
         self.options = options
         self.error, self.error_text = None, ""
         self._failures.clear()
         self._step.must_save = True
-        return None
 
     def stop(self) -> None:
         """End all proxies."""
@@ -179,3 +186,7 @@ class ProxyFleet:
     def is_listening(self) -> bool:
         """Return True if a proxy accepts requests."""
         return any(each.state == "HEALTHY" for each in self.proxies.values())
+
+
+def _same(options: StartProxies, others: StartProxies) -> bool:
+    return replace(options, replace=False) == replace(others, replace=False)

@@ -469,9 +469,7 @@ class ControllerMachine(Dispatcher[Event, None], handles=Event):
 
     @on(m.StartProxies)
     def _on_start_proxies(self, event: m.StartProxies) -> None:
-        warning = self.proxies.start(event)
-        if warning is not None:
-            self._step.record("proxy_options_ignored", warning, level="warning")
+        self.proxies.start(event)
 
     @on(m.Shutdown)
     def _on_shutdown(self, event: m.Shutdown) -> None:

@@ -1,0 +1,262 @@
+"""`ServeActors`: creates and ends the actors of replicas and proxies, through `core.api`.
+
+Calls of the engine may wait for other machines, so that all of them run in one thread, in order;
+results come back to the event loop. An actor's `run` call ends with its process or after its work;
+a controller that restarted attaches to the actors by their names.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Protocol
+
+from syncline.core.api import ActorHandle, available_resources, ensure_engine, get_actor, remote
+from syncline.core.api import kill as kill_actor
+from syncline.core.placement import PlacementGroup, PlacementGroupSchedulingStrategy
+from syncline.serve.controller.process import NAMESPACE
+
+logger = logging.getLogger("syncline.serve")
+
+EXIT_S = 3.0
+"""Seconds for the process of an actor to exit after its `run` call has returned."""
+_LONGEST_CAUSE = 2000
+
+
+class ActorEvents(Protocol):
+    """Told on the event loop what happens to actors, by their names."""
+
+    def on_actor_placed(self, name: str) -> None:
+        """The process exists."""
+
+    def on_actor_refused(self, name: str, reason: str) -> None:
+        """The actor can never start."""
+
+    def on_actor_ended(self, name: str, cause: str) -> None:
+        """The process is gone; `cause` is empty after an orderly end."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ActorStart:
+    """An actor to create."""
+
+    name: str
+    cls: type
+    options: Mapping[str, Any]
+    config: object
+    """Argument of `run`."""
+    bundles: tuple[Mapping[str, float], ...] = ()
+    """Bundles of its own placement group; it runs in the first one."""
+    strategy: str = "PACK"
+
+
+@dataclass(slots=True, eq=False)
+class _Actor:
+    handle: ActorHandle | None = None
+    has_group: bool = False
+    is_ended: bool = False
+    killed: bool = field(default=False)
+
+
+class ServeActors:
+    """Actors in serve's namespace. Used on the loop's thread."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, events: ActorEvents) -> None:
+        self._loop = loop
+        self._events = events
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="serve-engine")
+        self._actors: dict[str, _Actor] = {}
+        self._classes: dict[type, Any] = {}
+
+    def start(self, start: ActorStart) -> None:
+        """Create an actor and call its `run`."""
+        actor = self._actors[start.name] = _Actor(has_group=bool(start.bundles))
+        self._thread.submit(self._guarded, partial(self._create, start, actor))
+
+    def attach(self, name: str, *, has_group: bool) -> None:
+        """Watch an actor that an earlier controller created; it may be gone."""
+        actor = self._actors[name] = _Actor(has_group=has_group)
+        self._thread.submit(self._guarded, partial(self._attach, name, actor))
+
+    def kill(self, name: str) -> None:
+        """Kill the process of an actor."""
+        actor = self._actors.get(name)
+        if actor is not None:
+            actor.killed = True
+            self._thread.submit(self._guarded, partial(self._kill, actor))
+
+    def kill_unknown(self, prefix: str) -> None:
+        """Kill the actors with a name that begins with `prefix` and that are not watched."""
+        known = set(self._actors)
+
+        def find() -> None:
+            for namespace, name in ensure_engine().list_named_actors(all_namespaces=True):
+                if namespace == NAMESPACE and name.startswith(prefix) and name not in known:
+                    logger.warning("Actor %s is killed: the controller does not know it.", name)
+                    kill_actor(get_actor(name, NAMESPACE))
+
+        self._thread.submit(self._guarded, find)
+
+    def ask(self, question: Callable[[], object], answer: Callable[[Any], None]) -> None:
+        """Call `question` in the engine's thread, then `answer` on the loop."""
+
+        def run() -> None:
+            self._post(answer, question())
+
+        self._thread.submit(self._guarded, run)
+
+    def stack_of(self, name: str) -> str:
+        """Return the stacks of the threads of an actor's process. For `ask`."""
+        actor = self._actors.get(name)
+        if actor is None or actor.handle is None:
+            return "its process does not exist"
+        stack = ensure_engine().stack_of(actor.handle._actor_id)
+        return stack or "this engine cannot show its stack"
+
+    def close(self) -> None:
+        """Stop after the calls that were submitted."""
+        self._thread.shutdown(wait=False)
+
+    # -- in the engine's thread
+
+    def _guarded(self, action: Callable[[], None]) -> None:
+        try:
+            action()
+        except Exception:
+            logger.exception("A call of the engine failed")
+
+    def _create(self, start: ActorStart, actor: _Actor) -> None:
+        options = dict(start.options)
+        try:
+            if start.bundles:
+                options["scheduling_strategy"] = _group(start)
+            cls = self._classes.get(start.cls)
+            if cls is None:
+                cls = self._classes[start.cls] = remote(start.cls)
+            actor.handle = cls.options(
+                name=start.name,
+                namespace=NAMESPACE,
+                lifetime="detached",
+                max_restarts=0,
+                max_task_retries=0,
+                **options,
+            ).remote()
+        except Exception as error:
+            self._remove_group(start.name, actor)
+            self._post(self._refused, start.name, actor, f"{type(error).__name__}: {error}")
+            return
+        self._watch(start.name, actor, (start.config,), is_new=True)
+
+    def _attach(self, name: str, actor: _Actor) -> None:
+        try:
+            actor.handle = get_actor(name, NAMESPACE)
+        except ValueError:
+            self._remove_group(name, actor)
+            self._post(self._ended, name, actor, "its process ended while the controller was down")
+            return
+        self._watch(name, actor, (), is_new=False)
+
+    def _watch(self, name: str, actor: _Actor, config: Sequence[object], *, is_new: bool) -> None:
+        """Follow the actor's `run` call, which a new actor gets here."""
+        handle, engine = actor.handle, ensure_engine()
+        assert handle is not None
+        if is_new:
+            # Calls run in order: this one ends when the process exists and has imported its code.
+            engine.on_value(handle.ping.remote(), partial(self._on_ping, name, actor))
+            engine.on_value(handle.run.remote(*config), partial(self._on_run, name, actor))
+        else:  # and this one, after `run`
+            engine.on_value(handle.ping.remote(), partial(self._on_run, name, actor))
+
+    def _kill(self, actor: _Actor) -> None:
+        if actor.handle is not None:
+            ensure_engine().kill(actor.handle._actor_id, no_restart=True)
+
+    def _terminate(self, name: str, actor: _Actor) -> None:
+        """Let the process exit, so that it runs its exit handlers."""
+        assert actor.handle is not None
+        terminated = actor.handle.__ray_terminate__.remote()
+        ensure_engine().on_value(terminated, partial(self._on_exit, name, actor))
+
+    def _remove_group(self, name: str, actor: _Actor) -> None:
+        if not actor.has_group:
+            return
+        engine = ensure_engine()
+        for row in engine.placement_groups():
+            if row["name"] == name and row["state"] != "REMOVED":
+                engine.remove_placement_group(int(str(row["placement_group_id"]), 16))
+
+    # -- callbacks of the engine, on any of its threads
+
+    def _on_ping(self, name: str, actor: _Actor, _: object, error: BaseException | None) -> None:
+        if error is None:
+            self._post(self._placed, name, actor)
+
+    def _on_run(self, name: str, actor: _Actor, _: object, error: BaseException | None) -> None:
+        self._post(self._run_ended, name, actor, "" if error is None else _cause(error), error)
+
+    def _on_exit(self, name: str, actor: _Actor, *_: object) -> None:
+        self._post(self._ended, name, actor, "")
+
+    def _post(self, action: Callable[..., None], *args: object) -> None:
+        try:
+            self._loop.call_soon_threadsafe(action, *args)
+        except RuntimeError:
+            pass  # the loop has ended
+
+    # -- on the loop
+
+    def _placed(self, name: str, actor: _Actor) -> None:
+        if not actor.is_ended:
+            self._events.on_actor_placed(name)
+
+    def _refused(self, name: str, actor: _Actor, reason: str) -> None:
+        actor.is_ended = True
+        del self._actors[name]
+        self._events.on_actor_refused(name, reason)
+
+    def _run_ended(self, name: str, actor: _Actor, cause: str, error: BaseException | None) -> None:
+        if error is not None:
+            self._ended(name, actor, cause)
+            return
+        self._thread.submit(self._guarded, partial(self._terminate, name, actor))
+        self._loop.call_later(EXIT_S, self._kill_late, name, actor)
+
+    def _kill_late(self, name: str, actor: _Actor) -> None:
+        if not actor.is_ended:
+            self._thread.submit(self._guarded, partial(self._kill, actor))
+            self._ended(name, actor, "")
+
+    def _ended(self, name: str, actor: _Actor, cause: str) -> None:
+        if actor.is_ended:
+            return
+        actor.is_ended = True
+        self._actors.pop(name, None)
+        if actor.has_group:
+            self._thread.submit(self._guarded, partial(self._remove_group, name, actor))
+        self._thread.submit(self._guarded, partial(self._kill, actor))  # after an error of `run`
+        self._events.on_actor_ended(name, cause)
+
+
+def _group(start: ActorStart) -> PlacementGroupSchedulingStrategy:
+    bundles = [dict(bundle) for bundle in start.bundles]
+    id = ensure_engine().create_placement_group(
+        bundles, strategy=start.strategy, name=start.name, detached=True
+    )
+    return PlacementGroupSchedulingStrategy(PlacementGroup(id, bundles), 0, True)
+
+
+def _cause(error: BaseException) -> str:
+    text = str(error) or type(error).__name__
+    return text if len(text) <= _LONGEST_CAUSE else f"{text[:_LONGEST_CAUSE]}..."
+
+
+def available_text(needed: Mapping[str, float]) -> str:
+    """Return what a start needs and what is free, as text."""
+    free = available_resources()
+    wants = ", ".join(f"{name} {amount:g}" for name, amount in needed.items())
+    has = ", ".join(f"{name} {free.get(name, 0):g}" for name in needed)
+    return f"it needs {wants or 'a process'}; available: {has or 'unknown'}"

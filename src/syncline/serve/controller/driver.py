@@ -1,0 +1,535 @@
+"""`Controller`: the driver of the state machine, on one event loop.
+
+It turns messages, ends of processes and time into events, and executes the instructions: it creates
+and ends actors, sends messages, publishes the routing table, and saves snapshots.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+import pickle
+import secrets
+import time
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+from syncline.core import serialization
+from syncline.core.api import ensure_engine
+from syncline.core.placement import NodeAffinitySchedulingStrategy
+from syncline.core.state_machine import Dispatcher, on
+from syncline.serve.controller import events as e
+from syncline.serve.controller import messages as m
+from syncline.serve.controller import requests, views
+from syncline.serve.controller.actors import ActorStart, ServeActors, available_text
+from syncline.serve.controller.events import Event, Instruction
+from syncline.serve.controller.listening_sockets import ListeningSockets
+from syncline.serve.controller.rollout import demand
+from syncline.serve.controller.snapshot import Snapshot, SnapshotWriter
+from syncline.serve.controller.state import ControllerMachine
+from syncline.serve.exceptions import RayServeException
+from syncline.serve.proxy.listening import fd_path
+from syncline.serve.proxy.process import ProxyConfig, ServeProxy
+from syncline.serve.replica.process import ReplicaConfig, ServeReplica
+from syncline.serve.wire.connection import Hello, Listener, LoopConnection
+from syncline.serve.wire.frames import Kind
+from syncline.serve.wire.routes import Address
+from syncline.serve.wire.values import pack_failure
+
+logger = logging.getLogger("syncline.serve")
+
+DRAIN_PROXY_S = 30.0
+"""Seconds that a stopping proxy has for its requests."""
+NODES_S = 5.0
+"""Seconds between two looks at the nodes of a cluster."""
+SAVE_SHARE = 0.1
+"""Largest share of the time that snapshots may take."""
+RECENT_EVENTS = 500
+_REPLICA = "SERVE_REPLICA::"
+_PROXY = "SERVE_PROXY::"
+_LEVELS = {"debug": logging.DEBUG, "info": logging.DEBUG, "warning": logging.WARNING}
+
+Recorder = Callable[[e.RecordEvent], None]
+
+
+class Peer:
+    """A connected process: replica, proxy or caller."""
+
+    def __init__(self, controller: Controller, connection: LoopConnection, number: int) -> None:
+        hello = connection.peer
+        assert hello is not None
+        self.hello = hello
+        self.name = f"{hello.role} {hello.id} (connection {number})"
+        self.is_closed = False
+        self._controller = controller
+        self._connection = connection
+
+    def notify(self, payload: bytes) -> None:
+        """Send a pickled notice."""
+        self._connection.send(Kind.NOTICE, 0, payload)
+
+    def reply(self, call_id: int, value: object) -> None:
+        """Send the reply to a request."""
+        self._connection.send(Kind.REPLY, call_id, _pickled(value))
+
+    def fail(self, call_id: int, error: BaseException) -> None:
+        """Send the error of a request."""
+        self._connection.send(Kind.FAILURE, call_id, pack_failure(error))
+
+    def on_frame(self, kind: int, call_id: int, payload: bytes) -> None:
+        """Handle a notice or a request."""
+        if kind == Kind.NOTICE:
+            self._controller.on_notice(self, pickle.loads(payload))
+        elif kind == Kind.REQUEST:
+            self._controller.on_request(self, call_id, payload)
+
+    def on_closed(self) -> None:
+        """Handle the end of the connection."""
+        self.is_closed = True
+        self._controller.on_disconnected(self)
+
+
+class Controller(Dispatcher[Instruction, None], handles=Instruction):
+    """The controller of one session. Used on its loop's thread.
+
+    Args:
+        loop: Its event loop.
+        snapshots: Where it saves, and finds what an earlier controller saved.
+        directory: Directory of the sockets of a new session.
+        clock: Monotonic seconds.
+        recorder: Writes events to the record of the session.
+    """
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        snapshots: SnapshotWriter,
+        directory: Path,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        recorder: Recorder | None = None,
+    ) -> None:
+        engine = ensure_engine()
+        self._loop = loop
+        self._clock = clock
+        self._recorder = recorder
+        self._snapshots = snapshots
+        snapshot = snapshots.load() or Snapshot(
+            key=secrets.token_bytes(32), directory=str(directory)
+        )
+        self._restored = snapshot.state
+        self.key = snapshot.key
+        self._directory = snapshot.directory
+        self._node_id = engine.runtime_info().node_id
+        self._is_cluster = engine.outlives_driver
+        self._host = engine.node_address() if self._is_cluster else None
+        self._actors = ServeActors(loop, self)
+        self._machine = ControllerMachine(
+            head_node=self._node_id,
+            new_suffix=lambda: secrets.token_hex(4),
+            load_policy=serialization.unpack,
+            wall_clock=time.time,
+        )
+        self._waiters = requests.Waiters(self._machine)
+        self._listener = Listener(Hello(role="controller", id="", pid=0), self.key, self._accept)
+        socket_path = f"{self._directory}/controller.sock"
+        self._sockets = ListeningSockets(loop, fd_path(socket_path))
+        self._socket_path = socket_path
+        self._peers: dict[str, Peer] = {}
+        self._subscribers: dict[str, Peer] = {}
+        self._processes: dict[str, Peer] = {}  # by replica or proxy id
+        self._drains: dict[str, bytes] = {}  # drain messages for processes that will connect
+        self._numbers = itertools.count(1)
+        self._events: deque[Event] = deque()
+        self._is_dispatching = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._save_timer: asyncio.TimerHandle | None = None
+        self._saved_at = -1e9
+        self._save_s = 0.0
+        self.recent: deque[str] = deque(maxlen=RECENT_EVENTS)
+
+    # -- life
+
+    async def start(self) -> Address:
+        """Listen and, after a restart, continue from the snapshot."""
+        saved = self._restored
+        instructions = [] if saved is None else self._machine.restore(saved, self._clock())
+        self._save()
+        address = await self._listener.start(
+            self._socket_path, node_id=self._node_id, host=self._host
+        )
+        if saved is not None:
+            logger.warning("The controller of serve restarted and continues.")
+            self._attach(_started(instructions))
+            self._execute_all(instructions)
+        if self._is_cluster:
+            self._watch_nodes()
+        self._plan_wake()
+        return address
+
+    def _attach(self, new: set[str]) -> None:
+        """Watch the actors of the controller before; `new` ones are not started yet."""
+        for deployment in self._machine.deployments():
+            for replica in deployment.replicas.values():
+                if replica.id not in new:
+                    has_group = bool(replica.version.target.config.placement_group_bundles)
+                    self._actors.attach(_REPLICA + replica.id, has_group=has_group)
+        for proxy_id in self._machine.proxies.proxies:
+            if proxy_id not in new:
+                self._actors.attach(_PROXY + proxy_id, has_group=False)
+        for prefix in (_REPLICA, _PROXY):
+            self._actors.kill_unknown(prefix)
+
+    def close(self) -> None:
+        """Close the sockets and remove the files."""
+        for timer in (self._timer, self._save_timer):
+            if timer is not None:
+                timer.cancel()
+        self._sockets.close()
+        self._listener.close()
+        self._actors.close()
+        self._snapshots.clear()
+
+    # -- connections
+
+    def _accept(self, connection: LoopConnection) -> Peer:
+        peer = Peer(self, connection, next(self._numbers))
+        self._peers[peer.name] = peer
+        if peer.hello.role in ("replica", "proxy"):
+            self._processes[peer.hello.id] = peer
+            drain = self._drains.pop(peer.hello.id, None)
+            if drain is not None:
+                peer.notify(drain)
+        return peer
+
+    def on_disconnected(self, peer: Peer) -> None:
+        """Forget a process."""
+        self._peers.pop(peer.name, None)
+        if self._processes.get(peer.hello.id) is peer:
+            del self._processes[peer.hello.id]
+        if self._subscribers.pop(peer.name, None) is not None:
+            self.handle(e.SubscriberLeft(subscriber=peer.name))
+
+    def on_notice(self, peer: Peer, message: object) -> None:
+        """Handle a notice."""
+        match message:
+            case m.Subscribe():
+                self._subscribers[peer.name] = peer
+                self.handle(e.SubscriberJoined(subscriber=peer.name))
+            case m.Acknowledge(version=version):
+                self.handle(e.Acknowledged(subscriber=peer.name, version=version))
+            case m.LoadReport(loads=loads):
+                self.handle(e.Load(subscriber=peer.name, loads=loads))
+            case _:
+                self.handle(message)  # type: ignore[arg-type]  # events are checked there
+
+    def on_request(self, peer: Peer, call_id: int, payload: bytes) -> None:
+        """Handle a request; errors go to the program that asked."""
+        try:
+            self._answer(peer, call_id, pickle.loads(payload))
+        except Exception as error:
+            peer.fail(call_id, error)
+
+    def _answer(self, peer: Peer, call_id: int, request: object) -> None:
+        machine, wait = self._machine, partial(self._waiters.add, peer, call_id)
+        match request:
+            case m.GetStatus():
+                peer.reply(call_id, views.serve_status(machine))
+            case m.GetDetails():
+                details = views.serve_details(machine, now=self._clock(), events=self.recent)
+                peer.reply(call_id, details)
+            case m.GetApplication(name=name):
+                application = machine.applications.get(name)
+                gone = application is None or application.is_deleting
+                peer.reply(call_id, None if gone or application is None else application.info())
+            case m.GetTarget(name=name):
+                application = machine.applications.get(name)
+                peer.reply(call_id, None if application is None else application.target)
+            case m.Deploy(applications=targets):
+                self._handle_request(request)
+                versions = {each.name: machine.applications[each.name].version for each in targets}
+                peer.reply(call_id, versions)
+            case m.WaitForApplication():
+                wait(requests.application_runs(request))
+            case m.DeleteApplications():
+                self._handle_request(request)
+                wait(requests.applications_are_gone(request))
+            case m.StartProxies():
+                warning = machine.proxies.conflict(request)
+                if warning is None:
+                    self._handle_request(request)
+                wait(requests.proxies_listen(warning))
+            case m.SetReplicas() | m.RestartReplica():
+                self._handle_request(request)
+                peer.reply(call_id, None)
+            case m.Shutdown():
+                self._handle_request(request)
+                wait(requests.everything_is_gone)
+            case _:
+                raise RayServeException(f"The controller knows no request {request!r}.")
+
+    # -- events
+
+    def _handle_request(self, request: Event) -> None:
+        """Handle an event that may raise, for the sender to see."""
+        self._execute_all(self._machine.handle(request, self._clock()))
+        self.handle(e.Tick())
+
+    def handle(self, event: Event) -> None:
+        """Handle an event and all that follow from its instructions."""
+        self._events.append(event)
+        if self._is_dispatching:
+            return
+        self._is_dispatching = True
+        try:
+            while self._events:
+                next_event = self._events.popleft()
+                try:
+                    instructions = self._machine.handle(next_event, self._clock())
+                except Exception:
+                    logger.exception("The controller cannot handle %r", next_event)
+                    continue
+                self._execute_all(instructions)
+        finally:
+            self._is_dispatching = False
+        self._plan_wake()
+
+    def _plan_wake(self) -> None:
+        at = self._machine.wake_at()
+        if at is None:
+            return
+        delay_s = max(0.0, at - self._clock())
+        if self._timer is not None:
+            if self._timer.when() <= self._loop.time() + delay_s + 0.001:
+                return  # it wakes early enough
+            self._timer.cancel()
+        self._timer = self._loop.call_later(delay_s, self._wake)
+
+    def _wake(self) -> None:
+        self._timer = None
+        self.handle(e.Tick())
+
+    def _watch_nodes(self) -> None:
+        def look() -> e.NodesChanged:
+            engine = ensure_engine()
+            now = time.time()
+            return e.NodesChanged(
+                nodes=tuple(str(row["NodeID"]) for row in engine.nodes() if row["Alive"]),
+                draining={
+                    node: None if at is None else max(0.0, at - now)
+                    for node, at in engine.draining_nodes().items()
+                },
+            )
+
+        self._actors.ask(look, self.handle)
+        self._loop.call_later(NODES_S, self._watch_nodes)
+
+    # -- events of actors
+
+    def on_actor_placed(self, name: str) -> None:
+        """The process of a replica or proxy exists."""
+        if name.startswith(_REPLICA):
+            self.handle(e.ReplicaPlaced(replica_id=name.removeprefix(_REPLICA)))
+
+    def on_actor_refused(self, name: str, reason: str) -> None:
+        """A replica or proxy can never start."""
+        if name.startswith(_REPLICA):
+            replica_id = name.removeprefix(_REPLICA)
+            self.handle(e.StartRefused(replica_id=replica_id, reason=reason))
+        else:
+            self._proxy_failed(name.removeprefix(_PROXY), RuntimeError(reason))
+
+    def on_actor_ended(self, name: str, cause: str) -> None:
+        """The process of a replica or proxy is gone."""
+        id = name.removeprefix(_REPLICA).removeprefix(_PROXY)
+        self._drains.pop(id, None)
+        if name.startswith(_REPLICA):
+            self.handle(e.ReplicaEnded(replica_id=id, cause=cause))
+        else:
+            self.handle(e.ProxyEnded(proxy_id=id, cause=cause))
+
+    def _proxy_failed(self, proxy_id: str, error: BaseException) -> None:
+        packed = serialization.pack_error(error)
+        self.handle(m.ProxyFailed(proxy_id=proxy_id, error=packed, traceback=str(error)))
+        self.handle(e.ProxyEnded(proxy_id=proxy_id, cause=str(error)))
+
+    # -- instructions
+
+    def _execute_all(self, instructions: list[Instruction]) -> None:
+        changed = False
+        for instruction in instructions:
+            changed = changed or isinstance(instruction, e.StatusChanged)
+            self.dispatch(instruction)
+        if changed:
+            self._waiters.check()
+
+    @on(e.StartReplica)
+    def _start_replica(self, step: e.StartReplica) -> None:
+        target = step.target
+        config = target.config
+        number = step.replica_id.rpartition("#")[2]
+        self._actors.start(
+            ActorStart(
+                name=_REPLICA + step.replica_id,
+                cls=ServeReplica,
+                options={"num_cpus": 1, **config.ray_actor_options},
+                bundles=config.placement_group_bundles or (),
+                strategy=config.placement_group_strategy or "PACK",
+                config=ReplicaConfig(
+                    replica_id=step.replica_id,
+                    deployment=step.deployment,
+                    socket_path=f"{self._directory}/replica-{number}.sock",
+                    ledger_path=f"{self._directory}/replica-{number}.ledger",
+                    host=self._host,
+                    key=self.key,
+                    controller=self.address,
+                    func_or_class=target.func_or_class,
+                    init_args=target.init_args,
+                    user_config=config.user_config,
+                    max_ongoing_requests=config.max_ongoing_requests,
+                    graceful_shutdown_timeout_s=config.graceful_shutdown_timeout_s,
+                    health_check_timeout_s=config.health_check_timeout_s,
+                    logging_config=config.logging_config,
+                    route_prefix=step.route_prefix,
+                    rank=step.rank,
+                    world_size=step.world_size,
+                ),
+            )
+        )
+
+    @property
+    def address(self) -> Address:
+        """Where the controller listens."""
+        assert self._listener.address is not None
+        return self._listener.address
+
+    @on(e.SendToReplica)
+    def _send_to_replica(self, step: e.SendToReplica) -> None:
+        peer = self._processes.get(step.replica_id)
+        if peer is not None:
+            peer.notify(_pickled(step.message))
+
+    @on(e.DrainReplica)
+    def _drain_replica(self, step: e.DrainReplica) -> None:
+        self._send_drain(step.replica_id, _pickled(m.Drain(timeout_s=step.timeout_s)))
+
+    def _send_drain(self, id: str, payload: bytes) -> None:
+        peer = self._processes.get(id)
+        if peer is None:
+            self._drains[id] = payload
+        else:
+            peer.notify(payload)
+
+    @on(e.KillReplica)
+    def _kill_replica(self, step: e.KillReplica) -> None:
+        self._actors.kill(_REPLICA + step.replica_id)
+
+    @on(e.InspectStart)
+    def _inspect(self, step: e.InspectStart) -> None:
+        replica = self._machine.replica(step.replica_id)
+        if replica is None:
+            return
+        needed = demand(replica.version.target.config)
+        name = _REPLICA + step.replica_id
+        question: Callable[[], str] = (
+            partial(available_text, needed)
+            if step.kind == "waits"
+            else partial(self._actors.stack_of, name)
+        )
+        self._actors.ask(
+            question,
+            lambda text: self.handle(e.StartInspected(replica_id=step.replica_id, text=text)),
+        )
+
+    @on(e.Publish)
+    def _publish(self, step: e.Publish) -> None:
+        payload = _pickled(step.update)
+        names = list(self._subscribers) if step.subscriber is None else [step.subscriber]
+        for name in names:
+            peer = self._subscribers.get(name)
+            if peer is not None:
+                peer.notify(payload)
+
+    @on(e.StartProxy)
+    def _start_proxy(self, step: e.StartProxy) -> None:
+        options: dict[str, object] = {"num_cpus": 0}
+        passed = None
+        if step.node_id == self._node_id:
+            try:
+                self._sockets.open(step.options.http)
+            except OSError as error:
+                self._loop.call_soon(self._proxy_failed, step.proxy_id, error)
+                return
+            passed = self._sockets.path
+        if self._is_cluster:
+            options["scheduling_strategy"] = NodeAffinitySchedulingStrategy(step.node_id, False)
+        config = ProxyConfig(
+            proxy_id=step.proxy_id,
+            http=step.options.http,
+            key=self.key,
+            controller=self.address,
+            fd_path=passed,
+        )
+        self._actors.start(
+            ActorStart(name=_PROXY + step.proxy_id, cls=ServeProxy, options=options, config=config)
+        )
+
+    @on(e.StopProxy)
+    def _stop_proxy(self, step: e.StopProxy) -> None:
+        if step.force:
+            self._actors.kill(_PROXY + step.proxy_id)
+            return
+        if self._machine.proxies.options is None:
+            self._sockets.close_listening()  # new connections are refused
+        self._send_drain(step.proxy_id, _pickled(m.DrainProxy(timeout_s=DRAIN_PROXY_S)))
+
+    @on(e.RecordEvent)
+    def _record(self, step: e.RecordEvent) -> None:
+        logger.log(_LEVELS.get(step.level, logging.ERROR), "%s", step.message)
+        stamp = time.strftime("%H:%M:%S")
+        self.recent.append(f"{stamp} {step.message}")
+        if self._recorder is not None:
+            self._recorder(step)
+
+    @on(e.StatusChanged)
+    def _status_changed(self, step: e.StatusChanged) -> None:
+        pass  # requests that wait are checked after the instructions
+
+    # -- snapshots
+
+    @on(e.Save)
+    def _save_soon(self, step: e.Save) -> None:
+        """Save now, or later if large snapshots would take too much of the time."""
+        earliest = self._saved_at + self._save_s / SAVE_SHARE
+        delay_s = earliest - self._clock()
+        if delay_s <= 0:
+            self._save()
+        elif self._save_timer is None:
+            self._save_timer = self._loop.call_later(delay_s, self._save)
+
+    def _save(self) -> None:
+        if self._save_timer is not None:
+            self._save_timer.cancel()
+            self._save_timer = None
+        began = self._clock()
+        self._snapshots.save(
+            Snapshot(key=self.key, directory=self._directory, state=self._machine.save())
+        )
+        self._saved_at = self._clock()
+        self._save_s = self._saved_at - began
+
+
+def _started(instructions: list[Instruction]) -> set[str]:
+    """Return the ids of the processes that instructions start."""
+    return {
+        each.replica_id if isinstance(each, e.StartReplica) else each.proxy_id
+        for each in instructions
+        if isinstance(each, (e.StartReplica, e.StartProxy))
+    }
+
+
+def _pickled(message: object) -> bytes:
+    return pickle.dumps(message, pickle.HIGHEST_PROTOCOL)

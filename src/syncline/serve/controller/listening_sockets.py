@@ -1,0 +1,99 @@
+"""`ListeningSockets`: the controller's HTTP socket, passed to the proxies of its node.
+
+The controller holds the socket while proxies come and go, so that clients wait in the system's
+queue instead of being refused. After a restart of the controller, a proxy still has it: the new
+controller binds the address again only if no proxy runs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import socket
+
+from syncline.core import host
+from syncline.serve.proxy.listening import BACKLOG, open_listening_socket, send_listening_socket
+from syncline.serve.proxy_options import HTTPOptions
+
+logger = logging.getLogger("syncline.serve")
+
+
+class ListeningSockets:
+    """Holds the listening socket, and passes it at a Unix socket.
+
+    Args:
+        path: Unix socket for proxies.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, path: str) -> None:
+        self._loop = loop
+        self.path = path
+        self._listening: socket.socket | None = None
+        self._address: tuple[str, int] | None = None
+        self._server: socket.socket | None = None
+
+    def open(self, options: HTTPOptions) -> None:
+        """Listen on the address of `options`; raise OSError if it is in use."""
+        assert options.host is not None, "HTTP is disabled"
+        wanted = (options.host, options.port)
+        if self._listening is None or self._address != wanted:
+            self.close_listening()
+            self._listening = open_listening_socket(*wanted)
+            self._address = wanted
+        if self._server is None:
+            self._serve()
+
+    def close_listening(self) -> None:
+        """Stop to listen; proxies that have the socket go on."""
+        if self._listening is not None:
+            self._listening.close()
+            self._listening, self._address = None, None
+
+    def close(self) -> None:
+        """Close everything."""
+        self.close_listening()
+        if self._server is not None:
+            self._loop.remove_reader(self._server.fileno())
+            self._server.close()
+            self._server = None
+            _unlink(self.path)
+
+    def _serve(self) -> None:
+        server = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            server.setblocking(False)
+            _unlink(self.path)  # of a killed predecessor
+            server.bind(self.path)
+            os.chmod(self.path, 0o600)
+            server.listen(BACKLOG)
+        except BaseException:
+            server.close()
+            raise
+        self._server = server
+        self._loop.add_reader(server.fileno(), self._accept)
+
+    def _accept(self) -> None:
+        assert self._server is not None
+        try:
+            connection, _ = self._server.accept()
+        except OSError:
+            return
+        with connection:
+            if host.peer(connection).uid != os.getuid():
+                logger.warning("Another user asked for the listening socket.")
+                return
+            try:
+                if self._listening is None:
+                    connection.sendall(b"the controller does not listen")
+                else:
+                    send_listening_socket(connection, self._listening)
+            except OSError as error:
+                logger.warning("A proxy did not take the listening socket: %s", error)
+
+
+def _unlink(path: str) -> None:
+    try:
+        os.unlink(path)
+    except FileNotFoundError:
+        pass
