@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import NamedTuple
 
+from syncline.serve.proxy.http_protocol import HttpConnection
 from syncline.serve.proxy.limits import HttpLimits
 from syncline.serve.proxy.requests import HttpCall
 from syncline.serve.proxy.routes import RouteTable
@@ -241,7 +242,7 @@ class Client:
             root_path=root_path,
         )
         self.transport = transport or FakeTransport()
-        self.connection = self.server.new_connection()
+        self.connection = HttpConnection(self.server)
         self.connection.connection_made(self.transport)
 
     def send(self, data: bytes) -> None:

@@ -5,6 +5,7 @@ import contextlib
 import http.client
 import os
 import pickle
+import resource
 import shutil
 import socket
 import ssl
@@ -25,13 +26,14 @@ from syncline.serve.controller.messages import (
     Subscribe,
 )
 from syncline.serve.event_loop import new_event_loop
+from syncline.serve.proxy.limits import HttpLimits
 from syncline.serve.proxy.listening import (
     fd_path,
     open_listening_socket,
     receive_listening_socket,
     send_listening_socket,
 )
-from syncline.serve.proxy.process import Proxy, ProxyConfig
+from syncline.serve.proxy.process import SPARE_FILES, Proxy, ProxyConfig, fit_to_open_files
 from syncline.serve.proxy_options import HTTPOptions
 from syncline.serve.replica.ledger import Ledger
 from syncline.serve.wire.connection import Hello, Listener, LoopConnection
@@ -401,3 +403,15 @@ def test_controller_without_a_socket_is_an_error(tmp_path) -> None:
         with pytest.raises(OSError, match="no HTTP"):
             receive_listening_socket(path)
         thread.join()
+
+
+def test_connections_are_limited_by_the_open_files_of_the_process(monkeypatch, caplog) -> None:
+    changed = []
+    monkeypatch.setattr(resource, "getrlimit", lambda kind: (1024, 4096))
+    monkeypatch.setattr(resource, "setrlimit", lambda kind, limits: changed.append(limits))
+    assert fit_to_open_files(HttpLimits(connections=500)).connections == 500
+    assert fit_to_open_files(HttpLimits(connections=3000)).connections == 3000
+    assert not caplog.records
+    assert fit_to_open_files(HttpLimits(connections=10_000)).connections == 4096 - SPARE_FILES
+    assert changed == [(3000 + SPARE_FILES, 4096), (4096, 4096)]
+    assert "ulimit" in caplog.text

@@ -136,6 +136,13 @@ class TestFailures:
         assert response.status == 500
         assert "retry-after" not in response.headers
 
+    def test_request_that_kills_replicas_is_reported(self) -> None:
+        client = sent(b"X-Request-ID: abc")
+        reported = []
+        client.server.on_poison = lambda *facts: reported.append(facts)
+        client.call.on_failed(ReplicaUnavailableError("x", replica_id="r2", is_poison=True))
+        assert reported == [(client.call.deployment, "abc", "r2")]
+
     def test_other_errors_show_no_text(self) -> None:
         response = self.fail(RuntimeError("secret")).response
         assert (response.status, response.body) == (500, b"Internal Server Error")
@@ -220,15 +227,15 @@ class TestStatistics:
     def test_observer_gets_each_request_once(self) -> None:
         client = Client()
         seen = []
-        client.server.on_request_done = lambda call, status, seconds: seen.append(
-            (call.method, call.target, call.request_id, status)
-        )
+        client.server.on_request_done = seen.append
         client.send(get(b"X-Request-ID: a"))
         start_stream(client.call)
         assert not seen
         client.call.on_frame(Kind.END, b"")
         client.leave()
-        assert seen == [("GET", b"/", "a", 200)]
+        (done,) = seen
+        assert done[:6] == ("a", "GET", b"/", "root", "/", 200)
+        assert done.client == ("10.0.0.9", 5555)
 
     def test_refused_requests_are_counted(self) -> None:
         client = Client()

@@ -10,17 +10,14 @@ to another replica if the first one is busy or dies before it.
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING
 
+from syncline.serve.routing.link import Link
+from syncline.serve.routing.router import Call
 from syncline.serve.wire.frames import WINDOW_BYTES, Kind
-
-if TYPE_CHECKING:
-    from syncline.serve.proxy.requests import HttpCall
-    from syncline.serve.routing.link import Link
 
 
 class BodyStream:
-    """Sends the body of one call."""
+    """Sends the body of one call. After each change, `is_blocked` says whether to read on."""
 
     __slots__ = (
         "_call",
@@ -33,7 +30,7 @@ class BodyStream:
         "_window",
     )
 
-    def __init__(self, link: Link, call: HttpCall, *, is_open: bool) -> None:
+    def __init__(self, link: Link, call: Call, *, is_open: bool) -> None:
         """`is_open=False` keeps all bytes until `open`."""
         self._link = link
         self._call = call
@@ -72,7 +69,6 @@ class BodyStream:
         self._window = WINDOW_BYTES
         self._sent_end = False
         self._pump()
-        self._update_reading()
 
     def on_window(self, granted: int) -> None:
         """Use a grant of the replica."""
@@ -81,7 +77,6 @@ class BodyStream:
         self._kept = None
         self._window += granted
         self._pump()
-        self._update_reading()
 
     def _pump(self) -> None:
         while self._waiting and self._window > 0 and self._is_open:
@@ -102,7 +97,3 @@ class BodyStream:
     @property
     def _is_at_replica(self) -> bool:
         return self._call.replica_id != "" and self._is_open
-
-    def _update_reading(self) -> None:
-        if self._call.connection is not None:
-            self._call.connection.update_reading()

@@ -16,16 +16,15 @@ import logging
 import math
 import socket
 from collections import deque
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 from syncline.serve.proxy import responses
+from syncline.serve.proxy.limits import Stall
 from syncline.serve.proxy.request_parser import BadRequest, RequestParser
 from syncline.serve.proxy.requests import CLIENT_GONE, INTERNAL_ERROR, HttpCall
 from syncline.serve.proxy.responses import LocalResponse
+from syncline.serve.proxy.server import HttpServer
 from syncline.serve.wire.frames import Kind, encode_window
-
-if TYPE_CHECKING:
-    from syncline.serve.proxy.server import HttpServer
 
 logger = logging.getLogger("syncline.serve")
 
@@ -55,8 +54,7 @@ class HttpConnection(asyncio.Protocol):
         "_parser",
         "_queue",
         "_server",
-        "_stalled_bytes",
-        "_stalled_since",
+        "_stall",
         "_timed_head",
         "_transport",
         "_websocket",
@@ -86,8 +84,7 @@ class HttpConnection(asyncio.Protocol):
         self._drained_bytes = 0  # of a body whose request was answered before its end
         self._head_count = 0
         self._timed_head = -1  # the head for which `expires` was set
-        self._stalled_bytes = 0
-        self._stalled_since = math.inf
+        self._stall = Stall()
         self.expires = math.inf
         """Time of the next check."""
         self.client: tuple[str, int] | None = None
@@ -445,7 +442,11 @@ class HttpConnection(asyncio.Protocol):
         unsent = self._transport.get_write_buffer_size()
         is_waiting = self._current is not None or bool(self._queue)
         if self._is_closing or unsent:
-            self._check_stall(unsent)
+            limit_s = limits.stalled_s if unsent else limits.linger_s
+            if self._stall.has_lasted(unsent, now, limit_s):
+                self._transport.abort()
+            else:
+                self.expires = now + limits.linger_s
         elif self._ignores_input or (is_waiting and self._incoming is None):
             self.expires = now + limits.head_s
         elif self._parser.phase == RequestParser.HEAD:
@@ -456,19 +457,6 @@ class HttpConnection(asyncio.Protocol):
             self.expires = now + limits.body_s
         else:
             self.refuse(BadRequest(408, f"No byte of the body arrived for {limits.body_s:g} s."))
-
-    def _check_stall(self, unsent: int) -> None:
-        """Close a connection whose client accepts no bytes, or that does not end."""
-        server = self._server
-        now, limits = server.now, server.limits
-        limit_s = limits.stalled_s if unsent else limits.linger_s
-        if unsent != self._stalled_bytes or self._stalled_since == math.inf:
-            self._stalled_bytes = unsent
-            self._stalled_since = now
-        if now >= self._stalled_since + limit_s:
-            self._transport.abort()
-        else:
-            self.expires = now + min(limits.linger_s, limit_s)
 
     def drain(self) -> None:
         """Close the connection now if it is idle, else after the current response."""
@@ -493,7 +481,6 @@ class HttpConnection(asyncio.Protocol):
         self._incoming = None
         self._queue.clear()
         server = self._server
-        self._stalled_bytes, self._stalled_since = -1, server.now
         self.expires = server.now + server.limits.linger_s
         if self._is_lingering and self._transport.can_write_eof():
             self._transport.write_eof()

@@ -1,4 +1,4 @@
-"""`HttpLimits`: sizes and times that a client's connection may use."""
+"""`HttpLimits`: sizes and times that a client's connection may use. `Stall`: a slow reader."""
 
 from __future__ import annotations
 
@@ -54,3 +54,19 @@ class HttpLimits:
             keep_alive_s=options.keep_alive_timeout_s,
             connections=options.max_connections,
         )
+
+
+class Stall:
+    """Measures how long a client has accepted no bytes."""
+
+    __slots__ = ("_since", "_unsent")
+
+    def __init__(self) -> None:
+        self._unsent = -1
+        self._since = 0.0
+
+    def has_lasted(self, unsent: int, now: float, limit_s: float) -> bool:
+        """Return True if the number of unsent bytes is the same since `limit_s` seconds."""
+        if unsent != self._unsent:
+            self._unsent, self._since = unsent, now
+        return now >= self._since + limit_s

@@ -13,12 +13,10 @@ import logging
 import os
 import socket
 import ssl
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
+from syncline.serve.proxy.server import HttpServer
 from syncline.serve.proxy_options import HTTPOptions
-
-if TYPE_CHECKING:
-    from syncline.serve.proxy.server import HttpServer
 
 logger = logging.getLogger("syncline.serve")
 
@@ -124,12 +122,14 @@ class Acceptor:
         self,
         loop: asyncio.AbstractEventLoop,
         server: HttpServer,
+        make_protocol: Callable[[], asyncio.Protocol],
         listening: socket.socket,
         tls: ssl.SSLContext | None,
     ) -> None:
         """Take ownership of `listening`."""
         self._loop = loop
         self._server = server
+        self._make_protocol = make_protocol
         self._listening = listening
         self._tls = tls
         self._accepting: asyncio.AbstractServer | None = None
@@ -161,7 +161,7 @@ class Acceptor:
     async def _accept(self) -> None:
         # A server closes its socket when it ends, so that each gets a duplicate.
         accepting = await self._loop.create_server(
-            self._server.new_connection,
+            self._make_protocol,
             sock=self._listening.dup(),
             backlog=BACKLOG,
             ssl=self._tls,

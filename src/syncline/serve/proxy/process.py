@@ -16,7 +16,8 @@ import resource
 import socket
 import traceback
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 
 from syncline import faults
 from syncline.core import serialization
@@ -32,7 +33,7 @@ from syncline.serve.controller.messages import (
     Subscribe,
 )
 from syncline.serve.event_loop import new_event_loop
-from syncline.serve.exceptions import ReplicaUnavailableError
+from syncline.serve.proxy.http_protocol import HttpConnection
 from syncline.serve.proxy.limits import HttpLimits
 from syncline.serve.proxy.listening import (
     Acceptor,
@@ -41,7 +42,6 @@ from syncline.serve.proxy.listening import (
     tls_context,
     warn_if_exposed,
 )
-from syncline.serve.proxy.requests import HttpCall
 from syncline.serve.proxy.routes import RouteTable
 from syncline.serve.proxy.server import HttpServer
 from syncline.serve.proxy.statistics import HttpStatistics
@@ -50,7 +50,7 @@ from syncline.serve.replica.controller_connection import ControllerConnection
 from syncline.serve.routing.link import LoopLink
 from syncline.serve.routing.load_changes import REPORT_INTERVAL_S, LoadChanges
 from syncline.serve.wire.connection import Hello
-from syncline.serve.wire.routes import Address, TableUpdate
+from syncline.serve.wire.routes import Address, DeploymentId, TableUpdate
 
 logger = logging.getLogger("syncline.serve")
 
@@ -60,7 +60,8 @@ SWEEP_S = 1.0
 """Seconds between two checks of the connections' times; their precision."""
 FLUSH_S = 5.0
 """Seconds for the last notice to the controller."""
-_SPARE_FILES = 1000
+SPARE_FILES = 256
+"""Open files of a proxy besides the connections of clients."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -135,7 +136,7 @@ class Proxy:
         self.server = HttpServer(
             self._link,
             self._routes,
-            HttpLimits.of(config.http),
+            fit_to_open_files(HttpLimits.of(config.http)),
             clock=loop.time,
             request_timeout_s=config.http.request_timeout_s or None,
             root_path=config.http.root_path,
@@ -164,9 +165,10 @@ class Proxy:
         config = self._config
         tls = tls_context(config.http)
         listening = await self._loop.run_in_executor(None, self._listening_socket)
-        acceptor = Acceptor(self._loop, self.server, listening, tls)
+        acceptor = Acceptor(
+            self._loop, self.server, partial(HttpConnection, self.server), listening, tls
+        )
         warn_if_exposed(acceptor.address, has_tls=tls is not None)
-        _raise_file_limit(self.server.limits.connections + _SPARE_FILES)
         try:
             await asyncio.wait_for(self._table_arrived.wait(), TABLE_S)
         except (TimeoutError, asyncio.TimeoutError):
@@ -231,12 +233,14 @@ class Proxy:
             if loads:
                 self._controller.notify(LoadReport(loads=loads))
 
-    def _report_poison(self, call: HttpCall, error: ReplicaUnavailableError) -> None:
+    def _report_poison(
+        self, deployment: DeploymentId, request_id: str, replica_id: str | None
+    ) -> None:
         self._controller.notify(
             PoisonRequest(
-                deployment=call.deployment,
-                request_id=call.request_id,
-                replica_ids=(error.replica_id,) if error.replica_id else (),
+                deployment=deployment,
+                request_id=request_id,
+                replica_ids=(replica_id,) if replica_id else (),
             )
         )
 
@@ -279,9 +283,22 @@ class Proxy:
         return True
 
 
-def _raise_file_limit(wanted: int) -> None:
-    """Allow as many open files as the system's administrator permits, up to `wanted`."""
+def fit_to_open_files(limits: HttpLimits) -> HttpLimits:
+    """Allow as many open files as the limits need; lower the limits if the system does not."""
+    wanted = limits.connections + SPARE_FILES
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    target = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
-    if soft != resource.RLIM_INFINITY and soft < target:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (target, hard))
+    if soft == resource.RLIM_INFINITY or soft >= wanted:
+        return limits
+    allowed = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
+    if allowed == wanted:
+        return limits
+    connections = max(1, allowed - SPARE_FILES)
+    logger.warning(
+        "This process may open %d files, so that the proxy takes %d connections instead of %d: "
+        "raise the limit with `ulimit -n`.",
+        allowed,
+        connections,
+        limits.connections,
+    )
+    return replace(limits, connections=connections)

@@ -10,12 +10,11 @@ from __future__ import annotations
 
 import logging
 import re
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 import httptools
 
-if TYPE_CHECKING:
-    from syncline.serve.proxy.limits import HttpLimits
+from syncline.serve.proxy.limits import HttpLimits
 
 logger = logging.getLogger("syncline.serve")
 

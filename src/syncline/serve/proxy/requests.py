@@ -224,6 +224,8 @@ class HttpCall(Call):
         self.sent = perf_counter()
         if self.stream is not None:
             self.stream.on_started()
+            if self.connection is not None:
+                self.connection.update_reading()
 
     def on_frame(self, kind: int, payload: bytes) -> None:
         """Pass a frame to the client's connection."""
@@ -295,6 +297,7 @@ class HttpCall(Call):
             route="" if route is None else route.prefix,
             status=status,
             seconds=elapsed,
+            queued_s=self.sent - self.started if self.sent else None,
             client=None if connection is None else connection.client,
         )
 

@@ -2,28 +2,59 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import secrets
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import Protocol
 
-from syncline.serve.exceptions import ReplicaUnavailableError
-from syncline.serve.proxy.http_protocol import HttpConnection
-from syncline.serve.proxy.requests import HttpCall, RequestIds
+from syncline.serve.proxy.limits import HttpLimits
 from syncline.serve.proxy.responses import LocalResponse
-from syncline.serve.proxy.statistics import HttpStatistics, RouteStatistics, summarize
+from syncline.serve.proxy.routes import RouteTable
+from syncline.serve.proxy.statistics import (
+    FinishedRequest,
+    HttpStatistics,
+    RouteStatistics,
+    summarize,
+)
+from syncline.serve.routing.link import Link
+from syncline.serve.wire.routes import DeploymentId
 
-if TYPE_CHECKING:
-    from syncline.serve.proxy.limits import HttpLimits
-    from syncline.serve.proxy.routes import RouteTable
-    from syncline.serve.routing.link import Link
 
-RequestObserver = Callable[[HttpCall, int, float], None]
-"""`observer(call, status, seconds)`, called after each request."""
-PoisonObserver = Callable[[HttpCall, ReplicaUnavailableError], None]
+class Connection(Protocol):
+    """The connection of a client, as the server treats it."""
+
+    expires: float
+    """Time of the next check."""
+
+    @property
+    def is_busy(self) -> bool:
+        """True while a request waits for its response."""
+
+    def on_expired(self) -> None:
+        """Check the connection."""
+
+    def drain(self) -> None:
+        """Close the connection after the current response."""
+
+    def abort(self) -> None:
+        """Close the connection at once."""
+
+
+class RequestIds:
+    """Makes ids that are unique over all processes: random digits of the process, and a counter."""
+
+    def __init__(self) -> None:
+        self._prefix = secrets.token_hex(8)
+        self._count = itertools.count(1).__next__
+
+    def new(self) -> str:
+        """Return a new id."""
+        return f"{self._prefix}{self._count():08x}"
 
 
 class HttpServer:
-    """Accepts no connections itself; `new_connection` is the factory for those who do."""
+    """Shared state of the connections."""
 
     def __init__(
         self,
@@ -50,20 +81,19 @@ class HttpServer:
         self.refused_requests = 0
         self.accepted_connections = 0
         self.is_draining = False
-        self.on_request_done: RequestObserver | None = None
+        self.on_request_done: Callable[[FinishedRequest], None] | None = None
+        """Called after each request; None for nobody."""
         self.on_connections_changed: Callable[[int], None] = lambda count: None
         """Called with the number of connections."""
-        self.on_poison: PoisonObserver = lambda call, error: None
-        """Called for a request that is given up because it ended several replicas."""
+        self.on_poison: Callable[[DeploymentId, str, str | None], None] = lambda *facts: None
+        """`on_poison(deployment, request_id, replica_id)`, called for a request that is given up
+        because it ended several replicas; the last one is `replica_id`.
+        """
         self.now = clock()
         """Time of the last sweep, or later."""
-        self._connections: set[HttpConnection] = set()
+        self._connections: set[Connection] = set()
 
-    def new_connection(self) -> HttpConnection:
-        """Return the protocol for a connection."""
-        return HttpConnection(self)
-
-    def opened(self, connection: HttpConnection) -> None:
+    def opened(self, connection: Connection) -> None:
         """Add a connection."""
         if not self._connections:
             self.now = self.clock()
@@ -71,7 +101,7 @@ class HttpServer:
         self.accepted_connections += 1
         self.on_connections_changed(len(self._connections))
 
-    def closed(self, connection: HttpConnection) -> None:
+    def closed(self, connection: Connection) -> None:
         """Remove a connection."""
         self._connections.discard(connection)
         self.on_connections_changed(len(self._connections))
