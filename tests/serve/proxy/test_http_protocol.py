@@ -559,6 +559,19 @@ class TestTimes:
         client.pass_time(60)
         assert client.transport.is_aborted
 
+    def test_two_stalls_of_the_same_size_are_not_one(self) -> None:
+        client = Client(self.LIMITS)
+        for _ in range(10):
+            client.send(GET)
+            respond(client.call)
+            client.transport.unsent = 5
+            client.pass_time(100)
+            client.transport.unsent = 0
+            client.send(GET)
+            client.pass_time(400)
+            respond(client.call)
+        assert not client.transport.is_aborted
+
     def test_client_that_reads_slowly_is_not_cut_off(self) -> None:
         client = Client(self.LIMITS)
         client.send(GET)

@@ -6,6 +6,9 @@ from dataclasses import dataclass
 
 from syncline.serve.config import HTTPOptions
 
+_CHECKED_EVERY_S = 30.0
+"""Seconds after which two checks belong to different stalls."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class HttpLimits:
@@ -59,14 +62,19 @@ class HttpLimits:
 class Stall:
     """Measures how long a client has accepted no bytes."""
 
-    __slots__ = ("_since", "_unsent")
+    __slots__ = ("_checked", "_since", "_unsent")
 
     def __init__(self) -> None:
         self._unsent = -1
         self._since = 0.0
+        self._checked = 0.0
 
     def has_lasted(self, unsent: int, now: float, limit_s: float) -> bool:
-        """Return True if the number of unsent bytes is the same since `limit_s` seconds."""
-        if unsent != self._unsent:
+        """Return True if the number of unsent bytes is the same since `limit_s` seconds.
+
+        A call that comes late begins a new measurement.
+        """
+        if unsent != self._unsent or now > self._checked + _CHECKED_EVERY_S:
             self._unsent, self._since = unsent, now
+        self._checked = now
         return now >= self._since + limit_s
