@@ -20,7 +20,6 @@ from syncline.serve.proxy.request_parser import RequestParser
 from syncline.serve.proxy.responses import LocalResponse
 from syncline.serve.proxy.routes import HttpRoute
 from syncline.serve.proxy.server import HttpServer
-from syncline.serve.proxy.statistics import FinishedRequest
 from syncline.serve.routing.router import Call
 from syncline.serve.wire.frames import Kind, RequestHead, decode_window, encode_request
 
@@ -285,21 +284,7 @@ class HttpCall(Call):
         statistics = server.unrouted if route is None else route.statistics
         statistics.record(self.method, status, elapsed)
         if server.on_request_done is not None:
-            server.on_request_done(self._finished(status, elapsed))
-
-    def _finished(self, status: int, elapsed: float) -> FinishedRequest:
-        route, connection = self.route, self.connection
-        return FinishedRequest(
-            request_id=self.request_id,
-            method=self.method,
-            target=self.target,
-            app="" if route is None else route.app,
-            route="" if route is None else route.prefix,
-            status=status,
-            seconds=elapsed,
-            queued_s=self.sent - self.started if self.sent else None,
-            client=None if connection is None else connection.client,
-        )
+            server.on_request_done(self, status, elapsed)
 
     # -- headers and errors
 

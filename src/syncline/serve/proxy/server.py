@@ -11,12 +11,7 @@ from typing import Protocol
 from syncline.serve.proxy.limits import HttpLimits
 from syncline.serve.proxy.responses import LocalResponse
 from syncline.serve.proxy.routes import RouteTable
-from syncline.serve.proxy.statistics import (
-    FinishedRequest,
-    HttpStatistics,
-    RouteStatistics,
-    summarize,
-)
+from syncline.serve.proxy.statistics import HttpStatistics, RouteStatistics, summarize
 from syncline.serve.routing.link import Link
 from syncline.serve.wire.routes import DeploymentId
 
@@ -81,8 +76,10 @@ class HttpServer:
         self.refused_requests = 0
         self.accepted_connections = 0
         self.is_draining = False
-        self.on_request_done: Callable[[FinishedRequest], None] | None = None
-        """Called after each request; None for nobody."""
+        self.on_request_done: Callable[..., None] | None = None
+        """`on_request_done(call, status, seconds)`, called after each `HttpCall`; status 499 if the
+        client went away.
+        """
         self.on_connections_changed: Callable[[int], None] = lambda count: None
         """Called with the number of connections."""
         self.on_poison: Callable[[DeploymentId, str, str | None], None] = lambda *facts: None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from math import exp, log
-from typing import NamedTuple
 
 BUCKET_RATIO = 1.02
 """Upper by lower bound of a histogram's bucket."""
@@ -65,26 +64,6 @@ class RouteStatistics:
         key = (method, status)
         counts[key] = counts.get(key, 0) + 1
         self.latency.add(seconds)
-
-
-class FinishedRequest(NamedTuple):
-    """A request after its last byte, for access logs."""
-
-    request_id: str
-    method: str
-    target: bytes
-    """Path and query string."""
-    app: str
-    """Empty for requests without an application."""
-    route: str
-    """Route prefix."""
-    status: int
-    """499 if the client went away."""
-    seconds: float
-    """From the end of the head to the last byte of the response."""
-    queued_s: float | None
-    """Seconds until it was sent to a replica; None if it was not."""
-    client: tuple[str, int] | None
 
 
 @dataclass(frozen=True, kw_only=True)
