@@ -10,7 +10,7 @@ BIN := .venv/bin
 BENCH_BIN := .venv-bench/bin
 TORCH := torch==2.13.0
 EXTRAS := test,lint,examples,cli,dashboard,docs
-BENCH_EXTRAS := bench,dashboard
+BENCH_EXTRAS := bench,dashboard,serve
 BENCH_ARGS ?=
 TEST_ARGS ?=
 KILLS ?= 20

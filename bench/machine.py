@@ -35,6 +35,10 @@ def versions(python: str) -> dict[str, str]:
         "daft",
         "optuna",
         "ray",
+        "litserve",
+        "bentoml",
+        "uvicorn",
+        "uvloop",
     ]
     output = subprocess.run(
         command, capture_output=True, text=True, timeout=60, stdin=subprocess.DEVNULL, check=True

@@ -38,12 +38,13 @@ def choose(
 def planned_runs(
     rows: Sequence[Row], rounds: int, absent: frozenset[str] = frozenset()
 ) -> Iterator[PlannedRun]:
-    """Yield every contender not in `absent` once per round, row by row; the first contender changes
-    from round to round.
+    """Yield every contender not in `absent` once per round, row by row, up to its `max_runs`; the
+    first contender changes from round to round.
     """
     for row in rows:
         present = [contender for contender in row.contenders if contender.name not in absent]
         for number in range(rounds * row.runs_per_round):
             for offset in range(len(present)):
                 contender = present[(number + offset) % len(present)]
-                yield PlannedRun(row=row, contender=contender, round=number)
+                if contender.max_runs is None or number < contender.max_runs:
+                    yield PlannedRun(row=row, contender=contender, round=number)

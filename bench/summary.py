@@ -87,10 +87,14 @@ def target_text(metric: Metric) -> str:
     if metric.target is None:
         return "-"
     sign = "<=" if metric.better == "less" else ">="
-    limit = f"{metric.target.limit:,g}".replace(",", " ")
+    limit = (
+        f"{metric.target.limit:,.3g}" if metric.target.limit < 1 else f"{metric.target.limit:,g}"
+    )
+    limit = limit.replace(",", " ")
     if metric.target.peers:
         best = "the best of " if len(metric.target.peers) > 1 else ""
-        return f"{sign} {limit}x {best}{', '.join(metric.target.peers)}"
+        plus = f" + {metric.target.plus:g} {metric.unit}" if metric.target.plus else ""
+        return f"{sign} {limit}x {best}{', '.join(metric.target.peers)}{plus}"
     return f"{sign} {limit} {metric.unit}".rstrip()
 
 
@@ -114,7 +118,8 @@ def _limit(metric: Metric, target: Target, values: Mapping[str, float | None]) -
     known = [value for value in (values.get(peer) for peer in target.peers) if value is not None]
     if len(known) < len(target.peers):
         return None
-    return target.limit * (min(known) if metric.better == "less" else max(known))
+    best = min(known) if metric.better == "less" else max(known)
+    return target.limit * best + target.plus
 
 
 def compare(row: Row, metric: Metric, measurements: Sequence[Measurement]) -> Line:

@@ -42,6 +42,9 @@ TITLES: dict[Group, str] = {
     "machine": "on this machine: medians over the rounds; ratios are ours divided by theirs",
     "train": "training on this machine: medians over the rounds; ratios are ours divided by theirs",
     "data": "data on this machine: medians over the rounds; ratios are ours divided by theirs",
+    "tune": "searches on this machine: medians over the rounds; ratios are ours divided by theirs",
+    "serve": "serving on this machine: medians over the rounds; ratios are ours divided by theirs",
+    "runs": "run records and the dashboard: medians over the rounds",
     "cluster": "on one Ray cluster: medians over the rounds; ratios are ours divided by theirs",
 }
 

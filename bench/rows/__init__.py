@@ -5,11 +5,12 @@
 - `train.py`        training on this machine
 - `data.py`         data pipelines on this machine
 - `tune.py`         hyperparameter searches on this machine
+- `serve.py`        requests over HTTP, calls of handles, streams and replicas on this machine
 - `runs.py`         run records and the dashboard
 - `cluster.py`      all of these on one Ray cluster
 """
 
-from bench.rows import cluster, data, machine, runs, train, tune
+from bench.rows import cluster, data, machine, runs, serve, train, tune
 from bench.rows.definitions import (
     OURS,
     PEAK_MB,
@@ -28,6 +29,7 @@ ROWS: tuple[Row, ...] = (
     *train.ROWS,
     *data.ROWS,
     *tune.ROWS,
+    *serve.ROWS,
     *runs.ROWS,
     *cluster.ROWS,
 )

@@ -8,7 +8,7 @@ RAY = "Ray"
 
 Better = Literal["less", "more"]
 Launcher = Literal["python", "torchrun"]
-Group = Literal["machine", "train", "data", "tune", "runs", "cluster"]
+Group = Literal["machine", "train", "data", "tune", "serve", "runs", "cluster"]
 """Group of a row: on this machine, where each library starts its own engine (long rows have groups
 of their own), or on one running Ray cluster.
 """
@@ -23,10 +23,13 @@ PEAK_PER_BUDGET = "peak_per_budget"
 
 @dataclass(frozen=True, kw_only=True)
 class Target:
-    """Target of a metric: an absolute limit or, with `peers`, a ratio to the best of them."""
+    """Target of a metric: an absolute limit or, with `peers`, a ratio to the best of them; `plus`
+    is added to the product, in the unit of the metric.
+    """
 
     limit: float
     peers: tuple[str, ...] = ()
+    plus: float = 0.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,12 +50,16 @@ class Metric:
 
 @dataclass(frozen=True, kw_only=True)
 class Contender:
-    """A program of a row: `module` of `bench.programs` with `argument`, started by `launcher`."""
+    """A program of a row: `module` of `bench.programs` with `argument`, started by `launcher`.
+
+    A slow program whose values are far from the others' is measured `max_runs` times at most.
+    """
 
     name: str
     module: str
     argument: str
     launcher: Launcher = "python"
+    max_runs: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,5 +1,7 @@
 """The order of measurements: contenders alternate."""
 
+from dataclasses import replace
+
 import pytest
 
 from bench.rows import OURS, RAY, ROWS, Contender, Group, Metric, Row
@@ -33,6 +35,14 @@ def test_noisy_row_has_several_runs_per_round() -> None:
     assert [
         planned.round for planned in planned_runs([row("a", "x", runs_per_round=3)], 2)
     ] == list(range(6))
+
+
+def test_a_slow_contender_is_measured_up_to_its_maximum() -> None:
+    slow = Contender(name="slow", module="m", argument="a", max_runs=1)
+    contest = replace(row("a", "x"), contenders=(*row("a", "x").contenders, slow))
+    assert [planned.contender.name for planned in planned_runs([contest], 3)] == [
+        "x", "slow", "x", "x",
+    ]  # fmt: skip
 
 
 def test_absent_contenders_do_not_run() -> None:

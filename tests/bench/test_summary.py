@@ -98,6 +98,12 @@ def test_ratio_target_multiplies_the_peers_value(ours: float, expected: str) -> 
     )
 
 
+@pytest.mark.parametrize(("ours", "expected"), [(2.5, "met"), (2.6, "missed")])
+def test_ratio_target_may_allow_a_difference(ours: float, expected: str) -> None:
+    target = Target(limit=1.0, peers=("a",), plus=0.5)
+    assert verdict(metric("less", target), ours, {"a": 2.0}) == expected
+
+
 def test_ratio_target_with_several_peers_uses_the_best_one() -> None:
     peers = {"a": 100.0, "b": 200.0}
     assert verdict(metric("more", Target(limit=2.0, peers=("a", "b"))), 399.0, peers) == "missed"
@@ -119,6 +125,7 @@ def test_verdict_needs_the_values_of_all_peers_of_the_target() -> None:
         ("more", Target(limit=12_000), ">= 12 000 ms"),
         ("less", Target(limit=1.2, peers=("torchrun",)), "<= 1.2x torchrun"),
         ("more", Target(limit=2.0, peers=("a", "b")), ">= 2x the best of a, b"),
+        ("less", Target(limit=1.0, peers=("a",), plus=0.3), "<= 1x a + 0.3 ms"),
         ("less", None, "-"),
     ],
 )

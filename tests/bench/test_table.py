@@ -1,6 +1,7 @@
 """Tables of the benchmarks: number formats, and alignment of the peers' cells."""
 
 import io
+from typing import get_args
 
 import pytest
 from rich.console import Console
@@ -91,6 +92,10 @@ def test_columns_are_aligned_and_missed_targets_marked() -> None:
     text = [row for row in printed(line((), "missed"), line((), "met")) if row.startswith("│")]
     assert len({tuple(place for place, sign in enumerate(row) if sign == "│") for row in text}) == 1
     assert ["missed" in row for row in text] == [True, False]
+
+
+def test_every_group_has_a_title() -> None:
+    assert set(TITLES) == set(get_args(Group))
 
 
 def test_each_group_with_lines_has_a_table() -> None:
