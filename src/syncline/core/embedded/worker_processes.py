@@ -52,13 +52,19 @@ HEAVY_MODULES = (
     "syncline.tune.context",
     "syncline.tune.tune",
     "syncline.tune.workers.trial_runner",
+    "fastapi",
+    "syncline.serve.deployment",
 )
 """Modules that workers get from the fork server, if the driver has imported them."""
-FIRST_USE_MODULES = {"syncline.data.execute.data_worker": "pandas"}
+FIRST_USE_MODULES = {
+    "syncline.data.execute.data_worker": "pandas",
+    "syncline.serve.deployment": "syncline.serve.controller.controller_thread",
+}
 """Modules that the first use of another module imports.
 
 pyarrow imports pandas, for a quarter of a second, when it makes its first column from an array,
-which every worker of a dataset does.
+which every worker of a dataset does. Programs that use serve do not import the modules of its
+processes.
 """
 LATER_MODULES = ("torch._dynamo",)
 """Modules that the fork server imports after the first workers have started.
