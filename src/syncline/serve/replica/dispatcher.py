@@ -28,7 +28,7 @@ from syncline.serve.wire.frames import WINDOW_BYTES, Kind, decode_window, encode
 logger = logging.getLogger("syncline.serve")
 
 _HTTP, _CALL, _BODY, _CANCEL = int(Kind.HTTP), int(Kind.CALL), int(Kind.BODY), int(Kind.CANCEL)
-_WINDOW, _BUSY, _FREE = int(Kind.WINDOW), int(Kind.BUSY), int(Kind.FREE)
+_GRPC, _WINDOW, _BUSY, _FREE = int(Kind.GRPC), int(Kind.WINDOW), int(Kind.BUSY), int(Kind.FREE)
 # The first step of a task runs at once, where Python can do that.
 _EAGER: dict[str, Any] = {"eager_start": True} if sys.version_info >= (3, 12) else {}
 _CREDIT_BYTES = WINDOW_BYTES // 4
@@ -248,6 +248,8 @@ class Caller:
             self.dispatcher.start(self, call_id, payload, self.dispatcher.make_http_call)
         elif kind == _CALL:
             self.dispatcher.start(self, call_id, payload, self.dispatcher.make_handle_call)
+        elif kind == _GRPC:
+            self.dispatcher.start(self, call_id, payload, self.dispatcher.make_grpc_call)
         else:
             call = self.calls.get(call_id)
             if call is None:  # it has just been answered
@@ -284,6 +286,7 @@ class Dispatcher:
         self.admission: Admission[Caller] = Admission(max_ongoing_requests)
         self.make_http_call: MakeCall = _unready
         self.make_handle_call: MakeCall = _unready
+        self.make_grpc_call: MakeCall = _unready
         self.cancelled = 0
         """Calls that were cancelled or too late."""
         self.failed = 0

@@ -1,9 +1,13 @@
-"""`HandleCall`: a call of a `DeploymentHandle`, with one result or a stream of items."""
+"""`MethodCall`: a call of a method, with one result or a stream of items.
+
+`HandleCall` is the call of a `DeploymentHandle`; `grpc_calls.GrpcCall` that of a gRPC client.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import threading
+from abc import abstractmethod
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Generator
 from functools import partial
@@ -19,35 +23,55 @@ _BUFFERED_BYTES = 65_536
 """Bytes of items that a sync generator may be ahead of the socket."""
 
 
-class HandleCall(OngoingCall):
-    """A CALL frame and its answer."""
+class MethodCall(OngoingCall):
+    """A call of a method; subclasses know its arguments and how results are encoded."""
 
-    __slots__ = ("_method", "_payload", "_user_code", "method_name")
+    __slots__ = ("_method", "_user_code", "method_name")
 
-    def __init__(self, caller: Caller, call_id: int, payload: bytes, user_code: UserCode) -> None:
+    def __init__(self, caller: Caller, call_id: int, method_name: str, user_code: UserCode) -> None:
         super().__init__(caller, call_id)
-        meta, args, kwargs = unpack_call(payload)
-        self.method_name = meta.method
-        self.request_id = meta.request_id
-        self.route = meta.route
-        self.app_name = meta.app
-        self.multiplexed_model_id = meta.multiplexed_model_id
-        self.session_id = meta.session_id
-        self.deadline = None
-        if meta.timeout_s is not None:
-            self.limit_time(meta.timeout_s)
-        self._payload: tuple[bool, tuple[Any, ...], dict[str, Any]] | None
-        self._payload = (meta.stream, args, kwargs)
+        self.method_name = method_name
         self._user_code = user_code
         self._method: Method | None = None
+
+    # -- for subclasses
+
+    @abstractmethod
+    def take_arguments(self, method: Method) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Return the arguments; called once, so that they live as long as user code holds them."""
+
+    @property
+    @abstractmethod
+    def streams(self) -> bool:
+        """True if the caller expects the items of a generator."""
+
+    @abstractmethod
+    def pack_result(self, result: Any) -> Parts:
+        """Return the payload of a VALUE frame."""
+
+    @abstractmethod
+    def pack_item(self, item: Any) -> Parts:
+        """Return the payload of a CHUNK frame; also called in the threads of sync generators."""
+
+    def pack_end(self) -> Parts:
+        """Return the payload of the END frame."""
+        return ()
+
+    @abstractmethod
+    def not_streaming(self, method: Method) -> TypeError:
+        """Return the error of a generator that was called without `streams`."""
+
+    @abstractmethod
+    def no_stream(self, method: Method, result: Any) -> TypeError:
+        """Return the error of a method that returned a single result although `streams` is True."""
+
+    # -- the call
 
     async def handle(self) -> None:
         """Run the method and send its result or items."""
         method = self._method = self._user_code.method(self.method_name)
-        assert self._payload is not None
-        stream, args, kwargs = self._payload
-        self._payload = None  # the arguments live as long as user code holds them
-        if stream:
+        args, kwargs = self.take_arguments(method)
+        if self.streams:
             await self._send_items(method, args, kwargs)
             return
         if method.kind is MethodKind.ASYNC:
@@ -55,25 +79,10 @@ class HandleCall(OngoingCall):
         elif method.kind is MethodKind.SYNC:
             result = await self._in_thread(partial(method.function, *args, **kwargs))
         else:
-            raise _not_streaming(method)
+            raise self.not_streaming(method)
         if isinstance(result, (Generator, AsyncGenerator)):
-            raise _not_streaming(method)
-        self.answer(Kind.VALUE, *pack_value(result, what=f"result of {method.label}"))
-
-    def answer_error(self, error: BaseException) -> None:
-        """Send the error; it gets the name of the method if user code raised it."""
-        if self.is_answered:
-            self.log_error(error, f"background work of {self.method_name}")
-            return
-        self.dispatcher.failed += 1
-        self.answer(Kind.ERROR, pack_failure(error, self._method.label if self._method else ""))
-
-    def answer_cancelled(self) -> None:
-        """Send the reason."""
-        error: Exception = RequestCancelledError(self.request_id)
-        if self.is_expired:
-            error = TimeoutError(f"Request {self.request_id} timed out.")
-        self.answer(Kind.ERROR, pack_failure(error))
+            raise self.not_streaming(method)
+        self.answer(Kind.VALUE, *self.pack_result(result))
 
     async def _in_thread(self, function: Callable[[], Any]) -> Any:
         self.hold()
@@ -95,21 +104,18 @@ class HandleCall(OngoingCall):
         elif isinstance(items, Generator):
             await self._send_sync_items(items)
         else:
-            raise TypeError(
-                f"{method.label} was called with `stream=True`, but returned a "
-                f"{type(items).__name__}: call it without `stream=True`, or make it a generator"
-            )
-        self.answer(Kind.END)
+            raise self.no_stream(method, items)
+        self.answer(Kind.END, *self.pack_end())
 
     async def _send_async_items(self, items: AsyncGenerator[Any, None]) -> None:
         try:
             async for item in items:
-                await self._send_item(pack_value(item, what="item"))
+                await self._send_item(self.pack_item(item))
         finally:
             await items.aclose()
 
     async def _send_sync_items(self, items: Generator[Any, None, None]) -> None:
-        buffer = _ItemBuffer(self._wake)
+        buffer = _ItemBuffer(self._wake, self.pack_item)
         self.hold()
         end = self.dispatcher.threads.submit(partial(buffer.fill, items), self.release)
         end.add_done_callback(self._thread_ended)
@@ -139,11 +145,80 @@ class HandleCall(OngoingCall):
         self.dispatcher.loop.call_soon_threadsafe(self.notify)
 
 
+class HandleCall(MethodCall):
+    """A CALL frame and its answer."""
+
+    __slots__ = ("_arguments", "_streams")
+
+    def __init__(self, caller: Caller, call_id: int, payload: bytes, user_code: UserCode) -> None:
+        meta, args, kwargs = unpack_call(payload)
+        super().__init__(caller, call_id, meta.method, user_code)
+        self.request_id = meta.request_id
+        self.route = meta.route
+        self.app_name = meta.app
+        self.multiplexed_model_id = meta.multiplexed_model_id
+        self.session_id = meta.session_id
+        self.deadline = None
+        if meta.timeout_s is not None:
+            self.limit_time(meta.timeout_s)
+        self._streams = meta.stream
+        self._arguments: tuple[tuple[Any, ...], dict[str, Any]] | None = (args, kwargs)
+
+    @property
+    def streams(self) -> bool:
+        """True if the handle has `stream=True`."""
+        return self._streams
+
+    def take_arguments(self, method: Method) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Return the arguments of the handle."""
+        arguments, self._arguments = self._arguments, None
+        assert arguments is not None
+        return arguments
+
+    def pack_result(self, result: Any) -> Parts:
+        """Pickle a result."""
+        assert self._method is not None
+        return pack_value(result, what=f"result of {self._method.label}")
+
+    def pack_item(self, item: Any) -> Parts:
+        """Pickle an item."""
+        return pack_value(item, what="item")
+
+    def not_streaming(self, method: Method) -> TypeError:
+        """Name the option that is missing."""
+        return TypeError(
+            f"{method.label} is a generator: call it with `handle.options(stream=True)`"
+        )
+
+    def no_stream(self, method: Method, result: Any) -> TypeError:
+        """Name the option that is wrong."""
+        return TypeError(
+            f"{method.label} was called with `stream=True`, but returned a "
+            f"{type(result).__name__}: call it without `stream=True`, or make it a generator"
+        )
+
+    def answer_error(self, error: BaseException) -> None:
+        """Send the error; it gets the name of the method if user code raised it."""
+        if self.is_answered:
+            self.log_error(error, f"background work of {self.method_name}")
+            return
+        self.dispatcher.failed += 1
+        self.answer(Kind.ERROR, pack_failure(error, self._method.label if self._method else ""))
+
+    def answer_cancelled(self) -> None:
+        """Send the reason."""
+        error: Exception = RequestCancelledError(self.request_id)
+        if self.is_expired:
+            error = TimeoutError(f"Request {self.request_id} timed out.")
+        self.answer(Kind.ERROR, pack_failure(error))
+
+
 class _ItemBuffer:
     """Packed items on their way from the thread of a sync generator to the loop."""
 
-    def __init__(self, wake: Callable[[], None]) -> None:
+    def __init__(self, wake: Callable[[], None], pack: Callable[[Any], Parts]) -> None:
         self._wake = wake
+        self._pack = pack
         self._items: deque[Parts] = deque()
         self._bytes = 0
         self._is_closed = False
@@ -154,7 +229,7 @@ class _ItemBuffer:
         """Run the generator, on its thread; return early after `close`."""
         try:
             for item in items:
-                if not self._put(pack_value(item, what="item")):
+                if not self._put(self._pack(item)):
                     return
         finally:
             items.close()
@@ -188,7 +263,3 @@ class _ItemBuffer:
         if wakes:
             self._wake()
         return True
-
-
-def _not_streaming(method: Method) -> TypeError:
-    return TypeError(f"{method.label} is a generator: call it with `handle.options(stream=True)`")

@@ -41,6 +41,7 @@ from syncline.serve.event_loop import new_event_loop
 from syncline.serve.replica.asgi import AsgiApplication, build_application
 from syncline.serve.replica.controller_connection import ControllerConnection
 from syncline.serve.replica.dispatcher import Caller, Dispatcher
+from syncline.serve.replica.grpc_calls import GrpcCall
 from syncline.serve.replica.handle_calls import HandleCall
 from syncline.serve.replica.http_calls import AsgiCall, HttpCall, PlainCall
 from syncline.serve.replica.ledger import Ledger
@@ -203,10 +204,14 @@ class Replica:
         def make_handle_call(caller: Caller, call_id: int, payload: bytes) -> HandleCall:
             return HandleCall(caller, call_id, payload, user)
 
+        def make_grpc_call(caller: Caller, call_id: int, payload: bytes) -> GrpcCall:
+            return GrpcCall(caller, call_id, payload, user)
+
         def make_plain_call(caller: Caller, call_id: int, payload: bytes) -> HttpCall:
             return PlainCall(caller, call_id, payload, user)
 
         self.dispatcher.make_handle_call = make_handle_call
+        self.dispatcher.make_grpc_call = make_grpc_call
         self.dispatcher.make_http_call = make_plain_call
         if application is not None:
             app, state = application.app, application.state

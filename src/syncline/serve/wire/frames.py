@@ -4,11 +4,11 @@ A frame is a header (payload length u32, kind u8, call id u64, little endian) an
 connection carries the frames of many calls in both directions, in any order. Call ids are chosen by
 the caller, and are unique over all callers of a replica: the upper 24 bits name the caller.
 
-A call begins with HTTP or CALL and ends with exactly one of RESPONSE, END, VALUE, ERROR, ABORT or
-BUSY. Streams send START (HTTP only) and CHUNK frames before END, as long as the receiver's window
-allows: 256 kB at first, then as many bytes as WINDOW frames grant. BODY frames follow only after
-the replica's first WINDOW frame, which it sends when the call begins: until then, the HTTP frame
-alone can be sent to another replica.
+A call begins with HTTP, CALL or GRPC and ends with exactly one of RESPONSE, END, VALUE, ERROR,
+ABORT or BUSY. Streams send START (not for CALL) and CHUNK frames before END, as long as the
+receiver's window allows: 256 kB at first, then as many bytes as WINDOW frames grant. BODY frames
+follow only after the replica's first WINDOW frame, which it sends when the call begins: until then,
+the first frame alone can be sent to another replica.
 """
 
 from __future__ import annotations
@@ -44,6 +44,8 @@ class Kind(IntEnum):
     """A piece of a request body, or bytes of a WebSocket client; empty: the end of the body."""
     CANCEL = 13
     """The caller no longer waits; the replica cancels the call and answers as usual."""
+    GRPC = 14
+    """A gRPC call: `grpc_frames.encode_head`; BODY frames follow if the client streams."""
 
     # replica -> caller
     RESPONSE = 20

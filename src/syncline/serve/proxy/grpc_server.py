@@ -1,0 +1,393 @@
+"""`GrpcServer`: gRPC clients of a proxy. grpcio's asyncio server runs on the proxy's event loop.
+
+The methods of the services go to the ingress of the application that the metadata `application`
+names (not needed while there is only one), by the proxy's link, like HTTP requests: queues, limits,
+deadlines and resends are the same. The proxy itself answers `ray.serve.RayServeAPIService` and
+server reflection.
+
+Status codes: NOT_FOUND for an unknown application, DEADLINE_EXCEEDED after the deadline of the
+client or of `gRPCOptions`, RESOURCE_EXHAUSTED for a full queue, UNAVAILABLE for a deployment that
+failed or a replica that died, INTERNAL for an exception, or the code that user code set.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from time import perf_counter
+from typing import Any
+
+import grpc
+import grpc.aio
+
+from syncline.serve.generated import serve_pb2
+from syncline.serve.generated.serve_pb2_grpc import SERVICE
+from syncline.serve.grpc_util import REQUEST_ID
+from syncline.serve.proxy.grpc_calls import GrpcCall
+from syncline.serve.proxy.grpc_services import ServiceMethod, load_services
+from syncline.serve.proxy.server import RequestIds
+from syncline.serve.proxy.statistics import LatencyHistogram
+from syncline.serve.proxy_options import gRPCOptions
+from syncline.serve.routing.link import Link
+from syncline.serve.wire.grpc_frames import Code, GrpcHead, GrpcStatus
+from syncline.serve.wire.routes import ApplicationRoute, TableUpdate
+
+logger = logging.getLogger("syncline.serve")
+
+_CODES = {code.value[0]: code for code in grpc.StatusCode}
+_LARGEST_MESSAGE = 2**31 - 1
+_LONGEST_REQUEST_ID = 128
+_PING = f"Ping /{SERVICE}/ListApplications for available applications."
+_STARTING = "Starting: the route table has not arrived yet."
+_DRAINING = "This node is being drained."
+
+GrpcObserver = Callable[[GrpcCall, str, float], None]
+"""`observer(call, name of the status code, seconds)`, called after each call."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class GrpcMethodStatistics:
+    """Calls of one method of one application."""
+
+    app: str
+    """Empty for calls without an application."""
+    method: str
+    """`/package.Service/Method`."""
+    by_code: dict[str, int]
+    """Number of ended calls by name of the status code."""
+    latency_sum_s: float
+    latency_buckets: dict[int, int]
+    """See `LatencyHistogram.buckets`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class GrpcStatistics:
+    """State of the gRPC side of a proxy at one moment."""
+
+    ongoing_calls: int
+    methods: tuple[GrpcMethodStatistics, ...]
+
+
+class _Counts:
+    def __init__(self) -> None:
+        self.by_code: dict[str, int] = {}
+        self.latency = LatencyHistogram()
+
+
+class GrpcServer:
+    """Used on the proxy's event loop."""
+
+    def __init__(
+        self,
+        link: Link,
+        options: gRPCOptions,
+        *,
+        host: str,
+        clock: Callable[[], float],
+        largest_message: int = _LARGEST_MESSAGE,
+    ) -> None:
+        """`clock` is the clock of the link's deadlines.
+
+        Raises ImportError, AttributeError, TypeError or ValueError for wrong
+        `grpc_servicer_functions`.
+        """
+        self._link = link
+        self._options = options
+        self._host = host
+        self._clock = clock
+        self._largest_message = min(largest_message, _LARGEST_MESSAGE)
+        self._methods = load_services(options.grpc_servicer_functions)
+        self._applications: dict[str, ApplicationRoute] = {}
+        self._is_ready = False
+        self._is_draining = False
+        self._server: Any = None
+        self._request_ids = RequestIds()
+        self._ongoing = 0
+        self._counts: dict[tuple[str, str], _Counts] = {}
+        self.address: tuple[str, int] | None = None
+        """Host and port; None before the start."""
+        self.on_call_done: GrpcObserver | None = None
+
+    async def start(self) -> tuple[str, int]:
+        """Listen; return the address. Raises OSError if the port is taken."""
+        limit = self._largest_message
+        server = self._server = grpc.aio.server(
+            options=[
+                ("grpc.so_reuseport", 0),  # a port in use is an error, not a second server
+                ("grpc.max_receive_message_length", limit),
+                ("grpc.max_send_message_length", _LARGEST_MESSAGE),
+            ]
+        )
+        server.add_generic_rpc_handlers((_Handlers(self._handlers()),))
+        if self._options.enable_reflection:
+            self._enable_reflection(server)
+        host = f"[{self._host}]" if ":" in self._host else self._host
+        try:
+            port: int = server.add_insecure_port(f"{host}:{self._options.port}")
+        except RuntimeError as error:
+            raise OSError(
+                f"gRPC cannot listen on {host}:{self._options.port}: {error}. Choose another port "
+                "with `gRPCOptions(port=...)`, or 0 for a free one."
+            ) from None
+        await server.start()
+        self.address = self._host, port
+        return self.address
+
+    def update(self, update: TableUpdate) -> None:
+        """Apply a change of the controller's table."""
+        self._is_ready = True
+        if update.applications is not None:
+            self._applications = {route.name: route for route in update.applications}
+
+    def drain(self) -> None:
+        """Report that this proxy will stop; calls go on."""
+        self._is_draining = True
+
+    async def stop(self, grace_s: float) -> None:
+        """Refuse new calls, and cancel those that have not ended after `grace_s` seconds."""
+        self._is_draining = True
+        if self._server is not None:
+            await self._server.stop(grace_s)
+
+    def statistics(self) -> GrpcStatistics:
+        """Return the current counts."""
+        return GrpcStatistics(
+            ongoing_calls=self._ongoing,
+            methods=tuple(
+                GrpcMethodStatistics(
+                    app=app,
+                    method=method,
+                    by_code=dict(counts.by_code),
+                    latency_sum_s=counts.latency.sum_s,
+                    latency_buckets=counts.latency.buckets(),
+                )
+                for (app, method), counts in self._counts.items()
+            ),
+        )
+
+    # -- handlers
+
+    def _handlers(self) -> dict[str, Any]:
+        handlers = {path: self._handler(method) for path, method in self._methods.items()}
+        unary = grpc.unary_unary_rpc_method_handler
+        handlers[f"/{SERVICE}/Healthz"] = unary(self._healthz)
+        handlers[f"/{SERVICE}/ListApplications"] = unary(self._list_applications)
+        return handlers
+
+    def _handler(self, method: ServiceMethod) -> Any:
+        """Return grpcio's handler; without serializers, messages are bytes."""
+
+        async def answer(request: Any, context: Any) -> bytes:
+            return await self._answer(method, request, context)
+
+        async def stream(request: Any, context: Any) -> AsyncIterator[bytes]:
+            async for message in self._stream(method, request, context):
+                yield message
+
+        if method.streams_request:
+            if method.streams_response:
+                return grpc.stream_stream_rpc_method_handler(stream)
+            return grpc.stream_unary_rpc_method_handler(answer)
+        if method.streams_response:
+            return grpc.unary_stream_rpc_method_handler(stream)
+        return grpc.unary_unary_rpc_method_handler(answer)
+
+    def _enable_reflection(self, server: Any) -> None:
+        try:
+            from grpc_reflection.v1alpha import reflection
+        except ModuleNotFoundError:
+            raise ImportError(
+                "gRPC reflection needs grpcio-reflection, which is not installed: run `pip install "
+                '"syncline[serve-grpc]"`, or set `gRPCOptions(enable_reflection=False)`'
+            ) from None
+        services = sorted({method.service for method in self._methods.values()})
+        reflection.enable_server_reflection([*services, reflection.SERVICE_NAME], server)
+
+    async def _healthz(self, request: bytes, context: Any) -> bytes:
+        problem = self._problem()
+        if problem is not None:
+            _set_status(context, GrpcStatus(int(Code.UNAVAILABLE), problem))
+        message: bytes = serve_pb2.HealthzResponse(message=problem or "success").SerializeToString()
+        return message
+
+    async def _list_applications(self, request: bytes, context: Any) -> bytes:
+        problem = self._problem()
+        if problem is not None:
+            _set_status(context, GrpcStatus(int(Code.UNAVAILABLE), problem))
+        names = sorted(self._applications)
+        response = serve_pb2.ListApplicationsResponse(application_names=names)
+        message: bytes = response.SerializeToString()
+        return message
+
+    def _problem(self) -> str | None:
+        if self._is_draining:
+            return _DRAINING
+        return None if self._is_ready else _STARTING
+
+    # -- calls
+
+    async def _answer(self, method: ServiceMethod, request: Any, context: Any) -> bytes:
+        call = self._start(method, request, context)
+        if call is None:
+            return b""
+        with _Ending(self, call, method, context):
+            async with _sending(call, method, request):
+                message = await call.reply()
+            if call.compression is not None:
+                context.set_compression(grpc.Compression(call.compression))
+            return message
+
+    async def _stream(
+        self, method: ServiceMethod, request: Any, context: Any
+    ) -> AsyncIterator[bytes]:
+        call = self._start(method, request, context)
+        if call is None:
+            return
+        with _Ending(self, call, method, context):
+            async with _sending(call, method, request):
+                is_first = True
+                async for message in call.replies():
+                    if is_first and call.compression is not None:
+                        context.set_compression(grpc.Compression(call.compression))
+                    is_first = False
+                    yield message
+
+    def _start(self, method: ServiceMethod, request: Any, context: Any) -> GrpcCall | None:
+        """Submit a call; return None if there is no application for it."""
+        metadata = [(key, value) for key, value in context.invocation_metadata() or ()]
+        sent = {key: value for key, value in metadata if isinstance(value, str)}
+        request_id = self._request_id(sent)
+        application = self._application(sent.get("application", ""))
+        if isinstance(application, GrpcStatus):
+            context.set_trailing_metadata(((REQUEST_ID, request_id),))
+            _set_status(context, application)
+            self._count("", method.path, _CODES[application.code or 0].name, 0.0)
+            return None
+        limits = [self._options.request_timeout_s, context.time_remaining()]
+        timeout_s = min((each for each in limits if each is not None), default=None)
+        head = GrpcHead(
+            method=method.name,
+            request_id=request_id,
+            timeout_s=timeout_s,
+            multiplexed_model_id=sent.get("multiplexed_model_id", ""),
+            session_id=sent.get("session_id", ""),
+            app=application.name,
+            service_method=method.path,
+            streams_request=method.streams_request,
+            streams_response=method.streams_response,
+            deserializer=method.deserializer,
+            metadata=metadata,
+            peer=context.peer(),
+            auth_context={key: list(each) for key, each in context.auth_context().items()},
+        )
+        ingress = application.ingress
+        call = GrpcCall(self._link, ingress, head, b"" if method.streams_request else request)
+        router = self._link.route_of(ingress)
+        call.may_repeat = router is not None and router.route.idempotent
+        if timeout_s is not None:
+            call.deadline = self._clock() + timeout_s
+        self._link.submit(call)
+        return call
+
+    def _application(self, name: str) -> ApplicationRoute | GrpcStatus:
+        if not self._is_ready:
+            return GrpcStatus(int(Code.UNAVAILABLE), _STARTING)
+        found = self._applications.get(name)
+        if found is not None:
+            return found
+        if len(self._applications) == 1:
+            return next(iter(self._applications.values()))
+        problem = f"Application '{name}' not found." if name else "Application metadata not set."
+        return GrpcStatus(int(Code.NOT_FOUND), f"{problem} {_PING}")
+
+    def _request_id(self, sent: dict[str, str]) -> str:
+        id = sent.get(REQUEST_ID, "")
+        if 0 < len(id) <= _LONGEST_REQUEST_ID and id.isprintable():
+            return id
+        return self._request_ids.new()
+
+    def _count(self, app: str, method: str, code: str, seconds: float) -> None:
+        counts = self._counts.get((app, method))
+        if counts is None:
+            counts = self._counts[app, method] = _Counts()
+        counts.by_code[code] = counts.by_code.get(code, 0) + 1
+        counts.latency.add(seconds)
+
+    def _ended(self, call: GrpcCall, method: ServiceMethod, code: str, seconds: float) -> None:
+        self._count(call.app, method.path, code, seconds)
+        if self.on_call_done is not None:
+            self.on_call_done(call, code, seconds)
+
+
+class _Ending:
+    """Ends a call: sends its status to the client, or tells the replica that the client is gone."""
+
+    def __init__(
+        self, server: GrpcServer, call: GrpcCall, method: ServiceMethod, context: Any
+    ) -> None:
+        self._server = server
+        self._call = call
+        self._method = method
+        self._context = context
+        self._began = perf_counter()
+        server._ongoing += 1
+
+    def __enter__(self) -> None:
+        """Nothing: the call has been submitted."""
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        call, server = self._call, self._server
+        call.close()
+        server._ongoing -= 1
+        code = Code.CANCELLED.name
+        if kind is None:
+            status = call.status
+            metadata = status.trailing_metadata or ((REQUEST_ID, call.request_id),)
+            self._context.set_trailing_metadata(tuple((key, value) for key, value in metadata))
+            _set_status(self._context, status)
+            code = _CODES[status.code or 0].name
+        server._ended(call, self._method, code, perf_counter() - self._began)
+
+
+class _sending:
+    """Sends the messages of a streaming client in the background."""
+
+    def __init__(self, call: GrpcCall, method: ServiceMethod, request: Any) -> None:
+        self._call = call
+        self._request: AsyncIterator[bytes] | None = request if method.streams_request else None
+        self._task: asyncio.Task[None] | None = None
+
+    async def __aenter__(self) -> None:
+        if self._request is not None:
+            self._task = asyncio.ensure_future(self._call.send_messages(self._request))
+            self._task.add_done_callback(_retrieve)
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._task is not None:
+            self._task.cancel()
+
+
+class _Handlers(grpc.GenericRpcHandler):  # type: ignore[misc]
+    """Finds the handler of a path."""
+
+    def __init__(self, handlers: dict[str, Any]) -> None:
+        self._handlers = handlers
+
+    def service(self, handler_call_details: Any) -> Any:
+        """Return the handler; None, for the status UNIMPLEMENTED, if there is no such method."""
+        return self._handlers.get(handler_call_details.method)
+
+
+def _set_status(context: Any, status: GrpcStatus) -> None:
+    if status.code is not None:
+        context.set_code(_CODES[status.code])
+    if status.details:
+        context.set_details(status.details)
+
+
+def _retrieve(task: asyncio.Task[None]) -> None:
+    """Take the error of a stream that the client broke off; its call is cancelled as well."""
+    if not task.cancelled():
+        task.exception()
