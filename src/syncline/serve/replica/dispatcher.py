@@ -14,11 +14,13 @@ from abc import abstractmethod
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from time import perf_counter
 from typing import Any
 
 from syncline import faults
 from syncline.core.tracebacks import user_traceback
 from syncline.serve.context import RequestContext, request_context
+from syncline.serve.monitoring.call_times import CallTimes
 from syncline.serve.replica.admission import Admission, AdmissionStatistics
 from syncline.serve.replica.ledger import Ledger
 from syncline.serve.replica.threads import HandlerThreads
@@ -67,6 +69,7 @@ class OngoingCall(RequestContext):
         "is_answered",
         "is_cancelled",
         "is_expired",
+        "received",
         "slot",
         "task",
         "window",
@@ -77,6 +80,9 @@ class OngoingCall(RequestContext):
         self.caller = caller
         self.dispatcher = caller.dispatcher
         self.call_id = call_id
+        self.received = perf_counter()
+        """Time of its first frame."""
+        self.batch_wait_s = 0.0
         self.slot = -1
         self.task: asyncio.Task[None] | None = None
         self.has_begun = False
@@ -99,6 +105,10 @@ class OngoingCall(RequestContext):
     @abstractmethod
     async def handle(self) -> None:
         """Run user code and answer."""
+
+    def label(self) -> str:
+        """Return the method of the user's class, or HTTP method and route, for records."""
+        return self.route
 
     @abstractmethod
     def answer_error(self, error: BaseException) -> None:
@@ -140,6 +150,7 @@ class OngoingCall(RequestContext):
         caller.connection.send(kind, self.call_id, *parts)
         caller.ended_slots.append(self.slot)
         self.dispatcher.answered += 1
+        self.dispatcher.times.answered(self)
         if self._timer is not None:
             self._timer.cancel()
         self.release()
@@ -169,17 +180,26 @@ class OngoingCall(RequestContext):
             return
         self.is_cancelled, self.is_expired = True, is_expired
         self.dispatcher.cancelled += 1
+        self.dispatcher.times.cancelled += 1
         self.cancel_children()
         self.notify()
         if self.has_begun and self.task is not None:  # a task that has not begun would not answer
             self.task.cancel()
 
+    def drain(self) -> None:
+        """Handle that the replica drains: end a call that would last."""
+
     def log_error(self, error: BaseException, what: str) -> None:
         """Log an exception of user code with the id of the request."""
-        self.dispatcher.failed += 1
+        self.note_failure(error)
         logger.error(
             "Request %s failed in %s:\n%s", self.request_id, what, user_traceback(error).rstrip()
         )
+
+    def note_failure(self, error: BaseException) -> None:
+        """Count an exception of user code."""
+        self.dispatcher.failed += 1
+        self.dispatcher.times.note_failure(self, error)
 
     # -- events
 
@@ -247,6 +267,7 @@ class Caller:
         if kind == _HTTP:
             self.dispatcher.start(self, call_id, payload, self.dispatcher.make_http_call)
         elif kind == _CALL:
+            self.dispatcher.times.by_handle += 1
             self.dispatcher.start(self, call_id, payload, self.dispatcher.make_handle_call)
         elif kind == _GRPC:
             self.dispatcher.start(self, call_id, payload, self.dispatcher.make_grpc_call)
@@ -287,6 +308,7 @@ class Dispatcher:
         self.make_http_call: MakeCall = _unready
         self.make_handle_call: MakeCall = _unready
         self.make_grpc_call: MakeCall = _unready
+        self.times = CallTimes()
         self.cancelled = 0
         """Calls that were cancelled or too late."""
         self.failed = 0
@@ -334,6 +356,12 @@ class Dispatcher:
         """Let `idle` look again."""
         if self._idle is not None and not self._idle.done():
             self._idle.set_result(None)
+
+    def drain(self) -> None:
+        """Refuse further calls; let calls end that would last."""
+        self.admission.drain()
+        for call in self.calls():
+            call.drain()
 
     def cancel_all(self) -> None:
         """Cancel all calls; those of sync methods run on."""

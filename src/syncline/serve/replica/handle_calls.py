@@ -67,6 +67,10 @@ class MethodCall(OngoingCall):
 
     # -- the call
 
+    def label(self) -> str:
+        """Return the name of the method."""
+        return self.method_name
+
     async def handle(self) -> None:
         """Run the method and send its result or items."""
         method = self._method = self._user_code.method(self.method_name)
@@ -202,7 +206,7 @@ class HandleCall(MethodCall):
         if self.is_answered:
             self.log_error(error, f"background work of {self.method_name}")
             return
-        self.dispatcher.failed += 1
+        self.note_failure(error)
         self.answer(Kind.ERROR, pack_failure(error, self._method.label if self._method else ""))
 
     def answer_cancelled(self) -> None:

@@ -28,7 +28,7 @@ from syncline.serve.replica.http_response import (
     has_no_body,
 )
 from syncline.serve.replica.user_code import MethodKind, UserCode
-from syncline.serve.wire.frames import Kind, decode_request
+from syncline.serve.wire.frames import Kind, RequestHead
 
 Message = MutableMapping[str, Any]
 Scope = MutableMapping[str, Any]
@@ -66,9 +66,8 @@ class HttpCall(OngoingCall):
         "lifespan_state",
     )
 
-    def __init__(self, caller: Caller, call_id: int, payload: bytes) -> None:
+    def __init__(self, caller: Caller, call_id: int, head: RequestHead, body: bytes) -> None:
         super().__init__(caller, call_id)
-        head, body = decode_request(payload)
         self.head = head
         self._body: bytes | None = body if body or not head.more_body else None
         self._is_body_read = False  # True after the end of a body in BODY frames
@@ -89,6 +88,10 @@ class HttpCall(OngoingCall):
         self._is_chunked = False
         self._has_no_body = False
         self._expected: int | None = None  # bytes that the body still lacks, if that is known
+
+    def label(self) -> str:
+        """Return the HTTP method and the route."""
+        return f"{self.head.method} {self.route}"
 
     def scope(self) -> Scope:
         """Return the ASGI scope of the request."""
@@ -202,7 +205,7 @@ class HttpCall(OngoingCall):
 
     def answer_error(self, error: BaseException) -> None:
         """Log the error; answer 500, or break off a response that has begun."""
-        self.log_error(error, f"{self.head.method} {self.route}")
+        self.log_error(error, self.label())
         self._answer_failure(500, INTERNAL_SERVER_ERROR)
 
     def answer_cancelled(self) -> None:
@@ -303,12 +306,17 @@ class PlainCall(HttpCall):
 
     __slots__ = ("_user_code",)
 
-    def __init__(self, caller: Caller, call_id: int, payload: bytes, user_code: UserCode) -> None:
-        super().__init__(caller, call_id, payload)
+    def __init__(
+        self, caller: Caller, call_id: int, head: RequestHead, body: bytes, user_code: UserCode
+    ) -> None:
+        super().__init__(caller, call_id, head, body)
         self._user_code = user_code
 
     async def handle(self) -> None:
         """Run the method and send its result."""
+        if self.head.scheme != "http" and self.head.scheme != "https":
+            self.respond(400, ((b"content-type", TEXT),), b"This application has no WebSockets.")
+            return
         method = self._user_code.method("__call__")
         if method.takes_argument:
             request = Request(self.scope(), self.asgi_receive, self.asgi_send)
@@ -334,11 +342,12 @@ class AsgiCall(HttpCall):
         self,
         caller: Caller,
         call_id: int,
-        payload: bytes,
+        head: RequestHead,
+        body: bytes,
         app: AsgiApp,
         lifespan_state: dict[str, Any] | None,
     ) -> None:
-        super().__init__(caller, call_id, payload)
+        super().__init__(caller, call_id, head, body)
         self._app = app
         self.lifespan_state = lifespan_state
 

@@ -105,7 +105,7 @@ def encode_head(
     line = _STATUS_LINES.get(status)
     if line is None:
         raise RuntimeError(f"status {status!r} is not the status of a response: give 200 to 999")
-    lines, present, declared = _header_lines(headers)
+    lines, present, declared = header_lines(headers)
     second = int(time.time())
     if second != _date.second:
         _date.update(second)
@@ -141,7 +141,7 @@ _ENDS = {
 }
 
 
-def _header_lines(headers: RawHeaders) -> tuple[list[bytes], set[bytes], int | None]:
+def header_lines(headers: RawHeaders) -> tuple[list[bytes], set[bytes], int | None]:
     """Return the lines, the names, and the value of content-length."""
     lines, present, declared = [], set(), None
     for name, value in headers:

@@ -38,6 +38,7 @@ from syncline.serve.controller.messages import (
     ReplicaReady,
 )
 from syncline.serve.event_loop import new_event_loop
+from syncline.serve.monitoring.call_times import ReplicaReporter
 from syncline.serve.replica.asgi import AsgiApplication, build_application
 from syncline.serve.replica.controller_connection import ControllerConnection
 from syncline.serve.replica.dispatcher import Caller, Dispatcher
@@ -47,8 +48,10 @@ from syncline.serve.replica.http_calls import AsgiCall, HttpCall, PlainCall
 from syncline.serve.replica.ledger import Ledger
 from syncline.serve.replica.threads import HandlerThreads
 from syncline.serve.replica.user_code import UserCode
+from syncline.serve.replica.websocket import WebSocketCall
 from syncline.serve.routing.process_link import set_process_link
 from syncline.serve.wire.connection import Hello, Listener
+from syncline.serve.wire.frames import decode_request
 from syncline.serve.wire.routes import Address, DeploymentId
 
 logger = logging.getLogger("syncline.serve")
@@ -151,6 +154,16 @@ class Replica:
             },
             on_connected=self._on_connected,
         )
+        self._reporter = ReplicaReporter(
+            loop,
+            self.dispatcher.times,
+            replica_id=config.replica_id,
+            deployment=config.deployment,
+            node_id=node_id,
+            admission=self.dispatcher.admission,
+            link=self._controller.link,
+            send=self._controller.notify,
+        )
 
     async def run(self) -> None:
         """Start, serve, drain."""
@@ -163,6 +176,7 @@ class Replica:
             return
         self._ready = ready
         self._controller.notify(ready)
+        self._reporter.start()
         await self._finish(await self._drain)
 
     # -- start
@@ -208,7 +222,7 @@ class Replica:
             return GrpcCall(caller, call_id, payload, user)
 
         def make_plain_call(caller: Caller, call_id: int, payload: bytes) -> HttpCall:
-            return PlainCall(caller, call_id, payload, user)
+            return PlainCall(caller, call_id, *decode_request(payload), user)
 
         self.dispatcher.make_handle_call = make_handle_call
         self.dispatcher.make_grpc_call = make_grpc_call
@@ -217,7 +231,9 @@ class Replica:
             app, state = application.app, application.state
 
             def make_asgi_call(caller: Caller, call_id: int, payload: bytes) -> HttpCall:
-                return AsgiCall(caller, call_id, payload, app, state)
+                head, body = decode_request(payload)
+                kind = WebSocketCall if head.scheme in ("ws", "wss") else AsgiCall
+                return kind(caller, call_id, head, body, app, state)
 
             self.dispatcher.make_http_call = make_asgi_call
 
@@ -240,7 +256,7 @@ class Replica:
             self._controller.notify(self._ready)
 
     def _on_drain(self, message: Drain) -> None:
-        self.dispatcher.admission.drain()
+        self.dispatcher.drain()
         if not self._drain.done():
             self._drain.set_result(message.timeout_s)
 
@@ -298,6 +314,7 @@ class Replica:
                 len(calls),
             )
             self.dispatcher.cancel_all()
+        self._reporter.stop()
         self._controller.notify(Drained(replica_id=self._config.replica_id))
         self._listener.close()
         try:
