@@ -75,16 +75,16 @@ class ControllerConnection:
 
     @property
     def is_open(self) -> bool:
-        """True while there is a connection."""
-        return self._connection is not None
+        """True while there is a connection, or one is made for messages before the end."""
+        return self._connection is not None or (self._is_closed and bool(self._unsent))
 
     def close(self) -> None:
-        """Close the connection after the sent messages."""
+        """Close the connection after the sent messages, also if it is not made yet."""
         self._is_closed = True
-        if self._task is not None:
-            self._task.cancel()
         if self._connection is not None:
             self._connection.close()
+        elif self._task is not None and not self._unsent:
+            self._task.cancel()
 
     # -- Receiver
 
@@ -128,6 +128,8 @@ class ControllerConnection:
         unsent, self._unsent = self._unsent, deque(maxlen=_MOST_UNSENT)
         for message in unsent:
             self.notify(message)
+        if self._is_closed:
+            connection.close()
         return self
 
 
@@ -145,6 +147,8 @@ class ReplicaLink(LoopLink):
     ) -> None:
         super().__init__(loop, node_id=node_id, hello=hello, key=key)
         self._controller = controller
+        self.called: set[DeploymentId] = set()
+        """Deployments that got calls."""
         self._is_subscribed = False
         self._changes = LoadChanges(self)
         self._report_at: asyncio.TimerHandle | None = None
@@ -152,6 +156,7 @@ class ReplicaLink(LoopLink):
     def submit(self, call: Call) -> None:
         """Send a call, now or when a replica is free."""
         self._subscribe()
+        self.called.add(call.deployment)
         super().submit(call)
 
     def route_of(self, deployment: DeploymentId) -> DeploymentRouter | None:
