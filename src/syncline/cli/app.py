@@ -39,6 +39,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "debug": ("Runs", "debug", "Attach to a worker that waits at a breakpoint()."),
     "stack": ("Runs", "stack", "Print the Python stack of each rank; mark outliers."),
     "profile": ("Runs", "profile", "Profile a rank: CPU time, memory, or its next steps."),
+    "serve": ("Serving", "serve.command", "Serve models: run, deploy, inspect, shut down."),
     "migrate": (
         "Programs",
         "migrate",
@@ -95,7 +96,7 @@ class LazyCommands(click.Group):
 )
 @click.version_option(syncline.__version__, prog_name="syncline", message="%(prog)s %(version)s")
 def cli() -> None:
-    """Train PyTorch models on one machine or many.
+    """Train and serve PyTorch models on one machine or many.
 
     Commands that read accept --json. SYNCLINE_ADDRESS and SYNCLINE_STORAGE_PATH are the defaults of
     --address and the storage path.

@@ -16,7 +16,9 @@ from syncline.core.api import (
     is_initialized,
     nodes,
 )
+from syncline.core.lifecycle import is_program
 from syncline.core.resources import Resources, infeasible_message
+from syncline.serve import program_control
 from syncline.serve.config import DeploymentConfig
 from syncline.serve.controller.messages import (
     ApplicationInfo,
@@ -126,6 +128,7 @@ class ServeClient:
         finally:
             close_process_link()
             stop_controller(self._controller)
+            program_control.withdraw()
 
 
 class _Current:
@@ -171,7 +174,19 @@ def ensure_client() -> ServeClient:
     if client is None:
         start_controller()
         client = running_client()
+        if is_program():
+            _offer_control(client)
     return client
+
+
+def _offer_control(client: ServeClient) -> None:
+    """Let `syncline serve` commands of this machine reach the controller."""
+    program_control.offer(
+        program_control.ProgramActions(
+            locate=client._locate, check_feasible=check_feasible, shut_down=client.shutdown
+        ),
+        ensure_engine().session_directory,
+    )
 
 
 def check_feasible(target: ApplicationTarget) -> None:

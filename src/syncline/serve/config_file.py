@@ -49,7 +49,7 @@ class Schema:
     def to_dict(self) -> dict[str, Any]:
         """Return the fields that differ from their defaults, as plain values."""
         return {
-            f.name: _plain(getattr(self, f.name))
+            f.name: plain(getattr(self, f.name))
             for f in fields(self)  # type: ignore[arg-type]  # subclasses are dataclasses
             if not _is_default(f, getattr(self, f.name))
         }
@@ -79,18 +79,19 @@ def _is_default(f: Any, value: object) -> bool:
     return f.default is not MISSING and bool(value == f.default)
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
+    """Return enums, schemas and dataclasses as plain values, without fields of default value."""
     if isinstance(value, Enum):
         return value.value
     if isinstance(value, Schema):
         return value.to_dict()
     if isinstance(value, Mapping):
-        return {key: _plain(item) for key, item in value.items()}
+        return {key: plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_plain(item) for item in value]
+        return [plain(item) for item in value]
     if hasattr(value, "__dataclass_fields__"):
         return {
-            f.name: _plain(getattr(value, f.name))
+            f.name: plain(getattr(value, f.name))
             for f in fields(value)
             if not _is_default(f, getattr(value, f.name))
         }
@@ -134,7 +135,7 @@ class DeploymentSchema(Schema):
 
     def to_dict(self) -> dict[str, Any]:
         """Return the name and the options that are set, as plain values."""
-        return {"name": self.name, **{name: _plain(v) for name, v in self.options.items()}}
+        return {"name": self.name, **{name: plain(v) for name, v in self.options.items()}}
 
     @property
     def is_autoscaled(self) -> bool:
