@@ -11,6 +11,7 @@ from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from syncline.serve.generated import serve_pb2, serve_pb2_grpc
 from syncline.serve.proxy.grpc_server import GrpcServer
 from syncline.serve.proxy.grpc_services import load_services
+from syncline.serve.proxy.routes import RouteTable
 from syncline.serve.proxy_options import gRPCOptions
 from syncline.serve.routing.link import LoopLink
 from syncline.serve.wire.connection import Hello
@@ -63,8 +64,9 @@ class Words:
 
 
 class Stage:
-    def __init__(self, server, link, channel):
+    def __init__(self, server, routes, link, channel):
         self.server = server
+        self.routes = routes
         self.link = link
         self.channel = channel
         self.words = words_pb2_grpc.WordsStub(channel)
@@ -81,7 +83,7 @@ class Stage:
             is_complete=True,
         )
         self.link.update(update)
-        self.server.update(update)
+        self.routes.update(update)
 
 
 @asynccontextmanager
@@ -91,10 +93,11 @@ async def served(directory, *, publishes=True, options=None, **route):
         loop = asyncio.get_running_loop()
         link = LoopLink(loop, node_id="node", hello=Hello(role="proxy", id="p", pid=1), key=KEY)
         settings = gRPCOptions(port=0, grpc_servicer_functions=SERVICES, **(options or {}))
-        server = GrpcServer(link, settings, host="127.0.0.1", clock=loop.time)
+        routes = RouteTable()
+        server = GrpcServer(link, routes, settings, host="127.0.0.1", clock=loop.time)
         host, port = await server.start()
         async with grpc.aio.insecure_channel(f"{host}:{port}") as channel:
-            stage = Stage(server, link, channel)
+            stage = Stage(server, routes, link, channel)
             stage.replicas = (
                 ReplicaRoute(
                     replica_id=replica.config.replica_id,
@@ -295,6 +298,7 @@ def test_a_taken_port_is_an_error_that_says_what_to_do(tmp_path):
             port = int(stage.server.address[1])
             other = GrpcServer(
                 stage.link,
+                stage.routes,
                 gRPCOptions(port=port, grpc_servicer_functions=SERVICES),
                 host="127.0.0.1",
                 clock=asyncio.get_running_loop().time,

@@ -6,7 +6,7 @@ from typing import Any
 
 from syncline.serve.generated import serve_pb2
 
-SERVICE = "ray.serve.RayServeAPIService"
+_SERVICE = "ray.serve.RayServeAPIService"
 
 
 class RayServeAPIServiceStub:
@@ -15,13 +15,13 @@ class RayServeAPIServiceStub:
     def __init__(self, channel: Any) -> None:
         """`channel` is a `grpc.Channel` or a `grpc.aio.Channel`."""
         self.ListApplications = channel.unary_unary(
-            f"/{SERVICE}/ListApplications",
+            f"/{_SERVICE}/ListApplications",
             request_serializer=serve_pb2.ListApplicationsRequest.SerializeToString,
             response_deserializer=serve_pb2.ListApplicationsResponse.FromString,
         )
         """Return the names of the applications."""
         self.Healthz = channel.unary_unary(
-            f"/{SERVICE}/Healthz",
+            f"/{_SERVICE}/Healthz",
             request_serializer=serve_pb2.HealthzRequest.SerializeToString,
             response_deserializer=serve_pb2.HealthzResponse.FromString,
         )

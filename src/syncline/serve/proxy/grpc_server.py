@@ -14,29 +14,27 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable
 from dataclasses import dataclass
 from time import perf_counter
 from typing import Any
 
-import grpc
-import grpc.aio
-
-from syncline.serve.generated import serve_pb2
-from syncline.serve.generated.serve_pb2_grpc import SERVICE
+from syncline.optional import load
 from syncline.serve.grpc_util import REQUEST_ID
 from syncline.serve.proxy.grpc_calls import GrpcCall
 from syncline.serve.proxy.grpc_services import ServiceMethod, load_services
+from syncline.serve.proxy.routes import RouteTable
 from syncline.serve.proxy.server import RequestIds
 from syncline.serve.proxy.statistics import LatencyHistogram
 from syncline.serve.proxy_options import gRPCOptions
 from syncline.serve.routing.link import Link
 from syncline.serve.wire.grpc_frames import Code, GrpcHead, GrpcStatus
-from syncline.serve.wire.routes import ApplicationRoute, TableUpdate
+from syncline.serve.wire.routes import ApplicationRoute
 
 logger = logging.getLogger("syncline.serve")
 
-_CODES = {code.value[0]: code for code in grpc.StatusCode}
+SERVICE = "ray.serve.RayServeAPIService"
+"""The service of the proxy itself; `generated.serve_pb2` has its messages."""
 _LARGEST_MESSAGE = 2**31 - 1
 _LONGEST_REQUEST_ID = 128
 _PING = f"Ping /{SERVICE}/ListApplications for available applications."
@@ -82,6 +80,7 @@ class GrpcServer:
     def __init__(
         self,
         link: Link,
+        routes: RouteTable,
         options: gRPCOptions,
         *,
         host: str,
@@ -90,17 +89,19 @@ class GrpcServer:
     ) -> None:
         """`clock` is the clock of the link's deadlines.
 
-        Raises ImportError, AttributeError, TypeError or ValueError for wrong
-        `grpc_servicer_functions`.
+        Raises ImportError if grpcio is not installed; ImportError, AttributeError, TypeError or
+        ValueError for wrong `grpc_servicer_functions`.
         """
+        self._grpc = _load("grpc")
+        self._aio = _load("grpc.aio")
+        self._codes = {code.value[0]: code for code in self._grpc.StatusCode}
         self._link = link
+        self._routes = routes
         self._options = options
         self._host = host
         self._clock = clock
         self._largest_message = min(largest_message, _LARGEST_MESSAGE)
         self._methods = load_services(options.grpc_servicer_functions)
-        self._applications: dict[str, ApplicationRoute] = {}
-        self._is_ready = False
         self._is_draining = False
         self._server: Any = None
         self._request_ids = RequestIds()
@@ -113,14 +114,14 @@ class GrpcServer:
     async def start(self) -> tuple[str, int]:
         """Listen; return the address. Raises OSError if the port is taken."""
         limit = self._largest_message
-        server = self._server = grpc.aio.server(
+        server = self._server = self._aio.server(
             options=[
                 ("grpc.so_reuseport", 0),  # a port in use is an error, not a second server
                 ("grpc.max_receive_message_length", limit),
                 ("grpc.max_send_message_length", _LARGEST_MESSAGE),
             ]
         )
-        server.add_generic_rpc_handlers((_Handlers(self._handlers()),))
+        server.add_generic_rpc_handlers(self._handlers())
         if self._options.enable_reflection:
             self._enable_reflection(server)
         host = f"[{self._host}]" if ":" in self._host else self._host
@@ -134,12 +135,6 @@ class GrpcServer:
         await server.start()
         self.address = self._host, port
         return self.address
-
-    def update(self, update: TableUpdate) -> None:
-        """Apply a change of the controller's table."""
-        self._is_ready = True
-        if update.applications is not None:
-            self._applications = {route.name: route for route in update.applications}
 
     def drain(self) -> None:
         """Report that this proxy will stop; calls go on."""
@@ -169,12 +164,17 @@ class GrpcServer:
 
     # -- handlers
 
-    def _handlers(self) -> dict[str, Any]:
-        handlers = {path: self._handler(method) for path, method in self._methods.items()}
-        unary = grpc.unary_unary_rpc_method_handler
-        handlers[f"/{SERVICE}/Healthz"] = unary(self._healthz)
-        handlers[f"/{SERVICE}/ListApplications"] = unary(self._list_applications)
-        return handlers
+    def _handlers(self) -> list[Any]:
+        unary = self._grpc.unary_unary_rpc_method_handler
+        services: dict[str, dict[str, Any]] = {}
+        for method in self._methods.values():
+            services.setdefault(method.service, {})[method.name] = self._handler(method)
+        services[SERVICE] = {
+            "Healthz": unary(self._healthz),
+            "ListApplications": unary(self._list_applications),
+        }
+        make = self._grpc.method_handlers_generic_handler
+        return [make(service, handlers) for service, handlers in services.items()]
 
     def _handler(self, method: ServiceMethod) -> Any:
         """Return grpcio's handler; without serializers, messages are bytes."""
@@ -186,45 +186,36 @@ class GrpcServer:
             async for message in self._stream(method, request, context):
                 yield message
 
+        kinds = self._grpc
         if method.streams_request:
             if method.streams_response:
-                return grpc.stream_stream_rpc_method_handler(stream)
-            return grpc.stream_unary_rpc_method_handler(answer)
+                return kinds.stream_stream_rpc_method_handler(stream)
+            return kinds.stream_unary_rpc_method_handler(answer)
         if method.streams_response:
-            return grpc.unary_stream_rpc_method_handler(stream)
-        return grpc.unary_unary_rpc_method_handler(answer)
+            return kinds.unary_stream_rpc_method_handler(stream)
+        return kinds.unary_unary_rpc_method_handler(answer)
 
     def _enable_reflection(self, server: Any) -> None:
-        try:
-            from grpc_reflection.v1alpha import reflection
-        except ModuleNotFoundError:
-            raise ImportError(
-                "gRPC reflection needs grpcio-reflection, which is not installed: run `pip install "
-                '"syncline[serve-grpc]"`, or set `gRPCOptions(enable_reflection=False)`'
-            ) from None
+        reflection = _load("grpc_reflection.v1alpha.reflection")
         services = sorted({method.service for method in self._methods.values()})
         reflection.enable_server_reflection([*services, reflection.SERVICE_NAME], server)
 
     async def _healthz(self, request: bytes, context: Any) -> bytes:
         problem = self._problem()
         if problem is not None:
-            _set_status(context, GrpcStatus(int(Code.UNAVAILABLE), problem))
-        message: bytes = serve_pb2.HealthzResponse(message=problem or "success").SerializeToString()
-        return message
+            self._set_status(context, GrpcStatus(int(Code.UNAVAILABLE), problem))
+        return _texts_message([problem or "success"])
 
     async def _list_applications(self, request: bytes, context: Any) -> bytes:
         problem = self._problem()
         if problem is not None:
-            _set_status(context, GrpcStatus(int(Code.UNAVAILABLE), problem))
-        names = sorted(self._applications)
-        response = serve_pb2.ListApplicationsResponse(application_names=names)
-        message: bytes = response.SerializeToString()
-        return message
+            self._set_status(context, GrpcStatus(int(Code.UNAVAILABLE), problem))
+        return _texts_message(sorted(self._routes.applications))
 
     def _problem(self) -> str | None:
         if self._is_draining:
             return _DRAINING
-        return None if self._is_ready else _STARTING
+        return None if self._routes.is_ready else _STARTING
 
     # -- calls
 
@@ -236,7 +227,7 @@ class GrpcServer:
             async with _sending(call, method, request):
                 message = await call.reply()
             if call.compression is not None:
-                context.set_compression(grpc.Compression(call.compression))
+                context.set_compression(self._grpc.Compression(call.compression))
             return message
 
     async def _stream(
@@ -250,7 +241,7 @@ class GrpcServer:
                 is_first = True
                 async for message in call.replies():
                     if is_first and call.compression is not None:
-                        context.set_compression(grpc.Compression(call.compression))
+                        context.set_compression(self._grpc.Compression(call.compression))
                     is_first = False
                     yield message
 
@@ -262,8 +253,8 @@ class GrpcServer:
         application = self._application(sent.get("application", ""))
         if isinstance(application, GrpcStatus):
             context.set_trailing_metadata(((REQUEST_ID, request_id),))
-            _set_status(context, application)
-            self._count("", method.path, _CODES[application.code or 0].name, 0.0)
+            code = self._set_status(context, application)
+            self._count("", method.path, code, 0.0)
             return None
         limits = [self._options.request_timeout_s, context.time_remaining()]
         timeout_s = min((each for each in limits if each is not None), default=None)
@@ -292,13 +283,13 @@ class GrpcServer:
         return call
 
     def _application(self, name: str) -> ApplicationRoute | GrpcStatus:
-        if not self._is_ready:
+        if not self._routes.is_ready:
             return GrpcStatus(int(Code.UNAVAILABLE), _STARTING)
-        found = self._applications.get(name)
-        if found is not None:
-            return found
-        if len(self._applications) == 1:
-            return next(iter(self._applications.values()))
+        applications = self._routes.applications
+        if name in applications:
+            return applications[name]
+        if len(applications) == 1:
+            return next(iter(applications.values()))
         problem = f"Application '{name}' not found." if name else "Application metadata not set."
         return GrpcStatus(int(Code.NOT_FOUND), f"{problem} {_PING}")
 
@@ -307,6 +298,15 @@ class GrpcServer:
         if 0 < len(id) <= _LONGEST_REQUEST_ID and id.isprintable():
             return id
         return self._request_ids.new()
+
+    def _set_status(self, context: Any, status: GrpcStatus) -> str:
+        """Set the status of an answer; return the name of its code."""
+        if status.code is not None:
+            context.set_code(self._codes[status.code])
+        if status.details:
+            context.set_details(status.details)
+        name: str = self._codes[status.code or 0].name
+        return name
 
     def _count(self, app: str, method: str, code: str, seconds: float) -> None:
         counts = self._counts.get((app, method))
@@ -346,8 +346,7 @@ class _Ending:
             status = call.status
             metadata = status.trailing_metadata or ((REQUEST_ID, call.request_id),)
             self._context.set_trailing_metadata(tuple((key, value) for key, value in metadata))
-            _set_status(self._context, status)
-            code = _CODES[status.code or 0].name
+            code = server._set_status(self._context, status)
         server._ended(call, self._method, code, perf_counter() - self._began)
 
 
@@ -369,22 +368,26 @@ class _sending:
             self._task.cancel()
 
 
-class _Handlers(grpc.GenericRpcHandler):  # type: ignore[misc]
-    """Finds the handler of a path."""
-
-    def __init__(self, handlers: dict[str, Any]) -> None:
-        self._handlers = handlers
-
-    def service(self, handler_call_details: Any) -> Any:
-        """Return the handler; None, for the status UNIMPLEMENTED, if there is no such method."""
-        return self._handlers.get(handler_call_details.method)
+def _load(module: str) -> Any:
+    return load(module, purpose="The gRPC server of serve", install="syncline[serve-grpc]")
 
 
-def _set_status(context: Any, status: GrpcStatus) -> None:
-    if status.code is not None:
-        context.set_code(_CODES[status.code])
-    if status.details:
-        context.set_details(status.details)
+def _texts_message(texts: Iterable[str]) -> bytes:
+    """Return a protobuf message whose field 1 has these texts.
+
+    Both responses of the proxy's own service are of this form, so that no proxy loads protobuf.
+    """
+    encoded = bytearray()
+    for text in texts:
+        data = text.encode()
+        encoded.append(0x0A)  # field 1, with a length
+        length = len(data)
+        while length > 0x7F:
+            encoded.append(length & 0x7F | 0x80)
+            length >>= 7
+        encoded.append(length)
+        encoded += data
+    return bytes(encoded)
 
 
 def _retrieve(task: asyncio.Task[None]) -> None:

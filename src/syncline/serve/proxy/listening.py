@@ -26,7 +26,8 @@ RECEIVE_S = 5.0
 """Seconds to wait for the socket of the controller."""
 HANDSHAKE_S = 10.0
 """Seconds for the TLS handshake of a client."""
-_LOCAL_HOSTS = frozenset({"localhost", "127.0.0.1", "::1"})
+LOCALHOST = "127.0.0.1"
+_LOCAL_HOSTS = frozenset({"localhost", LOCALHOST, "::1"})
 
 
 def fd_path(controller_path: str) -> str:
@@ -105,12 +106,13 @@ def tls_context(options: HTTPOptions) -> ssl.SSLContext | None:
     return context
 
 
-def warn_if_exposed(address: tuple[str, int], *, has_tls: bool) -> None:
+def warn_if_exposed(address: tuple[str, int], *, has_tls: bool, protocol: str = "HTTP") -> None:
     """Log a line if other machines can reach the proxy without TLS."""
     if address[0] not in _LOCAL_HOSTS and not has_tls:
         logger.warning(
-            "HTTP listens on %s:%d without TLS and without authentication: every machine that "
+            "%s listens on %s:%d without TLS and without authentication: every machine that "
             "reaches this address can send requests.",
+            protocol,
             *address,
         )
 

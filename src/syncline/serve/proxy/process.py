@@ -33,9 +33,11 @@ from syncline.serve.controller.messages import (
     Subscribe,
 )
 from syncline.serve.event_loop import new_event_loop
+from syncline.serve.proxy.grpc_server import GrpcServer
 from syncline.serve.proxy.http_protocol import HttpConnection
 from syncline.serve.proxy.limits import HttpLimits
 from syncline.serve.proxy.listening import (
+    LOCALHOST,
     Acceptor,
     open_listening_socket,
     receive_listening_socket,
@@ -45,7 +47,7 @@ from syncline.serve.proxy.listening import (
 from syncline.serve.proxy.routes import RouteTable
 from syncline.serve.proxy.server import HttpServer
 from syncline.serve.proxy.statistics import HttpStatistics
-from syncline.serve.proxy_options import HTTPOptions
+from syncline.serve.proxy_options import HTTPOptions, gRPCOptions
 from syncline.serve.replica.controller_connection import ControllerConnection
 from syncline.serve.routing.link import LoopLink
 from syncline.serve.routing.load_changes import REPORT_INTERVAL_S, LoadChanges
@@ -73,6 +75,8 @@ class ProxyConfig:
     key: bytes
     """Key of the session."""
     controller: Address
+    grpc: gRPCOptions | None = None
+    """Services for gRPC clients; None, or no services: no gRPC."""
     fd_path: str | None = None
     """Unix socket at which the controller passes the listening socket (`listening.fd_path`); None:
     the proxy binds `http.host` and `http.port` itself.
@@ -142,6 +146,8 @@ class Proxy:
             root_path=config.http.root_path,
         )
         self.server.on_poison = self._report_poison
+        self.grpc: GrpcServer | None = None
+        """Server of gRPC clients; None without services."""
 
     async def run(self) -> None:
         """Start, serve, drain."""
@@ -174,16 +180,35 @@ class Proxy:
         except (TimeoutError, asyncio.TimeoutError):
             logger.warning("The controller sent no routing table within %g s.", TABLE_S)
         faults.reach("serve.proxy.before_accept")
+        grpc_address = await self._start_grpc()
         await acceptor.start()
         self._ready = ProxyReady(
             proxy_id=config.proxy_id,
             node_id=self._node_id,
             pid=os.getpid(),
             http_address=acceptor.address,
+            grpc_address=grpc_address,
         )
         self._controller.notify(self._ready)
         gc.freeze()
         return acceptor
+
+    async def _start_grpc(self) -> tuple[str, int] | None:
+        """Listen for gRPC clients, on the host of HTTP, if there are services."""
+        options, http = self._config.grpc, self._config.http
+        if options is None or not options.grpc_servicer_functions:
+            return None
+        self.grpc = GrpcServer(
+            self._link,
+            self._routes,
+            options,
+            host=http.host or LOCALHOST,
+            clock=self._loop.time,
+            largest_message=http.max_body_bytes,
+        )
+        address = await self.grpc.start()
+        warn_if_exposed(address, has_tls=False, protocol="gRPC")
+        return address
 
     def _listening_socket(self) -> socket.socket:
         config = self._config
@@ -259,6 +284,7 @@ class Proxy:
         acceptor.close()
         self.server.drain()
         end = self._loop.time() + timeout_s
+        grpc = self._loop.create_task(self.grpc.stop(timeout_s)) if self.grpc is not None else None
         if not await self._wait(lambda: not self.server.connection_count, end):
             logger.warning(
                 "Proxy %s stops after %g s although %d connections are open.",
@@ -267,6 +293,8 @@ class Proxy:
                 self.server.connection_count,
             )
             self.server.abort()
+        if grpc is not None:
+            await grpc
         await self._flush()
 
     async def _flush(self) -> None:

@@ -46,6 +46,7 @@ class RouteTable:
         """`root_path` is the prefix under which another server forwards to this proxy."""
         self._root_path = root_path.rstrip("/")
         self._applications: tuple[ApplicationRoute, ...] = ()
+        self._by_name: dict[str, ApplicationRoute] = {}
         self._idempotent: dict[DeploymentId, bool] = {}
         self._by_segment: dict[str, list[HttpRoute]] = {}
         self._default: HttpRoute | None = None
@@ -65,7 +66,13 @@ class RouteTable:
             self._idempotent.pop(id, None)
         if update.applications is not None:
             self._applications = update.applications
+            self._by_name = {route.name: route for route in update.applications}
         self._build()
+
+    @property
+    def applications(self) -> dict[str, ApplicationRoute]:
+        """All applications by name, also those without a route prefix."""
+        return self._by_name
 
     def prefixes(self) -> dict[str, str]:
         """Return the application of each route prefix."""
