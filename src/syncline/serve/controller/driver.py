@@ -469,6 +469,7 @@ class Controller(Dispatcher[Instruction, None], handles=Instruction):
         config = ProxyConfig(
             proxy_id=step.proxy_id,
             http=step.options.http,
+            grpc=step.options.grpc,
             key=self.key,
             controller=self.address,
             fd_path=passed,
