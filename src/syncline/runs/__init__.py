@@ -4,7 +4,7 @@ the dashboard and the command line.
 Format 1. All files contain JSON or lines of JSON; times are seconds since the epoch. Readers ignore
 fields that they do not know. Written once per start:
 
-    run.json            "format", "kind" (train, tune, data), "name", "started", "config",
+    run.json            "format", "kind" (train, tune, data, serve), "name", "started", "config",
                         "environment"
     environment.json    packages, hardware, git diff
 
@@ -17,6 +17,9 @@ Append-only, one JSON object per line:
     trials.jsonl        of a search: a line for each state change of a trial
     data/NAME.jsonl     of a dataset: the operators, then a line every few seconds
 
+    serve/NAME.jsonl    of serving: counts and histograms per deployment, slow requests, errors; a
+                        file that is large is renamed to NAME.1.jsonl, and the one before dropped
+
 Replaced as a whole:
 
     latest.json         rank 0's latest report, if thinning dropped it
@@ -24,6 +27,8 @@ Replaced as a whole:
                         "best": {"trial", "iteration", "metrics"}}
     checkpoints.json    the checkpoints that are kept
     outcome.json        status and error; missing, or of an earlier "started", while the run runs
+    serve/state.json    of serving: applications, deployments and replicas
+    serve/metrics.prom  of serving: the metrics as Prometheus text
     annotations.json    tags, note and archive mark, which users set: {"tags", "note", "archived"}
 
 Other files:
@@ -41,8 +46,8 @@ Secrets are masked before they are written.
 
 Files of this package, in the order in which data flows: `environment` (machine, program, processes)
 and `usage` (resources of a process) gather facts; `secrets` masks and `json_values` encodes them;
-`record_files` (storage and append-only files), `run_directory` (writer), `event_file` and
-`tensorboard_writer` write the record, `media` and `media_events` its images and histograms;
+`record_files` (storage and append-only files), `rotating_lines` (files that keep what is recent),
+`run_directory` (writer), `event_file` and `tensorboard_writer` write the record, `media` and `media_events` its images and histograms;
 `run_record` is the strict reader for resuming; `run_storage` (directories, local or remote),
 `tailing` (growing files), `metric_series` (curves), `run` (lenient reader) and `run_list` (all runs
 in a directory) read it for display; `log_times` and `log_index` find and merge lines of logs;

@@ -49,6 +49,7 @@ OUTCOME_FILE = "outcome.json"
 ANNOTATIONS_FILE = "annotations.json"
 LOGS_DIRECTORY = "logs"
 DATA_DIRECTORY = "data"
+SERVE_DIRECTORY = "serve"
 PROFILES_DIRECTORY = "profiles"
 TRACKERS_DIRECTORY = "trackers"
 MEDIA_DIRECTORY = "media"
@@ -74,7 +75,7 @@ NAMES_OF_THE_RECORD = frozenset(
 )
 """Names that checkpoints may not have."""
 
-RunKind = Literal["train", "tune", "data"]
+RunKind = Literal["train", "tune", "data", "serve"]
 
 _THINNED = {
     METRICS_FILE: Thinning(first_bytes=6_000_000),

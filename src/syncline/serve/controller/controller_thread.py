@@ -16,6 +16,7 @@ from syncline.core.event_loops import cancel_all
 from syncline.serve.controller.driver import Controller
 from syncline.serve.controller.snapshot import ActorStore, FileStore, SnapshotStore, SnapshotWriter
 from syncline.serve.event_loop import new_event_loop
+from syncline.serve.monitoring.recorder import ServeRecorder, record_path
 from syncline.serve.wire.routes import Address
 
 logger = logging.getLogger("syncline.serve")
@@ -58,7 +59,8 @@ class ControllerThread:
             cluster = ensure_engine().outlives_driver
             directory = socket_directory()
             store: SnapshotStore = ActorStore() if cluster else FileStore(directory)
-            controller = Controller(loop, SnapshotWriter(store), directory)
+            recorder = start_recorder(directory)
+            controller = Controller(loop, SnapshotWriter(store), directory, recorder=recorder)
             address = loop.run_until_complete(controller.start())
         except BaseException as error:
             self._started.set_exception(error)
@@ -70,8 +72,21 @@ class ControllerThread:
             logger.exception("The event loop of the controller failed; the process restarts")
             os._exit(1)
         controller.close()
+        if recorder is not None:
+            recorder.close()
         loop.run_until_complete(cancel_all())
         shutil.rmtree(directory, ignore_errors=True)
+
+
+def start_recorder(directory: Path) -> ServeRecorder | None:
+    """Return the running recorder of the session; None if its directory cannot be written."""
+    try:
+        recorder = ServeRecorder(record_path(str(directory)))
+        recorder.start()
+    except OSError as error:
+        logger.warning("Serve runs without a record, which cannot be written: %s", error)
+        return None
+    return recorder
 
 
 def socket_directory() -> Path:

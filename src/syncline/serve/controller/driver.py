@@ -16,6 +16,7 @@ from collections import deque
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Protocol
 
 from syncline.core import serialization
 from syncline.core.api import ensure_engine
@@ -31,6 +32,7 @@ from syncline.serve.controller.rollout import demand
 from syncline.serve.controller.snapshot import Snapshot, SnapshotWriter
 from syncline.serve.controller.state import ControllerMachine
 from syncline.serve.exceptions import RayServeException
+from syncline.serve.monitoring.reports import ProxyReport, RecordTo, ReplicaReport
 from syncline.serve.proxy.listening import fd_path
 from syncline.serve.proxy.process import ProxyConfig, ServeProxy
 from syncline.serve.replica.process import ReplicaConfig, ServeReplica
@@ -45,6 +47,8 @@ DRAIN_PROXY_S = 30.0
 """Seconds that a stopping proxy has for its requests."""
 NODES_S = 5.0
 """Seconds between two looks at the nodes of a cluster."""
+DETAILS_S = 1.0
+"""Seconds between two records of the state."""
 SAVE_SHARE = 0.1
 """Largest share of the time that snapshots may take."""
 RECENT_EVENTS = 500
@@ -52,7 +56,21 @@ _REPLICA = "SERVE_REPLICA::"
 _PROXY = "SERVE_PROXY::"
 _LEVELS = {"debug": logging.DEBUG, "info": logging.DEBUG, "warning": logging.WARNING}
 
-Recorder = Callable[[e.RecordEvent], None]
+
+class Recorder(Protocol):
+    """Writes the record of the session; called on the loop, must not block."""
+
+    def event(self, event: e.RecordEvent) -> None:
+        """Record an event."""
+
+    def report(self, report: ReplicaReport | ProxyReport) -> None:
+        """Record the statistics of a process."""
+
+    def details(self, details: m.ServeDetails) -> None:
+        """Record the state."""
+
+    def record_to(self, logging_config: object = None) -> RecordTo:
+        """Return the message that tells a proxy where the record is."""
 
 
 class Peer:
@@ -100,7 +118,7 @@ class Controller(Dispatcher[Instruction, None], handles=Instruction):
         snapshots: Where it saves, and finds what an earlier controller saved.
         directory: Directory of the sockets of a new session.
         clock: Monotonic seconds.
-        recorder: Writes events to the record of the session.
+        recorder: Writes the record of the session.
     """
 
     def __init__(
@@ -145,6 +163,7 @@ class Controller(Dispatcher[Instruction, None], handles=Instruction):
         self._numbers = itertools.count(1)
         self._events: deque[Event] = deque()
         self._is_dispatching = False
+        self._has_changed = True  # since the state was recorded
         self._timer: asyncio.TimerHandle | None = None
         self._save_timer: asyncio.TimerHandle | None = None
         self._saved_at = -1e9
@@ -168,7 +187,16 @@ class Controller(Dispatcher[Instruction, None], handles=Instruction):
         if self._is_cluster:
             self._watch_nodes()
         self._plan_wake()
+        if self._recorder is not None:
+            self._record_details(self._recorder)
         return address
+
+    def _record_details(self, recorder: Recorder) -> None:
+        """Record the state, now and every second in which something happened."""
+        if self._has_changed:
+            self._has_changed = False
+            recorder.details(views.serve_details(self._machine, now=self._clock(), events=()))
+        self._loop.call_later(DETAILS_S, self._record_details, recorder)
 
     def _attach(self, new: set[str]) -> None:
         """Watch the actors of the controller before; `new` ones are not started yet."""
@@ -200,6 +228,10 @@ class Controller(Dispatcher[Instruction, None], handles=Instruction):
         self._peers[peer.name] = peer
         if peer.hello.role in ("replica", "proxy"):
             self._processes[peer.hello.id] = peer
+            if peer.hello.role == "proxy" and self._recorder is not None:
+                options = self._machine.proxies.options
+                logs = options.logging_config if options is not None else None
+                peer.notify(_pickled(self._recorder.record_to(logs)))
             drain = self._drains.pop(peer.hello.id, None)
             if drain is not None:
                 peer.notify(drain)
@@ -223,6 +255,9 @@ class Controller(Dispatcher[Instruction, None], handles=Instruction):
                 self.handle(e.Acknowledged(subscriber=peer.name, version=version))
             case m.LoadReport(loads=loads):
                 self.handle(e.Load(subscriber=peer.name, loads=loads))
+            case ReplicaReport() | ProxyReport():
+                if self._recorder is not None:
+                    self._recorder.report(message)
             case _:
                 self.handle(message)  # type: ignore[arg-type]  # events are checked there
 
@@ -283,7 +318,7 @@ class Controller(Dispatcher[Instruction, None], handles=Instruction):
         self._events.append(event)
         if self._is_dispatching:
             return
-        self._is_dispatching = True
+        self._is_dispatching = self._has_changed = True
         try:
             while self._events:
                 next_event = self._events.popleft()
@@ -493,7 +528,7 @@ class Controller(Dispatcher[Instruction, None], handles=Instruction):
         stamp = time.strftime("%H:%M:%S")
         self.recent.append(f"{stamp} {step.message}")
         if self._recorder is not None:
-            self._recorder(step)
+            self._recorder.event(step)
 
     @on(e.StatusChanged)
     def _status_changed(self, step: e.StatusChanged) -> None:

@@ -381,6 +381,7 @@ class ServeDetails:
     table_version: int
     events: tuple[str, ...]
     """Recent events, oldest first."""
+    applications: tuple[ApplicationInfo, ...] = ()
     http_addresses: Mapping[str, tuple[str, int]] = field(default_factory=dict)
     """Host and port of the proxy by node id."""
 

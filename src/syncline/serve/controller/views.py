@@ -75,6 +75,7 @@ def serve_details(machine: ControllerMachine, *, now: float, events: Iterable[st
         subscribers=machine.table.subscribers,
         table_version=machine.table.version,
         events=tuple(events),
+        applications=tuple(each.info() for each in machine.applications.values()),
         http_addresses={
             each.node_id: each.http_address
             for each in machine.proxies.proxies.values()

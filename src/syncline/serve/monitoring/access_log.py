@@ -10,10 +10,14 @@ from __future__ import annotations
 import json
 import logging
 import os
+import socket
 import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+
+from syncline.serve.logging_config import EncodingType, LoggingConfig
+from syncline.serve.monitoring.reports import RecordTo
 
 logger = logging.getLogger("syncline.serve")
 
@@ -37,6 +41,26 @@ class AccessLogStatistics:
     written: int
     left_out: int
     """Requests without a line, because there were too many or the disk was full."""
+
+
+ACCESS_LOG = "access"
+
+
+def access_log_for(message: RecordTo, *, is_same_node: bool) -> AccessLog | None:
+    """Return the running access log of a proxy; None if it is disabled, or has no directory here.
+
+    Proxies on other nodes than the controller's have a file each, if they share its file system.
+    """
+    config = message.logging_config or LoggingConfig()
+    directory = config.logs_dir or os.path.join(message.directory, "logs")
+    if not config.enable_access_log or not os.path.isdir(directory):
+        return None
+    stem = ACCESS_LOG if is_same_node else f"{ACCESS_LOG}-{socket.gethostname()}"
+    log = AccessLog(
+        os.path.join(directory, f"{stem}.log"), as_json=config.encoding is EncodingType.JSON
+    )
+    log.start()
+    return log
 
 
 class AccessLog:
@@ -142,7 +166,9 @@ class AccessLog:
                 )
                 lines.append(f"{line}\n")
             else:
-                lines.append(f"{moment} {request_id} {method} {path} {status} {elapsed * 1e3:.2f}ms\n")
+                lines.append(
+                    f"{moment} {request_id} {method} {path} {status} {elapsed * 1e3:.2f}ms\n"
+                )
         return "".join(lines).encode()
 
     def _moment(self, ended: float) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from time import perf_counter
 from typing import Protocol
 
@@ -153,6 +153,14 @@ class Waits(Protocol):
         """Return the waits since the last call, by deployment."""
 
 
+class CallingLink(Waits, Protocol):
+    """The link of a replica."""
+
+    @property
+    def called(self) -> Collection[DeploymentId]:
+        """Deployments that got calls."""
+
+
 class Counts(Protocol):
     """The admission of a replica."""
 
@@ -183,7 +191,7 @@ class ReplicaReporter:
         deployment: DeploymentId,
         node_id: str,
         admission: Counts,
-        link: Waits,
+        link: CallingLink,
         send: Callable[[ReplicaReport], None],
         user_metrics: Callable[[], tuple[UserMetric, ...]] = tuple,
         wall_clock: Callable[[], float] = time.time,
@@ -246,6 +254,7 @@ class ReplicaReporter:
             busy=admission.refused - self._refused,
             batches=tuple(each for one in _recorders.values() if (each := one.take()) is not None),
             waits=self._link.take_waits(),
+            called=tuple(sorted(self._link.called)),
             loop_lag_s=round(loop_lag_s, 4) if loop_lag_s > 0.01 else 0.0,
             slow=slow,
             failures=new,

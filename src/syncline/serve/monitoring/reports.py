@@ -24,6 +24,10 @@ class RecordTo:
 
     directory: str
     """Local run directory; processes on other nodes may not have it."""
+    metrics_path: str
+    """File with the Prometheus text of all processes."""
+    is_same_node: bool = True
+    """True if the receiver is on the controller's node."""
     logging_config: Any = None
     """The `LoggingConfig` of the proxies; None for the default."""
 
@@ -135,6 +139,8 @@ class ReplicaReport:
     waits: Mapping[DeploymentId, Times] = field(default_factory=dict)
     """Seconds that calls of this replica to other deployments waited for a free replica; without
     those that did not wait."""
+    called: tuple[DeploymentId, ...] = ()
+    """Deployments that this replica has called."""
     loop_lag_s: float = 0.0
     """Longest delay of a timer: how long the event loop was blocked."""
     slow: tuple[SlowCall, ...] = ()

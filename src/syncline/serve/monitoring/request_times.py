@@ -1,4 +1,4 @@
-"""`RequestTimes`: measurements in a proxy, and `ProxyReporter`, which sends them every second."""
+"""`ProxyMonitor`: measurements in a proxy, their reports to the controller, and the access log."""
 
 from __future__ import annotations
 
@@ -8,15 +8,23 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from syncline.serve.monitoring.access_log import AccessLog
+from syncline.serve.monitoring.access_log import AccessLog, access_log_for
 from syncline.serve.monitoring.histogram import NO_TIMES, Times
-from syncline.serve.monitoring.reports import REPORT_S, ProxyReport, RouteReport, SlowRequest
+from syncline.serve.monitoring.reports import (
+    REPORT_S,
+    ProxyReport,
+    RecordTo,
+    RouteReport,
+    SlowRequest,
+)
 from syncline.serve.monitoring.slowest import Slowest, period_of
 from syncline.serve.proxy.statistics import HttpStatistics, RouteSummary
 
 if TYPE_CHECKING:
     from syncline.serve.monitoring.call_times import Waits
     from syncline.serve.proxy.requests import HttpCall
+    from syncline.serve.proxy.server import HttpServer
+    from syncline.serve.replica.controller_connection import ControllerConnection
 
 _WEBSOCKET = 101
 
@@ -164,3 +172,49 @@ def _times(summary: RouteSummary) -> Times:
     return Times(
         count=summary.requests, sum_s=summary.latency_sum_s, buckets=summary.latency_buckets
     )
+
+
+class ProxyMonitor:
+    """Everything that a proxy measures: its reports, and its access log."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        server: HttpServer,
+        controller: ControllerConnection,
+        link: Waits,
+        *,
+        proxy_id: str,
+        node_id: str,
+        is_near: bool,
+    ) -> None:
+        """`is_near` is True on the controller's node."""
+        self._server = server
+        self._is_near = is_near
+        self._times = RequestTimes()
+        server.on_request_done = self._times.finished
+        controller.handle(RecordTo, self._record_to)
+        self._reporter = ProxyReporter(
+            loop,
+            self._times,
+            proxy_id=proxy_id,
+            node_id=node_id,
+            statistics=server.statistics,
+            link=link,
+            send=controller.notify,
+        )
+
+    def start(self) -> None:
+        """Report from now on."""
+        self._reporter.start()
+
+    def stop(self) -> None:
+        """Send the last report and end the access log."""
+        self._reporter.stop()
+        if self._times.log is not None:
+            self._times.log.close()
+
+    def _record_to(self, message: RecordTo) -> None:
+        self._server.metrics_path = message.metrics_path
+        if self._times.log is None:
+            self._times.log = access_log_for(message, is_same_node=self._is_near)

@@ -33,6 +33,7 @@ from syncline.serve.controller.messages import (
     Subscribe,
 )
 from syncline.serve.event_loop import new_event_loop
+from syncline.serve.monitoring.request_times import ProxyMonitor
 from syncline.serve.proxy.grpc_server import GrpcServer
 from syncline.serve.proxy.http_protocol import HttpConnection
 from syncline.serve.proxy.limits import HttpLimits
@@ -146,6 +147,15 @@ class Proxy:
             root_path=config.http.root_path,
         )
         self.server.on_poison = self._report_poison
+        self._monitor = ProxyMonitor(
+            loop,
+            self.server,
+            self._controller,
+            self._link,
+            proxy_id=config.proxy_id,
+            node_id=node_id,
+            is_near=config.controller.node_id == node_id,
+        )
         self.grpc: GrpcServer | None = None
         """Server of gRPC clients; None without services."""
 
@@ -190,6 +200,7 @@ class Proxy:
             grpc_address=grpc_address,
         )
         self._controller.notify(self._ready)
+        self._monitor.start()
         gc.freeze()
         return acceptor
 
@@ -298,6 +309,7 @@ class Proxy:
         await self._flush()
 
     async def _flush(self) -> None:
+        self._monitor.stop()
         await self._wait(lambda: self._controller.is_open, self._loop.time() + FLUSH_S)
         self._controller.close()
         await self._wait(lambda: not self._controller.is_open, self._loop.time() + FLUSH_S)

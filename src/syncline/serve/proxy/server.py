@@ -8,6 +8,7 @@ import secrets
 from collections.abc import Callable
 from typing import Protocol
 
+from syncline.serve.monitoring.metrics_text import CONTENT_TYPE as METRICS_TYPE
 from syncline.serve.proxy.limits import HttpLimits
 from syncline.serve.proxy.responses import LocalResponse
 from syncline.serve.proxy.routes import RouteTable
@@ -86,6 +87,8 @@ class HttpServer:
         """`on_poison(deployment, request_id, replica_id)`, called for a request that is given up
         because it ended several replicas; the last one is `replica_id`.
         """
+        self.metrics_path: str | None = None
+        """File with the metrics that the controller writes; None before it is known."""
         self.now = clock()
         """Time of the last sweep, or later."""
         self._connections: set[Connection] = set()
@@ -136,7 +139,23 @@ class HttpServer:
             return LocalResponse(
                 200, json.dumps(self.routes.prefixes()), content_type="application/json"
             )
+        if path == b"/-/metrics":
+            return self._metrics()
         return None
+
+    def _metrics(self) -> LocalResponse:
+        """Return the metrics of all processes as the controller wrote them a second ago."""
+        try:
+            with open(self.metrics_path or "", encoding="utf-8") as file:
+                text = file.read()
+        except OSError:
+            return LocalResponse(
+                503,
+                "The metrics are not available yet: the controller writes them every second, on "
+                "its node.",
+                headers=(("retry-after", "1"),),
+            )
+        return LocalResponse(200, text, content_type=METRICS_TYPE)
 
     def not_found(self, path: bytes) -> LocalResponse:
         """Return the response for a path without an application."""
