@@ -179,6 +179,8 @@ def _explained(import_path: str, error: BaseException) -> str:
     """Return the text of an error of syncline, or the traceback of an error of user code."""
     if is_self_explanatory(error):
         return str(error)
+    if hasattr(error, "error_count"):  # of pydantic
+        return f"the arguments of {import_path!r} do not fit: {error}"
     frames = _without_import_frames(user_traceback(error)).rstrip()
     return f"the import of {import_path!r} failed:\n{frames}"
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from syncline.core import control
 from syncline.core.control import ActionFailed, Program, ProgramUnreachable
 from syncline.serve import program_control
@@ -28,8 +30,8 @@ class ProgramClient(ServeClient):
         tcp = reply.pop("tcp", None)
         return Address(tcp=None if tcp is None else (tcp[0], tcp[1]), **reply), key
 
-    def _ask(self, action: str, **arguments: str) -> dict[str, str]:
-        reply: dict[str, str] = control.request(
+    def _ask(self, action: str, **arguments: str) -> dict[str, Any]:
+        reply: dict[str, Any] = control.request(
             self.program, program_control.SUBJECT, action, arguments, timeout_s=CHECK_S
         )
         return reply

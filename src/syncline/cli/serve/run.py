@@ -29,6 +29,7 @@ from syncline.serve import program_control
 from syncline.serve.client import ServeClient, ensure_client
 from syncline.serve.controller.messages import ApplicationTarget, StartProxies
 from syncline.serve.exceptions import RayServeException
+from syncline.serve.program_client import serving_programs
 
 host_option = click.option(
     "--host",
@@ -175,7 +176,7 @@ def _serve(
     source: Source, address: str | None, *, blocking: bool, reload: bool, ready_fd: int | None
 ) -> None:
     """Deploy the applications and, with `blocking`, serve until a signal."""
-    others = [] if address is not None else running.serving_programs()
+    others = [] if address is not None else serving_programs()
     if reload:
         # A byte code file counts as current if size and second of the change are equal.
         sys.dont_write_bytecode = True
@@ -194,6 +195,8 @@ def _serve(
             os.write(ready_fd, b"ready\n")
             os.close(ready_fd)
         if blocking:
+            if ready_fd is None:
+                click.echo(f"{'Reloads on changes. ' if reload else ''}Ctrl-C ends it.")
             _hold(client, source, reload=reload, ends_serve=address is None)
 
 
@@ -255,7 +258,6 @@ def _hold(client: ServeClient, source: Source, *, reload: bool, ends_serve: bool
     reloader = Reloader(client, source) if reload else None
     if reloader is not None:
         threading.Thread(target=reloader.run, name="serve-reload", daemon=True).start()
-    click.echo(f"{'Reloads on changes. ' if reload else ''}Ctrl-C ends it.")
     sys.stdout.flush()
     try:
         program_control.wait_for_end()

@@ -13,6 +13,7 @@ import click
 from syncline.cli.output import CommandError
 from syncline.optional import load
 from syncline.serve.application_files import ApplicationImportError, read_config, targets_of
+from syncline.serve.config import HTTPOptions, ProxyLocation
 from syncline.serve.config_file import ServeApplicationSchema, ServeDeploySchema
 from syncline.serve.controller.messages import ApplicationTarget, StartProxies
 from syncline.serve.exceptions import RayServeException
@@ -48,12 +49,12 @@ class Source:
 
     def config(self) -> ServeDeploySchema:
         """Return the configuration; read the file again. Raises ValueError or OSError."""
+        http = HTTPOptions(**self.http)
         if self.target is None:
-            return ServeDeploySchema(
-                applications=(), http_options=self.http, proxy_location=self.proxy_location
-            )
+            location = ProxyLocation(self.proxy_location)
+            return ServeDeploySchema(applications=(), http_options=http, proxy_location=location)
         if not self.is_file:
-            return ServeDeploySchema(applications=(self._application(),), http_options=self.http)
+            return ServeDeploySchema(applications=(self._application(),), http_options=http)
         config = read_config(self.target)
         return replace(config, http_options=replace(config.http_options, **self.http))
 
