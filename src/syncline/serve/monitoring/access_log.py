@@ -47,13 +47,15 @@ ACCESS_LOG = "access"
 
 
 def access_log_for(message: RecordTo, *, is_same_node: bool) -> AccessLog | None:
-    """Return the running access log of a proxy; None if it is disabled, or has no directory here.
+    """Return the running access log of a proxy; None if it is disabled.
 
-    Proxies on other nodes than the controller's have a file each, if they share its file system.
+    Also None on another node than the controller's that does not have its directory.
+
+    Proxies on such nodes have a file each, if they share the controller's file system.
     """
     config = message.logging_config or LoggingConfig()
     directory = config.logs_dir or os.path.join(message.directory, "logs")
-    if not config.enable_access_log or not os.path.isdir(directory):
+    if not config.enable_access_log or not (is_same_node or os.path.isdir(directory)):
         return None
     stem = ACCESS_LOG if is_same_node else f"{ACCESS_LOG}-{socket.gethostname()}"
     log = AccessLog(
@@ -139,6 +141,7 @@ class AccessLog:
             os.close(descriptor)
 
     def _open(self) -> int:
+        os.makedirs(os.path.dirname(self._path), exist_ok=True)
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
         descriptor = os.open(self._path, flags, 0o644)
         if os.fstat(descriptor).st_size < LARGEST_BYTES:

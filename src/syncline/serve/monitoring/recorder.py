@@ -59,6 +59,8 @@ ERRORS_FILE = f"{DIRECTORY}/errors.jsonl"
 PREFIX = "serve-"
 _PLACE_FILE = "record"
 _CLOSE_S = 5.0
+BEGIN_S = 0.5
+"""Seconds until the directory is created."""
 _MOST_QUEUED = 10_000
 MOST_EVENTS = 5_000
 """Events of this process in `events.jsonl`, which is not rotated."""
@@ -105,9 +107,7 @@ class ServeRecorder:
     # -- for the controller
 
     def start(self) -> None:
-        """Begin the record; OSError if its directory cannot be created."""
-        for name in (DIRECTORY, LOGS_DIRECTORY):
-            os.makedirs(os.path.join(self.path, name), exist_ok=True)
+        """Begin the record `BEGIN_S` seconds from now: the first request is more urgent."""
         self._thread.start()
 
     def event(self, event: RecordEvent) -> None:
@@ -146,6 +146,8 @@ class ServeRecorder:
     # -- the thread
 
     def _work(self) -> None:
+        self._end.wait(BEGIN_S)
+        self._guarded(self._begin)
         next_at = time.monotonic() + 1.0
         while not self._end.is_set():
             try:
@@ -224,8 +226,9 @@ class ServeRecorder:
             )
 
     def _begin(self) -> None:
-        """Write `run.json`, not at the start: the first request is more urgent."""
-        self._has_begun = True
+        """Create the directory."""
+        for name in (DIRECTORY, LOGS_DIRECTORY):
+            os.makedirs(os.path.join(self.path, name), exist_ok=True)
         remove_old_records(os.path.dirname(self.path))
         self._run.write_run(os.path.basename(self.path), {}, kind="serve", detailed=False)
         self._run.event("started")
