@@ -28,6 +28,7 @@ from syncline.serve.wire.routes import Address, DeploymentId
 from syncline.serve.wire.values import CallMeta, pack_call, unpack_failure, unpack_value
 
 KEY = b"k" * 32
+_definitions: list[Any] = []
 FINAL = {Kind.RESPONSE, Kind.END, Kind.VALUE, Kind.ERROR, Kind.ABORT, Kind.BUSY}
 WAIT_S = 20.0
 
@@ -221,6 +222,21 @@ class FakeController:
         return await asyncio.wait_for(self.messages.get(), WAIT_S)
 
 
+class _Reference:
+    """Stands for a definition of this process, so that closures of tests see their replica."""
+
+    def __init__(self, definition: Any) -> None:
+        _definitions.append(definition)
+        self.index = len(_definitions) - 1
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return definition_at, (self.index,)
+
+
+def definition_at(index: int) -> Any:
+    return _definitions[index]
+
+
 class Stage:
     """A started replica."""
 
@@ -264,9 +280,10 @@ async def staged(
     func_or_class: Any,
     *args: Any,
     options: dict[str, Any] | None = None,
+    by_value: bool = False,
     **kwargs: Any,
 ) -> AsyncIterator[Stage]:
-    """Start a replica of `func_or_class(*args, **kwargs)`."""
+    """Start a replica of `func_or_class(*args, **kwargs)`; `by_value` pickles it as users' are."""
     loop = asyncio.get_running_loop()
     controller = FakeController()
     hello = Hello(role="controller", id="c", pid=1)
@@ -280,7 +297,9 @@ async def staged(
         host=None,
         key=KEY,
         controller=address,
-        func_or_class=serialization.pack_callable(func_or_class),
+        func_or_class=serialization.pack_callable(func_or_class)
+        if by_value
+        else pickle.dumps(_Reference(func_or_class)),
         init_args=bytes(serialization.pack((args, kwargs)).data),
         **(options or {}),
     )

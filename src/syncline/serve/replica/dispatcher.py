@@ -133,7 +133,10 @@ class OngoingCall(RequestContext):
             else:
                 self.answer_error(error)
         finally:
-            self.caller.calls.pop(self.call_id, None)
+            caller = self.caller
+            del caller.calls[self.call_id]
+            if caller.connection.is_closed:
+                self.dispatcher.remove(caller)
             self.dispatcher.check_idle()
 
     def send(self, kind: int, *parts: bytes | memoryview) -> None:
