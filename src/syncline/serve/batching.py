@@ -27,6 +27,7 @@ from syncline.serve.batch_queue import (
 )
 from syncline.serve.context import RequestContext, request_context
 from syncline.serve.exceptions import RayServeException, RequestCancelledError
+from syncline.serve.monitoring.call_times import batch_recorder
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -213,7 +214,7 @@ def _collector(
 class _Item:
     """One call: its arguments and the future of its result."""
 
-    __slots__ = ("args", "context", "future", "kwargs")
+    __slots__ = ("args", "context", "future", "kwargs", "queued_at")
 
     def __init__(
         self,
@@ -226,6 +227,7 @@ class _Item:
         self.kwargs = kwargs
         self.context = context
         self.future = future
+        self.queued_at = 0.0
 
     @property
     def is_open(self) -> bool:
@@ -321,6 +323,7 @@ class _Collector:
         )
         self._version = options.version
         self._tasks: dict[asyncio.Task[None], list[_Item]] = {}
+        self._recorder = batch_recorder(name)
         self._is_planned = False
         self._timer: asyncio.TimerHandle | None = None
 
@@ -361,7 +364,8 @@ class _Collector:
         model = item.context.multiplexed_model_id if item.context is not None else ""
         names = tuple(item.kwargs)
         key: Hashable = (model, len(item.args), names) if names else (model, len(item.args))
-        self.queue.add(item, key, time.monotonic())
+        item.queued_at = time.monotonic()
+        self.queue.add(item, key, item.queued_at)
         self._plan()
 
     def _plan(self) -> None:
@@ -404,7 +408,16 @@ class _Collector:
         task = self.loop.create_task(self._run(batch))
         request_context.reset(token)
         self._tasks[task] = batch
+        self._note_waits(batch)
         task.add_done_callback(functools.partial(self._ended, batch, time.monotonic()))
+
+    def _note_waits(self, batch: Sequence[_Item]) -> None:
+        now = time.monotonic()
+        waits_s = [now - item.queued_at for item in batch]
+        for item, wait_s in zip(batch, waits_s, strict=True):
+            if item.context is not None:
+                item.context.batch_wait_s += wait_s
+        self._recorder.began(waits_s)
 
     # -- batches
 
@@ -446,6 +459,7 @@ class _Collector:
             _fail_all(batch, asyncio.CancelledError())
         now = time.monotonic()
         self.queue.ended(len(batch), now - began, now)
+        self._recorder.ended(now - began)
         # Decide two turns later: items that are in the sockets arrive in the next one.
         self.loop.call_soon(self._plan)
 

@@ -23,6 +23,7 @@ from syncline.serve.wire.routes import DeploymentId
 
 MOST_FAILURES = 5
 """Failed calls per period that are reported with their traceback."""
+MOST_UNREPORTED = 50_000
 _LONGEST_TRACEBACK = 8_000
 _LONGEST_ERROR = 1_000
 
@@ -121,16 +122,21 @@ class BatchRecorder:
         self._waits = Samples()
         self._runs = Samples()
 
-    def ended(self, waits_s: Sequence[float], run_s: float) -> None:
-        """Count a batch: the seconds that each of its items waited, and that it took."""
+    def began(self, waits_s: Sequence[float]) -> None:
+        """Count a batch that starts, with the seconds that each of its items waited."""
         size = len(waits_s)
         self._sizes[size] = self._sizes.get(size, 0) + 1
-        self._waits.extend(waits_s)
-        self._runs.append(run_s)
+        if len(self._waits) < MOST_UNREPORTED:  # nothing reports outside of replicas
+            self._waits.extend(waits_s)
+
+    def ended(self, run_s: float) -> None:
+        """Note the seconds that a batch took."""
+        if len(self._runs) < MOST_UNREPORTED:
+            self._runs.append(run_s)
 
     def take(self) -> BatchTimes | None:
         """Return the counts since the last call; None without any."""
-        if not self._sizes:
+        if not self._sizes and not self._runs:
             return None
         sizes, self._sizes = self._sizes, {}
         return BatchTimes(

@@ -99,7 +99,6 @@ class ServeRecorder:
         self._queue: queue.Queue[_Item | None] = queue.Queue(_MOST_QUEUED)
         self._end = threading.Event()
         self._has_failed = False
-        self._has_begun = False
         self._events = 0
         self._calls: dict[DeploymentId, set[DeploymentId]] = {}
         self._thread = threading.Thread(target=self._work, name="serve-record", daemon=True)
@@ -235,8 +234,6 @@ class ServeRecorder:
 
     def write(self) -> None:
         """Write the lines of the last second."""
-        if not self._has_begun:
-            self._begin()
         now = self._wall_clock()
         for name, records in self._history.lines(now).items():
             self._files[f"{DIRECTORY}/{name}.jsonl"].append(records)
