@@ -211,7 +211,8 @@ class HttpCall(OngoingCall):
     def answer_cancelled(self) -> None:
         """End the answer; nobody reads it."""
         if self.is_expired:
-            self._answer_failure(408, f"Request {self.request_id} timed out.".encode())
+            text = f"Request {self.request_id} timed out after {self.head.timeout_s}s."
+            self._answer_failure(408, text.encode())
         else:
             self._answer_failure(499, b"The client closed the connection.")
 
@@ -268,23 +269,26 @@ class HttpCall(OngoingCall):
             return
         if self.window <= 0:
             await self.wait_for_window()
-        self.window -= len(body)
         if self._is_chunked:
-            self.send(_CHUNK, b"%x\r\n" % len(body), body, b"\r\n")
+            self._send_chunk(b"%x\r\n" % len(body), body, b"\r\n")
         else:
-            self.send(_CHUNK, body)
+            self._send_chunk(body)
+
+    def _send_chunk(self, *parts: bytes | memoryview) -> None:
+        """Send a CHUNK frame; all its bytes count for the window, as the proxy grants them all."""
+        for part in parts:
+            self.window -= len(part)
+        self.send(_CHUNK, *parts)
 
     async def _send_pieces(self, body: memoryview) -> None:
         if self._is_chunked:
-            self.send(_CHUNK, b"%x\r\n" % len(body))
+            self._send_chunk(b"%x\r\n" % len(body))
         for start in range(0, len(body), _PIECE_BYTES):
             if self.window <= 0:
                 await self.wait_for_window()
-            piece = body[start : start + _PIECE_BYTES]
-            self.window -= len(piece)
-            self.send(_CHUNK, piece)
+            self._send_chunk(body[start : start + _PIECE_BYTES])
         if self._is_chunked:
-            self.send(_CHUNK, b"\r\n")
+            self._send_chunk(b"\r\n")
 
     async def _send_rest(self, body: bytes | memoryview) -> None:
         if self._state == _HEAD:
@@ -296,7 +300,7 @@ class HttpCall(OngoingCall):
                 f"content-length"
             )
         if self._is_chunked:
-            self.send(_CHUNK, b"0\r\n\r\n")
+            self._send_chunk(b"0\r\n\r\n")
         self._state = _COMPLETE
         self.answer(Kind.END)
 
