@@ -30,7 +30,7 @@ if [ -z "$(PYTHON)" ]; then echo "syncline needs Python 3.10 or newer (with the 
 if ! $(1)/bin/python -m pip --version >/dev/null 2>&1; then echo "making $(1) with $(PYTHON)"; "$(PYTHON)" -m venv --clear $(1); fi
 endef
 
-.PHONY: help setup demo test test-all test-processes test-long test-browser test-cluster chaos lint docs docs-serve bench bench-setup clean
+.PHONY: help setup demo serve-demo test test-all test-processes test-long test-browser test-cluster chaos lint docs docs-serve bench bench-setup clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
@@ -48,6 +48,9 @@ setup: .venv/.stamp ## create .venv with everything that demo, test and lint nee
 
 demo: .venv/.stamp ## train a vision transformer on CIFAR-10 with two workers
 	@$(BIN)/python examples/train_vit.py
+
+serve-demo: .venv/.stamp ## serve the model of `make demo` with a web page at http://127.0.0.1:8000
+	@$(BIN)/python examples/serve_vit.py
 
 test: .venv/.stamp ## run the fast tests (TEST_ARGS="-k name" chooses)
 	@$(BIN)/python -m pytest $(TEST_ARGS)
