@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from syncline.core import serialization
 from syncline.core.event_loops import cancel_all
 from syncline.serve import context
@@ -289,20 +291,21 @@ async def staged(
     hello = Hello(role="controller", id="c", pid=1)
     listener = Listener(hello, KEY, controller.on_ready)
     address = await listener.start(str(directory / "controller.sock"), node_id="node", host=None)
-    config = ReplicaConfig(
-        replica_id="app#D#x1",
-        deployment=DeploymentId("app", "D"),
-        socket_path=str(directory / "replica.sock"),
-        ledger_path=str(directory / "replica.ledger"),
-        host=None,
-        key=KEY,
-        controller=address,
-        func_or_class=serialization.pack_callable(func_or_class)
+    fields: dict[str, Any] = {
+        "replica_id": "app#D#x1",
+        "deployment": DeploymentId("app", "D"),
+        "socket_path": str(directory / "replica.sock"),
+        "ledger_path": str(directory / "replica.ledger"),
+        "host": None,
+        "key": KEY,
+        "controller": address,
+        "func_or_class": serialization.pack_callable(func_or_class)
         if by_value
         else pickle.dumps(_Reference(func_or_class)),
-        init_args=bytes(serialization.pack((args, kwargs)).data),
+        "init_args": bytes(serialization.pack((args, kwargs)).data),
         **(options or {}),
-    )
+    }
+    config = ReplicaConfig(**fields)
     stage = Stage(directory, controller, config)
     stage.replica = Replica(config, loop, node_id="node")
     stage.task = asyncio.ensure_future(stage.replica.run())
@@ -318,13 +321,13 @@ async def staged(
 
 def run(scenario: Callable[[], Awaitable[None]]) -> None:
     """Run a scenario on serve's event loop."""
-    patch = process.set_process_link
-    process.set_process_link = lambda link: None  # no engine runs here
+    patch = pytest.MonkeyPatch()
+    patch.setattr(process, "set_process_link", lambda link: None)  # no engine runs here
     loop = new_event_loop()
     try:
         loop.run_until_complete(asyncio.wait_for(scenario(), 60.0))
         loop.run_until_complete(cancel_all())
     finally:
-        process.set_process_link = patch
+        patch.undo()
         context.set_replica_context(None)
         loop.close()

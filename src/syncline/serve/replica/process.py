@@ -56,6 +56,8 @@ from syncline.serve.wire.routes import Address, DeploymentId
 
 logger = logging.getLogger("syncline.serve")
 
+CANCEL_S = 2.0
+"""Seconds that cancelled calls have to end when a replica stops before they ended."""
 FLUSH_S = 5.0
 """Seconds that callers have to read the last answers of a replica that exits."""
 
@@ -314,6 +316,7 @@ class Replica:
                 len(calls),
             )
             self.dispatcher.cancel_all()
+            await asyncio.wait([asyncio.ensure_future(self.dispatcher.idle())], timeout=CANCEL_S)
         self._reporter.stop()
         self._controller.notify(Drained(replica_id=self._config.replica_id))
         self._listener.close()
