@@ -676,6 +676,14 @@ class TestWebSockets:
         client.pass_time(1000)
         assert not client.is_closed
 
+    def test_websocket_has_no_deadline_unless_the_client_sets_one(self) -> None:
+        client = Client(request_timeout_s=5.0)
+        client.send(self.HANDSHAKE)
+        assert client.call.deadline is None
+        client = Client(request_timeout_s=5.0)
+        client.send(self.HANDSHAKE[:-2] + b"X-Request-Timeout-Seconds: 3\r\n\r\n")
+        assert client.call.deadline == 1003.0
+
     def test_websocket_to_an_unknown_path(self) -> None:
         client = Client(table=make_table("/app"))
         client.send(self.HANDSHAKE)

@@ -238,6 +238,14 @@ class TestStatistics:
         assert seen == [("a", "GET", b"/", "/", 200)]
         assert client.call.started <= client.call.sent
 
+    def test_observer_that_fails_does_not_harm_the_request(self, caplog) -> None:
+        client = Client()
+        client.server.on_request_done = lambda call, status, seconds: [][status]
+        client.send(GET)
+        respond(client.call)
+        assert client.response.status == 200
+        assert "could not be recorded" in caplog.text
+
     def test_refused_requests_are_counted(self) -> None:
         client = Client()
         client.send(b"NONSENSE\r\n\r\n")

@@ -1,4 +1,4 @@
-"""The proxy of a node: HTTP and WebSockets of clients to the replicas of applications.
+"""The proxy of a node: HTTP, WebSockets and gRPC of clients to the replicas of applications.
 
 A request goes through the modules in this order:
 
@@ -12,4 +12,5 @@ A request goes through the modules in this order:
 - `responses`: responses that the proxy writes itself
 - `server`: state that the connections share
 - `statistics`: counters and latency histograms
+- `grpc_server`, `grpc_services`, `grpc_calls`: requests of gRPC clients
 """

@@ -6,6 +6,7 @@ of the replica go to the connection, which writes them; failures become response
 
 from __future__ import annotations
 
+import logging
 import math
 from time import perf_counter
 from typing import Protocol
@@ -22,6 +23,8 @@ from syncline.serve.proxy.routes import HttpRoute
 from syncline.serve.proxy.server import HttpServer
 from syncline.serve.routing.router import Call
 from syncline.serve.wire.frames import Kind, RequestHead, decode_window, encode_request
+
+logger = logging.getLogger("syncline.serve")
 
 CLIENT_GONE = 499
 """Status in logs and counters for a request whose client closed the connection."""
@@ -174,7 +177,8 @@ class HttpCall(Call):
         self.route = route
         self.deployment = route.ingress
         self.may_repeat = route.idempotent or self.method in _REPEATABLE_METHODS
-        self.timeout_s = self.server.request_timeout_s
+        if not self.is_websocket:  # which stays open as long as both sides want
+            self.timeout_s = self.server.request_timeout_s
         if len(special) > 1 or b"host" not in special:
             self.read_request_id(special)
             self._read_headers(special)
@@ -284,7 +288,10 @@ class HttpCall(Call):
         statistics = server.unrouted if route is None else route.statistics
         statistics.record(self.method, status, elapsed)
         if server.on_request_done is not None:
-            server.on_request_done(self, status, elapsed)
+            try:
+                server.on_request_done(self, status, elapsed)
+            except Exception:  # must not reach the connection of the replica
+                logger.exception("A request could not be recorded.")
 
     # -- headers and errors
 
