@@ -210,11 +210,15 @@ class Replica:
             address=address,
             ledger_path=config.ledger_path,
             is_asgi=self._application is not None,
-            docs_path=self._application.docs_path if self._application else None,
+            docs_path=self._docs_path(),
             pid=os.getpid(),
             node_id=self._node_id,
             constructor_s=time.monotonic() - began,
         )
+
+    def _docs_path(self) -> str | None:
+        path = self._application.docs_path if self._application is not None else None
+        return None if path is None else (self._config.route_prefix or "").rstrip("/") + path
 
     def _set_handlers(self, user: UserCode, application: AsgiApplication | None) -> None:
         def make_handle_call(caller: Caller, call_id: int, payload: bytes) -> HandleCall:
