@@ -153,6 +153,15 @@ def test_refusal_after_a_good_request_keeps_its_response() -> None:
         assert finish(client) == [200, status]
 
 
+def test_chunks_that_follow_a_long_body_in_one_read_are_not_too_small() -> None:
+    client = Client()
+    first = post(b"x" * 200_000)
+    client.send(first[:1000])
+    client.send(first[1000:] + CHUNKED + b"1\r\na\r\n")
+    client.send(b"0\r\n\r\n")
+    assert finish(client) == [200, 200]
+
+
 def test_refusal_in_a_streamed_body_cancels_the_call() -> None:
     client = Client(HttpLimits(whole_body_bytes=100))
     client.send(CHUNKED + b"c8\r\n" + b"x" * 200 + b"\r\n")

@@ -88,6 +88,7 @@ class RequestParser:
         "_body_bytes",
         "_fed_bytes",
         "_feeding_bytes",
+        "_has_begun",
         "_head_bound",
         "_held",
         "_host_repeated",
@@ -121,6 +122,7 @@ class RequestParser:
         self._url = b""
         self._held = b""
         self._feeding_bytes = 0  # length of the data that is parsed now
+        self._has_begun = False  # True if a request began in the data that is parsed now
         self._fed_bytes = 0  # of the current request, without the data in which it began
         self._head_bound = 0  # upper bound of the bytes of the current head
         self._body_bytes = 0
@@ -176,6 +178,7 @@ class RequestParser:
         if parser is None:
             return b""
         self._feeding_bytes = len(data)
+        self._has_begun = False
         is_continued = self.phase != self.IDLE
         if is_continued:
             self._head_bound += len(data)
@@ -194,7 +197,7 @@ class RequestParser:
             raise _cause(error) from error
         except httptools.HttpParserError as error:
             raise BadRequest(400, "Invalid HTTP request received.") from error
-        if is_continued and self.phase != self.IDLE:
+        if is_continued and not self._has_begun and self.phase != self.IDLE:
             self._fed_bytes += len(data)
             self._check_fed()
         return b""
@@ -222,6 +225,7 @@ class RequestParser:
         self.headers = []
         self.special = {}
         self._url = b""
+        self._has_begun = True
         self._fed_bytes = 0
         self._head_bound = self._feeding_bytes
         self._host_repeated = False
