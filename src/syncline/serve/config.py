@@ -96,11 +96,14 @@ class RequestRouterConfig:
     request_routing_stats_timeout_s: float = 30.0
     """Seconds until such a call counts as failed."""
     initial_backoff_s: float = 0.025
-    """Accepted as in Ray, without effect: a full replica reports a free slot."""
+    """First pause until a custom router that chose no replica is asked again.
+
+    It is asked at every change as well, and never while all replicas are full.
+    """
     backoff_multiplier: float = 2
-    """Like `initial_backoff_s`."""
+    """Factor between two such pauses."""
     max_backoff_s: float = 0.5
-    """Like `initial_backoff_s`."""
+    """Longest such pause."""
 
     def __post_init__(self) -> None:
         router = self.request_router_class

@@ -12,18 +12,19 @@ import itertools
 import logging
 import secrets
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from functools import partial
-from typing import Protocol
+from typing import Any, Protocol
 
 from syncline.serve.exceptions import DeploymentUnavailableError
 from syncline.serve.monitoring.histogram import Samples, Times
 from syncline.serve.replica import ledger
-from syncline.serve.routing.router import Call, DeploymentRouter, Fail, Instruction, Send
+from syncline.serve.routing.request_router_driver import Cancellable, RequestRouterDriver
+from syncline.serve.routing.router import Ask, Call, DeploymentRouter, Fail, Instruction, Send
 from syncline.serve.wire.connection import Hello, LoopConnection, connect
 from syncline.serve.wire.frames import Kind
-from syncline.serve.wire.routes import DeploymentId, ReplicaRoute, TableUpdate
+from syncline.serve.wire.routes import DeploymentId, DeploymentRoute, ReplicaRoute, TableUpdate
 
 logger = logging.getLogger("syncline.serve")
 
@@ -75,6 +76,7 @@ class Link(ABC):
         self._connections: dict[str, Connection] = {}
         self._wanted: dict[str, ReplicaRoute] = {}  # replicas in the table
         self._links: dict[str, DeploymentId] = {}  # replica id -> its deployment
+        self._drivers: dict[DeploymentId, RequestRouterDriver] = {}
         self._early: list[Call] = []  # calls before the first table
         self._has_table = False
         caller = secrets.randbits(64 - _CALL_ID_BITS) << _CALL_ID_BITS
@@ -169,8 +171,10 @@ class Link(ABC):
         for route in update.deployments:
             router = self._routers.get(route.id)
             if router is None:
-                router = self._routers[route.id] = DeploymentRouter(route)
+                router = self._routers[route.id] = self._new_router(route)
             else:
+                if router.route.request_router != route.request_router:
+                    router = self._replace_router(router, route)
                 self._execute(router.update(route, now))
             current = {replica.replica_id: replica for replica in route.replicas}
             for id in [id for id, owner in self._links.items() if owner == route.id]:
@@ -181,6 +185,8 @@ class Link(ABC):
                     self._wanted[id] = replica
                     self._links[id] = route.id
                     self._connect(replica, RECONNECT_S)
+                else:
+                    self._wanted[id] = replica
         removed = set(update.removed)
         if update.is_complete:
             removed |= self._routers.keys() - {route.id for route in update.deployments}
@@ -201,6 +207,9 @@ class Link(ABC):
             self._fail(call, error)
         self._early.clear()
         self._wanted.clear()
+        for driver in self._drivers.values():
+            driver.close()
+        self._drivers.clear()
         for connection in list(self._connections.values()):
             connection.close()
 
@@ -235,10 +244,45 @@ class Link(ABC):
         if router is None:
             return
         self._execute(router.closed(DeploymentUnavailableError(deployment, "it was deleted")))
+        self._close_driver(deployment)
         for id in [id for id, owner in self._links.items() if owner == deployment]:
             self._wanted.pop(id, None)
             if id not in self._connections:
                 del self._links[id]
+
+    # -- custom request routers
+
+    def decide(
+        self, driver: RequestRouterDriver, step: Callable[[float], list[Instruction]]
+    ) -> None:
+        """Execute a step of the router that `driver` has; for drivers."""
+        if self._drivers.get(driver.deployment) is driver:
+            self._execute(step(self._clock()))
+            self._plan_tick()
+            self.on_load()
+
+    def _new_router(self, route: DeploymentRoute) -> DeploymentRouter:
+        if route.request_router is None:
+            return DeploymentRouter(route)
+        driver = RequestRouterDriver(self, route, self._node_id)
+        self._drivers[route.id] = driver
+        return driver.router
+
+    def _replace_router(self, old: DeploymentRouter, route: DeploymentRoute) -> DeploymentRouter:
+        """Go on with another request router."""
+        self._close_driver(route.id)
+        router = self._routers[route.id] = self._new_router(route)
+        router.take_over(old)
+        return router
+
+    def _close_driver(self, deployment: DeploymentId) -> None:
+        driver = self._drivers.pop(deployment, None)
+        if driver is not None:
+            driver.close()
+
+    @abstractmethod
+    def start_task(self, work: Coroutine[Any, Any, None]) -> Cancellable:
+        """Run a coroutine of a request router on an event loop."""
 
     # -- replicas
 
@@ -322,6 +366,9 @@ class Link(ABC):
                 call.on_started(instruction.replica_id)
             elif isinstance(instruction, Fail):
                 self._fail(call, instruction.error)
+            elif isinstance(instruction, Ask):
+                call.queued_at = call.queued_at or self._clock()
+                self._drivers[call.deployment].ask(call)
             else:
                 connection = self._connections.get(instruction.replica_id)
                 if connection is not None:
@@ -434,6 +481,13 @@ class LoopLink(Link):
 
     def _call_later(self, delay_s: float, action: Callable[[], None]) -> None:
         self.loop.call_later(delay_s, action)
+
+    def start_task(self, work: Coroutine[Any, Any, None]) -> Cancellable:
+        """Run a coroutine on the link's loop."""
+        task = self.loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
 
 
 class _LoopReceiver:

@@ -25,6 +25,7 @@ from syncline.serve.exceptions import (
     DeploymentUnavailableError,
     ReplicaUnavailableError,
 )
+from syncline.serve.request_router import PendingRequest
 from syncline.serve.wire.routes import DeploymentId, DeploymentRoute
 
 AFFINITY_S = 1.0
@@ -39,8 +40,8 @@ _REMEMBERED_MODELS = 4096
 class Call:
     """One call of a deployment. Subclasses receive its answer; see `link.Link`."""
 
-    # Class attributes are the defaults: setting twenty attributes for each call would cost more than
-    # routing it.
+    # Class attributes are the defaults: setting twenty attributes for each call would cost more
+    # than routing it.
     deadline: float | None = None
     """Time of the link's clock; None: no limit."""
     model_id = ""
@@ -63,6 +64,8 @@ class Call:
     """Time until which it waits for a certain replica; 0 if it does not."""
     bucket = -1
     """Slot of its deadline in the link; -1 without one."""
+    pending_request: PendingRequest | None = None
+    """The call as a custom request router sees it."""
     queued_at = 0.0
     """Time at which the link could not send it at once; 0 if it could."""
 
@@ -108,12 +111,20 @@ class SendCancel(NamedTuple):
     replica_id: str
 
 
-Instruction = Send | Fail | SendCancel
+class Ask(NamedTuple):
+    """Ask the user's request router for a replica; see `custom_router.CustomRouter`."""
+
+    call: Call
+
+
+Instruction = Send | Fail | SendCancel | Ask
 _NOTHING: list[Instruction] = []
 
 
 @dataclass(slots=True, eq=False)
-class _Replica:
+class RoutedReplica:
+    """A replica and the calls of this caller that it has."""
+
     id: str
     in_flight: dict[int, Call] = field(default_factory=dict)
     expected: OrderedDict[int, Call] = field(default_factory=OrderedDict)
@@ -140,11 +151,11 @@ class DeploymentRouter:
 
     def __init__(self, route: DeploymentRoute, *, seed: int | None = None) -> None:
         self._route = route
-        self._replicas: dict[str, _Replica] = {}
-        self._free: list[_Replica] = []
+        self._replicas: dict[str, RoutedReplica] = {}
+        self._free: list[RoutedReplica] = []
         self._turn = 0
         self._queue: OrderedDict[int, Call] = OrderedDict()
-        self._waiting: dict[int, _Replica] = {}  # call id -> the replica that it waits for
+        self._waiting: dict[int, RoutedReplica] = {}  # call id -> the replica that it waits for
         self._holders: OrderedDict[str, str] = OrderedDict()  # model id -> replica id
         self._random = random.Random(seed)
 
@@ -182,15 +193,8 @@ class DeploymentRouter:
         route = self._route
         if route.unavailable is not None:
             return [Fail(call, DeploymentUnavailableError(route.id, route.unavailable))]
-        limit = route.max_queued_requests
-        if 0 <= limit <= self.queued:
-            error = BackPressureError(
-                num_queued_requests=self.queued,
-                max_queued_requests=limit,
-                status_code=route.backpressure_status,
-                retry_after_s=route.retry_after_s,
-            )
-            return [Fail(call, error)]
+        if 0 <= route.max_queued_requests <= self.queued:
+            return [self._refuse(call, self.queued)]
         self._queue[call.call_id] = call
         return _NOTHING
 
@@ -248,7 +252,7 @@ class DeploymentRouter:
     def replica_added(self, replica_id: str, now: float) -> list[Instruction]:
         """Add a connected replica."""
         if replica_id not in self._replicas:
-            replica = self._replicas[replica_id] = _Replica(replica_id)
+            replica = self._replicas[replica_id] = RoutedReplica(replica_id)
             if self._has_slot(replica):
                 self._add_free(replica)
         return self._dispatch(now)
@@ -308,6 +312,12 @@ class DeploymentRouter:
             return self._fail_waiting(error)
         return self._dispatch(now)
 
+    def take_over(self, other: DeploymentRouter) -> None:
+        """Go on with the replicas and calls of the router before this one; `update` follows."""
+        self._replicas, self._free = other._replicas, other._free
+        self._queue, self._waiting = other._queue, other._waiting
+        self._holders = other._holders
+
     def closed(self, error: Exception) -> list[Instruction]:
         """End all calls, because the deployment was deleted or the link closes."""
         running = [call for each in self._replicas.values() for call in each.in_flight.values()]
@@ -346,10 +356,10 @@ class DeploymentRouter:
 
     # -- choice
 
-    def _has_slot(self, replica: _Replica) -> bool:
+    def _has_slot(self, replica: RoutedReplica) -> bool:
         return len(replica.in_flight) < self._route.max_ongoing_requests
 
-    def _choose(self, call: Call, now: float) -> _Replica | None:
+    def _choose(self, call: Call, now: float) -> RoutedReplica | None:
         """Return a free replica; None if the call now waits for the one with its model."""
         if call.model_id or call.session_id:
             preferred = self._preferred(call)
@@ -386,11 +396,21 @@ class DeploymentRouter:
         self._expect(call, replica)
         return _NOTHING
 
-    def _expect(self, call: Call, replica: _Replica) -> None:
+    def _refuse(self, call: Call, queued: int) -> Fail:
+        route = self._route
+        error = BackPressureError(
+            num_queued_requests=queued,
+            max_queued_requests=route.max_queued_requests,
+            status_code=route.backpressure_status,
+            retry_after_s=route.retry_after_s,
+        )
+        return Fail(call, error)
+
+    def _expect(self, call: Call, replica: RoutedReplica) -> None:
         replica.expected[call.call_id] = call
         self._waiting[call.call_id] = replica
 
-    def _preferred(self, call: Call) -> _Replica | None:
+    def _preferred(self, call: Call) -> RoutedReplica | None:
         if call.model_id:
             replica = self._replicas.get(self._holders.get(call.model_id, ""))
         else:
@@ -401,7 +421,7 @@ class DeploymentRouter:
             )
         return replica if replica is not None and not replica.is_removed else None
 
-    def _send(self, call: Call, replica: _Replica) -> Send:
+    def _send(self, call: Call, replica: RoutedReplica) -> Send:
         replica.in_flight[call.call_id] = call
         if len(replica.in_flight) >= self._route.max_ongoing_requests:
             self._remove_free(replica)
@@ -415,18 +435,22 @@ class DeploymentRouter:
 
     def _dispatch(self, now: float) -> list[Instruction]:
         """Send waiting calls to free replicas."""
-        sent: list[Instruction] = []
-        if self._waiting:
-            for replica in list(self._free):
-                while replica.expected and replica.free_index >= 0:
-                    call_id, call = replica.expected.popitem(last=False)
-                    del self._waiting[call_id]
-                    sent.append(self._send(call, replica))
+        sent = self._send_expected() if self._waiting else []
         while self._queue and self._free:
             _, call = self._queue.popitem(last=False)
             chosen = self._choose(call, now)
             if chosen is not None:
                 sent.append(self._send(call, chosen))
+        return sent
+
+    def _send_expected(self) -> list[Instruction]:
+        """Send calls to the replicas that they wait for."""
+        sent: list[Instruction] = []
+        for replica in list(self._free):
+            while replica.expected and replica.free_index >= 0:
+                call_id, call = replica.expected.popitem(last=False)
+                del self._waiting[call_id]
+                sent.append(self._send(call, replica))
         return sent
 
     # -- bookkeeping
@@ -436,7 +460,7 @@ class DeploymentRouter:
         self._queue[call.call_id] = call
         self._queue.move_to_end(call.call_id, last=False)
 
-    def _release_expected(self, replica: _Replica) -> list[Instruction]:
+    def _release_expected(self, replica: RoutedReplica) -> list[Instruction]:
         """Let the calls that wait for a replica go to others; fail the pinned ones."""
         failed: list[Instruction] = []
         while replica.expected:
@@ -459,16 +483,16 @@ class DeploymentRouter:
         self._waiting.clear()
         return [Fail(call, error) for call in waiting]
 
-    def _forget_if_idle(self, replica: _Replica) -> None:
+    def _forget_if_idle(self, replica: RoutedReplica) -> None:
         if replica.is_removed and not replica.in_flight:
             self._replicas.pop(replica.id, None)
 
-    def _add_free(self, replica: _Replica) -> None:
+    def _add_free(self, replica: RoutedReplica) -> None:
         if replica.free_index < 0:
             replica.free_index = len(self._free)
             self._free.append(replica)
 
-    def _remove_free(self, replica: _Replica) -> None:
+    def _remove_free(self, replica: RoutedReplica) -> None:
         index = replica.free_index
         if index >= 0:
             last = self._free.pop()

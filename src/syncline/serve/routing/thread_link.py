@@ -7,18 +7,22 @@ threads. While no thread waits, a background thread reads.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import pickle
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
+from typing import Any
 
 from syncline.core.embedded.interrupts import make_guard
 from syncline.core.embedded.reactor import Reactor
 from syncline.core.embedded.shared_reactor import SharedReactor, Waiter
+from syncline.core.event_loops import cancel_all
 from syncline.serve.controller.messages import Acknowledge, LoadReport, Subscribe
 from syncline.serve.routing.link import RECONNECT_MAX_S, RECONNECT_S, Link
 from syncline.serve.routing.load_changes import REPORT_INTERVAL_S, LoadChanges
+from syncline.serve.routing.request_router_driver import Cancellable
 from syncline.serve.routing.router import Call
 from syncline.serve.wire.connection import Hello
 from syncline.serve.wire.frames import Kind
@@ -51,6 +55,7 @@ class ThreadLink(Link):
         self._subscription: SocketConnection | None = None
         self._load_changes = LoadChanges(self)
         self._report_planned = False
+        self._loop: asyncio.AbstractEventLoop | None = None  # of custom request routers
         self.on_load = self._plan_report
 
     def start(self) -> None:
@@ -88,8 +93,24 @@ class ThreadLink(Link):
             super().close(error)
             if self._subscription is not None:
                 self._subscription.close()
+            if self._loop is not None:
+                self._loop.call_soon_threadsafe(self._loop.stop)
         self._shared.close()
         self._reactor.close()
+
+    def start_task(self, work: Coroutine[Any, Any, None]) -> Cancellable:
+        """Run a coroutine on the event loop of a thread, which starts with the first one."""
+        if self._loop is None:
+            self._loop = asyncio.new_event_loop()
+            threading.Thread(target=self._run_loop, name="serve-router", daemon=True).start()
+        return asyncio.run_coroutine_threadsafe(work, self._loop)
+
+    def _run_loop(self) -> None:
+        loop = self._loop
+        assert loop is not None
+        loop.run_forever()
+        loop.run_until_complete(cancel_all())
+        loop.close()
 
     # -- the controller
 

@@ -16,7 +16,7 @@ import marshal
 import struct
 from collections.abc import Sequence
 from enum import IntEnum
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 _LENGTH = struct.Struct("<I")
 
@@ -101,12 +101,12 @@ def decode_status(payload: bytes) -> tuple[GrpcStatus, bytes]:
     return GrpcStatus(*fields), rest
 
 
-def _encode(fields: tuple[object, ...]) -> tuple[bytes, bytes]:
+def _encode(fields: tuple[Any, ...]) -> tuple[bytes, bytes]:
     encoded = marshal.dumps(fields)
     return _LENGTH.pack(len(encoded)), encoded
 
 
-def _decode(payload: bytes) -> tuple[tuple[object, ...], bytes]:
+def _decode(payload: bytes) -> tuple[tuple[Any, ...], bytes]:
     (length,) = _LENGTH.unpack_from(payload)
     end = 4 + length
     return marshal.loads(payload[4:end]), payload[end:]

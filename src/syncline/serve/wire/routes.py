@@ -5,8 +5,9 @@ All classes are serializable values.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import NamedTuple
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 
 class DeploymentId(NamedTuple):
@@ -39,6 +40,8 @@ class ReplicaRoute:
     address: Address
     ledger_path: str
     """File of the calls that have begun; readable on the same node."""
+    routing_stats: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    """Last result of the user's `record_routing_stats`, for custom request routers."""
 
 
 @dataclass(frozen=True, kw_only=True)

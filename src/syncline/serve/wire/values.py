@@ -88,6 +88,11 @@ def pack_call(meta: CallMeta, args: tuple[object, ...], kwargs: dict[str, object
     return (_COUNT.pack(len(head)) + head, *_joined(packed))
 
 
+def read_meta(parts: Parts) -> CallMeta:
+    """Return the meta data in the result of `pack_call`."""
+    return CallMeta(*marshal.loads(bytes(parts[0])[_COUNT.size :]))
+
+
 def unpack_call(payload: bytes) -> tuple[CallMeta, tuple[Any, ...], dict[str, Any]]:
     """Return the meta data, the positional and the keyword arguments of a CALL frame."""
     (length,) = _COUNT.unpack_from(payload)
