@@ -18,12 +18,12 @@ from time import perf_counter
 from typing import Any
 
 from syncline import faults
-from syncline.core.tracebacks import user_traceback
 from syncline.serve.context import RequestContext, request_context
 from syncline.serve.monitoring.call_times import CallTimes
 from syncline.serve.replica.admission import Admission, AdmissionStatistics
 from syncline.serve.replica.ledger import Ledger
 from syncline.serve.replica.threads import HandlerThreads
+from syncline.serve.replica.user_frames import shortened_traceback
 from syncline.serve.wire.connection import LoopConnection
 from syncline.serve.wire.frames import WINDOW_BYTES, Kind, decode_window, encode_window
 
@@ -196,7 +196,7 @@ class OngoingCall(RequestContext):
         """Log an exception of user code with the id of the request."""
         self.note_failure(error)
         logger.error(
-            "Request %s failed in %s:\n%s", self.request_id, what, user_traceback(error).rstrip()
+            "Request %s failed in %s:\n%s", self.request_id, what, shortened_traceback(error)
         )
 
     def note_failure(self, error: BaseException) -> None:

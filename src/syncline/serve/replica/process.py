@@ -44,6 +44,7 @@ from syncline.serve.replica.controller_connection import ControllerConnection
 from syncline.serve.replica.dispatcher import Caller, Dispatcher
 from syncline.serve.replica.grpc_calls import GrpcCall
 from syncline.serve.replica.handle_calls import HandleCall
+from syncline.serve.replica.health import LoopWatchdog
 from syncline.serve.replica.http_calls import AsgiCall, HttpCall, PlainCall
 from syncline.serve.replica.ledger import Ledger
 from syncline.serve.replica.threads import HandlerThreads
@@ -156,6 +157,7 @@ class Replica:
             },
             on_connected=self._on_connected,
         )
+        self._watchdog = LoopWatchdog(loop, config.replica_id)
         self._reporter = ReplicaReporter(
             loop,
             self.dispatcher.times,
@@ -171,6 +173,7 @@ class Replica:
         """Start, serve, drain."""
         set_process_link(self._controller.link)
         self._controller.open()
+        self._watchdog.start()
         try:
             ready = await self._start()
         except BaseException as error:
@@ -197,6 +200,7 @@ class Replica:
         args, kwargs = serialization.unpack(config.init_args)
         user = self._user = UserCode(definition, config.deployment.name, self._threads)
         await user.construct(args, kwargs)
+        self._watchdog.constructed()
         set_replica_context(replace(get_replica_context(), servable_object=user.instance))
         await user.reconfigure(config.user_config, config.rank, is_first=True)
         await user.check_health()
@@ -335,6 +339,7 @@ class Replica:
 
     async def _flush(self) -> None:
         """Close the connections after the sent frames."""
+        self._watchdog.stop()
         self._threads.close()
         self.dispatcher.close()
         self._controller.close()
