@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-PROGRAM = "# ray\nimport ray\n\nray.init()\nray.serve.run(1)\n"
-AFTER = "# ray\nimport syncline\n\nsyncline.init()\nsyncline.serve.run(1)\n"
+PROGRAM = "# ray\nimport ray\n\nray.init()\nray.workflow.run(1)\n"
+AFTER = "# ray\nimport syncline\n\nsyncline.init()\nsyncline.workflow.run(1)\n"
 
 
 @pytest.fixture
@@ -23,7 +23,7 @@ def test_default_is_to_print_a_diff_and_write_nothing(syncline_command, program)
     done = syncline_command("migrate", str(program))
     assert done.exit_code == 0
     assert "-import ray\n+import syncline\n" in done.output
-    assert f"{program}:5: ray.serve: syncline has no `syncline.serve`" in done.output
+    assert f"{program}:5: ray.workflow: syncline has no `syncline.workflow`" in done.output
     assert "1 file examined, 1 to change" in done.output
     assert program.read_text() == PROGRAM
 

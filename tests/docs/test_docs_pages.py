@@ -27,6 +27,7 @@ ELSEWHERE = {
     "failures": "docs/test_docs_failures.py",
     "frameworks": "docs/test_docs_frameworks.py",
     "large_models": "docs/test_docs_large_models.py",
+    "serving": "docs/test_docs_serving.py",
     "tracking": "test_docs_tracking.py",
     "tuning": "docs/test_docs_tuning.py",
 }
@@ -37,6 +38,7 @@ API = {
     "train_torch": "syncline.train.torch",
     "data": "syncline.data",
     "tune": "syncline.tune",
+    "serve": "syncline.serve",
     "runs": "syncline.runs",
     "util": "syncline.util",
 }

@@ -5,9 +5,9 @@ import sys
 
 import pytest
 
-from syncline.serve.application_loader import build_from_file, build_from_schema, load_application
+from syncline.serve.application_loader import build_from_schema, load_application
 from syncline.serve.deployment import Application
-from syncline.serve.schema import ServeApplicationSchema, ServeDeploySchema
+from syncline.serve.schema import ServeApplicationSchema
 
 MODULE = """
 from __future__ import annotations
@@ -118,35 +118,19 @@ def test_environment_of_the_application_is_the_default(tmp_path):
     assert environments[1] == environments[2] == env
 
 
-def test_all_applications_of_a_file_are_built():
-    file = ServeDeploySchema(
-        logging_config={"log_level": "DEBUG"},
-        target_capacity=50,
-        applications=[
-            {
-                "name": "a",
-                "route_prefix": "/a",
-                "import_path": "served_module:app",
-                "deployments": [
-                    {"name": "Leaf", "num_replicas": 5},
-                    {
-                        "name": "Leaf_1",
-                        "autoscaling_config": {"min_replicas": 0, "max_replicas": 9},
-                    },
-                ],
-            },
-            {
-                "name": "b",
-                "route_prefix": "/b",
-                "import_path": "served_module:app",
-                "logging_config": {"log_level": "ERROR"},
-            },
-        ],
-    )
-    first, second = build_from_file(file)
-    leaf, scaled, root = (deployment.config for deployment in first.deployments)
+def test_target_capacity_reduces_the_numbers_of_replicas():
+    scaling = {"min_replicas": 0, "initial_replicas": 4, "max_replicas": 9}
+    deployments = [
+        {"name": "Leaf", "num_replicas": 5},
+        {"name": "Leaf_1", "autoscaling_config": scaling},
+    ]
+    built = build_from_schema(schema(deployments=deployments), target_capacity=50)
+    leaf, scaled, root = (deployment.config for deployment in built.deployments)
     assert (leaf.num_replicas, root.num_replicas) == (3, 1)
-    scaling = scaled.autoscaling_config
-    assert (scaling.min_replicas, scaling.max_replicas) == (0, 5)
-    assert {d.config.logging_config.log_level for d in first.deployments} == {"DEBUG"}
-    assert {d.config.logging_config.log_level for d in second.deployments} == {"ERROR"}
+    bounds = scaled.autoscaling_config
+    assert (bounds.min_replicas, bounds.initial_replicas, bounds.max_replicas) == (0, 2, 5)
+
+
+def test_logging_config_of_the_application_is_used():
+    built = build_from_schema(schema(logging_config={"log_level": "ERROR"}))
+    assert {d.config.logging_config.log_level for d in built.deployments} == {"ERROR"}

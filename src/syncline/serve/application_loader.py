@@ -11,26 +11,10 @@ from typing import Any
 
 from syncline.serve.application_graph import build_application
 from syncline.serve.config import DeploymentConfig
-from syncline.serve.config_file import ServeApplicationSchema, ServeDeploySchema, check_import_path
+from syncline.serve.config_file import ServeApplicationSchema, check_import_path
 from syncline.serve.controller.messages import ApplicationTarget
 from syncline.serve.deployment import Application, Deployment
 from syncline.suggestions import did_you_mean
-
-
-def build_from_file(schema: ServeDeploySchema) -> list[ApplicationTarget]:
-    """Return the targets of all applications of a configuration file.
-
-    Raises the errors of `build_from_schema`; nothing is deployed then.
-    """
-    return [
-        build_from_schema(
-            application
-            if application.logging_config is not None
-            else replace(application, logging_config=schema.logging_config),
-            target_capacity=schema.target_capacity,
-        )
-        for application in schema.applications
-    ]
 
 
 def build_from_schema(

@@ -100,8 +100,10 @@ def test_cell_that_does_not_parse_is_reported_and_the_others_are_converted(migra
 
 
 def test_notes_give_the_cell_and_the_line_in_it(migrate) -> None:
-    migration = migrate(notebook("import os", ("markdown", "text"), "import ray\n\nray.serve"))
-    assert [(note.name, note.cell, note.line) for note in migration.notes] == [("ray.serve", 3, 3)]
+    migration = migrate(notebook("import os", ("markdown", "text"), "import ray\n\nray.workflow"))
+    assert [(note.name, note.cell, note.line) for note in migration.notes] == [
+        ("ray.workflow", 3, 3)
+    ]
 
 
 @pytest.mark.parametrize("raw", ["import ray", '{"ray": 1}', '{"worksheets": "ray"}', '["ray"]'])

@@ -219,23 +219,23 @@ def test_missing_names_are_noted_at_each_use_and_their_imports_stay() -> None:
         import ray
         import ray.rllib.algorithms.ppo
         from ray.util.multiprocessing import Pool
-        from ray import serve, tune
+        from ray import workflow, tune
 
         ray.init()
         ray.rllib.algorithms.ppo.PPO()
-        ray.serve.run(None)
+        ray.workflow.run(None)
         tune.Tuner.nonsense
         """)
     after = migrated(program)
     assert after == program.replace("import ray\n", "import syncline\n").replace(
         "from ray import", "from syncline import"
-    ).replace("ray.init", "syncline.init").replace("ray.serve", "syncline.serve")
+    ).replace("ray.init", "syncline.init").replace("ray.workflow", "syncline.workflow")
     assert noted(program) == [
         (2, "ray.rllib", "no counterpart"),
         (3, "ray.util.multiprocessing", "no counterpart"),
-        (4, "ray.serve", "no counterpart"),
+        (4, "ray.workflow", "no counterpart"),
         (7, "ray.rllib", "no counterpart"),
-        (8, "ray.serve", "no counterpart"),
+        (8, "ray.workflow", "no counterpart"),
         (9, "ray.tune.Tuner.nonsense", "no counterpart"),
     ]
     assert "`syncline.util.ActorPool`" in messages(program)

@@ -37,8 +37,9 @@ REMEDIES = {
     "ray.job_submission": "use `syncline submit` and `syncline jobs`, with --json in scripts",
     "ray.llm": _RAY_ONLY,
     "ray.rllib": f"reinforcement learning is not available yet: {_RAY_ONLY}",
-    "ray.serve": f"model serving is not available yet: {_RAY_ONLY},"
-    " or load the checkpoints of the run in another server",
+    "ray.serve.gradio_integrations": _RAY_ONLY,
+    "ray.serve.llm": f"run vLLM's own server in a deployment, or {_RAY_ONLY}",
+    "ray.serve.task_consumer": _RAY_ONLY,
     "ray.train._internal": _INTERNAL,
     "ray.train.horovod": "use `syncline.train.torch.TorchTrainer`, which uses torch.distributed",
     "ray.tune.automl": _SEARCHERS,
