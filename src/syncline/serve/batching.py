@@ -12,6 +12,7 @@ import asyncio
 import copy
 import functools
 import inspect
+import logging
 import math
 import time
 from collections import deque
@@ -28,6 +29,8 @@ from syncline.serve.batch_queue import (
 from syncline.serve.context import RequestContext, request_context
 from syncline.serve.exceptions import RayServeException, RequestCancelledError
 from syncline.serve.monitoring.call_times import batch_recorder
+
+logger = logging.getLogger("syncline.serve")
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -108,10 +111,23 @@ class _Options:
         return AdaptiveWait() if self.wait == "auto" else FixedWait(self.wait)
 
 
-def options_of(function: object) -> tuple[int, int] | None:
-    """Return `max_batch_size` and `max_concurrent_batches` of a decorated function, else None."""
-    options = getattr(function, "_syncline_batch_options", None)
-    return (options.max_batch_size, options.max_concurrent_batches) if options else None
+def warn_of_batches(instance: Any, max_ongoing_requests: int) -> None:
+    """Log a warning for batches of a replica that can never be full."""
+    for name in dir(type(instance)):
+        method = inspect.getattr_static(type(instance), name)
+        options = getattr(method, "_syncline_batch_options", None)
+        if not isinstance(options, _Options) or options.size_fn is not None:
+            continue
+        needed = options.max_batch_size * options.max_concurrent_batches
+        if max_ongoing_requests < needed:
+            logger.warning(
+                "The batches of `%s` will not be full: they take %d requests, but "
+                "`max_ongoing_requests` is %d. Raise it to at least %d.",
+                name,
+                needed,
+                max_ongoing_requests,
+                needed,
+            )
 
 
 def statistics_of(instance: Any) -> dict[str, BatchQueueStatistics]:
