@@ -47,7 +47,8 @@ Secrets are masked before they are written.
 Files of this package, in the order in which data flows: `environment` (machine, program, processes)
 and `usage` (resources of a process) gather facts; `secrets` masks and `json_values` encodes them;
 `record_files` (storage and append-only files), `rotating_lines` (files that keep what is recent),
-`run_directory` (writer), `event_file` and `tensorboard_writer` write the record, `media` and `media_events` its images and histograms;
+`run_directory` (writer), `event_file` and `tensorboard_writer` write the record, `media` and
+`media_events` its images and histograms;
 `run_record` is the strict reader for resuming; `run_storage` (directories, local or remote),
 `tailing` (growing files), `metric_series` (curves), `run` (lenient reader) and `run_list` (all runs
 in a directory) read it for display; `log_times` and `log_index` find and merge lines of logs;

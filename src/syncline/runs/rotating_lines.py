@@ -14,6 +14,8 @@ from syncline.runs.json_values import JsonObject, Record, encode
 from syncline.runs.record_files import LineFile
 from syncline.runs.run_storage import StorageDirectory
 
+READ_BYTES = 2_000_000
+"""Bytes at the end of a file that a reader begins with; their values take ten times the memory."""
 MAX_LINE_BYTES = 1_000_000
 """Maximum bytes of a line that is read."""
 
@@ -68,7 +70,7 @@ class RotatingReader:
         limit_bytes: Maximum bytes that are read at a time; of more, the last.
     """
 
-    def __init__(self, run: StorageDirectory, name: str, limit_bytes: int = 16_000_000) -> None:
+    def __init__(self, run: StorageDirectory, name: str, limit_bytes: int = READ_BYTES) -> None:
         self._run = run
         self._name = name
         self._limit_bytes = limit_bytes

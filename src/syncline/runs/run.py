@@ -16,6 +16,7 @@ from typing import Any
 from syncline.runs import json_values, run_list
 from syncline.runs.json_values import JsonObject, Record
 from syncline.runs.metric_series import MAX_MEMBERS, Series
+from syncline.runs.rotating_lines import RotatingReader
 from syncline.runs.run_directory import (
     CHECKPOINTS_FILE,
     ENVIRONMENT_FILE,
@@ -90,6 +91,8 @@ class Run:
         self._search: Record = {}
         self._readers: dict[str, LineReader] = {}
         self._lines: dict[str, list[JsonObject]] = {EVENTS_FILE: []}
+        self._recent: dict[str, tuple[RotatingReader, list[JsonObject], int]] = {}
+        self._states: dict[str, Record] = {}
         self._names: dict[str, list[str]] = {}
         self._logs: list[LogFile] | None = None
         # By file name: its info, since when that is unchanged, time of the read, content.
@@ -129,6 +132,10 @@ class Run:
         self._search = self._object(SEARCH_FILE) or {}
         for name, kept in self._lines.items():
             kept.extend(self._reader(name).read())
+        for name in self._recent:
+            self._read_recent(name)
+        for name in self._states:
+            self._states[name] = self._object(name) or {}
         for directory in self._names:
             self._names[directory] = self.directory.file_names(directory)
         if self._logs is not None:
@@ -167,6 +174,10 @@ class Run:
     def _reset(self) -> None:
         """Forget all data. Lists that callers hold are emptied and filled again."""
         self._readers.clear()
+        self._recent = {
+            name: (RotatingReader(self.directory, name), [], most)
+            for name, (_, _, most) in self._recent.items()
+        }
         for kept in (*self._lines.values(), *self._samples.values()):
             kept.clear()
         self._attempts = (0, [])
@@ -191,7 +202,7 @@ class Run:
 
     @property
     def kind(self) -> str:
-        """train, tune or data."""
+        """train, tune, data or serve."""
         return str(self._described.get("kind", "train"))
 
     @property
@@ -328,6 +339,29 @@ class Run:
         if name not in self._lines:
             self._lines[name] = self._reader(name).read()
         return self._lines[name]
+
+    def recent_lines(self, name: str, most: int) -> Sequence[Record]:
+        """Return the last records of a rotating file (`serve/seconds.jsonl`), up to `most` of them.
+        The first call reads it; after a `refresh`, call it again.
+        """
+        if name not in self._recent:
+            self._recent[name] = (RotatingReader(self.directory, name), [], most)
+            self._read_recent(name)
+        return self._recent[name][1]
+
+    def _read_recent(self, name: str) -> None:
+        reader, known, most = self._recent[name]
+        added = reader.read()
+        if added:  # a new list, since views may still use the old one
+            self._recent[name] = (reader, [*known, *added][-most:], most)
+
+    def replaced_file(self, name: str) -> Record:
+        """Return the content of a file that is replaced as a whole (`serve/state.json`), as of the
+        last `refresh`; empty if it is missing or unreadable.
+        """
+        if name not in self._states:
+            self._states[name] = self._object(name) or {}
+        return self._states[name]
 
     def names_in(self, directory: str) -> list[str]:
         """Return the names of the files in a directory of the record, such as `data` or `profiles`;

@@ -31,6 +31,7 @@ from syncline.runs.run_directory import (
     METRICS_FILE,
     RUN_FILE,
     SEARCH_FILE,
+    SERVE_DIRECTORY,
     TRIALS_FILE,
 )
 from syncline.runs.run_record import RunRecord
@@ -99,7 +100,7 @@ class RunSummary:
     stalled_since: float | None = None
     """Time since which ranks of a running run wait in a collective operation, if they do."""
     kind: str = "train"
-    """train, tune or data."""
+    """train, tune, data or serve."""
     trials: Mapping[str, int] | None = None
     """For a search: number of trials by status (PENDING, RUNNING, …), and under `expected` the
     total number of trials if it is known.
@@ -413,7 +414,7 @@ def last_report(run: StorageDirectory) -> JsonObject | None:
 
 def last_activity(run: StorageDirectory) -> float | None:
     """Return the time of the last write to the record's main files, logs and data."""
-    directories = (LOGS_DIRECTORY, DATA_DIRECTORY)
+    directories = (LOGS_DIRECTORY, DATA_DIRECTORY, SERVE_DIRECTORY)
     if run.local_path is None:  # list the directory: each lookup of a file is a request
         moments = [
             facts.modified for name, facts in run.file_infos("").items() if name in _ACTIVITY_FILES

@@ -13,6 +13,7 @@ from syncline.dashboard.pages.compare_page import keys_of, show_comparison
 from syncline.dashboard.pages.run_list_page import show_list
 from syncline.dashboard.pages.run_page import show_run
 from syncline.dashboard.pages.run_view import OpenRuns, Visit, in_thread
+from syncline.dashboard.pages.serving_list_page import show_serving
 from syncline.dashboard.prometheus import RunMetrics
 from syncline.dashboard.run_index import RunIndex
 from syncline.dashboard.run_query import Query
@@ -48,8 +49,13 @@ def register(run_index: RunIndex, address: str | None) -> None:
             directory=directory,
             may_act=request.scope.get(MAY_ACT) is True,
             address=address,
+            query=dict(request.query_params),
         )
         await show_run(run_index, opened_runs, visit)
+
+    @ui.page("/serving", response_timeout=10.0)
+    async def serving_page(request: Request) -> None:
+        await show_serving(run_index, opened_runs, request.scope.get(MAY_ACT) is True)
 
     @ui.page("/cluster", response_timeout=10.0)
     async def cluster_page() -> None:

@@ -13,6 +13,7 @@ from syncline.dashboard import widgets
 from syncline.dashboard.pages.dataset_page import DatasetPage
 from syncline.dashboard.pages.run_header import RunHeader
 from syncline.dashboard.pages.run_view import OpenRun, OpenRuns, RunPage, RunView, Visit
+from syncline.dashboard.pages.serving_page import ServingPage
 from syncline.dashboard.pages.training_page import TrainingPage
 from syncline.dashboard.pages.tuning_page import TuningPage
 from syncline.dashboard.run_index import RunIndex
@@ -26,6 +27,7 @@ PAGES: dict[str, Callable[[RunView], RunPage]] = {
     "train": TrainingPage,
     "data": DatasetPage,
     "tune": TuningPage,
+    "serve": ServingPage,
 }
 """Pages by kind of run; other kinds get `PlainPage`."""
 

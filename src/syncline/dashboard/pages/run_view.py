@@ -11,7 +11,7 @@ import asyncio
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import ParamSpec, Protocol, TypeVar
 from urllib.parse import quote
@@ -37,6 +37,8 @@ class Visit:
     """True if the visitor gave the token. Otherwise pages offer no actions (`widgets.action`)."""
     address: str | None = None
     """Cluster to search for the run, if the user specified one."""
+    query: Mapping[str, str] = field(default_factory=dict)
+    """Parameters of the address, which choose a part of the run."""
 
 
 @dataclass(frozen=True, kw_only=True)

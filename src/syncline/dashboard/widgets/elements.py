@@ -30,6 +30,14 @@ STATES = frozenset(
         "paused",
         "alive",
         "dead",
+        "healthy",
+        "unhealthy",
+        "deploy failed",
+        "deploying",
+        "updating",
+        "upscaling",
+        "downscaling",
+        "deleting",
     }
 )
 """States with a color of their own."""
@@ -294,7 +302,7 @@ class Expandable:
 
 
 _HERE = Path(__file__).parent
-PLACES = (("Runs", "/"), ("Cluster", "/cluster"))
+PLACES = (("Runs", "/"), ("Serving", "/serving"), ("Cluster", "/cluster"))
 
 
 @cache
