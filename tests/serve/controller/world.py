@@ -72,9 +72,14 @@ class World:
     Args:
         cpus: CPUs for replicas.
         seed: Seed of suffixes and delays.
+        together: Settle the events of one moment together, as the driver does.
     """
 
-    def __init__(self, cpus=1000.0, seed=0):
+    def __init__(self, cpus=1000.0, seed=0, *, together=False):
+        self.together = together
+        self._noted = False
+        self._used = 0.0
+        self._waiting: dict[str, None] = {}
         self.random = random.Random(seed)
         self.now = 100.0
         self.cpus = cpus
@@ -89,6 +94,7 @@ class World:
         self.processes: dict[str, Process] = {}
         self.subscribers: dict[str, Subscriber] = {}
         self.records: list[e.RecordEvent] = []
+        self.record_times: list[float] = []
         self.sent: list[tuple[str, object]] = []
         self.started: list[str] = []
         self.killed: list[tuple[str, str]] = []
@@ -120,6 +126,9 @@ class World:
         """Let time pass."""
         end = self.now + seconds
         while True:
+            if self._noted and (not self._queue or self._queue[0][0] > self.now):
+                self._settle()
+                continue
             wake = self.machine.wake_at()
             next_at = min(
                 self._queue[0][0] if self._queue else float("inf"),
@@ -132,6 +141,8 @@ class World:
                 heapq.heappop(self._queue)[2]()
             else:
                 self.handle(e.Tick())
+                self._settle()
+        self._settle()
         self.now = end
 
     def run_until(self, condition, limit_s=60.0, step_s=0.01):
@@ -146,9 +157,17 @@ class World:
 
     def handle(self, event):
         """Send an event to the machine, execute its instructions, and check invariants."""
-        for instruction in self.machine.handle(event, self.now):
-            self._execute(instruction)
-        self.check()
+        self.machine.note(event, self.now)
+        self._noted = True
+        if not self.together:
+            self._settle()
+
+    def _settle(self):
+        if self._noted:
+            self._noted = False
+            for instruction in self.machine.settle(self.now):
+                self._execute(instruction)
+            self.check()
 
     def restart_controller(self, *, connect=True):
         """Kill the controller and start another one from the last snapshot."""
@@ -217,10 +236,6 @@ class World:
         """Return the kinds of the recorded events."""
         return [each.kind for each in self.records]
 
-    def used_cpus(self):
-        """Return the CPUs that processes hold."""
-        return sum(each.cpus for each in self.processes.values() if each.state != "waits")
-
     # -- instructions
 
     def _execute(self, instruction):
@@ -247,6 +262,7 @@ class World:
                 self._publish(instruction)
             case e.RecordEvent():
                 self.records.append(instruction)
+                self.record_times.append(self.now)
             case e.Save():
                 self.saves += 1
             case e.StartProxy():
@@ -267,11 +283,15 @@ class World:
             return
         cpus = demand(start.target.config).get("CPU", 0)
         self.processes[start.replica_id] = Process(start, cpus, config_number=start.config_number)
+        self._waiting[start.replica_id] = None
         self.later(0.001, self._place)
 
     def _place(self):
-        for id, process in list(self.processes.items()):
-            if process.state == "waits" and self.used_cpus() + process.cpus <= self.cpus + 1e-9:
+        for id in list(self._waiting):
+            process = self.processes[id]
+            if self._used + process.cpus <= self.cpus + 1e-9:
+                self._used += process.cpus
+                del self._waiting[id]
                 process.state = "constructs"
                 self.handle(e.ReplicaPlaced(replica_id=id))
                 seconds = self.start_s(process.start.target.code_version)
@@ -344,7 +364,12 @@ class World:
 
     def end(self, id, cause="SIGKILL"):
         """End the process of a replica."""
-        if self.processes.pop(id, None) is not None:
+        process = self.processes.pop(id, None)
+        if process is not None:
+            if process.state == "waits":
+                del self._waiting[id]
+            else:
+                self._used -= process.cpus
             self.handle(e.ReplicaEnded(replica_id=id, cause=cause))
             self._place()
 

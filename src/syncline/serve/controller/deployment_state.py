@@ -131,8 +131,8 @@ class DeploymentState(ReplicaSet):
             self.drain(replica, self._reason_to_stop(replica))
         for replica in plan.update:
             self.reconfigure(replica, active)
-        for _ in range(plan.start if self._may_start(active) else 0):
-            self.start(active)
+        if plan.start and self._may_start(active):
+            self.start(active, plan.start)
         if plan.is_complete:
             self._complete()
         return bool(plan.cancel or plan.drain)

@@ -161,8 +161,7 @@ class Controller(Dispatcher[Instruction, None], handles=Instruction):
         self._processes: dict[str, Peer] = {}  # by replica or proxy id
         self._drains: dict[str, bytes] = {}  # drain messages for processes that will connect
         self._numbers = itertools.count(1)
-        self._events: deque[Event] = deque()
-        self._is_dispatching = False
+        self._will_settle = False
         self._has_changed = True  # since the state was recorded
         self._timer: asyncio.TimerHandle | None = None
         self._save_timer: asyncio.TimerHandle | None = None
@@ -311,25 +310,22 @@ class Controller(Dispatcher[Instruction, None], handles=Instruction):
     def _handle_request(self, request: Event) -> None:
         """Handle an event that may raise, for the sender to see."""
         self._execute_all(self._machine.handle(request, self._clock()))
-        self.handle(e.Tick())
+        self._plan_wake()
 
     def handle(self, event: Event) -> None:
-        """Handle an event and all that follow from its instructions."""
-        self._events.append(event)
-        if self._is_dispatching:
-            return
-        self._is_dispatching = self._has_changed = True
+        """Handle an event at the end of this turn of the loop, with the others of the turn."""
         try:
-            while self._events:
-                next_event = self._events.popleft()
-                try:
-                    instructions = self._machine.handle(next_event, self._clock())
-                except Exception:
-                    logger.exception("The controller cannot handle %r", next_event)
-                    continue
-                self._execute_all(instructions)
-        finally:
-            self._is_dispatching = False
+            self._machine.note(event, self._clock())
+        except Exception:
+            logger.exception("The controller cannot handle %r", event)
+            return
+        if not self._will_settle:
+            self._will_settle = True
+            self._loop.call_soon(self._settle)
+
+    def _settle(self) -> None:
+        self._will_settle = False
+        self._execute_all(self._machine.settle(self._clock()))
         self._plan_wake()
 
     def _plan_wake(self) -> None:
@@ -394,6 +390,7 @@ class Controller(Dispatcher[Instruction, None], handles=Instruction):
     # -- instructions
 
     def _execute_all(self, instructions: list[Instruction]) -> None:
+        self._has_changed = True
         changed = False
         for instruction in instructions:
             changed = changed or isinstance(instruction, e.StatusChanged)

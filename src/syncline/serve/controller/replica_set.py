@@ -109,13 +109,17 @@ class ReplicaSet:
 
     # -- starting
 
-    def start(self, version: Version) -> None:
-        """Start a replica."""
+    def start(self, version: Version, count: int) -> None:
+        """Start replicas."""
+        for rank in rollout.free_ranks(self.replicas.values(), version.number, count):
+            self._start(version, rank)
+
+    def _start(self, version: Version, rank: int) -> None:
         step = self._step
         replica = Replica(
             id=f"{self.id.app}#{self.id.name}#{step.new_suffix()}",
             version=version,
-            rank=rollout.free_rank(self.replicas.values(), version.number),
+            rank=rank,
             world_size=self.wanted,
             created_at=step.now,
         )

@@ -7,6 +7,7 @@ and drains old ones until it is placed.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections import Counter
 from collections.abc import Collection, Iterable
@@ -119,28 +120,30 @@ def _replicas_to_stop(serving: Iterable[Replica], count: int) -> list[Replica]:
     return ordered[: max(0, count)]
 
 
-def free_rank(replicas: Iterable[Replica], number: int) -> int:
-    """Return the smallest rank that no replica of a version has."""
+def free_ranks(replicas: Iterable[Replica], number: int, count: int) -> list[int]:
+    """Return the `count` smallest ranks that no replica of a version has."""
     taken = {
         each.rank
         for each in replicas
         if each.version.number == number
         and each.state not in (ReplicaState.DRAINING, ReplicaState.STOPPED)
     }
-    return next(rank for rank in range(len(taken) + 1) if rank not in taken)
+    free = (rank for rank in itertools.count() if rank not in taken)
+    return list(itertools.islice(free, count))
 
 
 def contiguous_ranks(serving: Collection[Replica]) -> dict[str, int]:
     """Return ranks 0 to n - 1 by replica id; replicas keep their rank where possible."""
-    ranks: dict[str, int] = {}
+    kept: dict[int, str] = {}
     left: list[Replica] = []
     for replica in sorted(serving, key=lambda each: (each.rank, each.created_at)):
-        if replica.rank < len(serving) and replica.rank not in ranks.values():
-            ranks[replica.id] = replica.rank
+        if replica.rank < len(serving) and replica.rank not in kept:
+            kept[replica.rank] = replica.id
         else:
             left.append(replica)
-    free = iter(sorted(set(range(len(serving))).difference(ranks.values())))
-    ranks.update((replica.id, next(free)) for replica in left)
+    free = (rank for rank in range(len(serving)) if rank not in kept)
+    ranks = {id: rank for rank, id in kept.items()}
+    ranks.update((replica.id, rank) for replica, rank in zip(left, free, strict=True))
     return ranks
 
 

@@ -13,7 +13,12 @@ from syncline.serve.controller.application_state import ApplicationState
 from syncline.serve.controller.deployment_state import DeploymentState
 from syncline.serve.controller.messages import ApplicationTarget, DeploymentTarget, StartProxies
 from syncline.serve.controller.proxy_state import Proxy, ProxyFleet, ProxyStateName
-from syncline.serve.controller.replica_set import INSPECT_WAIT_S, KILL_MARGIN_S, RECOVER_S
+from syncline.serve.controller.replica_set import (
+    ACKNOWLEDGE_S,
+    INSPECT_WAIT_S,
+    KILL_MARGIN_S,
+    RECOVER_S,
+)
 from syncline.serve.controller.replica_state import TRANSITIONS, Replica, ReplicaState, Version
 from syncline.serve.controller.step import Step
 from syncline.serve.wire.routes import DeploymentId, ReplicaRoute
@@ -51,6 +56,7 @@ class SavedReplica:
     constructor_s: float | None
     retired: str
     ending: str
+    drains: bool
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -164,6 +170,7 @@ def _save_replica(replica: Replica) -> SavedReplica:
         constructor_s=replica.constructor_s,
         retired=replica.retired,
         ending=replica.ending,
+        drains=replica.drains,
     )
 
 
@@ -232,9 +239,12 @@ def _restore_replica(
         step.after("wait", replica.id, INSPECT_WAIT_S)
         return replica
     if state is ReplicaState.DRAINING:
-        replica.drains = True
+        replica.drains = saved.drains
         timeout_s = replica.version.target.config.graceful_shutdown_timeout_s
-        step.after("kill", replica.id, timeout_s + KILL_MARGIN_S)
+        if saved.drains or saved.route is None:
+            step.after("kill", replica.id, timeout_s + KILL_MARGIN_S)
+        else:  # time for the subscribers to connect and to get the table without it
+            step.after("acknowledge", replica.id, ACKNOWLEDGE_S)
     else:
         state = ReplicaState.RECOVERING
         replica.ready_at = step.now

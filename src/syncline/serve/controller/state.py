@@ -69,15 +69,23 @@ class ControllerMachine(Dispatcher[Event, None], handles=Event):
 
         Raises RayServeException, KeyError, ValueError or ImportError for an invalid request.
         """
-        step = self._step
-        step.now = now
-        step.table_version = self.table.version
-        try:
-            self.dispatch(event)
-            self._settle()
-        except BaseException:
-            step.take()
-            raise
+        self.note(event, now)
+        return self.settle(now)
+
+    def note(self, event: Event, now: float) -> None:
+        """Change the state of the event's subject, without the steps that follow from it.
+
+        Events that arrive together are noted first and settled once, so that a thousand replicas
+        that start do not cost a thousand passes over all of them. Raises the errors of `handle`.
+        """
+        self._step.now = now
+        self._step.table_version = self.table.version
+        self.dispatch(event)
+
+    def settle(self, now: float) -> list[Instruction]:
+        """Return the instructions that follow from the noted events and from the time."""
+        self._step.now = now
+        self._settle()
         return self._finish()
 
     def wake_at(self) -> float | None:
@@ -264,8 +272,12 @@ class ControllerMachine(Dispatcher[Event, None], handles=Event):
 
     @on(events.ReplicaPlaced)
     def _on_placed(self, event: events.ReplicaPlaced) -> None:
-        if known := self._touch(event.replica_id):
-            known[0].on_placed(known[1])
+        known = self._find(event.replica_id)
+        if known is None:
+            return
+        if known[1].note or not known[0].room.is_enough:
+            self._changed.add(known[0].id)
+        known[0].on_placed(known[1])
 
     @on(events.StartRefused)
     def _on_refused(self, event: events.StartRefused) -> None:
