@@ -310,6 +310,7 @@ class Controller(Dispatcher[Instruction, None], handles=Instruction):
     def _handle_request(self, request: Event) -> None:
         """Handle an event that may raise, for the sender to see."""
         self._execute_all(self._machine.handle(request, self._clock()))
+        self._has_changed = True
         self._plan_wake()
 
     def handle(self, event: Event) -> None:
@@ -324,7 +325,7 @@ class Controller(Dispatcher[Instruction, None], handles=Instruction):
             self._loop.call_soon(self._settle)
 
     def _settle(self) -> None:
-        self._will_settle = False
+        self._will_settle, self._has_changed = False, True
         self._execute_all(self._machine.settle(self._clock()))
         self._plan_wake()
 
