@@ -286,6 +286,24 @@ def test_a_complete_table_removes_the_deployments_that_it_lacks(network):
     network(test)
 
 
+def test_calls_in_flight_of_a_deleted_deployment_are_answered(network):
+    async def test(net):
+        replica = await net.replica("a")
+        net.publish("a", max_ongoing_requests=1)
+        running, waiting = net.submit(), net.submit()
+        _, call_id, _ = await replica.frame(0)
+        net.link.update(TableUpdate(version=9, is_complete=True))
+        assert "deleted" in str(await waiting.ended())
+        assert "deleted" in str(await net.submit().ended())
+        replica.send(Kind.VALUE, call_id, b"value")
+        assert await running.ended() == (Kind.VALUE, b"value")
+        net.publish("a", max_ongoing_requests=1)
+        net.submit()
+        assert (await replica.frame(1))[0] == Kind.CALL
+
+    network(test)
+
+
 def test_a_process_without_the_key_is_refused(network):
     async def test(net):
         replica = await net.replica("a")

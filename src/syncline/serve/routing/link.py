@@ -240,9 +240,18 @@ class Link(ABC):
             del self._links[replica_id]
 
     def _remove_deployment(self, deployment: DeploymentId) -> None:
-        router = self._routers.pop(deployment, None)
+        """Refuse waiting and new calls; those in flight end on their draining replicas."""
+        router = self._routers.get(deployment)
         if router is None:
             return
+        for id in [id for id, owner in self._links.items() if owner == deployment]:
+            if id in self._wanted:
+                self._remove_replica(id, router)
+        if any(router.ongoing().values()):
+            deleted = DeploymentRoute(id=deployment, unavailable="it was deleted")
+            self._execute(router.update(deleted, self._clock()))
+            return
+        del self._routers[deployment]
         self._execute(router.closed(DeploymentUnavailableError(deployment, "it was deleted")))
         self._close_driver(deployment)
         for id in [id for id, owner in self._links.items() if owner == deployment]:
