@@ -86,7 +86,7 @@ def test_arguments_of_a_function_are_refused_by_bind():
     ("value", "message"),
     [
         (Model, "it is a deployment already"),
-        (api.remote(Model.func_or_class), "without `remote`"),
+        (api.remote(type("Plain", (), {})), "without `remote`"),
         (3, "decorate a class or function"),
         ("name", "decorate a class or function"),
     ],

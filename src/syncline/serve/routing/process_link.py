@@ -12,6 +12,7 @@ from typing import Any
 
 from syncline.core import engine as engines
 from syncline.core.api import ensure_engine, get
+from syncline.core.lifecycle import shutdown_hooks
 from syncline.serve.controller.process import find_controller
 from syncline.serve.exceptions import RayServeException
 from syncline.serve.routing.link import Link
@@ -87,3 +88,6 @@ def _connect() -> Link:
     )
     link.start()
     return link
+
+
+shutdown_hooks.append(close_process_link)
