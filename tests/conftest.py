@@ -20,9 +20,11 @@ TOPICS = frozenset(
     {
         "accelerate",
         "data",
+        "fastapi",
         "lightning",
         "pandas",
         "pyarrow",
+        "serve",
         "torch",
         "train",
         "transformers",
