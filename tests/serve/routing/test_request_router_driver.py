@@ -12,6 +12,7 @@ from syncline.serve.config import RequestRouterConfig
 from syncline.serve.event_loop import new_event_loop
 from syncline.serve.exceptions import BackPressureError, RayServeException
 from syncline.serve.request_router import FIFOMixin, RequestRouter
+from syncline.serve.response import DeploymentResponse, HandleCall
 from syncline.serve.routing.link import RequestTimeoutError
 from syncline.serve.routing.router import Call
 from syncline.serve.routing.thread_link import ThreadLink
@@ -385,3 +386,24 @@ def test_programs_run_the_class_on_a_thread_of_its_own(program):
     assert served["b"] >= 1
     for call in calls:
         assert call.event.wait(10)
+
+
+def test_errors_of_the_class_reach_the_threads_of_programs(program):
+    program.wait(program.replica("a"))
+    program.program.update(
+        TableUpdate(
+            version=1,
+            deployments=(
+                DeploymentRoute(
+                    id=DEPLOYMENT,
+                    replicas=(program.replicas["a"].route,),
+                    request_router=config(Failing),
+                ),
+            ),
+        )
+    )
+    call = HandleCall(program.program, DEPLOYMENT, "predict", "id-1", None)
+    call.parts = pack_call(META, (), {})
+    program.program.submit(call)
+    with pytest.raises(RayServeException, match="no idea"):
+        DeploymentResponse(call).result(timeout_s=10)

@@ -403,6 +403,7 @@ class Controller(Dispatcher[Instruction, None], handles=Instruction):
     def _start_replica(self, step: e.StartReplica) -> None:
         target = step.target
         config = target.config
+        router = config.request_router_config
         number = step.replica_id.rpartition("#")[2]
         self._actors.start(
             ActorStart(
@@ -426,6 +427,8 @@ class Controller(Dispatcher[Instruction, None], handles=Instruction):
                     graceful_shutdown_timeout_s=config.graceful_shutdown_timeout_s,
                     health_check_timeout_s=config.health_check_timeout_s,
                     logging_config=config.logging_config,
+                    routing_stats_period_s=router.request_routing_stats_period_s,
+                    routing_stats_timeout_s=router.request_routing_stats_timeout_s,
                     route_prefix=step.route_prefix,
                     rank=step.rank,
                     world_size=step.world_size,

@@ -23,6 +23,7 @@ from syncline.serve.controller.messages import (
     ReplicaFailed,
     ReplicaReady,
     RestartReplica,
+    RoutingStats,
     SetReplicas,
     Shutdown,
     StartProxies,
@@ -126,6 +127,7 @@ Event = (
     | Reconfigured
     | HealthReport
     | AutoscalingStats
+    | RoutingStats
     | Drained
     | SubscriberJoined
     | SubscriberLeft

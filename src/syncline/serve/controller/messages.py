@@ -132,6 +132,14 @@ class AutoscalingStats:
 
 
 @dataclass(frozen=True, kw_only=True)
+class RoutingStats:
+    """Result of the user's `record_routing_stats`, published to all callers."""
+
+    replica_id: str
+    stats: Mapping[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
 class Drained:
     """A draining replica finished its last call and will exit."""
 
@@ -423,7 +431,13 @@ class Shutdown:
 
 
 FromReplica = (
-    ReplicaReady | ReplicaFailed | Reconfigured | HealthReport | AutoscalingStats | Drained
+    ReplicaReady
+    | ReplicaFailed
+    | Reconfigured
+    | HealthReport
+    | AutoscalingStats
+    | RoutingStats
+    | Drained
 )
 ToReplica = Drain | Reconfigure | CheckHealth
 FromSubscriber = Subscribe | Acknowledge | LoadReport | PoisonRequest

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 
 from syncline.core.state_machine import Dispatcher, on
 from syncline.serve.controller import deployment_status, events, saved_state
@@ -324,6 +325,15 @@ class ControllerMachine(Dispatcher[Event, None], handles=Event):
         known = self._find(event.replica_id)
         if known is not None and known[0].scaling.autoscaler is not None:
             known[0].scaling.autoscaler.record_stats(event.replica_id, event.stats)
+
+    @on(m.RoutingStats)
+    def _on_routing_stats(self, event: m.RoutingStats) -> None:
+        known = self._find(event.replica_id)
+        if known is None or known[1].route is None:
+            return
+        known[1].route = replace(known[1].route, routing_stats=event.stats)
+        if known[0].active.target.request_router is not None:
+            self._changed.add(known[0].id)
 
     @on(m.Drained)
     def _on_drained(self, event: m.Drained) -> None:

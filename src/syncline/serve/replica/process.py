@@ -49,6 +49,7 @@ from syncline.serve.replica.http_calls import AsgiCall, HttpCall, PlainCall
 from syncline.serve.replica.ledger import Ledger
 from syncline.serve.replica.threads import HandlerThreads
 from syncline.serve.replica.user_code import UserCode
+from syncline.serve.replica.user_statistics import UserStatistics
 from syncline.serve.replica.websocket import WebSocketCall
 from syncline.serve.routing.process_link import set_process_link
 from syncline.serve.wire.connection import Hello, Listener
@@ -86,6 +87,10 @@ class ReplicaConfig:
     graceful_shutdown_timeout_s: float = 20.0
     health_check_timeout_s: float = 30.0
     logging_config: Any = None
+    routing_stats_period_s: float = 10.0
+    """Seconds between two calls of the user's `record_routing_stats`."""
+    routing_stats_timeout_s: float = 30.0
+    """Seconds until such a call counts as failed."""
     route_prefix: str | None = None
     rank: int = 0
     world_size: int = 1
@@ -130,6 +135,7 @@ class Replica:
         self._node_id = node_id
         self._threads = HandlerThreads(loop, config.max_ongoing_requests)
         self._user: UserCode | None = None
+        self._statistics: UserStatistics | None = None
         self._application: AsgiApplication | None = None
         self._ready: ReplicaReady | None = None
         self._drain: asyncio.Future[float] = loop.create_future()
@@ -182,6 +188,7 @@ class Replica:
         self._ready = ready
         self._controller.notify(ready)
         self._reporter.start()
+        self._start_statistics()
         await self._finish(await self._drain)
 
     # -- start
@@ -224,6 +231,18 @@ class Replica:
         path = self._application.docs_path if self._application is not None else None
         return None if path is None else (self._config.route_prefix or "").rstrip("/") + path
 
+    def _start_statistics(self) -> None:
+        assert self._user is not None
+        self._statistics = UserStatistics(
+            self._loop,
+            self._user,
+            self._config.replica_id,
+            routing_period_s=self._config.routing_stats_period_s,
+            routing_timeout_s=self._config.routing_stats_timeout_s,
+            send=self._controller.notify,
+        )
+        self._statistics.start()
+
     def _set_handlers(self, user: UserCode, application: AsgiApplication | None) -> None:
         def make_handle_call(caller: Caller, call_id: int, payload: bytes) -> HandleCall:
             return HandleCall(caller, call_id, payload, user)
@@ -264,6 +283,8 @@ class Replica:
     def _on_connected(self) -> None:
         if self._ready is not None:  # a new controller
             self._controller.notify(self._ready)
+        if self._statistics is not None:
+            self._statistics.send_again()
 
     def _on_drain(self, message: Drain) -> None:
         self.dispatcher.drain()
@@ -313,6 +334,8 @@ class Replica:
     async def _finish(self, timeout_s: float) -> None:
         """Finish the calls, run the hooks of the end, and tell the controller."""
         faults.reach("serve.replica.draining")
+        if self._statistics is not None:
+            self._statistics.stop()
         try:
             await asyncio.wait_for(self.dispatcher.idle(), timeout_s)
         except (TimeoutError, asyncio.TimeoutError):

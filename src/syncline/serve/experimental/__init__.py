@@ -1,0 +1,1 @@
+"""Request routers for `RequestRouterConfig(request_router_class=...)`, under Ray's names."""
