@@ -110,7 +110,7 @@ def checkpoint_or_train() -> Path:
     """Return the latest checkpoint of train_vit.py; train briefly if there is none."""
     found = latest_checkpoint()
     if found is None:
-        print("No checkpoint of train_vit.py found: training for two epochs first.", flush=True)
+        print("No checkpoint of train_vit.py: training for two epochs (`make demo` trains eight).")
         command = [sys.executable, str(HERE / "train_vit.py"), "--epochs", "2"]
         subprocess.run(command, check=True)
         found = latest_checkpoint()

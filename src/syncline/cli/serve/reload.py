@@ -21,27 +21,49 @@ QUIET_MS = 50
 """Milliseconds without a change after which files count as saved."""
 STEP_MS = 20
 """Milliseconds between two looks at the changes."""
+IDLE_MS = 100
+"""Milliseconds after which the library reports that nothing changed, so that it watches."""
 
 
 class Reloader:
-    """Watches the directory of modules, and the configuration file, in one thread."""
+    """Watches the directory of modules, and the configuration file, in a thread.
 
-    def __init__(self, client: ServeClient, source: Source) -> None:
+    It watches before the files are read, so that no change is missed.
+    """
+
+    def __init__(self, source: Source) -> None:
         """Raise CommandError if the library that watches files is missing."""
-        self._client = client
         self._source = source
+        self._client: ServeClient | None = None
+        self._is_watching = threading.Event()
+        self._is_deployed = threading.Event()
         self._stop = threading.Event()
         try:
             self._library = load("watchfiles", purpose="--reload", install="syncline[serve]")
         except ImportError as error:
             raise CommandError(str(error)) from error
 
+    def start(self) -> None:
+        """Begin to watch."""
+        threading.Thread(target=self._run, name="serve-reload", daemon=True).start()
+        self._is_watching.wait()
+
+    def deployed(self, client: ServeClient) -> None:
+        """Deploy changes from now on, after the first version."""
+        self._client = client
+        self._is_deployed.set()
+
     def stop(self) -> None:
         """Stop soon."""
         self._stop.set()
 
-    def run(self) -> None:
-        """Deploy after each change until `stop` is called."""
+    def _run(self) -> None:
+        try:
+            self._watch()
+        finally:
+            self._is_watching.set()  # after an error, which the thread prints, nothing is watched
+
+    def _watch(self) -> None:
         paths = {self._source.directory}
         if self._source.is_file:
             paths.add(Path(str(self._source.target)).resolve().parent)
@@ -52,12 +74,18 @@ class Reloader:
             stop_event=self._stop,
             debounce=QUIET_MS,
             step=STEP_MS,
+            rust_timeout=IDLE_MS,
+            yield_on_timeout=True,
             raise_interrupt=False,
         ):
-            self.reload(sorted({path for _, path in changes}))
+            self._is_watching.set()
+            if changes:
+                self._is_deployed.wait()
+                self.reload(sorted({path for _, path in changes}))
 
     def reload(self, changed: list[str]) -> None:
         """Deploy the current files; print errors, after which the former version keeps running."""
+        assert self._client is not None, "`deployed` comes first"
         began = time.monotonic()
         names = ", ".join(Path(path).name for path in changed)
         try:

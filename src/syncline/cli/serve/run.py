@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import signal
 import sys
-import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -181,6 +180,9 @@ def _serve(
         # A byte code file counts as current if size and second of the change are equal.
         sys.dont_write_bytecode = True
         os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
+    reloader = Reloader(source) if reload else None
+    if reloader is not None:
+        reloader.start()
     began = time.monotonic()
     targets, proxies = source.load()  # before anything starts, so that mistakes show at once
     sys.path.insert(0, str(source.directory))  # for replicas
@@ -197,7 +199,7 @@ def _serve(
         if blocking:
             if ready_fd is None:
                 click.echo(f"{'Reloads on changes. ' if reload else ''}Ctrl-C ends it.")
-            _hold(client, source, reload=reload, ends_serve=address is None)
+            _hold(client, reloader, ends_serve=address is None)
 
 
 def _start_problem(error: Exception, others: Sequence[Any]) -> str:
@@ -250,14 +252,13 @@ def _signals() -> Iterator[None]:
         signal.signal(signal.SIGTERM, former)
 
 
-def _hold(client: ServeClient, source: Source, *, reload: bool, ends_serve: bool) -> None:
+def _hold(client: ServeClient, reloader: Reloader | None, *, ends_serve: bool) -> None:
     """Serve until a signal or `syncline serve shutdown`; then end serve, if it is of this program.
 
     Requests in flight are finished first; a second signal ends them.
     """
-    reloader = Reloader(client, source) if reload else None
     if reloader is not None:
-        threading.Thread(target=reloader.run, name="serve-reload", daemon=True).start()
+        reloader.deployed(client)
     sys.stdout.flush()
     try:
         program_control.wait_for_end()
