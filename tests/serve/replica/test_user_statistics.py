@@ -31,7 +31,8 @@ def test_results_are_sent_when_they_change_and_errors_change_nothing(tmp_path):
                 message = await stage.controller.next()
                 if isinstance(message, (RoutingStats, AutoscalingStats)):
                     assert message.replica_id == stage.config.replica_id
-                    seen[(type(message), *message.stats.items())] = None
+                    key = (type(message), *message.stats.items())
+                    seen[key] = None
             assert (AutoscalingStats, ("load", 0.5)) in seen
             calls = [fact[1] for kind, fact in seen if kind is RoutingStats]
             assert calls == [0, 1, 2]

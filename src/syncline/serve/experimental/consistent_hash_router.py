@@ -26,7 +26,7 @@ class ConsistentHashRouter(RequestRouter):
         self._num_virtual_nodes = DEFAULT_NUM_VIRTUAL_NODES
         self._num_fallback_replicas = DEFAULT_NUM_FALLBACK_REPLICAS
 
-    def initialize_state(
+    def initialize_state(  # type: ignore[override]  # the options of this class
         self,
         *,
         num_virtual_nodes: int = DEFAULT_NUM_VIRTUAL_NODES,
