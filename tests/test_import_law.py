@@ -132,6 +132,7 @@ LOADS_OWN_MODULES_BY_NAME = frozenset(
         "__init__.py",
         "cli/__init__.py",
         "cli/app.py",
+        "cli/serve/command.py",
         "dashboard/server.py",
         "data/__init__.py",
         "serve/__init__.py",

@@ -61,9 +61,9 @@ class Commands:
         }
         self.variables.pop("SYNCLINE_ADDRESS", None)
         (folder / "tmp").mkdir()
-        self._started: list[subprocess.Popen[str]] = []
+        self._started: list[subprocess.Popen[bytes]] = []
 
-    def start(self, *arguments: str) -> subprocess.Popen[str]:
+    def start(self, *arguments: str) -> subprocess.Popen[bytes]:
         """Start a command that serves."""
         log = (self.folder / "log.txt").open("w")
         process = subprocess.Popen(
@@ -99,6 +99,10 @@ class Commands:
     def answers(self, text: str, path: str = "/") -> None:
         """Wait until this is the response."""
         assert eventually(lambda: self.get(path) == text, within_s=LIMIT_S, what=self.log())
+
+    def prints(self, text: str) -> None:
+        """Wait until this is printed."""
+        assert eventually(lambda: text in self.log(), within_s=LIMIT_S, what=text)
 
     def log(self) -> str:
         file = self.folder / "log.txt"
@@ -180,13 +184,8 @@ def test_reload_deploys_changes_and_keeps_the_version_before_a_mistake(commands:
         (MODULE.replace("self.text = text", "raise ValueError('no model')"), "no model"),
     ):
         commands.module.write_text(wrong)
-        assert eventually(
-            lambda printed=printed: (
-                printed in commands.log() and "former version" in commands.log()
-            ),
-            within_s=LIMIT_S,
-            what="the mistake is printed",
-        )
+        commands.prints(printed)
+        commands.prints("former version")
         assert commands.get() == "third"
     commands.module.write_text(MODULE.replace("first", "fifth"))
     commands.answers("fifth")

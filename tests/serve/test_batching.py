@@ -1,6 +1,7 @@
 import asyncio
 import pickle
 import random
+from typing import Any
 
 import cloudpickle
 import pytest
@@ -230,16 +231,17 @@ def test_batch_runs_in_a_context_with_the_model_of_its_items():
 def test_setters_change_a_running_queue():
     async def scenario() -> None:
         doubler = Doubler()
-        await doubler.double(0)
-        doubler.double.set_max_batch_size(2)
-        doubler.double.set_batch_wait_timeout_s(0.02)
-        await asyncio.gather(*[doubler.double(i) for i in range(4)])
+        double: Any = doubler.double
+        await double(0)
+        double.set_max_batch_size(2)
+        double.set_batch_wait_timeout_s(0.02)
+        await asyncio.gather(*[double(i) for i in range(4)])
         assert doubler.batches == [[0], [0, 1], [2, 3]]
-        assert doubler.double.get_batch_wait_timeout_s() == 0.02
-        doubler.double.set_max_batch_size(4)
+        assert double.get_batch_wait_timeout_s() == 0.02
+        double.set_max_batch_size(4)
         for wrong, error in ((0, ValueError), ("2", TypeError), (1.5, TypeError)):
             with pytest.raises(error, match="max_batch_size"):
-                doubler.double.set_max_batch_size(wrong)
+                double.set_max_batch_size(wrong)
 
     asyncio.run(scenario())
 

@@ -101,7 +101,7 @@ def test_subclass_overrides_a_route_and_has_its_own_constructor(tmp_path):
     base = make_ingress()
 
     class Sub(base):
-        async def __init__(self) -> None:
+        async def __init__(self) -> None:  # type: ignore[misc]
             await asyncio.sleep(0)
             base.__init__(self, 10)
 

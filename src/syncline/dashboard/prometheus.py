@@ -1,4 +1,4 @@
-"""Prometheus metrics of running runs, served at `/metrics`.
+"""Prometheus metrics of running runs, served at `/metrics`, with those of `serving_metrics`.
 
 Values are computed per scrape, and the number of series per run is bounded. Labels are untrusted;
 the client library escapes them. The label of a run is its directory, because names are not unique.
@@ -23,6 +23,7 @@ from syncline import runs
 from syncline.dashboard.formatting import printable
 from syncline.dashboard.run_index import RunIndex
 from syncline.dashboard.run_query import Key, Row
+from syncline.dashboard.serving_metrics import serving_metrics
 from syncline.dashboard.training_figures import goodput
 from syncline.runs import Run
 from syncline.runs.metric_series import numbers
@@ -66,6 +67,7 @@ class RunMetrics:
     """Answers scrapes. Thread-safe."""
 
     def __init__(self, run_index: RunIndex) -> None:
+        self._run_index = run_index
         self._registry = CollectorRegistry()
         self._registry.register(RunCollector(run_index))
         self._lock = threading.Lock()
@@ -73,7 +75,8 @@ class RunMetrics:
     def text(self) -> tuple[bytes, str]:
         """Return the answer and its content type. Blocks: call it in a thread."""
         with self._lock:
-            return generate_latest(self._registry), CONTENT_TYPE_PLAIN_0_0_4
+            serving = serving_metrics(self._run_index).encode()
+            return generate_latest(self._registry) + serving, CONTENT_TYPE_PLAIN_0_0_4
 
 
 class RunCollector(Collector):

@@ -4,9 +4,9 @@ Files in the order of the data flow: `deployment` and `ingress` (declarations), 
 `autoscaling_config`, `autoscaling_policy`, `logging_config`, `proxy_options` and `option_values`
 (options and their checks), `api` (functions of programs), `client` (requests to the controller),
 `program_control` and `program_client` (requests of other programs of this machine),
-`application_graph` and `code_version` (from applications to targets), `local` (applications in this
-process), `config_file`, `application_loader`, `application_files` and `schema` (configuration files,
-states), `controller/` (decides which replicas run and publishes where), `proxy/` (HTTP and gRPC),
+`application_graph` and `code_version` (from applications to targets), `local` (applications in
+this process), `config_file`, `application_loader`, `application_files` and `schema` (configuration
+files, states), `controller/` (decides which replicas run and where), `proxy/` (HTTP and gRPC),
 `routing/` and `request_router` (choice of a replica for each call), `wire/` (frames and
 connections), `replica/` (runs user code), `monitoring/` (measurements and records), `handle` and
 `response` (calls from programs and replicas), `context`, `batching`, `batch_queue`, `multiplex`,

@@ -29,6 +29,13 @@ class Gate:
             self.running -= 1
         return "done"
 
+    async def has_running(self, number: int) -> None:
+        async def poll() -> None:
+            while self.running < number:
+                await asyncio.sleep(0.001)
+
+        await asyncio.wait_for(poll(), 20)
+
 
 def gated(gate: Gate) -> Any:
     async def handler(request: Request):
@@ -43,6 +50,7 @@ def test_calls_beyond_the_limit_are_busy_until_a_slot_is_free(tmp_path):
         async with staged(tmp_path, gated(gate), options={"max_ongoing_requests": 2}) as stage:
             first, second = await stage.connect(), await stage.connect()
             calls = [first.http(), first.http()]
+            await gate.has_running(2)
             refused = second.http()
             assert (await refused.end()) == [(Kind.BUSY, b"")]
             assert not second.freed.is_set()

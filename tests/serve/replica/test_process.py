@@ -1,6 +1,7 @@
 """The life of a replica: construction, reconfiguration, health, draining, a new controller."""
 
 import asyncio
+import gc
 import os
 import threading
 from typing import Any
@@ -9,6 +10,7 @@ import pytest
 from starlette.requests import Request
 
 from syncline.core import serialization
+from syncline.serve.batching import batch
 from syncline.serve.context import get_replica_context
 from syncline.serve.controller.messages import (
     CheckHealth,
@@ -31,6 +33,7 @@ events: list[Any] = []
 
 @pytest.fixture(autouse=True)
 def no_events() -> None:
+    gc.collect()  # instances of the tests before
     events.clear()
 
 
@@ -317,5 +320,23 @@ def test_failed_startup_of_the_application_is_reported(tmp_path):
         async with staged(tmp_path, ingress(app)(type("App", (), {}))) as stage:
             assert isinstance(stage.ready, ReplicaFailed)
             assert "no database" in stage.ready.traceback
+
+    run(scenario)
+
+
+def test_batches_that_can_never_be_full_are_warned_of(tmp_path, caplog):
+    class Batched:
+        @batch(max_batch_size=4, max_concurrent_batches=2)
+        async def large(self, items: list[int]) -> list[int]:
+            return items
+
+        @batch(max_batch_size=5)
+        async def fits(self, items: list[int]) -> list[int]:
+            return items
+
+    async def scenario() -> None:
+        async with staged(tmp_path, Batched):
+            assert "`large` will not be full: they take 8 requests" in caplog.text
+            assert "`fits`" not in caplog.text
 
     run(scenario)

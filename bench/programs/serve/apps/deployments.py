@@ -67,29 +67,49 @@ def waits(serve: ModuleType) -> Any:
     """
     from bench.programs.serve.vit import Classifier
 
-    def batching(wait_s: float | str) -> Callable[..., Any]:
-        @serve.batch(max_batch_size=options.BATCH, batch_wait_timeout_s=wait_s)
-        async def classify(self: Any, bodies: list[bytes]) -> list[int]:
-            labels: list[int] = self.classifier.classify(bodies)
-            return labels
-
-        return classify
+    def batch(path: str) -> Any:
+        wait_s = options.WAITS_S.get(path, options.AUTO)
+        return serve.batch(max_batch_size=options.BATCH, batch_wait_timeout_s=wait_s)
 
     @serve.deployment(max_ongoing_requests=options.ONGOING)
     class Waits:
-        classify_0ms = batching(options.WAITS_S["0ms"])
-        classify_1ms = batching(options.WAITS_S["1ms"])
-        classify_2ms = batching(options.WAITS_S["2ms"])
-        classify_5ms = batching(options.WAITS_S["5ms"])
-        classify_10ms = batching(options.WAITS_S["10ms"])
-        classify_auto = batching(options.AUTO)
-
         def __init__(self) -> None:
-            self.classifier = Classifier()
+            self._classifier = Classifier()
+            self._methods = {
+                "/0ms": self.classify_0ms,
+                "/1ms": self.classify_1ms,
+                "/2ms": self.classify_2ms,
+                "/5ms": self.classify_5ms,
+                "/10ms": self.classify_10ms,
+                "/auto": self.classify_auto,
+            }
+
+        @batch("0ms")
+        async def classify_0ms(self, bodies: list[bytes]) -> list[int]:
+            return self._classifier.classify(bodies)
+
+        @batch("1ms")
+        async def classify_1ms(self, bodies: list[bytes]) -> list[int]:
+            return self._classifier.classify(bodies)
+
+        @batch("2ms")
+        async def classify_2ms(self, bodies: list[bytes]) -> list[int]:
+            return self._classifier.classify(bodies)
+
+        @batch("5ms")
+        async def classify_5ms(self, bodies: list[bytes]) -> list[int]:
+            return self._classifier.classify(bodies)
+
+        @batch("10ms")
+        async def classify_10ms(self, bodies: list[bytes]) -> list[int]:
+            return self._classifier.classify(bodies)
+
+        @batch(options.AUTO)
+        async def classify_auto(self, bodies: list[bytes]) -> list[int]:
+            return self._classifier.classify(bodies)
 
         async def __call__(self, request: Any) -> dict[str, int]:
-            classify = getattr(self, "classify_" + request.scope["path"][1:])
-            return {"label": await classify(await request.body())}
+            return {"label": await self._methods[request.scope["path"]](await request.body())}
 
     return Waits.bind()
 

@@ -147,7 +147,8 @@ class ApplicationPanel:
         if application is None:
             self._state.set("stopped")
             return
-        self._state.set(status_text(application.status))
+        lives = self._record.view.run.state == "running"
+        self._state.set(status_text(application.status) if lives else "stopped")
         self._message.put(application.message)
         self._graph.set(application)
         self._table.set([deployment_row(self._record, each) for each in application.deployments])

@@ -60,7 +60,7 @@ class DeploymentPanel:
                 self._rates = chart("Calls per second")
                 self._latency = chart("Time in the replica", "ms")
                 self._split = chart("Mean time by part", "ms")
-                self._queue = chart("Wait for a replica, and for a batch: p99", "ms")
+                self._queue = chart("Waits, p99", "ms")
                 self._load = chart("Calls in flight and queued")
                 self._replicas = chart("Replicas")
                 self._batches = chart("Items per batch")
@@ -83,7 +83,8 @@ class DeploymentPanel:
         application = record.state.application(self._app)
         deployment = application.deployment(self._name) if application is not None else None
         self._gone.show("" if deployment else "The deployment does not run any more.")
-        self._state.set(status_text(deployment.status) if deployment else "stopped")
+        lives = deployment is not None and record.view.run.state == "running"
+        self._state.set(status_text(deployment.status) if deployment and lives else "stopped")
         self._message.put(deployment.message if deployment else "")
         is_ingress = application is not None and application.ingress == self._name
         self._show_figures(deployment, is_ingress)

@@ -60,6 +60,9 @@ _LEVELS = {"debug": logging.DEBUG, "info": logging.DEBUG, "warning": logging.WAR
 class Recorder(Protocol):
     """Writes the record of the session; called on the loop, must not block."""
 
+    path: str
+    """The run directory."""
+
     def event(self, event: e.RecordEvent) -> None:
         """Record an event."""
 
@@ -279,6 +282,11 @@ class Controller(Dispatcher[Instruction, None], handles=Instruction):
                 application = machine.applications.get(name)
                 gone = application is None or application.is_deleting
                 peer.reply(call_id, None if gone or application is None else application.info())
+            case m.GetRecordPath():
+                peer.reply(call_id, self._recorder.path if self._recorder is not None else "")
+            case m.GetStack(replica_id=replica_id):
+                read_stack = partial(self._actors.stack_of, _REPLICA + replica_id)
+                self._actors.ask(read_stack, partial(peer.reply, call_id))
             case m.GetTarget(name=name):
                 application = machine.applications.get(name)
                 peer.reply(call_id, None if application is None else application.target)
@@ -310,7 +318,6 @@ class Controller(Dispatcher[Instruction, None], handles=Instruction):
     def _handle_request(self, request: Event) -> None:
         """Handle an event that may raise, for the sender to see."""
         self._execute_all(self._machine.handle(request, self._clock()))
-        self._has_changed = True
         self._plan_wake()
 
     def handle(self, event: Event) -> None:
@@ -325,7 +332,7 @@ class Controller(Dispatcher[Instruction, None], handles=Instruction):
             self._loop.call_soon(self._settle)
 
     def _settle(self) -> None:
-        self._will_settle, self._has_changed = False, True
+        self._will_settle = False
         self._execute_all(self._machine.settle(self._clock()))
         self._plan_wake()
 

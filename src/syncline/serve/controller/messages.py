@@ -395,6 +395,18 @@ class ServeDetails:
 
 
 @dataclass(frozen=True, kw_only=True)
+class GetRecordPath:
+    """Replied by the run directory that the controller writes; empty if it writes none."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class GetStack:
+    """Replied by the stacks of the threads of a replica, as text."""
+
+    replica_id: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class GetTarget:
     """Replied by the `ApplicationTarget` as last deployed, or None."""
 
@@ -451,6 +463,8 @@ Request = (
     | GetApplication
     | GetStatus
     | GetDetails
+    | GetRecordPath
+    | GetStack
     | GetTarget
     | SetReplicas
     | RestartReplica

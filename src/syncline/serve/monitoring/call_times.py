@@ -18,7 +18,7 @@ from syncline.serve.monitoring.reports import (
     SlowCall,
     UserMetric,
 )
-from syncline.serve.monitoring.slowest import Slowest, period_of
+from syncline.serve.monitoring.slowest import KEPT, Slowest, period_of
 from syncline.serve.wire.routes import DeploymentId
 
 MOST_FAILURES = 5
@@ -61,7 +61,7 @@ class CallTimes:
         self.cancelled = 0
         self.slow_from_s = -1.0
         """Seconds from which a call is passed to `note_slow`."""
-        self._slowest: Slowest[SlowCall] = Slowest()
+        self._slowest: Slowest[SlowCall] = Slowest(2 * KEPT)  # to join those of the proxies
         self._failures: list[FailedCall] = []
 
     def answered(self, call: MeasuredCall) -> None:

@@ -157,6 +157,7 @@ class History:
 
     def __init__(self, now: float) -> None:
         """`now` in seconds since the epoch, as in all methods."""
+        self._written_at = now
         self._current = _Interval()
         self._coarse = {each.name: _Interval() for each in RESOLUTIONS[1:]}
         self._ends = {each.name: _end(now, each.span_s) for each in RESOLUTIONS[1:]}
@@ -194,7 +195,9 @@ class History:
     def lines(self, now: float) -> dict[str, list[dict[str, Any]]]:
         """Return the new lines of each file, and begin the next second."""
         finished, self._current = self._current, _Interval()
-        found = {"seconds": list(self._lines(finished, now, RESOLUTIONS[0].span_s))}
+        span_s = max(RESOLUTIONS[0].span_s, round(now - self._written_at, 1))
+        self._written_at = now
+        found = {"seconds": list(self._lines(finished, now, span_s))}
         for each in RESOLUTIONS[1:]:
             coarse = self._coarse[each.name]
             coarse.merge(finished)

@@ -249,6 +249,8 @@ class Metrics:
             own = tuple(_labels(sums.id, replica_id).items())
             room = MOST_SERIES
             for metric in sums.user_metrics:
+                if metric.name.startswith(PREFIX):  # taken
+                    continue
                 family = found.setdefault(
                     metric.name, Family(name=metric.name, kind=metric.kind, help=metric.description)
                 )

@@ -20,6 +20,8 @@ from syncline.core import serialization
 from syncline.core.api import get_runtime_context
 from syncline.core.event_loops import cancel_all
 from syncline.core.tracebacks import user_traceback
+from syncline.serve import metrics
+from syncline.serve.batching import warn_of_batches
 from syncline.serve.context import (
     ReplicaContext,
     ReplicaID,
@@ -173,6 +175,7 @@ class Replica:
             admission=self.dispatcher.admission,
             link=self._controller.link,
             send=self._controller.notify,
+            user_metrics=metrics.collect,
         )
 
     async def run(self) -> None:
@@ -208,6 +211,7 @@ class Replica:
         user = self._user = UserCode(definition, config.deployment.name, self._threads)
         await user.construct(args, kwargs)
         self._watchdog.constructed()
+        warn_of_batches(user.instance, config.max_ongoing_requests)
         set_replica_context(replace(get_replica_context(), servable_object=user.instance))
         await user.reconfigure(config.user_config, config.rank, is_first=True)
         await user.check_health()
