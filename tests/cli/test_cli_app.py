@@ -74,6 +74,9 @@ def test_every_command_has_json_but_those_that_hand_over_or_pass_text_on():
         "rsync-down",
         "jobs logs",
         "dashboard",
+        "serve run",
+        "serve start",
+        "serve build",
     }
 
 

@@ -8,10 +8,11 @@ script or the name of an option.
 Files, in the order in which a request passes them: `server` (process, port, log output),
 `application` (web server), `security` (access control) with `connections` (checks of connections),
 `pages` (content of each URL), `widgets` (elements of pages), `downloads` (files) and `prometheus`
-(metrics). Values of the pages: `run_index` with `run_query` (list of runs), `comparison`,
-`metric_curves`, `progress`,`training_figures`,
+(metrics, with `serving_metrics`). Values of the pages: `run_index` with `run_query` (list of runs),
+`comparison`, `metric_curves`, `progress`, `training_figures`,
 `dataset_executions` with `operator_views`, `search_trials`, `search_table`, `search_figures`,
-`engine_snapshots` and `cluster_poller` with its process `cluster_probe`; `formatting` formats them.
-`run_control` sends requests to live runs. Importing this package does not load the web framework;
+`serving_state` and `serving_figures`, `engine_snapshots` and `cluster_poller` with its process
+`cluster_probe`; `formatting` formats them. `run_control` sends requests to live runs,
+`serving_control` to live serves. Importing this package does not load the web framework;
 `serve` does.
 """

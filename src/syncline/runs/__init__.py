@@ -16,7 +16,6 @@ Append-only, one JSON object per line:
                         "usage", "spent"}; thinned
     trials.jsonl        of a search: a line for each state change of a trial
     data/NAME.jsonl     of a dataset: the operators, then a line every few seconds
-
     serve/NAME.jsonl    of serving: counts and histograms per deployment, slow requests, errors; a
                         file that is large is renamed to NAME.1.jsonl, and the one before dropped
 

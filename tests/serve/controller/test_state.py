@@ -213,6 +213,31 @@ def test_infeasible_resources_fail_at_once():
     assert len(world.started) == 1
 
 
+def test_a_process_that_starts_slowly_does_not_wait_for_resources():
+    world = World(cpus=2)
+    world.process_s = 5.0
+    world.deploy(application(deployment(num_replicas=1)))
+    world.run(4.9)
+    assert world.machine.applications["app"].message() == ""
+    world.run(0.2)
+    assert world.status() == "RUNNING"
+    world.deploy(application(deployment(num_replicas=1, code="v2")))
+    world.run(4.0)
+    assert not [each for each in world.records if each.kind == "no_room"]
+    assert len(world.serving()) == 1
+    world.run(2.0)
+    assert world.status() == "RUNNING"
+
+
+def test_a_process_that_does_not_start_is_in_the_status():
+    world = World(cpus=2)
+    world.process_s = 100.0
+    world.deploy(application(deployment(num_replicas=1)))
+    world.run(35)
+    message = world.machine.applications["app"].message()
+    assert "has not started for 30 s: available: CPU 1" in message
+
+
 def test_a_start_that_waits_for_resources_is_in_the_status():
     world = World(cpus=1)
     world.deploy(application(deployment(num_replicas=2)))

@@ -49,7 +49,7 @@ class Process:
     start: e.StartReplica
     cpus: float
     state: str = "waits"
-    """"waits", "constructs", "runs", "drains", "failed"."""
+    """"waits", "starts", "constructs", "runs", "drains", "failed"."""
     config_number: int = 0
     healthy: bool = True
     answers: bool = True
@@ -85,6 +85,8 @@ class World:
         self.cpus = cpus
         self.start_s: Callable[[str], float] = lambda code: 0.01
         """Seconds of the constructor by code version."""
+        self.process_s = 0.0
+        """Seconds from the resources of a replica to its process."""
         self.broken: dict[str, str] = {}
         """Error of the constructor by code version."""
         self.rejected_configs: set[object] = set()
@@ -251,13 +253,7 @@ class World:
                 self.killed.append((instruction.replica_id, instruction.reason))
                 self.later(0.002, lambda: self.end(instruction.replica_id, "SIGKILL"))
             case e.InspectStart():
-                text = "available: CPU 0" if instruction.kind == "waits" else "in load_model"
-                self.later(
-                    0.001,
-                    lambda: self.handle(
-                        e.StartInspected(replica_id=instruction.replica_id, text=text)
-                    ),
-                )
+                self.later(0.001, lambda: self.handle(self._inspected(instruction)))
             case e.Publish():
                 self._publish(instruction)
             case e.RecordEvent():
@@ -292,10 +288,28 @@ class World:
             if self._used + process.cpus <= self.cpus + 1e-9:
                 self._used += process.cpus
                 del self._waiting[id]
-                process.state = "constructs"
-                self.handle(e.ReplicaPlaced(replica_id=id))
-                seconds = self.start_s(process.start.target.code_version)
-                self.later(seconds, lambda id=id: self._construct(id))
+                process.state = "starts"
+                if self.process_s:
+                    self.later(self.process_s, lambda id=id: self._exist(id))
+                else:
+                    self._exist(id)
+
+    def _exist(self, id):
+        process = self.processes.get(id)
+        if process is None or process.state != "starts":
+            return
+        process.state = "constructs"
+        self.handle(e.ReplicaPlaced(replica_id=id))
+        seconds = self.start_s(process.start.target.code_version)
+        self.later(seconds, lambda: self._construct(id))
+
+    def _inspected(self, instruction):
+        id = instruction.replica_id
+        if instruction.kind == "runs":
+            return e.StartInspected(replica_id=id, text="in load_model")
+        free = self.cpus - self._used
+        text = f"available: CPU {free:g}"
+        return e.StartInspected(replica_id=id, text=text, lacks_resources=id in self._waiting)
 
     def _construct(self, id):
         process = self.processes.get(id)

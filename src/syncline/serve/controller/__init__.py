@@ -1,7 +1,13 @@
 """The controller of serve: decides which replicas and proxies run, and publishes where they are.
 
-Data flows through these files in this order:
+Programs and processes send `messages` to the actor, whose functions are in `process`. Its
+`controller_thread` runs the event loop of `driver`, which turns them into `events`, executes the
+instructions with `actors` (replicas and proxies) and `listening_sockets` (HTTP sockets that outlive
+proxies), answers `requests` later where they wait for a state, and writes a `snapshot`.
 
-- `messages`: messages between the controller and programs, callers, replicas and proxies.
-- `process`: `ServeController`, the actor, and functions that find or start it.
+Decisions are pure: `state` (the state machine; `step` is shared by its parts while they handle one
+event) with `application_state`, `deployment_state` (`rollout`: what starts and stops next;
+`replica_set` and `replica_state`: each replica), `scaling` with `autoscaler` and `load_window`,
+`proxy_state`, `routing_table`, `deadlines`; `saved_state` (for snapshots), `deployment_status` and
+`views` (for users).
 """

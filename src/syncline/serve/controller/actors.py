@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Protocol
 
-from syncline.core.api import ActorHandle, available_resources, ensure_engine, get_actor, remote
+from syncline.core.api import ActorHandle, ensure_engine, get_actor, remote
 from syncline.core.api import kill as kill_actor
 from syncline.core.placement import PlacementGroup, PlacementGroupSchedulingStrategy
 from syncline.serve.controller.process import NAMESPACE
@@ -254,9 +254,8 @@ def _cause(error: BaseException) -> str:
     return text if len(text) <= _LONGEST_CAUSE else f"{text[:_LONGEST_CAUSE]}..."
 
 
-def available_text(needed: Mapping[str, float]) -> str:
+def available_text(needed: Mapping[str, float], free: Mapping[str, float]) -> str:
     """Return what a start needs and what is free, as text."""
-    free = available_resources()
     wants = ", ".join(f"{name} {amount:g}" for name, amount in needed.items())
     has = ", ".join(f"{name} {free.get(name, 0):g}" for name in needed)
     return f"it needs {wants or 'a process'}; available: {has or 'unknown'}"

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Protocol
 
 from syncline.core import serialization
-from syncline.core.api import ensure_engine
+from syncline.core.api import available_resources, ensure_engine
 from syncline.core.placement import NodeAffinitySchedulingStrategy
 from syncline.core.state_machine import Dispatcher, on
 from syncline.serve.controller import events as e
@@ -476,16 +476,20 @@ class Controller(Dispatcher[Instruction, None], handles=Instruction):
         if replica is None:
             return
         needed = demand(replica.version.target.config)
-        name = _REPLICA + step.replica_id
-        question: Callable[[], str] = (
-            partial(available_text, needed)
-            if step.kind == "waits"
-            else partial(self._actors.stack_of, name)
-        )
-        self._actors.ask(
-            question,
-            lambda text: self.handle(e.StartInspected(replica_id=step.replica_id, text=text)),
-        )
+        id = step.replica_id
+
+        def resources() -> e.StartInspected:
+            free = available_resources()
+            return e.StartInspected(
+                replica_id=id,
+                text=available_text(needed, free),
+                lacks_resources=any(free.get(name, 0.0) < needed[name] for name in needed),
+            )
+
+        def stack() -> e.StartInspected:
+            return e.StartInspected(replica_id=id, text=self._actors.stack_of(_REPLICA + id))
+
+        self._actors.ask(resources if step.kind == "waits" else stack, self.handle)
 
     @on(e.Publish)
     def _publish(self, step: e.Publish) -> None:

@@ -54,6 +54,8 @@ class StartInspected:
 
     replica_id: str
     text: str
+    lacks_resources: bool = False
+    """True if the resources of a replica without a process are not free."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -19,6 +19,7 @@ from syncline.serve.controller.events import (
     InspectStart,
     KillReplica,
     SendToReplica,
+    StartInspected,
     StartReplica,
 )
 from syncline.serve.controller.messages import (
@@ -33,7 +34,7 @@ from syncline.serve.controller.step import DeadlineKind, Step
 from syncline.serve.wire.routes import DeploymentId, ReplicaRoute
 
 WAIT_S = 1.0
-"""Seconds after which a start without a process counts as waiting for resources."""
+"""Seconds after which a start without a process may be waiting for resources."""
 NEXT_WAIT_S = 0.2
 """The same while it is known that there is no room for more replicas than wanted."""
 INSPECT_WAIT_S = 10.0
@@ -152,17 +153,25 @@ class ReplicaSet:
         self._count_failure(replica, reason, is_final=True)
         self._forget(replica, "refused")
 
-    def on_inspected(self, replica: Replica, text: str) -> None:
+    def on_inspected(self, replica: Replica, event: StartInspected) -> None:
         """Note why a start takes long."""
         if replica.state is not _S.STARTING:
             return
         seconds = round(self._step.now - replica.created_at)
         if replica.is_placed:
-            note = f"the constructor of {replica.id} has not returned for {seconds} s:\n{text}"
             kind = "slow_constructor"
-        else:
-            note = f"replica {replica.id} has waited for resources for {seconds} s: {text}"
+            note = f"the constructor of {replica.id} has not returned for {seconds} s:"
+            note = f"{note}\n{event.text}"
+        elif event.lacks_resources:
             kind = "replica_waits"
+            note = f"replica {replica.id} has waited for resources for {seconds} s: {event.text}"
+            self._note_wait()
+        else:  # the process itself takes long to start, as those of clusters do
+            if seconds < SLOW_START_S:
+                self._step.after("wait", replica.id, WAIT_S)
+                return
+            kind = "slow_process"
+            note = f"the process of {replica.id} has not started for {seconds} s: {event.text}"
         if replica.note.partition("\n")[0] != note.partition("\n")[0]:
             self._step.record(
                 kind,
@@ -459,7 +468,6 @@ class ReplicaSet:
             return
         self._step.emit(InspectStart(replica_id=replica.id, kind="waits"))
         self._step.after("wait", replica.id, INSPECT_WAIT_S)
-        self._note_wait()
 
     def _note_wait(self) -> None:
         """A start waits for resources."""

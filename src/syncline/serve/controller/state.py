@@ -288,7 +288,7 @@ class ControllerMachine(Dispatcher[Event, None], handles=Event):
     @on(events.StartInspected)
     def _on_inspected(self, event: events.StartInspected) -> None:
         if known := self._touch(event.replica_id):
-            known[0].on_inspected(known[1], event.text)
+            known[0].on_inspected(known[1], event)
 
     @on(m.ReplicaReady)
     def _on_ready(self, event: m.ReplicaReady) -> None:

@@ -1,1 +1,4 @@
-"""Request routers for `RequestRouterConfig(request_router_class=...)`, under Ray's names."""
+"""Request routers for `RequestRouterConfig(request_router_class=...)`, under Ray's names.
+
+Files: `round_robin_router` and `consistent_hash_router`.
+"""

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from syncline.serve.monitoring.call_times import Waits
     from syncline.serve.proxy.requests import HttpCall
     from syncline.serve.proxy.server import HttpServer
-    from syncline.serve.replica.controller_connection import ControllerConnection
+    from syncline.serve.routing.controller_connection import ControllerConnection
 
 _WEBSOCKET = 101
 

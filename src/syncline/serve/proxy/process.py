@@ -49,7 +49,7 @@ from syncline.serve.proxy.routes import RouteTable
 from syncline.serve.proxy.server import HttpServer
 from syncline.serve.proxy.statistics import HttpStatistics
 from syncline.serve.proxy_options import HTTPOptions, gRPCOptions
-from syncline.serve.replica.controller_connection import ControllerConnection
+from syncline.serve.routing.controller_connection import ControllerConnection
 from syncline.serve.routing.link import LoopLink
 from syncline.serve.routing.load_changes import REPORT_INTERVAL_S, LoadChanges
 from syncline.serve.wire.connection import Hello

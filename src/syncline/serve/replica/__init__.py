@@ -1,12 +1,13 @@
 """Replicas: the processes that run user code.
 
 - `process`: the actor, its configuration and its life: construct, listen, reconfigure, drain.
-- `controller_connection`: the replica's connection to the controller, renewed after a restart.
-- `callers`: frames of callers, from admission to the answer.
+- `dispatcher`: frames of callers, from admission to the answer.
 - `admission`: the limit of ongoing requests (pure). `ledger`: the calls that have begun, in a file.
-- `user_code`: the user's class or function, its methods and hooks; `threads`: its sync methods.
-- `handle_calls`: calls of handles. `http_calls`: HTTP requests, as ASGI.
-- `asgi`: lifespan of ASGI applications; `http_response`: results as HTTP responses.
+- `user_code`: the user's class or function, its methods and hooks; `threads`: its sync methods;
+  `user_statistics`: its hooks that report statistics; `user_frames`: its frames in tracebacks.
+- `handle_calls`: calls of handles. `grpc_calls`: calls of gRPC clients.
+- `http_calls`: HTTP requests, as ASGI. `http_response`: results as HTTP responses.
+- `asgi`: lifespan of ASGI applications; `fastapi_routes`: routes that are methods of the ingress.
 - `websocket`: WebSockets of ASGI applications.
 - `health`: the watchdog of the event loop.
 """

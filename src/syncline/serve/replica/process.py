@@ -42,7 +42,6 @@ from syncline.serve.controller.messages import (
 from syncline.serve.event_loop import new_event_loop
 from syncline.serve.monitoring.call_times import ReplicaReporter
 from syncline.serve.replica.asgi import AsgiApplication, build_application
-from syncline.serve.replica.controller_connection import ControllerConnection
 from syncline.serve.replica.dispatcher import Caller, Dispatcher
 from syncline.serve.replica.grpc_calls import GrpcCall
 from syncline.serve.replica.handle_calls import HandleCall
@@ -53,6 +52,7 @@ from syncline.serve.replica.threads import HandlerThreads
 from syncline.serve.replica.user_code import UserCode
 from syncline.serve.replica.user_statistics import UserStatistics
 from syncline.serve.replica.websocket import WebSocketCall
+from syncline.serve.routing.controller_connection import ControllerConnection
 from syncline.serve.routing.process_link import set_process_link
 from syncline.serve.wire.connection import Hello, Listener
 from syncline.serve.wire.frames import decode_request

@@ -1,0 +1,7 @@
+"""Frames and values between serve's processes.
+
+- `frames`: the unit of every connection. `grpc_frames`: payloads of gRPC calls.
+- `connection`: frames on an event loop, after a handshake. `thread_connection`: frames without one.
+- `values`: Python values, calls and errors as payloads.
+- `routes`: the routing data that the controller publishes.
+"""

@@ -1,7 +1,7 @@
-"""`ControllerConnection`: the replica's connection to the controller, renewed when that restarts.
+"""`ControllerConnection`: a process's connection to the controller, renewed when that restarts.
 
-The same connection carries the routing table, if handles in the replica make calls: `ReplicaLink`
-subscribes with the first one.
+The same connection carries the routing table, if the process makes calls: `ReplicaLink` subscribes
+with the first one.
 """
 
 from __future__ import annotations
