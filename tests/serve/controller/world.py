@@ -428,7 +428,11 @@ class World:
         if complete:
             subscriber.routes.clear()
         for route in update.deployments:
-            subscriber.routes[route.id] = tuple(each.replica_id for each in route.replicas)
+            before = set(subscriber.routes.get(route.id, ()))
+            now = tuple(each.replica_id for each in route.replicas)
+            gone = before.difference(now)
+            assert gone <= update.departures.keys(), "subscribers learn why replicas left"
+            subscriber.routes[route.id] = now
         for id in update.removed:
             subscriber.routes.pop(id, None)
         subscriber.version = max(subscriber.version, update.version)

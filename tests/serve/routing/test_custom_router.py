@@ -171,7 +171,7 @@ def test_calls_of_a_dead_replica_are_asked_about_again():
     router = make("a", "b")
     (call,), _ = submit(router, 1)
     router.chosen(1, [["a"]], 0.0)
-    assert asked(router.replica_lost("a", (), "killed", 0.0)) == [1]
+    assert asked(router.replica_lost("a", (), 0.0)) == [1]
     assert router.chosen(1, [["a"], ["b"]], 0.0) == [Send(call, "b")]
     assert router._observer.events == [("sent", 1, "a"), ("lost", "a"), ("sent", 1, "b")]
 

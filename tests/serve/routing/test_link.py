@@ -75,6 +75,14 @@ class FakeReplica:
             connection.close()
 
 
+async def until(condition):
+    async def wait():
+        while not condition():
+            await asyncio.sleep(0.001)
+
+    await asyncio.wait_for(wait(), 5)
+
+
 class RecordedCall(Call):
     def __init__(self, **options):
         super().__init__(options.pop("deployment", DEPLOYMENT), Kind.CALL, (b"payload",))
@@ -114,6 +122,17 @@ class Network:
             id=DEPLOYMENT, replicas=tuple(self.replicas[name].route for name in names), **options
         )
         self.link.update(TableUpdate(version=self.version, deployments=(route,)))
+
+    def depart(self, **causes):
+        """Publish a table without replicas, and why they left it."""
+        self.version += 1
+        self.link.update(
+            TableUpdate(
+                version=self.version,
+                deployments=(DeploymentRoute(id=DEPLOYMENT),),
+                departures=causes,
+            )
+        )
 
     def submit(self, **options):
         call = RecordedCall(**options)
@@ -226,7 +245,58 @@ def test_a_begun_call_of_a_dead_replica_fails(network):
         replica.die()
         error = await call.ended()
         assert isinstance(error, ReplicaUnavailableError)
-        assert "replica a died" in str(error)
+        assert "replica a died (its process ended)" in str(error)
+
+    network(test)
+
+
+@pytest.mark.parametrize("cause_comes_first", [True, False])
+def test_the_error_of_a_begun_call_names_the_cause_of_the_death(network, cause_comes_first):
+    async def test(net):
+        replica = await net.replica("a")
+        net.publish("a")
+        call = net.submit()
+        replica.ledger.begin((await replica.frame(0))[1])
+        if cause_comes_first:
+            net.depart(a="killed by SIGKILL")
+        replica.die()
+        if not cause_comes_first:
+            await until(lambda: not net.link.statistics().connections)
+            assert not call.outcome.done()
+            net.depart(a="killed by SIGKILL")
+        assert "replica a died (killed by SIGKILL)" in str(await call.ended())
+
+    network(test)
+
+
+def test_unbegun_calls_do_not_wait_for_the_cause(network):
+    async def test(net):
+        first, second = await net.replica("a"), await net.replica("b")
+        net.publish("a", max_ongoing_requests=2)
+        begun, unbegun = net.submit(), net.submit()
+        first.ledger.begin((await first.frame(0))[1])
+        await first.frame(1)
+        net.publish("a", "b", max_ongoing_requests=2)
+        first.die()
+        await second.frame(0)
+        assert not begun.outcome.done()
+        second.send(Kind.VALUE, unbegun.call_id, b"value")
+        assert await unbegun.ended() == (Kind.VALUE, b"value")
+        assert isinstance(await begun.ended(), ReplicaUnavailableError)
+
+    network(test)
+
+
+def test_a_link_that_closes_ends_calls_that_wait_for_the_cause(network):
+    async def test(net):
+        replica = await net.replica("a")
+        net.publish("a")
+        call = net.submit()
+        replica.ledger.begin((await replica.frame(0))[1])
+        replica.die()
+        await until(lambda: not net.link.statistics().connections)
+        net.link.close(RuntimeError("closed"))
+        assert call.outcome.done()
 
     network(test)
 

@@ -9,7 +9,16 @@ from syncline.serve.exceptions import (
     DeploymentUnavailableError,
     ReplicaUnavailableError,
 )
-from syncline.serve.routing.router import AFFINITY_S, Call, DeploymentRouter, Fail, Send, SendCancel
+from syncline.serve.routing.router import (
+    AFFINITY_S,
+    Call,
+    DeploymentRouter,
+    Fail,
+    Lost,
+    Send,
+    SendCancel,
+    death_error,
+)
 from syncline.serve.wire.frames import Kind
 from syncline.serve.wire.routes import DeploymentId, DeploymentRoute
 
@@ -56,7 +65,7 @@ class Caller:
         return self.shown(self.router.replica_removed(replica, self.now))
 
     def lost(self, replica, began=()):
-        return self.shown(self.router.replica_lost(replica, began, "SIGKILL", self.now))
+        return self.shown(self.router.replica_lost(replica, began, self.now))
 
     def tick(self, seconds):
         self.now += seconds
@@ -64,12 +73,16 @@ class Caller:
 
     @staticmethod
     def shown(instructions):
-        return [
-            (each.call.call_id, type(each.error))
-            if isinstance(each, Fail)
-            else (type(each).__name__, each.call.call_id, each.replica_id)
-            for each in instructions
-        ]
+        return [_shown(each) for each in instructions]
+
+
+def _shown(instruction):
+    number = instruction.call.call_id
+    if isinstance(instruction, Fail):
+        return number, type(instruction.error)
+    if isinstance(instruction, Lost):
+        return number, type(death_error(instruction, "SIGKILL"))
+    return type(instruction).__name__, number, instruction.replica_id
 
 
 def sent(number, replica):
@@ -222,9 +235,18 @@ def test_a_call_that_ended_two_replicas_is_not_tried_again():
     [(_, _, first)] = caller.submit(1, may_repeat=True)
     other = {"a": "b", "b": "a"}[first]
     assert caller.lost(first, began={1}) == [sent(1, other)]
-    [failure] = caller.router.replica_lost(other, {1}, "SIGKILL", 0.0)
-    assert failure.error.is_poison
-    assert "2 replicas" in str(failure.error)
+    [lost] = caller.router.replica_lost(other, {1}, 0.0)
+    error = death_error(lost, "killed by SIGKILL")
+    assert error.is_poison
+    assert error.replica_id == other
+    assert "2 replicas" in str(error)
+    assert "killed by SIGKILL" in str(error)
+
+
+def test_a_call_of_an_idempotent_deployment_is_tried_again():
+    caller = Caller("a", "b", idempotent=True)
+    [(_, _, first)] = caller.submit(1)
+    assert caller.lost(first, began={1}) == [sent(1, {"a": "b", "b": "a"}[first])]
 
 
 def test_repeated_calls_go_before_later_ones():

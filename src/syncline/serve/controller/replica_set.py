@@ -366,6 +366,7 @@ class ReplicaSet:
         """Take a serving replica out of the table, and let it finish its calls."""
         step = self._step
         replica.ending = reason
+        step.departures[replica.id] = f"it was being stopped: {reason}"
         replica.lifecycle.go(_S.DRAINING, reason)
         self._cancel_deadlines(replica)
         replica.removed_at = step.table_version + 1  # the update that this step publishes
@@ -395,6 +396,8 @@ class ReplicaSet:
 
     def _stop_starting(self, replica: Replica, reason: str) -> None:
         """Enter DRAINING without the steps of a drain: the process is about to end."""
+        if replica.is_serving:
+            self._step.departures[replica.id] = f"it was killed: {reason}"
         replica.ending = reason
         replica.lifecycle.go(_S.DRAINING, reason)
         self._cancel_deadlines(replica)
@@ -406,6 +409,7 @@ class ReplicaSet:
         if replica.state is _S.STARTING:
             self._count_failure(replica, cause or "its process ended before it was ready")
         elif replica.is_serving:
+            step.departures[replica.id] = cause or "its process ended"
             self._count_crash(replica, cause or "its process ended")
         if replica.is_placed:
             self.room.free(replica.version.target.config)

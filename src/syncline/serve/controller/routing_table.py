@@ -61,8 +61,12 @@ class RoutingTable:
         self,
         routes: Iterable[tuple[DeploymentId, DeploymentRoute | None]],
         applications: tuple[ApplicationRoute, ...],
+        departures: Mapping[str, str],
     ) -> TableUpdate | None:
-        """Set deployments (None: remove) and applications; return the update, if any."""
+        """Set deployments (None: remove) and applications; return the update, if any.
+
+        `departures` has the replicas that left, and why.
+        """
         changed: list[DeploymentRoute] = []
         removed: list[DeploymentId] = []
         for id, route in routes:
@@ -84,4 +88,5 @@ class RoutingTable:
             deployments=tuple(changed),
             removed=tuple(removed),
             applications=applications if other else None,
+            departures=dict(departures),
         )

@@ -195,7 +195,8 @@ class ControllerMachine(Dispatcher[Event, None], handles=Event):
         applications = tuple(
             route for each in self.applications.values() if (route := each.route()) is not None
         )
-        update = self.table.change(routes, applications)
+        update = self.table.change(routes, applications, self._step.departures)
+        self._step.departures.clear()
         if update is not None:
             self._step.emit(Publish(update=update))
             self._step.table_version = self.table.version

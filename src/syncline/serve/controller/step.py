@@ -53,6 +53,8 @@ class Step:
         self.wall_clock = wall_clock
         self.table_version = 0
         """Current version of the routing table."""
+        self.departures: dict[str, str] = {}
+        """Replicas that stopped serving since the table was published, and why."""
         self.must_save = False
         """True if the snapshot no longer describes the state."""
         self._instructions: list[Instruction] = []

@@ -167,13 +167,13 @@ class CustomRouter(DeploymentRouter):
         return super().replica_removed(replica_id, now)
 
     def replica_lost(
-        self, replica_id: str, began: Iterable[int] | None, cause: str, now: float
+        self, replica_id: str, began: Iterable[int] | None, now: float
     ) -> list[Instruction]:
         """Handle the death of a replica."""
         if replica_id in self._replicas:
             self._observer.lost(replica_id)
         self._note_change(of_members=True)
-        return super().replica_lost(replica_id, began, cause, now)
+        return super().replica_lost(replica_id, began, now)
 
     def update(self, route: DeploymentRoute, now: float) -> list[Instruction]:
         """Apply new limits and statistics of replicas."""

@@ -21,7 +21,16 @@ from syncline.serve.exceptions import DeploymentUnavailableError
 from syncline.serve.monitoring.histogram import Samples, Times
 from syncline.serve.replica import ledger
 from syncline.serve.routing.request_router_driver import Cancellable, RequestRouterDriver
-from syncline.serve.routing.router import Ask, Call, DeploymentRouter, Fail, Instruction, Send
+from syncline.serve.routing.router import (
+    Ask,
+    Call,
+    DeploymentRouter,
+    Fail,
+    Instruction,
+    Lost,
+    Send,
+    death_error,
+)
 from syncline.serve.wire.connection import Hello, LoopConnection, connect
 from syncline.serve.wire.frames import Kind
 from syncline.serve.wire.routes import DeploymentId, DeploymentRoute, ReplicaRoute, TableUpdate
@@ -33,6 +42,8 @@ DEADLINE_STEP_S = 0.025
 RECONNECT_S = 0.05
 """Seconds until the second attempt to connect to a replica."""
 RECONNECT_MAX_S = 2.0
+CAUSE_S = 0.25
+"""Seconds that calls of a dead replica wait for the controller to send the cause of its death."""
 TABLE_S = 10.0
 """Seconds that calls wait for the first routing table."""
 _CALL_ID_BITS = 40
@@ -76,6 +87,8 @@ class Link(ABC):
         self._connections: dict[str, Connection] = {}
         self._wanted: dict[str, ReplicaRoute] = {}  # replicas in the table
         self._links: dict[str, DeploymentId] = {}  # replica id -> its deployment
+        self._lost: dict[str, list[Lost]] = {}  # replica id -> calls that wait for the cause
+        self._departures: dict[str, str] = {}  # connected replicas that left the table, and why
         self._drivers: dict[DeploymentId, RequestRouterDriver] = {}
         self._early: list[Call] = []  # calls before the first table
         self._has_table = False
@@ -192,6 +205,11 @@ class Link(ABC):
             removed |= self._routers.keys() - {route.id for route in update.deployments}
         for deployment in removed:
             self._remove_deployment(deployment)
+        for id, cause in update.departures.items():
+            if id in self._lost:
+                self._fail_lost(id, cause)
+            elif id in self._connections:
+                self._departures[id] = cause
         self._has_table = True
         early, self._early = self._early, []
         for call in early:
@@ -203,6 +221,8 @@ class Link(ABC):
         self._closed = error
         for router in self._routers.values():
             self._execute(router.closed(error))
+        for id in list(self._lost):
+            self._fail_lost(id, "its process ended")
         for call in self._early:
             self._fail(call, error)
         self._early.clear()
@@ -321,13 +341,15 @@ class Link(ABC):
         if self._connections.pop(id, None) is None:
             return
         router = self._routers.get(self._links[id])
+        cause = self._departures.pop(id, None)
         if router is not None:
             is_near = replica.address.node_id == self._node_id
             began = ledger.read(replica.ledger_path) if is_near else None
-            cause = (
-                "its process ended" if id in self._wanted else "its process ended while draining"
-            )
-            self._execute(router.replica_lost(id, began, cause, self._clock()))
+            self._execute(router.replica_lost(id, began, self._clock()))
+        if cause is not None:
+            self._fail_lost(id, cause)
+        elif id in self._lost:  # the controller is about to send the cause
+            self._call_later(CAUSE_S, partial(self._fail_lost, id, "its process ended"))
         if id in self._wanted:  # alive after all, or not yet removed from the table
             self._call_later(RECONNECT_S, partial(self._connect, replica, 2 * RECONNECT_S))
         else:
@@ -375,6 +397,8 @@ class Link(ABC):
                 call.on_started(instruction.replica_id)
             elif isinstance(instruction, Fail):
                 self._fail(call, instruction.error)
+            elif isinstance(instruction, Lost):
+                self._lost.setdefault(instruction.replica_id, []).append(instruction)
             elif isinstance(instruction, Ask):
                 call.queued_at = call.queued_at or self._clock()
                 self._drivers[call.deployment].ask(call)
@@ -390,6 +414,11 @@ class Link(ABC):
         if len(waits) < _MOST_WAITS:  # programs may not take them
             waits.append(self._clock() - call.queued_at)
         call.queued_at = 0.0
+
+    def _fail_lost(self, replica_id: str, cause: str) -> None:
+        """End the calls that a dead replica had begun, now that the cause is known."""
+        for lost in self._lost.pop(replica_id, ()):
+            self._fail(lost.call, death_error(lost, cause))
 
     def _fail(self, call: Call, error: Exception) -> None:
         if self._calls.pop(call.call_id, None) is not None:

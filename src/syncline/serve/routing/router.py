@@ -104,6 +104,14 @@ class Fail(NamedTuple):
     error: Exception
 
 
+class Lost(NamedTuple):
+    """End the call with `death_error`: its replica died."""
+
+    call: Call
+    replica_id: str
+    has_begun: bool
+
+
 class SendCancel(NamedTuple):
     """Ask the replica to cancel the call."""
 
@@ -117,7 +125,7 @@ class Ask(NamedTuple):
     call: Call
 
 
-Instruction = Send | Fail | SendCancel | Ask
+Instruction = Send | Fail | Lost | SendCancel | Ask
 _NOTHING: list[Instruction] = []
 
 
@@ -269,7 +277,7 @@ class DeploymentRouter:
         return [*failed, *self._dispatch(now)]
 
     def replica_lost(
-        self, replica_id: str, began: Iterable[int] | None, cause: str, now: float
+        self, replica_id: str, began: Iterable[int] | None, now: float
     ) -> list[Instruction]:
         """Handle the death of a replica.
 
@@ -287,11 +295,11 @@ class DeploymentRouter:
             if (
                 call.can_resend
                 and not call.pinned
-                and (not has_begun or (call.may_repeat and call.deaths < MOST_DEATHS))
+                and (not has_begun or (self._repeats(call) and call.deaths < MOST_DEATHS))
             ):
                 self._requeue(call)
             else:
-                failed.append(Fail(call, _death_error(call, replica_id, cause, has_begun)))
+                failed.append(Lost(call, replica_id, has_begun))
         return [*failed, *self._dispatch(now)]
 
     def update(self, route: DeploymentRoute, now: float) -> list[Instruction]:
@@ -455,6 +463,9 @@ class DeploymentRouter:
 
     # -- bookkeeping
 
+    def _repeats(self, call: Call) -> bool:
+        return call.may_repeat or self._route.idempotent
+
     def _requeue(self, call: Call) -> None:
         call.replica_id = ""
         self._queue[call.call_id] = call
@@ -502,19 +513,24 @@ class DeploymentRouter:
             replica.free_index = -1
 
 
-def _death_error(call: Call, replica_id: str, cause: str, has_begun: bool) -> Exception:
+def death_error(lost: Lost, cause: str) -> ReplicaUnavailableError:
+    """Return the error of a call whose replica died of `cause`."""
+    call, replica_id, has_begun = lost
     if call.deaths >= MOST_DEATHS:
         return ReplicaUnavailableError(
             f"this call was running on {call.deaths} replicas of {call.deployment} when they died, "
             f"the last on {replica_id} ({cause}); it is not tried again",
+            replica_id=replica_id,
             is_poison=True,
         )
-    reason = (
-        "while it handled this call, which cannot be repeated safely"
-        if has_begun
-        else "before it handled this call, a part of whose body was already sent"
-    )
-    return ReplicaUnavailableError(f"replica {replica_id} died ({cause}) {reason}")
+    if has_begun:
+        reason = "while it handled this call, which cannot be repeated safely"
+    elif call.pinned:
+        reason = "before it handled this call, which was for this replica only"
+    else:
+        reason = "before it handled this call, a part of whose body was already sent"
+    text = f"replica {replica_id} died ({cause}) {reason}"
+    return ReplicaUnavailableError(text, replica_id=replica_id)
 
 
 def _rendezvous(session_id: str, replica_id: str) -> bytes:

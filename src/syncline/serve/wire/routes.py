@@ -89,5 +89,7 @@ class TableUpdate:
     removed: tuple[DeploymentId, ...] = ()
     applications: tuple[ApplicationRoute, ...] | None = None
     """All applications; None if unchanged."""
+    departures: Mapping[str, str] = field(default_factory=dict, hash=False)
+    """Replicas that left the table with this update, and why."""
     is_complete: bool = False
     """True if there are no deployments besides these; always for the first update."""

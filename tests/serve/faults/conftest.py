@@ -1,0 +1,29 @@
+"""A running serve for the tests of a module, without applications before each test."""
+
+import socket
+
+import pytest
+
+import syncline
+from syncline import serve
+from tests.serve.faults.harness import Effects
+
+
+@pytest.fixture(scope="module")
+def port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        number = probe.getsockname()[1]
+    syncline.init(num_cpus=2)
+    serve.start(http_options={"port": number})
+    yield number
+    serve.shutdown()
+    syncline.shutdown()
+
+
+@pytest.fixture
+def effects(port, tmp_path):
+    """The file of effects; deletes the applications afterwards."""
+    yield Effects(str(tmp_path / "effects"))
+    for name in serve.status().applications:
+        serve.delete(name)
