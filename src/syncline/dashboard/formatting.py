@@ -118,6 +118,13 @@ def moment(when: float | None) -> str:
         return "-"
 
 
+def clock(when: float | None, now: float | None = None) -> str:
+    """Format seconds since the epoch as local time, with the date unless it is today's."""
+    text = moment(when)
+    today = moment(time.time() if now is None else now)[:10]
+    return text.removeprefix(f"{today} ")
+
+
 def size(count_bytes: float | None) -> str:
     """Format bytes in binary units: "512 MiB"; None as "-"."""
     if count_bytes is None or not math.isfinite(count_bytes):

@@ -7,11 +7,11 @@ most `MAX_POINTS` points.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
-from syncline.dashboard.serving_state import text, whole
+from syncline.dashboard.serving_state import whole
 from syncline.runs.json_values import Record, finite
 from syncline.serve.monitoring.histogram import NO_TIMES, Times
 
@@ -329,67 +329,3 @@ def mean_parts(line: DeploymentLine, http: ApplicationLine | None) -> Parts | No
         compute=compute_s * 1e3,
         transfer=None if transfer_s is None else transfer_s * 1e3,
     )
-
-
-@dataclass(frozen=True, kw_only=True)
-class SlowRequest:
-    """A slow request with the milliseconds of its parts."""
-
-    time: float
-    request_id: str
-    app: str
-    deployment: str
-    what: str
-    """Method and route."""
-    status: int
-    total: float
-    parts: tuple[float, ...] | None
-    """In the order of `PARTS`; None if the replica's part is unknown."""
-    queue: float
-    replica: str
-    calls: tuple[str, ...]
-    """Calls to other deployments, one sentence each."""
-
-
-def slow_requests(
-    lines: Sequence[Record], app: str = "", deployment: str = ""
-) -> list[SlowRequest]:
-    """Return the recorded slow requests, the latest first; of one application or ingress."""
-    return [
-        _slow(line)
-        for line in reversed(lines)
-        if (not app or line.get("app") == app)
-        and (not deployment or line.get("deployment") == deployment)
-    ]
-
-
-def _slow(line: Record) -> SlowRequest:
-    parts = None
-    names = ("queue", "batch_wait", "handler", "transfer")
-    if all(finite(line.get(name)) is not None for name in names):
-        parts = tuple(finite(line.get(name)) or 0.0 for name in names)
-    calls = line.get("calls")
-    return SlowRequest(
-        time=finite(line.get("time")) or 0.0,
-        request_id=text(line.get("request_id")),
-        app=text(line.get("app")),
-        deployment=text(line.get("deployment")),
-        what=f"{text(line.get('method'))} {text(line.get('route'))}",
-        status=whole(line.get("status")),
-        total=finite(line.get("total")) or 0.0,
-        queue=finite(line.get("queue")) or 0.0,
-        parts=parts,
-        replica=text(line.get("replica")).rpartition("#")[2],
-        calls=tuple(
-            _call(each)
-            for each in (calls if isinstance(calls, list) else [])[:50]
-            if isinstance(each, dict)
-        ),
-    )
-
-
-def _call(value: Record) -> str:
-    after = finite(value.get("after"))
-    when = f" after {after:.1f} ms" if after is not None else ""
-    took = finite(value.get("ms")) or 0.0
-    return f"{text(value.get('deployment'))}.{text(value.get('method'))}: {took:.1f} ms{when}"

@@ -25,6 +25,8 @@ _SAMPLE = re.compile(
     r'(?:\{((?:[a-zA-Z_][a-zA-Z0-9_]*="(?:[^"\\\n]|\\[\\"n])*",?)*)\})? '
     r"([+-]?(?:[0-9.eE+-]+|Inf)|NaN)"
 )
+_RUN = re.compile(r'(?:(?<=^)|(?<=,))run=(?=")')
+"""The label that is added here; one of user code is renamed, as Prometheus does."""
 _KINDS = frozenset({"counter", "gauge", "histogram"})
 
 log = logging.getLogger("syncline.dashboard")
@@ -80,5 +82,7 @@ def _add(families: dict[str, _Family], run: str, lines: Iterable[str]) -> None:
             continue
         sample = _SAMPLE.fullmatch(line)
         if sample is not None and current and sample[1].startswith(current):
-            labels = f'run="{run}"' + (f",{sample[2]}" if sample[2] else "")
+            labels = f'run="{run}"' + (
+                f",{_RUN.sub('exported_run=', sample[2])}" if sample[2] else ""
+            )
             families[current].samples.append(f"{sample[1]}{{{labels}}} {sample[3]}")

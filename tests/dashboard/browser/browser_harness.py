@@ -134,8 +134,11 @@ class Programs:
     def _recorded(self, program: Program) -> Path | None:
         output = self.place.root / f"{program.run.name}.out"
         assert program.is_alive, output.read_text() if output.exists() else "it has ended"
-        # The run name of an execution contains the dataset's name and a suffix.
-        found = [program.run, *program.run.parent.glob(f"data_{program.run.name}*")]
+        # The run name of an execution contains the dataset's name and a suffix, that of a serve its
+        # time.
+        kind = program.run.name.rpartition("-")[0]
+        pattern = "serve-*" if kind == "serving" else f"data_{program.run.name}*"
+        found = [program.run, *sorted(program.run.parent.glob(pattern), reverse=True)]
         return next((run for run in found if (run / "run.json").exists()), None)
 
     def kill_all(self) -> None:

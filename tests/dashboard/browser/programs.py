@@ -2,13 +2,19 @@
 Each runs until it is killed.
 """
 
+import contextlib
+import itertools
+import os
+import socket
 import sys
 import tempfile
 import time
+import urllib.error
+import urllib.request
 from pathlib import Path
 from typing import Any
 
-from syncline import data, train, tune
+from syncline import data, serve, train, tune
 
 MARKUP = "<b>odd</b>"
 
@@ -149,11 +155,71 @@ def search(storage: Path, name: str) -> None:
     ).fit()
 
 
+class Doubler:
+    """Doubles numbers in batches."""
+
+    @serve.batch(max_batch_size=4, batch_wait_timeout_s=0.002)
+    async def double(self, values: Any) -> Any:
+        return [2 * value for value in values]
+
+    async def __call__(self, value: int) -> int:
+        return await self.double(value)
+
+
+class Checker:
+    """Takes long for 7, and refuses 13."""
+
+    def __call__(self, value: int) -> int:
+        if value == 13:
+            raise ValueError(f"{value} is {MARKUP}")
+        if value == 7:
+            linger()
+        return value
+
+
+def linger() -> None:
+    time.sleep(0.4)
+
+
+class Front:
+    """Calls both for the number in the query."""
+
+    def __init__(self, checker: Any, doubler: Any) -> None:
+        self.checker = checker
+        self.doubler = doubler
+
+    async def __call__(self, request: Any) -> int:
+        value = int(request.query_params["value"])
+        return await self.doubler.remote(await self.checker.remote(value))
+
+
+def serving(storage: Path, name: str) -> None:
+    """Two applications under a light load, with slow requests and errors."""
+    os.environ["SYNCLINE_STORAGE_PATH"] = str(storage)
+    options: dict[str, Any] = {"ray_actor_options": {"num_cpus": 0.1}}
+    checker = serve.deployment(Checker, **options).bind()
+    doubler = serve.deployment(Doubler, **options).bind()
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    serve.start(http_options={"port": port})
+    front = serve.deployment(Front, **options).bind(checker, doubler)
+    serve.run(front, name="numbers", route_prefix="/numbers")
+    serve.run(serve.deployment(Doubler, **options).bind(), name="plain", route_prefix=None)
+    for number in itertools.count():
+        value = number % 20
+        with contextlib.suppress(urllib.error.HTTPError):
+            urllib.request.urlopen(
+                f"http://127.0.0.1:{port}/numbers?value={value}", timeout=30
+            ).read()
+        time.sleep(0.05)
+
+
 if __name__ == "__main__":
     programs = {
         "training": training,
         "restarted": restarted,
         "execution": execution,
         "search": search,
+        "serving": serving,
     }
     programs[sys.argv[1]](Path(sys.argv[2]), sys.argv[3])

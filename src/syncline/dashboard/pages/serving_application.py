@@ -15,7 +15,6 @@ from syncline.dashboard.pages.serving_record import (
     milliseconds,
     percentile_cells,
     rate_curves,
-    status_text,
 )
 from syncline.dashboard.serving_figures import RECENT_S, error_share, quantile_ms
 from syncline.dashboard.serving_state import ApplicationView, DeploymentView, graph_levels
@@ -72,7 +71,7 @@ def application_row(record: ServingRecord, application: ApplicationView) -> dict
         "name:link": record.url(application.name),
         "name:title": application.message,
         "name:sub": application.message.partition("\n")[0][:160],
-        "status": status_text(application.status),
+        "status": record.status(application.status),
         "route": application.route or "-",
         "rate": requests,
         "rate:text": f"{requests:,.1f}",
@@ -147,11 +146,11 @@ class ApplicationPanel:
         if application is None:
             self._state.set("stopped")
             return
-        lives = self._record.view.run.state == "running"
-        self._state.set(status_text(application.status) if lives else "stopped")
+        self._state.set(self._record.status(application.status))
         self._message.put(application.message)
         self._graph.set(application)
-        self._table.set([deployment_row(self._record, each) for each in application.deployments])
+        ordered = [each for level in graph_levels(application) for each in level]
+        self._table.set([deployment_row(self._record, each) for each in ordered])
 
 
 def deployment_row(record: ServingRecord, deployment: DeploymentView) -> dict[str, object]:
@@ -163,7 +162,7 @@ def deployment_row(record: ServingRecord, deployment: DeploymentView) -> dict[st
         "name": deployment.name,
         "name:link": record.url(deployment.app, deployment.name),
         "name:sub": deployment.message.partition("\n")[0][:160],
-        "status": status_text(deployment.status),
+        "status": record.status(deployment.status),
         "replicas": deployment.running,
         "replicas:text": f"{deployment.running} of {deployment.wanted}",
         "rate": calls,

@@ -17,7 +17,6 @@ from syncline.dashboard.pages.serving_record import (
     latency_curves,
     milliseconds,
     rate_curves,
-    status_text,
 )
 from syncline.dashboard.serving_control import ServingActions
 from syncline.dashboard.serving_figures import (
@@ -83,8 +82,7 @@ class DeploymentPanel:
         application = record.state.application(self._app)
         deployment = application.deployment(self._name) if application is not None else None
         self._gone.show("" if deployment else "The deployment does not run any more.")
-        lives = deployment is not None and record.view.run.state == "running"
-        self._state.set(status_text(deployment.status) if deployment and lives else "stopped")
+        self._state.set(record.status(deployment.status) if deployment else "stopped")
         self._message.put(deployment.message if deployment else "")
         is_ingress = application is not None and application.ingress == self._name
         self._show_figures(deployment, is_ingress)
@@ -116,7 +114,8 @@ class DeploymentPanel:
             self._parts.set({})
             self._parts_text.put(f"No calls in the last {RECENT_S:.0f} seconds.")
             return
-        self._parts.set({"": [value / parts.total for value in parts.values()]})
+        mean = f"{milliseconds(parts.total)} ms"
+        self._parts.set({mean: [value / parts.total for value in parts.values()]})
         said = [
             f"{name} {milliseconds(value)} ms"
             for name, value in zip(PARTS, parts.values(), strict=True)
@@ -184,7 +183,7 @@ class DeploymentPanel:
         rows = [
             {
                 "number": number,
-                "time": widgets.moment(finite(event.get("time"))),
+                "time": widgets.clock(finite(event.get("time"))),
                 "change": f"{event.get('before')} → {event.get('after')}",
                 "what": widgets.printable(event.get("message") or "", 500),
             }
@@ -239,9 +238,9 @@ class ReplicasPanel:
         application = self._record.state.application(self._app)
         found = application.deployment(self._deployment) if application is not None else None
         replicas = found.replicas if found is not None else ()
-        self._table.set([_replica_row(each) for each in replicas])
-        is_live = self._record.view.run.state == "running"
-        names = [each.short_id for each in replicas if each.pid is not None] if is_live else []
+        self._table.set([_replica_row(each) for each in replicas] if self._record.lives else [])
+        names = [each.short_id for each in replicas if each.pid is not None]
+        names = names if self._record.lives else []
         self._bar.visible = bool(names)
         if names != self._names:
             self._names = names

@@ -2,7 +2,7 @@
 
 The address chooses the view: `?app=NAME`, `?app=NAME&deployment=NAME`; without both, the overview.
 Values come from the record, which the controller writes every second; they are computed in
-`serving_state` and `serving_figures`.
+`serving_state`, `serving_figures` and `serving_traces`.
 """
 
 from __future__ import annotations

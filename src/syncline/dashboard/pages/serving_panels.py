@@ -6,13 +6,18 @@ from collections.abc import Sequence
 
 from syncline.dashboard import widgets
 from syncline.dashboard.pages.serving_record import ServingRecord
-from syncline.dashboard.serving_figures import PARTS, slow_requests
+from syncline.dashboard.serving_figures import PARTS
 from syncline.dashboard.serving_state import text
-from syncline.dashboard.widgets import Column
+from syncline.dashboard.serving_traces import SlowRequest, errors, slow_requests
+from syncline.dashboard.widgets import Column, Span
 from syncline.runs.json_values import Record, finite
 
 SHOWN = 100
 """Rows of slow requests, errors and events."""
+DRAWN = 3
+"""Slow requests with a timeline."""
+DRAWN_CALLS = 8
+"""Maximum calls in a timeline."""
 
 
 class SlowPanel:
@@ -24,10 +29,11 @@ class SlowPanel:
         self._deployment = deployment
         with widgets.section(
             "Slow requests",
-            "The slowest requests of every ten seconds; times in milliseconds.",
+            "The slowest requests of every ten seconds, and those of their calls that were among "
+            "the slowest of their replica; times in milliseconds.",
             anchor="slow",
         ) as self._section:
-            self._bars = widgets.ShareBars(PARTS, label="Shares of the time of slow requests")
+            self._spans = widgets.Timeline(PARTS, label="Timelines of the slowest requests")
             self._table = widgets.DataTable(
                 _SLOW, row_key="key", label="Slow requests", rows_per_page=10
             )
@@ -36,23 +42,13 @@ class SlowPanel:
         """Show the current record."""
         found = slow_requests(self._record.lines("slow")[-2_000:], self._app, self._deployment)
         self._section.visible = bool(found)
-        slowest = sorted(
-            (each for each in found[:SHOWN] if each.parts is not None and each.total > 0),
-            key=lambda each: -each.total,
-        )
-        self._bars.set(
-            {
-                f"{each.total:.1f} ms · {each.request_id[-8:]}": [
-                    part / each.total for part in each.parts or ()
-                ]
-                for each in slowest[:5]
-            }
-        )
+        slowest = sorted(found[:SHOWN], key=lambda each: -each.total)[:DRAWN]
+        self._spans.set([span for each in slowest for span in _spans(each)])
         self._table.set(
             [
                 {
                     "key": f"{number} {each.request_id}",
-                    "time": widgets.moment(each.time),
+                    "time": widgets.clock(each.time),
                     "id": each.request_id,
                     "what": each.what,
                     "status": each.status,
@@ -62,7 +58,7 @@ class SlowPanel:
                     "queue:text": f"{each.queue:.1f}",
                     **_part_cells(each.parts),
                     "replica": each.replica,
-                    "calls": "; ".join(each.calls),
+                    "calls": "; ".join(map(str, each.calls)),
                 }
                 for number, each in enumerate(found[:SHOWN])
             ]
@@ -71,7 +67,7 @@ class SlowPanel:
 
 _SLOW = (
     Column(name="time", label="Time"),
-    Column(name="id", label="Request", kind="mono"),
+    Column(name="id", label="Request", kind="mono", minor=True),
     Column(name="what", label="Route"),
     Column(name="status", label="Status", number=True),
     Column(name="total", label="Total", number=True),
@@ -82,6 +78,30 @@ _SLOW = (
     Column(name="replica", label="Replica", kind="mono", minor=True),
     Column(name="calls", label="Calls", yielding=True, sortable=False, minor=True),
 )
+
+
+def _spans(request: SlowRequest) -> list[Span]:
+    """Return the spans of a request and of the calls whose beginning is known."""
+    whole = request.parts or (request.queue, 0.0, max(0.0, request.total - request.queue), 0.0)
+    calls = [each for each in request.calls if each.after is not None]
+    return [
+        Span(
+            name=f"{request.what} · {request.request_id[-8:]}",
+            start=0.0,
+            parts=whole,
+            text=f"{request.total:.1f} ms",
+        ),
+        *(
+            Span(
+                name=each.name,
+                start=each.after or 0.0,
+                parts=(0.0, each.batch_wait, each.total - each.batch_wait, 0.0),
+                text=f"{each.total:.1f} ms",
+                is_child=True,
+            )
+            for each in calls[:DRAWN_CALLS]
+        ),
+    ]
 
 
 def _part_cells(parts: tuple[float, ...] | None) -> dict[str, object]:
@@ -106,9 +126,9 @@ class ErrorsPanel:
             self._table = widgets.DataTable(
                 [
                     Column(name="time", label="Time"),
-                    Column(name="id", label="Request", kind="mono"),
-                    Column(name="deployment", label="Deployment", minor=True),
-                    Column(name="method", label="Method"),
+                    Column(name="id", label="Request", kind="mono", minor=True),
+                    Column(name="deployment", label="Deployment"),
+                    Column(name="method", label="Method", minor=True),
                     Column(name="error", label="Error", yielding=True, sortable=False),
                 ],
                 row_key="key",
@@ -120,13 +140,13 @@ class ErrorsPanel:
 
     def update(self) -> None:
         """Show the current record."""
-        found = _of(self._record.lines("errors"), self._app, self._deployment)
+        found = errors(self._record.lines("errors"), self._app, self._deployment)[:SHOWN]
         self._section.visible = bool(found)
         self._table.set(
             [
                 {
                     "key": f"{number} {text(each.get('request_id'))}",
-                    "time": widgets.moment(finite(each.get("time"))),
+                    "time": widgets.clock(finite(each.get("time"))),
                     "id": text(each.get("request_id")),
                     "deployment": text(each.get("deployment")),
                     "method": text(each.get("method")),
@@ -164,7 +184,7 @@ class EventsPanel:
             [
                 {
                     "key": number,
-                    "time": widgets.moment(finite(each.get("time"))),
+                    "time": widgets.clock(finite(each.get("time"))),
                     "event": text(each.get("event")).replace("_", " "),
                     "what": widgets.printable(text(each.get("message")), 500),
                 }

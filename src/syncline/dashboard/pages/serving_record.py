@@ -48,11 +48,19 @@ class ServingRecord:
         run = self.view.run
         self.state = serving_state(run.replaced_file(STATE_FILE))
         lines = self.lines("seconds")
-        is_live = run.state == "running"
         latest = lines[-1].get("time") if lines else None
         self.now = time.time()
-        if not is_live and isinstance(latest, (int, float)):
+        if not self.lives and isinstance(latest, (int, float)):
             self.now = float(latest)
+
+    @property
+    def lives(self) -> bool:
+        """True while the serve runs; the last state of a killed one says that it runs."""
+        return self.view.run.state == "running"
+
+    def status(self, status: str) -> str:
+        """Return the status of an application or deployment as words."""
+        return status_text(status) if self.lives else "stopped"
 
     def lines(self, name: str) -> Sequence[Record]:
         """Return the lines of a file below `serve/`."""
@@ -117,7 +125,7 @@ def milliseconds(value: float | None) -> str:
 def chart(title: str, unit: str = "") -> widgets.LineChart:
     """Create a chart over time."""
     return widgets.LineChart(
-        title=title, y_label=unit, over_time=True, from_zero=True, height="14rem"
+        title=title, y_label=unit, over_time=True, from_zero=True, height="14rem", fewest_named=1
     )
 
 

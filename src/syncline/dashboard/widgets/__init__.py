@@ -15,12 +15,13 @@ some names of Tailwind (`w-full`, `flex`, `gap-2`, …), which itself is not loa
 every page. Colors are variables with values for light and dark mode: `var(--sl-ink)`, `--sl-soft`,
 `--sl-line`, `--sl-panel`, `--sl-accent`, `--sl-good`, `--sl-bad`, `--sl-warn`.
 
-Files: `elements` (page frame, sections, facts, badges, notes, actions), `charts` (lines and stacked
-bars), `tables`. Texts, numbers and durations are formatted by `dashboard.formatting`.
+Files: `elements` (page frame, sections, facts, badges, notes, actions), `charts` (lines, stacked
+bars, timelines), `tables`. Texts, numbers and durations are formatted by `dashboard.formatting`.
 """
 
 from syncline.dashboard.formatting import (
     ago,
+    clock,
     duration,
     json_text,
     moment,
@@ -30,7 +31,7 @@ from syncline.dashboard.formatting import (
     printable,
     size,
 )
-from syncline.dashboard.widgets.charts import Line, LineChart, Mark, ShareBars
+from syncline.dashboard.widgets.charts import Line, LineChart, Mark, ShareBars, Span, Timeline
 from syncline.dashboard.widgets.elements import (
     Expandable,
     Facts,
@@ -63,12 +64,15 @@ __all__ = [
     "PagedTable",
     "ProgressBar",
     "ShareBars",
+    "Span",
     "StateBadge",
     "Text",
+    "Timeline",
     "action",
     "ago",
     "button",
     "choice",
+    "clock",
     "duration",
     "filter_field",
     "frame",

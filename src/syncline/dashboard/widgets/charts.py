@@ -88,6 +88,8 @@ class LineChart:
     """Height in CSS units."""
     log_y: bool = False
     """Logarithmic vertical axis; points at or below zero are left out."""
+    fewest_named: int = 2
+    """Fewest lines with a legend; 1 where the name of a single line says what it is."""
     element: ui.echart = field(init=False)
     """Underlying element."""
     _lines: tuple[Line, ...] = field(init=False, default=())
@@ -152,7 +154,7 @@ class LineChart:
                 },
             },
             "legend": {
-                "show": 1 < len(named) <= FEW,
+                "show": self.fewest_named <= len(named) <= FEW,
                 "data": named,
                 "type": "scroll",
                 "top": 20,
@@ -191,7 +193,7 @@ class LineChart:
     def _grid(self) -> Option:
         """Return the margins: room for title, legend, labels of marks and the axis name."""
         named = sum(not line.behind for line in self._lines)
-        top = 34 + (14 if 1 < named <= FEW else 0) + (12 if self._marks else 0)
+        top = 34 + (14 if self.fewest_named <= named <= FEW else 0) + (12 if self._marks else 0)
         return {
             "left": 8,
             "right": 26 if self.over_time else 18,
@@ -286,11 +288,7 @@ class ShareBars:
         self._parts = list(parts)
         self._shown: dict[str, list[float]] = {}
         with ui.element("div").classes("sl-shares") as self.element:
-            with ui.element("div").classes("sl-shares-legend"):
-                for place, part in enumerate(self._parts):
-                    with ui.element("span"):
-                        ui.element("i").style(f"background: {PALETTE[place % len(PALETTE)]}")
-                        Text("span", part)
+            _part_legend(self._parts)
             self._rows = ui.element("div").classes("sl-shares-rows")
         self.element.props["role"] = "group"
         self.element.props["aria-label"] = printable(label, 200)
@@ -323,3 +321,80 @@ class ShareBars:
                     )
         bar.props["role"] = "img"
         bar.props["title"] = bar.props["aria-label"] = printable(f"{name}: {said}", 500)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Span:
+    """A row of a `Timeline`."""
+
+    name: str
+    start: float
+    """Beginning on the axis."""
+    parts: Sequence[float]
+    """Lengths of the parts, in the order of the timeline's names."""
+    text: str
+    """Label of the length, such as "17.4 ms"."""
+    is_child: bool = False
+    """Indent the name: the span lies within the one above that is no child."""
+
+
+class Timeline:
+    """Spans over a common axis from 0, as of the calls of one request.
+
+    Args:
+        parts: Names of the parts of a span from left to right.
+        label: Description for screen readers.
+    """
+
+    def __init__(self, parts: Sequence[str], *, label: str) -> None:
+        self._parts = list(parts)
+        self._shown: list[Span] = []
+        with ui.element("div").classes("sl-shares") as self.element:
+            _part_legend(self._parts)
+            self._rows = ui.element("div").classes("sl-timeline")
+        self.element.props["role"] = "group"
+        self.element.props["aria-label"] = printable(label, 200)
+
+    def set(self, spans: Sequence[Span]) -> None:
+        """Show these spans; the one that ends last fills the row."""
+        if list(spans) == self._shown:
+            return
+        self._shown = list(spans)
+        length = max((each.start + sum(each.parts) for each in spans), default=0.0)
+        self._rows.clear()
+        with self._rows:
+            for each in spans:
+                self._row(each, length or 1.0)
+
+    def _row(self, span: Span, length: float) -> None:
+        name = Text("span", printable(span.name, 80), "sl-shares-name")
+        if span.is_child:
+            name.classes("sl-timeline-child")
+        Text("span", printable(span.text, 40), "sl-timeline-length")
+        said = ", ".join(
+            f"{part} {100 * value / length:.0f} %"
+            for part, value in zip(self._parts, span.parts, strict=True)
+            if value > 0
+        )
+        with ui.element("div").classes("sl-timeline-bar") as bar:
+            ui.element("span").style(f"flex-grow: {span.start / length:.5f}")
+            for place, value in enumerate(span.parts):
+                if value > 0:
+                    color = PALETTE[place % len(PALETTE)]
+                    ui.element("span").style(
+                        f"flex-grow: {value / length:.5f}; background: {color}"
+                    )
+            rest = 1.0 - (span.start + sum(span.parts)) / length
+            ui.element("span").style(f"flex-grow: {max(0.0, rest):.5f}")
+        bar.props["role"] = "img"
+        bar.props["title"] = bar.props["aria-label"] = printable(
+            f"{span.name}, {span.text}: {said}", 500
+        )
+
+
+def _part_legend(parts: Sequence[str]) -> None:
+    with ui.element("div").classes("sl-shares-legend"):
+        for place, part in enumerate(parts):
+            with ui.element("span"):
+                ui.element("i").style(f"background: {PALETTE[place % len(PALETTE)]}")
+                Text("span", part)

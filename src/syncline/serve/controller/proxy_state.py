@@ -142,8 +142,13 @@ class ProxyFleet:
         self.error, self.error_text = None, ""
         self._step.must_save = True
         self._step.emit(StatusChanged(app=None))
+        where = [
+            f"{name} on {address[0]}:{address[1]}"
+            for name, address in (("HTTP", event.http_address), ("gRPC", event.grpc_address))
+            if address is not None
+        ]
         self._step.record(
-            "proxy_started", f"A proxy listens on {event.http_address}.", pid=event.pid
+            "proxy_started", f"A proxy serves {' and '.join(where) or 'handles'}.", pid=event.pid
         )
 
     def on_failed(self, event: ProxyFailed) -> None:
