@@ -12,7 +12,8 @@ import socket
 import struct
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple, Protocol, TextIO
 
@@ -20,6 +21,7 @@ import psutil
 
 _CREDENTIALS = struct.Struct("=iII")
 _READ_BYTES = 65_536
+_LONGEST_SOCKET_PATH = 107
 _RAY_NODE_PROCESS = "raylet"
 
 
@@ -34,16 +36,27 @@ class Peer(NamedTuple):
     uid: int
 
 
-def by_short_name(directory: Path, name: str, use: Callable[[str], None]) -> None:
-    """Call `use(path)` with a short path to `name`, for directories of any length.
+@contextmanager
+def short_socket_path(path: str | Path) -> Iterator[str]:
+    """Yield a path to a Unix socket that is short enough for the system, valid in the context.
 
-    The system limits socket paths to 107 bytes.
+    The system limits socket paths to 107 bytes; the directory of `path` exists and may be longer.
     """
+    if len(os.fsencode(path)) <= _LONGEST_SOCKET_PATH:
+        yield str(path)
+        return
+    directory, name = os.path.split(path)
     fd = os.open(directory, os.O_PATH | os.O_CLOEXEC)
     try:
-        use(f"/proc/self/fd/{fd}/{name}")
+        yield f"/proc/self/fd/{fd}/{name}"
     finally:
         os.close(fd)
+
+
+def by_short_name(directory: Path, name: str, use: Callable[[str], None]) -> None:
+    """Call `use(path)` with a short path to the socket `name`, for directories of any length."""
+    with short_socket_path(directory / name) as path:
+        use(path)
 
 
 def peer(connection: socket.socket) -> Peer:

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from syncline.serve.autoscaling_config import AutoscalingConfig
 from syncline.serve.config import HTTPOptions
 from syncline.serve.controller import messages as m
 from syncline.serve.controller.events import NodesChanged, SubscriberLeft
@@ -509,6 +510,22 @@ def test_two_applications_may_swap_their_prefixes():
     world.run(1)
     prefixes = {each.name: each.route_prefix for each in world.machine.table.applications}
     assert prefixes == {"a": "/b", "b": "/a"}
+
+
+def test_deploy_after_delete_scales_from_zero_though_old_loads_were_reported():
+    world = running(2)
+    world.load(ongoing=3)
+    world.handle(m.DeleteApplications(names=("app",)))
+    world.run(5)
+    assert world.machine.applications == {}
+    config = AutoscalingConfig(min_replicas=0, max_replicas=2)
+    world.deploy(application(deployment(autoscaling_config=config)))
+    world.run(1)
+    assert world.serving() == []  # the old load started nothing
+    world.load(queued=1)
+    world.run(1)
+    assert len(world.serving()) == 1
+    assert world.deployment().scaling.ongoing == 0
 
 
 def test_replace_all_deletes_the_other_applications():

@@ -1,19 +1,15 @@
 """A running serve for the tests of a module, without applications before each test."""
 
-import socket
-
 import pytest
 
 import syncline
 from syncline import serve
-from tests.serve.faults.harness import Effects
+from tests.serve.faults.harness import Effects, free_port
 
 
 @pytest.fixture(scope="module")
 def port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        number = probe.getsockname()[1]
+    number = free_port()
     syncline.init(num_cpus=2)
     serve.start(http_options={"port": number})
     yield number

@@ -11,6 +11,7 @@ import contextlib
 import http.client
 import itertools
 import os
+import socket
 import threading
 import time
 from collections import Counter
@@ -84,9 +85,20 @@ class Worker:
         self.effects.note("begin", id)
         if "poison" in id:
             os.kill(os.getpid(), 9)
-        await asyncio.sleep(self.work_s)
+        try:
+            await asyncio.sleep(self.work_s)
+        except asyncio.CancelledError:
+            self.effects.note("cancelled", id)
+            raise
         self.effects.note("end", id)
         return {"id": id, "pid": os.getpid(), "version": self.version, "config": self.config}
+
+    async def hold(self, id: str, gate: str) -> str:
+        """Wait until the file `gate` exists."""
+        self.effects.note("hold", id)
+        while not os.path.exists(gate):
+            await asyncio.sleep(0.01)
+        return id
 
 
 @dataclass(frozen=True)
@@ -184,6 +196,13 @@ def _post(client: http.client.HTTPConnection, path: str, id: str) -> Answer:
     return Answer(str(response.status), text, response.getheader("Retry-After"))
 
 
+def free_port() -> int:
+    """Return a TCP port that nothing listens on at the moment."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
 def post(port: int, id: str, path: str = "/") -> Answer:
     """Send one request."""
     client = http.client.HTTPConnection("127.0.0.1", port, timeout=WAIT_S)
@@ -191,6 +210,19 @@ def post(port: int, id: str, path: str = "/") -> Answer:
         return _post(client, path, id)
     finally:
         client.close()
+
+
+def check_all_slots_are_free(handle: Any, effects: Effects, slots: int) -> None:
+    """Check that so many requests can run at once, as after a start.
+
+    Every request waits for all others, which would last for ever if a slot were taken.
+    """
+    round = f"{effects.path}.{time.monotonic_ns()}"
+    ids = {f"{round}-{number}" for number in range(slots)}
+    responses = [handle.hold.remote(id, round) for id in ids]
+    wait_until(lambda: ids <= set(effects.ids("hold")))
+    Path(round).touch()
+    assert {each.result(timeout_s=WAIT_S) for each in responses} == ids
 
 
 def check_effects(effects: Effects, answers: dict[str, Answer]) -> None:

@@ -6,7 +6,6 @@ import asyncio
 import logging
 import os
 import shutil
-import tempfile
 import threading
 from concurrent.futures import Future
 from pathlib import Path
@@ -22,8 +21,6 @@ from syncline.serve.wire.routes import Address
 logger = logging.getLogger("syncline.serve")
 
 START_S = 60.0
-_LONGEST_DIRECTORY = 107 - len("/replica-00000000.ledger")
-"""Longest path of a directory of Unix sockets."""
 
 
 class ControllerThread:
@@ -90,16 +87,7 @@ def start_recorder(directory: Path) -> ServeRecorder | None:
 
 
 def socket_directory() -> Path:
-    """Return the directory of serve's sockets and files in this session, with mode 0700.
-
-    It is in the session's directory; where that path is too long for sockets, a link there leads to
-    a directory with a short path.
-    """
+    """Return the directory of serve's sockets and files in this session, with mode 0700."""
     directory = ensure_engine().session_directory / "serve"
-    if len(os.fsencode(directory)) <= _LONGEST_DIRECTORY:
-        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        return directory
-    if not directory.is_symlink():
-        short = tempfile.mkdtemp(prefix="syncline-serve-")
-        directory.symlink_to(short)
-    return directory.resolve()
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return directory

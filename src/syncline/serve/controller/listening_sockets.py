@@ -64,7 +64,8 @@ class ListeningSockets:
         try:
             server.setblocking(False)
             _unlink(self.path)  # of a killed predecessor
-            server.bind(self.path)
+            with host.short_socket_path(self.path) as path:
+                server.bind(path)
             os.chmod(self.path, 0o600)
             server.listen(BACKLOG)
         except BaseException:

@@ -381,6 +381,17 @@ class ControllerMachine(Dispatcher[Event, None], handles=Event):
                 sum(after.ongoing.values()) - sum(before.ongoing.values()),
             )
 
+    def _take_over_load(self, id: DeploymentId) -> None:
+        """Begin a new deployment with what callers reported for an earlier one of its name.
+
+        Later reports are compared with these. The replicas of the earlier one are gone.
+        """
+        for loads in self._loads.values():
+            before = loads.get(id)
+            if before is not None:
+                loads[id] = m.DeploymentLoad(before.queued, {})
+                self._add_load(id, NO_LOAD, loads[id])
+
     @on(m.PoisonRequest)
     def _on_poison(self, event: m.PoisonRequest) -> None:
         self._step.record(
@@ -432,7 +443,10 @@ class ControllerMachine(Dispatcher[Event, None], handles=Event):
             if known is None:
                 known = self.applications[target.name] = ApplicationState(target, self._step)
             if known.needs(target):
+                before = set(known.deployments)
                 known.set_target(target)
+                for name in known.deployments.keys() - before:
+                    self._take_over_load(DeploymentId(known.name, name))
             self._changed.update(each.id for each in known.deployments.values())
 
     def _check(self, event: m.Deploy) -> None:

@@ -15,6 +15,7 @@ import socket
 import ssl
 from collections.abc import Callable
 
+from syncline.core.host import short_socket_path
 from syncline.serve.proxy.server import HttpServer
 from syncline.serve.proxy_options import HTTPOptions
 
@@ -67,7 +68,8 @@ def receive_listening_socket(path: str) -> socket.socket:
     """
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
         connection.settimeout(RECEIVE_S)
-        connection.connect(path)
+        with short_socket_path(path) as short:
+            connection.connect(short)
         text, descriptors, _, _ = socket.recv_fds(connection, 256, 1)
     if not descriptors:
         reason = text.decode(errors="replace") or "it closed the connection"

@@ -20,6 +20,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Protocol, cast
 
+from syncline.core.host import short_socket_path
 from syncline.serve.wire.frames import FrameReader, Kind, encode
 from syncline.serve.wire.routes import Address
 
@@ -244,9 +245,11 @@ async def connect(
     opened: Awaitable[tuple[asyncio.BaseTransport, LoopConnection]]
     if address.tcp is not None and address.node_id != node_id:
         opened = loop.create_connection(factory, *address.tcp)
+        _, connection = await asyncio.wait_for(opened, CONNECT_S)
     else:
-        opened = loop.create_unix_connection(factory, address.unix_path)
-    _, connection = await asyncio.wait_for(opened, CONNECT_S)
+        with short_socket_path(address.unix_path) as path:
+            opened = loop.create_unix_connection(factory, path)
+            _, connection = await asyncio.wait_for(opened, CONNECT_S)
     try:
         await asyncio.wait_for(ready, CONNECT_S)
     except BaseException:
@@ -274,7 +277,8 @@ class Listener:
             os.unlink(unix_path)  # of a killed predecessor
         except FileNotFoundError:
             pass
-        self._servers.append(await loop.create_unix_server(self._accept, unix_path))
+        with short_socket_path(unix_path) as path:
+            self._servers.append(await loop.create_unix_server(self._accept, path))
         tcp = None
         if host is not None:
             server = await loop.create_server(self._accept, host, 0)

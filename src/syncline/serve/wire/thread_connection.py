@@ -17,6 +17,7 @@ from collections.abc import Callable
 from typing import Any
 
 from syncline.core.embedded.reactor import Reactor
+from syncline.core.host import short_socket_path
 from syncline.serve.wire.connection import CHALLENGE_BYTES, CONNECT_S, Hello, identity, proof
 from syncline.serve.wire.frames import FrameReader, Kind, encode
 from syncline.serve.wire.routes import Address
@@ -39,7 +40,8 @@ def open_socket(address: Address, *, node_id: str, hello: Hello, key: bytes) -> 
         connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         connection.settimeout(CONNECT_S)
         try:
-            connection.connect(address.unix_path)
+            with short_socket_path(address.unix_path) as path:
+                connection.connect(path)
         except BaseException:
             connection.close()
             raise
