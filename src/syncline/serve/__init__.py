@@ -9,9 +9,9 @@ this process), `config_file`, `application_loader`, `application_files` and `sch
 files, states), `controller/` (decides which replicas run and where), `proxy/` (HTTP and gRPC),
 `routing/` and `request_router` (choice of a replica for each call), `wire/` (frames and
 connections), `replica/` (runs user code), `monitoring/` (measurements and records), `handle` and
-`response` (calls from programs and replicas), `context`, `batching`, `batch_queue`, `multiplex`,
-`metrics`, `grpc_util`, `destructors` and `deployment_actors` (for user code), `experimental/`
-(further routers), `generated/` (gRPC messages), `exceptions`, `event_loop`.
+`response` (calls from programs and replicas), `tracing` (OpenTelemetry), `context`, `batching`,
+`batch_queue`, `multiplex`, `metrics`, `grpc_util`, `destructors` and `deployment_actors` (for user
+code), `experimental/` (further routers), `generated/` (gRPC messages), `exceptions`, `event_loop`.
 """
 
 import importlib

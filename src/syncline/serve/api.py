@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 
 from syncline import settings
 from syncline.serve import option_values as check
+from syncline.serve import tracing
 from syncline.serve.application_graph import build_application
 from syncline.serve.client import (
     ServeClient,
@@ -84,7 +85,7 @@ def start(
         http_options: Fields of `HTTPOptions`: host, port, timeouts, TLS, limits.
         grpc_options: Fields of `gRPCOptions`.
         logging_config: Fields of `LoggingConfig`, for the proxies.
-        tracing_config: Fields of `TracingConfig`.
+        tracing_config: Fields of `TracingConfig`, for proxies, replicas and calls of this program.
         controller_options: Fields of `ControllerOptions`.
 
     Raises:
@@ -101,8 +102,10 @@ def start(
         http=http,
         grpc=_given(gRPCOptions, grpc_options, "grpc_options"),
         logging_config=_given(LoggingConfig, logging_config, "logging_config"),
+        tracing_config=_given(TracingConfig, tracing_config, "tracing_config"),
     )
-    _warn_of_ignored(tracing_config, controller_options)
+    _warn_of_ignored(controller_options)
+    tracing.enable(message.tracing_config)  # first: an error in the exporter is raised here
     warning = ensure_client().start_proxies(message)
     if warning:
         logger.warning("%s", warning)
@@ -118,11 +121,8 @@ _START_OPTIONS = (
 )
 
 
-def _warn_of_ignored(tracing_config: object, controller_options: object) -> None:
+def _warn_of_ignored(controller_options: object) -> None:
     """Check options that have no effect yet, and say so."""
-    tracing = _given(TracingConfig, tracing_config, "tracing_config")
-    if tracing is not None and tracing.enabled:
-        logger.warning("`tracing_config` has no effect: serve records no traces yet.")
     controller = _given(ControllerOptions, controller_options, "controller_options")
     if controller is not None and controller.runtime_env:
         logger.warning("`controller_options` have no effect: set the variables in the program.")
@@ -134,6 +134,7 @@ def shutdown() -> None:
     client = find_client()
     if client is not None:
         client.shutdown()
+    tracing.disable()
 
 
 async def shutdown_async() -> None:
@@ -204,7 +205,7 @@ def run_many(
     """
     applications = [_built(target) for target in targets]
     _check_names(applications)
-    _warn_of_ignored(None, controller_options)
+    _warn_of_ignored(controller_options)
     if _local_testing_mode or settings.serve_local_testing():
         for application in applications:
             run_locally(application)

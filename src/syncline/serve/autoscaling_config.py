@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import cached_property
-from importlib import import_module
 from typing import Any
 
 from syncline.serve import option_values as check
@@ -143,23 +142,9 @@ class AutoscalingPolicy:
     def load(self) -> Callable[..., Any]:
         """Return the function; raise ImportError or AttributeError for a wrong import path."""
         if isinstance(self.policy_function, str):
-            function: Callable[..., Any] = imported(self.policy_function)
+            function: Callable[..., Any] = check.imported(self.policy_function)
             return function
         return self.policy_function
-
-
-def imported(path: str) -> Any:
-    """Return the object with the import path "module:name" or "module.name".
-
-    Raises ImportError or AttributeError if it does not exist.
-    """
-    module, separator, name = path.partition(":")
-    if not separator:
-        module, _, name = path.rpartition(".")
-    value: Any = import_module(module)
-    for part in name.split("."):
-        value = getattr(value, part)
-    return value
 
 
 @suggest_arguments

@@ -21,7 +21,6 @@ from syncline.serve.autoscaling_config import (
     AutoscalingConfig,
     AutoscalingContext,
     AutoscalingPolicy,
-    imported,
 )
 from syncline.serve.logging_config import LoggingConfig, TracingConfig
 from syncline.serve.proxy_options import ControllerOptions, HTTPOptions, ProxyLocation, gRPCOptions
@@ -129,7 +128,7 @@ class RequestRouterConfig:
     def load(self) -> Any:
         """Return the class; raise ImportError or AttributeError for a wrong import path."""
         router = self.request_router_class
-        return imported(router) if isinstance(router, str) else router
+        return check.imported(router) if isinstance(router, str) else router
 
 
 class GangPlacementStrategy(str, Enum):
@@ -207,7 +206,7 @@ class DeploymentActorConfig:
     def load(self) -> Any:
         """Return the class; raise ImportError or AttributeError for a wrong import path."""
         actor_class = self.actor_class
-        return imported(actor_class) if isinstance(actor_class, str) else actor_class
+        return check.imported(actor_class) if isinstance(actor_class, str) else actor_class
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, get_args
 
 from syncline.core import engine as engines
 from syncline.core.api import ObjectRef
+from syncline.serve import tracing
 from syncline.serve.context import RequestContext, request_context
 from syncline.serve.exceptions import DeploymentUnavailableError
 from syncline.serve.response import (
@@ -202,6 +203,8 @@ class DeploymentHandle(Generic[T]):
         stream: bool,
     ) -> None:
         self._set_deadline(call)
+        if (traces := tracing.current()) is not None:
+            call.span, call.trace = traces.begin_call(self._id, call.method, call.request_id)
         pending = [
             value
             for value in (*args, *kwargs.values())
@@ -242,6 +245,7 @@ class DeploymentHandle(Generic[T]):
             stream,
             self._id.app,
             context.route if context is not None else "",
+            call.trace,
         )
         call.parts = pack_call(meta, args, kwargs)
         if isinstance(link, ThreadLink):

@@ -11,6 +11,7 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, fields
 from enum import Enum
+from importlib import import_module
 from typing import Any, TypeVar
 
 from syncline.suggestions import did_you_mean
@@ -185,3 +186,17 @@ def check_keys(name: str, given: Iterable[str], known: Iterable[str]) -> None:
                 f"unknown field {key!r}.{did_you_mean(key, known)} Fields: {', '.join(known)}."
             )
             raise OptionTypeError(within(name, problem))
+
+
+def imported(path: str) -> Any:
+    """Return the object with the import path "module:name" or "module.name".
+
+    Raises ImportError or AttributeError if it does not exist.
+    """
+    module, separator, name = path.partition(":")
+    if not separator:
+        module, _, name = path.rpartition(".")
+    value: Any = import_module(module)
+    for part in name.split("."):
+        value = getattr(value, part)
+    return value

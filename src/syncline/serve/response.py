@@ -15,6 +15,7 @@ from typing import Any, Generic, TypeVar
 
 from syncline.core.api import ObjectRef, put
 from syncline.core.embedded.shared_reactor import Waiter
+from syncline.serve import tracing
 from syncline.serve.context import RequestContext
 from syncline.serve.exceptions import RayServeException, RequestCancelledError
 from syncline.serve.routing.link import Link, RequestTimeoutError
@@ -40,6 +41,10 @@ class HandleCall(Call):
     _value_payload: bytes | None = None
     _value: Any = None
     _error: BaseException | None = None
+    span: Any = None
+    """Span of OpenTelemetry; None without traces."""
+    trace: dict[str, str] | None = None
+    """Context of the span."""
     _owed = 0
     """Consumed bytes of a stream that were not granted again."""
 
@@ -94,6 +99,8 @@ class HandleCall(Call):
         self.parts = ()  # arguments may be large
         if self.context is not None:
             self.context.remove_child(self)
+        if self.span is not None and (traces := tracing.current()) is not None:
+            traces.end_call(self.span, self._error)
         self._wake()
 
     def _wake(self) -> None:

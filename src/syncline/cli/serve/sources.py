@@ -93,6 +93,7 @@ def proxies_of(config: ServeDeploySchema) -> StartProxies:
         http=config.http_options,
         grpc=config.grpc_options if config.grpc_options.grpc_servicer_functions else None,
         logging_config=config.logging_config,
+        tracing_config=config.tracing_config,
     )
 
 

@@ -411,6 +411,7 @@ class Controller(Dispatcher[Instruction, None], handles=Instruction):
         target = step.target
         config = target.config
         router = config.request_router_config
+        options = self._machine.proxies.options
         number = step.replica_id.rpartition("#")[2]
         self._actors.start(
             ActorStart(
@@ -434,6 +435,7 @@ class Controller(Dispatcher[Instruction, None], handles=Instruction):
                     graceful_shutdown_timeout_s=config.graceful_shutdown_timeout_s,
                     health_check_timeout_s=config.health_check_timeout_s,
                     logging_config=config.logging_config,
+                    tracing_config=options.tracing_config if options is not None else None,
                     routing_stats_period_s=router.request_routing_stats_period_s,
                     routing_stats_timeout_s=router.request_routing_stats_timeout_s,
                     route_prefix=step.route_prefix,
@@ -517,6 +519,7 @@ class Controller(Dispatcher[Instruction, None], handles=Instruction):
             proxy_id=step.proxy_id,
             http=step.options.http,
             grpc=step.options.grpc,
+            tracing_config=step.options.tracing_config,
             key=self.key,
             controller=self.address,
             fd_path=passed,

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from syncline.serve.wire.routes import Address, DeploymentId
 
 if TYPE_CHECKING:
-    from syncline.serve.config import DeploymentConfig, HTTPOptions, gRPCOptions
+    from syncline.serve.config import DeploymentConfig, HTTPOptions, TracingConfig, gRPCOptions
 
 # -- targets
 
@@ -279,6 +279,8 @@ class StartProxies:
     http: HTTPOptions
     grpc: gRPCOptions | None = None
     logging_config: Any = None
+    tracing_config: TracingConfig | None = None
+    """Traces of proxies and of replicas that start later."""
     replace: bool = False
     """True to apply other options to running proxies instead of warning."""
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from syncline.serve.autoscaling_config import imported
+from syncline.serve.option_values import imported
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -23,6 +23,7 @@ from syncline import faults
 from syncline.core import serialization
 from syncline.core.api import get_runtime_context
 from syncline.core.event_loops import cancel_all
+from syncline.serve import tracing
 from syncline.serve.controller.messages import (
     Acknowledge,
     DrainProxy,
@@ -33,6 +34,7 @@ from syncline.serve.controller.messages import (
     Subscribe,
 )
 from syncline.serve.event_loop import new_event_loop
+from syncline.serve.logging_config import TracingConfig
 from syncline.serve.monitoring.request_times import ProxyMonitor
 from syncline.serve.proxy.grpc_server import GrpcServer
 from syncline.serve.proxy.http_protocol import HttpConnection
@@ -78,6 +80,7 @@ class ProxyConfig:
     controller: Address
     grpc: gRPCOptions | None = None
     """Services for gRPC clients; None, or no services: no gRPC."""
+    tracing_config: TracingConfig | None = None
     fd_path: str | None = None
     """Unix socket at which the controller passes the listening socket (`listening.fd_path`); None:
     the proxy binds `http.host` and `http.port` itself.
@@ -146,6 +149,7 @@ class Proxy:
             request_timeout_s=config.http.request_timeout_s or None,
             root_path=config.http.root_path,
         )
+        self.server.tracing = tracing.enable(config.tracing_config)
         self.server.on_poison = self._report_poison
         self._monitor = ProxyMonitor(
             loop,
@@ -309,6 +313,8 @@ class Proxy:
         await self._flush()
 
     async def _flush(self) -> None:
+        if self.server.tracing is not None:
+            await self._loop.run_in_executor(None, self.server.tracing.flush)
         self._monitor.stop()
         await self._wait(lambda: self._controller.is_open, self._loop.time() + FLUSH_S)
         self._controller.close()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import math
 from time import perf_counter
-from typing import Protocol
+from typing import Any, Protocol
 
 from syncline.serve.exceptions import (
     BackPressureError,
@@ -87,6 +87,7 @@ class HttpCall(Call):
         "route",
         "sent",
         "server",
+        "span",
         "started",
         "status",
         "stream",
@@ -131,6 +132,8 @@ class HttpCall(Call):
         self.started = perf_counter()
         self.sent = 0.0
         """Time at which the replica got it; 0 before."""
+        self.span: Any = None
+        """Span of OpenTelemetry; None without traces."""
         # Attributes of Call, set here because its constructor would cost as much as this one.
         self.kind = Kind.HTTP
         self.deadline = None
@@ -204,7 +207,7 @@ class HttpCall(Call):
         head = RequestHead(
             self.method,
             server.root_path + self.target,
-            self.headers,
+            self.headers if server.tracing is None else server.tracing.begin_request(self),
             self.http_version,
             connection.websocket_scheme if self.is_websocket else connection.scheme,
             connection.client,
@@ -287,6 +290,8 @@ class HttpCall(Call):
         elapsed = perf_counter() - self.started
         statistics = server.unrouted if route is None else route.statistics
         statistics.record(self.method, status, elapsed)
+        if server.tracing is not None and self.span is not None:
+            server.tracing.end_request(self, status, "" if route is None else route.prefix)
         if server.on_request_done is not None:
             try:
                 server.on_request_done(self, status, elapsed)

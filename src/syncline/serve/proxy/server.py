@@ -14,6 +14,7 @@ from syncline.serve.proxy.responses import LocalResponse
 from syncline.serve.proxy.routes import RouteTable
 from syncline.serve.proxy.statistics import HttpStatistics, RouteStatistics, summarize
 from syncline.serve.routing.link import Link
+from syncline.serve.tracing import Tracing
 from syncline.serve.wire.routes import DeploymentId
 
 
@@ -87,6 +88,7 @@ class HttpServer:
         """`on_poison(deployment, request_id, replica_id)`, called for a request that is given up
         because it ended several replicas; the last one is `replica_id`.
         """
+        self.tracing: Tracing | None = None
         self.metrics_path: str | None = None
         """File with the metrics that the controller writes; None before it is known."""
         self.now = clock()

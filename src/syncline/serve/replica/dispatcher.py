@@ -24,6 +24,7 @@ from syncline.serve.replica.admission import Admission, AdmissionStatistics
 from syncline.serve.replica.ledger import Ledger
 from syncline.serve.replica.threads import HandlerThreads
 from syncline.serve.replica.user_frames import shortened_traceback
+from syncline.serve.tracing import Carrier, Tracing
 from syncline.serve.wire.connection import LoopConnection
 from syncline.serve.wire.frames import WINDOW_BYTES, Kind, decode_window, encode_window
 
@@ -109,6 +110,10 @@ class OngoingCall(RequestContext):
     def label(self) -> str:
         """Return the method of the user's class, or HTTP method and route, for records."""
         return self.route
+
+    def trace_carrier(self) -> Carrier | None:
+        """Return the trace context of the caller; None without one."""
+        return None
 
     @abstractmethod
     def answer_error(self, error: BaseException) -> None:
@@ -203,6 +208,8 @@ class OngoingCall(RequestContext):
         """Count an exception of user code."""
         self.dispatcher.failed += 1
         self.dispatcher.times.note_failure(self, error)
+        if self.dispatcher.tracing is not None:
+            self.dispatcher.tracing.note_failure(error)
 
     # -- events
 
@@ -311,6 +318,7 @@ class Dispatcher:
         self.make_http_call: MakeCall = _unready
         self.make_handle_call: MakeCall = _unready
         self.make_grpc_call: MakeCall = _unready
+        self.tracing: Tracing | None = None
         self.times = CallTimes()
         self.cancelled = 0
         """Calls that were cancelled or too late."""
@@ -346,7 +354,8 @@ class Dispatcher:
         faults.reach("serve.replica.after_begin")
         caller.calls[call_id] = call
         request_context.set(call)  # tasks copy the context
-        call.task = asyncio.Task(call.run(), loop=self.loop, **_EAGER)
+        run = call.run() if self.tracing is None else self.tracing.run(call)
+        call.task = asyncio.Task(run, loop=self.loop, **_EAGER)
         request_context.set(None)
 
     async def idle(self) -> None:

@@ -22,6 +22,7 @@ from syncline.serve.grpc_util import RayServegRPCContext, gRPCInputStream
 from syncline.serve.replica.dispatcher import Caller
 from syncline.serve.replica.handle_calls import MethodCall
 from syncline.serve.replica.user_code import Method, UserCode
+from syncline.serve.tracing import Carrier, carrier_of
 from syncline.serve.wire.frames import WINDOW_BYTES, Kind, encode_window
 from syncline.serve.wire.grpc_frames import MESSAGE, Code, GrpcStatus, decode_head, encode_status
 from syncline.serve.wire.values import Parts
@@ -52,6 +53,10 @@ class GrpcCall(MethodCall):
         self._context = RayServegRPCContext._of_head(head)
         self._client_gone: asyncio.Event | None = None
         self._has_started = False
+
+    def trace_carrier(self) -> Carrier | None:
+        """Return the trace context in the metadata of the client."""
+        return carrier_of(self._head.metadata)
 
     @property
     def streams(self) -> bool:

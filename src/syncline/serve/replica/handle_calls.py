@@ -16,6 +16,7 @@ from typing import Any
 from syncline.serve.exceptions import RequestCancelledError
 from syncline.serve.replica.dispatcher import Caller, OngoingCall
 from syncline.serve.replica.user_code import Method, MethodKind, UserCode
+from syncline.serve.tracing import Carrier
 from syncline.serve.wire.frames import Kind
 from syncline.serve.wire.values import Parts, pack_failure, pack_value, unpack_call
 
@@ -152,7 +153,7 @@ class MethodCall(OngoingCall):
 class HandleCall(MethodCall):
     """A CALL frame and its answer."""
 
-    __slots__ = ("_arguments", "_streams")
+    __slots__ = ("_arguments", "_streams", "_trace")
 
     def __init__(self, caller: Caller, call_id: int, payload: bytes, user_code: UserCode) -> None:
         meta, args, kwargs = unpack_call(payload)
@@ -166,7 +167,12 @@ class HandleCall(MethodCall):
         if meta.timeout_s is not None:
             self.limit_time(meta.timeout_s)
         self._streams = meta.stream
+        self._trace = meta.trace
         self._arguments: tuple[tuple[Any, ...], dict[str, Any]] | None = (args, kwargs)
+
+    def trace_carrier(self) -> Carrier | None:
+        """Return the trace context of the handle."""
+        return self._trace
 
     @property
     def streams(self) -> bool:

@@ -28,6 +28,7 @@ from syncline.serve.replica.http_response import (
     has_no_body,
 )
 from syncline.serve.replica.user_code import MethodKind, UserCode
+from syncline.serve.tracing import Carrier, carrier_of
 from syncline.serve.wire.frames import Kind, RequestHead
 
 Message = MutableMapping[str, Any]
@@ -92,6 +93,10 @@ class HttpCall(OngoingCall):
     def label(self) -> str:
         """Return the HTTP method and the route."""
         return f"{self.head.method} {self.route}"
+
+    def trace_carrier(self) -> Carrier | None:
+        """Return the trace context in the headers, which the proxy has set."""
+        return carrier_of(self.head.headers)
 
     def scope(self) -> Scope:
         """Return the ASGI scope of the request."""

@@ -20,7 +20,7 @@ from syncline.core import serialization
 from syncline.core.api import get_runtime_context
 from syncline.core.event_loops import cancel_all
 from syncline.core.tracebacks import user_traceback
-from syncline.serve import metrics
+from syncline.serve import metrics, tracing
 from syncline.serve.batching import warn_of_batches
 from syncline.serve.context import (
     ReplicaContext,
@@ -40,6 +40,7 @@ from syncline.serve.controller.messages import (
     ReplicaReady,
 )
 from syncline.serve.event_loop import new_event_loop
+from syncline.serve.logging_config import TracingConfig
 from syncline.serve.monitoring.call_times import ReplicaReporter
 from syncline.serve.replica.asgi import AsgiApplication, build_application
 from syncline.serve.replica.dispatcher import Caller, Dispatcher
@@ -89,6 +90,7 @@ class ReplicaConfig:
     graceful_shutdown_timeout_s: float = 20.0
     health_check_timeout_s: float = 30.0
     logging_config: Any = None
+    tracing_config: TracingConfig | None = None
     routing_stats_period_s: float = 10.0
     """Seconds between two calls of the user's `record_routing_stats`."""
     routing_stats_timeout_s: float = 30.0
@@ -205,6 +207,7 @@ class Replica:
                 replica_id=id, rank=ReplicaRank(config.rank), world_size=config.world_size
             )
         )
+        self.dispatcher.tracing = tracing.enable(config.tracing_config)
         faults.reach("serve.replica.before_constructor")
         definition = serialization.unpack(config.func_or_class)
         args, kwargs = serialization.unpack(config.init_args)
@@ -353,6 +356,8 @@ class Replica:
             self.dispatcher.cancel_all()
             await asyncio.wait([asyncio.ensure_future(self.dispatcher.idle())], timeout=CANCEL_S)
         self._reporter.stop()
+        if self.dispatcher.tracing is not None:
+            await self._loop.run_in_executor(None, self.dispatcher.tracing.flush)
         self._controller.notify(Drained(replica_id=self._config.replica_id))
         self._listener.close()
         try:

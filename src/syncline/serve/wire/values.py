@@ -39,6 +39,8 @@ class CallMeta(NamedTuple):
     """Application of the handle."""
     route: str
     """Route of the HTTP request that caused the call; empty without one."""
+    trace: dict[str, str] | None = None
+    """Trace context of the caller, as headers of W3C; None without traces."""
 
 
 def pack_value(value: object, *, what: str = "value") -> Parts:
