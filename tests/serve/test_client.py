@@ -97,6 +97,7 @@ def check(app):
         {"num_replicas": 8, "ray_actor_options": {"num_cpus": 0.25}},
         {"autoscaling_config": {"min_replicas": 0, "max_replicas": 99}},
         {"placement_group_bundles": [{"CPU": 1}, {"CPU": 1}]},
+        {"num_replicas": 2, "max_replicas_per_node": 2},
     ],
     ids=str,
 )
@@ -119,6 +120,10 @@ def test_possible_resources_are_accepted(machine, options):
         ),
         ({"placement_group_bundles": [{"CPU": 2}, {"CPU": 1}]}, "asked {'CPU': 3}"),
         ({"placement_group_bundles": [{"CPU": 3}]}, "asked {'CPU': 3}"),
+        (
+            {"num_replicas": 2, "max_replicas_per_node": 1},
+            "2 replicas of 'Model' with `max_replicas_per_node=1` need 2 nodes, but there is 1",
+        ),
     ],
     ids=str,
 )

@@ -20,6 +20,8 @@ CPU = "CPU"
 GPU = "GPU"
 MEMORY = "memory"
 OBJECT_STORE_MEMORY = "object_store_memory"
+IMPLICIT_PREFIX = "node:__internal_implicit_resource_"
+"""Prefix of resources of which each node of a Ray cluster has 1 without being told."""
 
 
 class Infeasible(ValueError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from collections.abc import Iterable, Mapping
@@ -25,6 +26,7 @@ from syncline.serve.controller.messages import (
     ApplicationTarget,
     DeleteApplications,
     Deploy,
+    DeploymentTarget,
     GetApplication,
     GetDetails,
     GetStatus,
@@ -200,6 +202,7 @@ def check_feasible(target: ApplicationTarget) -> None:
     total = Resources.of(cluster_resources())
     together = Resources()
     for deployment in target.deployments:
+        _check_per_node(target.name, deployment, len(node_resources))
         replica = Resources()
         for bundle in _bundles(deployment.config):
             needed = Resources.of(bundle)
@@ -211,6 +214,19 @@ def check_feasible(target: ApplicationTarget) -> None:
             together = together + replica
     if not together.fits_in(total):
         raise _infeasible(target.name, _counts(target), together, total)
+
+
+def _check_per_node(app: str, deployment: DeploymentTarget, nodes: int) -> None:
+    config = deployment.config
+    limit = config.max_replicas_per_node
+    if limit is not None and config.first_replicas > limit * nodes:
+        raise RuntimeError(
+            f"Deploying application {app!r} failed: {config.first_replicas} replicas of "
+            f"{deployment.name!r} with `max_replicas_per_node={limit}` need "
+            f"{math.ceil(config.first_replicas / limit)} nodes, but there "
+            f"{'is' if nodes == 1 else 'are'} {nodes}. Raise `max_replicas_per_node` or lower "
+            f"`num_replicas`."
+        )
 
 
 def _bundles(config: DeploymentConfig) -> Iterable[Mapping[str, float]]:

@@ -296,7 +296,6 @@ async def staged(
         "deployment": DeploymentId("app", "D"),
         "socket_path": str(directory / "replica.sock"),
         "ledger_path": str(directory / "replica.ledger"),
-        "host": None,
         "key": KEY,
         "controller": address,
         "func_or_class": serialization.pack_callable(func_or_class)

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from syncline.core.resources import IMPLICIT_PREFIX
 from syncline.suggestions import did_you_mean
 
 _TOLERANCE = 1e-6
@@ -27,6 +28,9 @@ def check_demand(
     A node must also have the labels of `selector`. `what` names the demand in the message.
     """
     nodes = list(nodes)
+    demand = {
+        name: amount for name, amount in demand.items() if not name.startswith(IMPLICIT_PREFIX)
+    }
     living = _living(
         node
         for node in nodes

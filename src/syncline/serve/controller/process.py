@@ -22,6 +22,7 @@ _OPTIONS = {
     "max_restarts": -1,
     "max_task_retries": -1,
     "num_cpus": 0,
+    "resources": {"node:__internal_head__": 0.001},  # on the node whose loss ends the cluster
 }
 
 

@@ -148,7 +148,7 @@ def contiguous_ranks(serving: Collection[Replica]) -> dict[str, int]:
 
 
 def demand(config: DeploymentConfig) -> dict[str, float]:
-    """Return the resources that one replica holds."""
+    """Return the resources that one replica holds, a place among those of its node included."""
     if config.placement_group_bundles:
         total: Counter[str] = Counter()
         for bundle in config.placement_group_bundles:
@@ -160,6 +160,7 @@ def demand(config: DeploymentConfig) -> dict[str, float]:
         "CPU": 1.0 if cpus is None else float(cpus),
         "GPU": float(options.get("num_gpus") or 0),
         "memory": float(options.get("memory") or 0),
+        "max_replicas_per_node": 1 / (config.max_replicas_per_node or math.inf),
         **{name: float(amount) for name, amount in (options.get("resources") or {}).items()},
     }
     return {name: amount for name, amount in needed.items() if amount}
