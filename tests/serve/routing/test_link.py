@@ -220,6 +220,18 @@ def test_a_waiting_call_fails_at_its_deadline(network):
     network(test)
 
 
+def test_cancelled_calls_change_the_load(network):
+    async def test(net):
+        net.publish()
+        call = net.submit()
+        seen = []
+        net.link.on_load = lambda: seen.append(net.link.loads()[DEPLOYMENT][0])
+        net.link.cancel(call)
+        assert seen == [0]
+
+    network(test)
+
+
 def test_unbegun_calls_of_a_dead_replica_go_to_another_one(network):
     async def test(net):
         first = await net.replica("a")

@@ -134,6 +134,7 @@ class Link(ABC):
             self._execute(router.cancelled(call))
         elif call in self._early:
             self._early.remove(call)
+        self.on_load()
 
     def send(self, call: Call, kind: int, *parts: bytes | memoryview) -> None:
         """Send a frame to the replica that has the call; drop it if none has."""
@@ -215,6 +216,7 @@ class Link(ABC):
         for call in early:
             if self._calls.pop(call.call_id, None) is not None:
                 self.submit(call)
+        self.on_load()
 
     def close(self, error: Exception) -> None:
         """End all calls with an error and close the connections."""
