@@ -207,17 +207,27 @@ def test_wrong_option_is_refused_with_its_value(options, error, message):
         configured(**options)
 
 
-def test_placement_groups_and_gangs_are_accepted():
+def test_placement_groups_are_accepted():
     config = configured(
         placement_group_bundles=[{"CPU": 1, "GPU": 1}, {"CPU": 2}],
         ray_actor_options={"num_gpus": 1, "resources": None},
     )
     assert config.resources == {"CPU": 1, "GPU": 1}
-    assert configured(gang_scheduling_config={"gang_size": 2}, num_replicas=4).num_replicas == 4
+
+
+def test_gangs_are_refused_and_never_ignored():
+    with pytest.raises(NotImplementedError, match="`placement_group_bundles`"):
+        configured(gang_scheduling_config={"gang_size": 2}, num_replicas=4)
     with pytest.raises(ValueError, match="exclude each other"):
         configured(
             gang_scheduling_config=GangSchedulingConfig(gang_size=1), max_replicas_per_node=1
         )
+
+
+@pytest.mark.parametrize("option", ["name", "namespace", "lifetime", "get_if_exists"])
+def test_options_that_serve_sets_are_refused_for_deployment_actors(option):
+    with pytest.raises(ValueError, match=f"{option!r}, which serve sets"):
+        DeploymentActorConfig(name="a", actor_class=Tree, actor_options={option: "x"})
 
 
 def test_policies_are_functions_or_import_paths():

@@ -158,14 +158,17 @@ class _Graph:
         config = deployment.config
         if config.logging_config is None:
             config = replace(config, logging_config=self._logging_config)
-        router = config.request_router_config
-        scaling = config.autoscaling_config
+        config = _without_user_code(config)
+        router = deployment.config.request_router_config
+        scaling = deployment.config.autoscaling_config
         return DeploymentTarget(
             name=node.name,
             func_or_class=code,
             init_args=init_args,
-            code_version=code_version(deployment.func_or_class, code, init_args),
-            config=_without_user_code(config),
+            code_version=code_version(
+                deployment.func_or_class, code, init_args, *_actor_pickles(config)
+            ),
+            config=config,
             is_ingress=is_ingress,
             request_router=None if router.is_default else _router(router),
             autoscaling_policy=(
@@ -287,6 +290,14 @@ def _without_user_code(config: DeploymentConfig) -> DeploymentConfig:
             for actor in config.deployment_actors
         ),
     )
+
+
+def _actor_pickles(config: DeploymentConfig) -> Iterator[bytes]:
+    """Yield bytes that change with the actors of a deployment."""
+    for actor in config.deployment_actors:
+        env = config.ray_actor_options.get("runtime_env")
+        yield repr((actor.name, sorted(actor.actor_options.items()), env)).encode()
+        yield actor.actor_class
 
 
 def _named_policy(scaling: AutoscalingConfig) -> AutoscalingConfig:

@@ -23,11 +23,14 @@ _OWN_PACKAGE = __name__.partition(".")[0]
 _TRACKER_ID = re.compile(rb"[0-9a-f]{32}")
 
 
-def code_version(func_or_class: Callable[..., Any], code: bytes, init_args: bytes) -> str:
-    """Return the digest of a class or function, its pickle and the pickle of its arguments."""
+def code_version(func_or_class: Callable[..., Any], *pickles: bytes) -> str:
+    """Return the digest of a class or function and of pickles.
+
+    The pickles are its own, the one of its arguments, and those of its deployment actors.
+    """
     digest = hashlib.blake2b(digest_size=16)
     known: dict[bytes, bytes] = {}
-    for data in (code, init_args):
+    for data in pickles:
         digest.update(len(data).to_bytes(8, "little"))
         digest.update(_without_tracker_ids(data, known))
     for path in sorted(_source_files(func_or_class)):

@@ -54,6 +54,8 @@ _DEFAULT_ROUTERS = (
     DEFAULT_REQUEST_ROUTER,
     "ray.serve._private.request_router:PowerOfTwoChoicesRequestRouter",
 )
+_ACTOR_IDENTITY = ("name", "namespace", "lifetime", "get_if_exists")
+"""Options of deployment actors that serve sets."""
 _REPLICA_OPTIONS = (
     "accelerator_type",
     "fallback_strategy",
@@ -148,7 +150,7 @@ class GangRuntimeFailurePolicy(str, Enum):
 @suggest_arguments
 @dataclass(frozen=True, kw_only=True)
 class GangSchedulingConfig:
-    """Groups of replicas that start and restart together."""
+    """Groups of replicas that start and restart together; no deployment accepts it yet."""
 
     gang_size: int
     """Replicas of a gang; `num_replicas` is a multiple of it."""
@@ -200,6 +202,12 @@ class DeploymentActorConfig:
         object.__setattr__(self, "init_args", tuple(self.init_args))
         object.__setattr__(self, "init_kwargs", check.mapping("init_kwargs", self.init_kwargs))
         options = check.mapping("actor_options", self.actor_options)
+        for name in _ACTOR_IDENTITY:
+            if name in options:
+                raise ValueError(
+                    f"`actor_options` of deployment actor {self.name!r} has {name!r}, which serve "
+                    "sets itself: leave it out"
+                )
         updated(ActorOptions(), options)
         object.__setattr__(self, "actor_options", options)
 
@@ -254,7 +262,7 @@ class DeploymentConfig:
     max_surge_percent: float = 0
     """Accepted as in Ray: new replicas always start before old ones stop, if resources suffice."""
     gang_scheduling_config: GangSchedulingConfig | None = None
-    """Groups of replicas that start together."""
+    """Not implemented: NotImplementedError if set."""
     deployment_actors: tuple[DeploymentActorConfig, ...] = ()
     """Actors that all replicas share."""
     idempotent: bool = False
@@ -364,6 +372,11 @@ class DeploymentConfig:
                 f"`num_replicas={self.num_replicas}` is not a multiple of "
                 f"`gang_size={gangs.gang_size}`"
             )
+        raise NotImplementedError(
+            "`gang_scheduling_config` is not implemented: serve starts and restarts each replica "
+            "alone. Leave it out, and let one replica reserve the resources of the whole group "
+            "with `placement_group_bundles` and start its workers in them."
+        )
 
     @property
     def actor_options(self) -> ActorOptions:

@@ -45,6 +45,8 @@ class ReplicaContext:
     rank: ReplicaRank = field(default_factory=ReplicaRank)
     world_size: int = 1
     """Number of replicas that the deployment should have."""
+    code_version: str | None = None
+    """Digest of the code of the deployment."""
 
     @property
     def app_name(self) -> str:

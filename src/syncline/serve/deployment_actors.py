@@ -1,4 +1,4 @@
-"""Actors that all replicas of a deployment share: their names, and access from replicas."""
+"""Access to the actors that all replicas of a deployment share: `DeploymentActorConfig`."""
 
 from __future__ import annotations
 
@@ -8,14 +8,8 @@ from syncline.core.api import ActorHandle, get_actor, get_runtime_context, is_in
 from syncline.serve.context import replica_context
 from syncline.serve.controller.process import NAMESPACE
 from syncline.serve.exceptions import RayServeException
+from syncline.serve.wire.deployment_actor_names import deployment_actor_name, parse_actor_name
 from syncline.serve.wire.routes import DeploymentId
-
-_PREFIX = "SERVE_DEPLOYMENT_ACTOR"
-
-
-def deployment_actor_name(deployment: DeploymentId, name: str) -> str:
-    """Return the name of an actor of a deployment in serve's namespace."""
-    return f"{_PREFIX}#{deployment.app}#{deployment.name}#{name}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,6 +19,8 @@ class DeploymentActorContext:
     deployment_id: DeploymentId
     actor_name: str
     """`DeploymentActorConfig.name`."""
+    code_version: str | None = None
+    """Digest of the code of the deployment; its replicas with this code use the actor."""
 
     @property
     def app_name(self) -> str:
@@ -40,7 +36,7 @@ class DeploymentActorContext:
 def get_deployment_actor(actor_name: str) -> ActorHandle:
     """Return the handle of an actor of the calling replica's deployment.
 
-    Raises RayServeException outside of a replica, and ValueError if there is no such actor. After
+    Raises RayServeException outside of a replica, and ValueError if the actor does not exist. After
     a restart of the actor, its old handles fail: ask again.
     """
     context = replica_context()
@@ -50,12 +46,14 @@ def get_deployment_actor(actor_name: str) -> ActorHandle:
             "or in a method of a deployment"
         )
     deployment = DeploymentId(context.app_name, context.deployment)
+    name = deployment_actor_name(deployment, context.code_version or "", actor_name)
     try:
-        return get_actor(deployment_actor_name(deployment, actor_name), NAMESPACE)
+        return get_actor(name, NAMESPACE)
     except ValueError:
         raise ValueError(
             f"deployment {deployment.name!r} of application {deployment.app!r} has no running "
-            f"actor {actor_name!r}: list it in `deployment_actors`"
+            f"actor {actor_name!r}: list it in `deployment_actors`, or ask again if it is being "
+            "restarted"
         ) from None
 
 
@@ -65,12 +63,12 @@ def get_deployment_actor_context() -> DeploymentActorContext:
     Raises RayServeException outside of a deployment actor.
     """
     name = (get_runtime_context().get_actor_name() or "") if is_initialized() else ""
-    prefix, _, rest = name.partition("#")
-    parts = rest.split("#", 2)
-    if prefix != _PREFIX or len(parts) != 3:
+    parts = parse_actor_name(name)
+    if parts is None:
         raise RayServeException(
             "`get_deployment_actor_context()` was called outside of a deployment actor: call it in "
             "the actor's constructor or in one of its methods"
         )
-    app, deployment, actor = parts
-    return DeploymentActorContext(deployment_id=DeploymentId(app, deployment), actor_name=actor)
+    return DeploymentActorContext(
+        deployment_id=parts.deployment, actor_name=parts.name, code_version=parts.code_version
+    )

@@ -17,6 +17,7 @@ from syncline.serve.controller import events as e
 from syncline.serve.controller import messages as m
 from syncline.serve.controller.rollout import demand
 from syncline.serve.controller.state import ControllerMachine
+from syncline.serve.wire.deployment_actor_names import deployment_actor_name
 from syncline.serve.wire.routes import Address, DeploymentId, TableUpdate
 
 NODE = "node-1"
@@ -101,6 +102,11 @@ class World:
         self.started: list[str] = []
         self.killed: list[tuple[str, str]] = []
         self.saves = 0
+        self.actors: dict[str, str] = {}
+        """States of deployment actors by name: "starts" or "runs"."""
+        self.actor_starts: list[str] = []
+        self.broken_actors: dict[str, str] = {}
+        """Error of the constructor by the name of `DeploymentActorConfig`."""
         self.proxies: dict[str, e.StartProxy] = {}
         self.proxy_error: bytes | None = None
         self._queue: list[tuple[float, int, Callable[[], None]]] = []
@@ -181,6 +187,9 @@ class World:
         known = {id for each in self.machine.deployments() for id in each.replicas}
         for id in known - set(self.processes):
             self.handle(e.ReplicaEnded(replica_id=id, cause="it is gone"))
+        for actor in [a for each in self.machine.deployments() for a in each.actors.by_id]:
+            if actor in self.actors and self.actors[actor] == "runs":
+                self.handle(e.DeploymentActorReady(actor_id=actor))
         for each in subscribers:
             self.handle(e.SubscriberJoined(subscriber=each.name))
         if connect:
@@ -261,12 +270,21 @@ class World:
                 self.record_times.append(self.now)
             case e.Save():
                 self.saves += 1
+            case e.StartDeploymentActor():
+                self._start_actor(instruction)
+            case e.KillDeploymentActor():
+                self.later(0.002, lambda: self.end_actor(instruction.actor_id, ""))
             case e.StartProxy():
                 self._start_proxy(instruction)
             case e.StopProxy():
                 self.later(0.01, lambda: self.end_proxy(instruction.proxy_id))
 
     def _start(self, start):
+        running = [id for id, state in self.actors.items() if state == "runs"]
+        for config in start.target.config.deployment_actors:
+            version = start.target.code_version
+            name = deployment_actor_name(start.deployment, version, config.name)
+            assert name in running, "replicas start after their actors"
         code = start.target.code_version
         self.started.append(code)
         if code in self.infeasible:
@@ -386,6 +404,31 @@ class World:
                 self._used -= process.cpus
             self.handle(e.ReplicaEnded(replica_id=id, cause=cause))
             self._place()
+
+    def _start_actor(self, start):
+        id = start.actor_id
+        assert id not in self.actors, "the name of an actor is free before it is created"
+        self.actors[id] = "starts"
+        self.actor_starts.append(start.config.name)
+
+        def construct():
+            if self.actors.get(id) != "starts":
+                return
+            error = self.broken_actors.get(start.config.name)
+            if error is None:
+                self.actors[id] = "runs"
+                self.handle(e.DeploymentActorReady(actor_id=id))
+            else:
+                del self.actors[id]
+                failed = e.DeploymentActorFailed(actor_id=id, reason=error, is_final=False)
+                self.handle(failed)
+
+        self.later(0.02, construct)
+
+    def end_actor(self, id, cause="SIGKILL"):
+        """End the process of a deployment actor."""
+        if self.actors.pop(id, None) is not None:
+            self.handle(e.DeploymentActorEnded(actor_id=id, cause=cause))
 
     def _start_proxy(self, instruction):
         self.proxies[instruction.proxy_id] = instruction

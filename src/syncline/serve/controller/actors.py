@@ -101,6 +101,10 @@ class ServeActors:
 
         self._thread.submit(self._guarded, find)
 
+    def submit(self, action: Callable[[], None]) -> None:
+        """Call `action` in the engine's thread; its errors are logged."""
+        self._thread.submit(self._guarded, action)
+
     def ask(self, question: Callable[[], object], answer: Callable[[Any], None]) -> None:
         """Call `question` in the engine's thread, then `answer` on the loop."""
 

@@ -246,4 +246,4 @@ def _is_unfinished(deployment: DeploymentState) -> bool:
 
 
 def _is_gone(deployment: DeploymentState) -> bool:
-    return deployment.is_deleted and not deployment.replicas
+    return deployment.is_gone

@@ -9,6 +9,7 @@ the previous one stay, and missing ones are started of the previous one.
 from __future__ import annotations
 
 from syncline.serve.controller import rollout
+from syncline.serve.controller.deployment_actor_state import DeploymentActors
 from syncline.serve.controller.messages import DeploymentTarget
 from syncline.serve.controller.replica_set import NEXT_WAIT_S, ReplicaSet
 from syncline.serve.controller.replica_state import (
@@ -37,12 +38,18 @@ class DeploymentState(ReplicaSet):
         """True until the last target is reached."""
         self.is_deleted = False
         self.scaling = Scaling(id, target, step)
+        self.actors = DeploymentActors(id, step, self._on_actor_failure)
         step.must_save = True
 
     @property
     def wanted(self) -> int:
         """Number of replicas to run."""
         return 0 if self.is_deleted else self.scaling.wanted
+
+    @property
+    def is_gone(self) -> bool:
+        """True after the end of the last process of a deleted deployment."""
+        return self.is_deleted and not self.replicas and not self.actors.by_id
 
     @property
     def active(self) -> Version:
@@ -111,6 +118,27 @@ class DeploymentState(ReplicaSet):
         """Take the next steps towards the target."""
         while self._take_steps():
             pass
+        self._follow_actors()
+
+    def _follow_actors(self) -> None:
+        """Start the actors of the active version, and end those that no replica uses."""
+        active = self.active
+        is_given_up = self.is_deleted or (active.has_failed and not active.was_complete)
+        if not self.actors.by_id and (is_given_up or not active.target.config.deployment_actors):
+            return
+        running, used = set[str](), set[str]()
+        for replica in self.replicas.values():
+            code_version = replica.version.target.code_version
+            used.add(code_version)
+            if replica.state is not ReplicaState.DRAINING:
+                running.add(code_version)
+        self.actors.follow(None if is_given_up else active.target, running, used)
+
+    def _on_actor_failure(self, code_version: str, reason: str, is_final: bool) -> None:
+        """Treat the failed start of an actor as the one of a replica."""
+        version = self.active
+        if version.target.code_version == code_version:
+            self._count_failure(version, None, reason, is_final=is_final)
 
     def _take_steps(self) -> bool:
         """Execute a plan; return True if another one may follow."""
@@ -133,7 +161,7 @@ class DeploymentState(ReplicaSet):
             self.reconfigure(replica, active)
         if plan.start and self._may_start(active):
             self.start(active, plan.start)
-        if plan.is_complete:
+        if plan.is_complete and (active.was_complete or self.actors.is_ready(active.target)):
             self._complete()
         return bool(plan.cancel or plan.drain)
 
@@ -151,7 +179,7 @@ class DeploymentState(ReplicaSet):
         if self._step.now < active.start_after:
             self._step.deadlines.set(("backoff", self.id), active.start_after)
             return False
-        return True
+        return self.actors.is_ready(active.target)
 
     def _note_wait(self) -> None:
         if not self.room.is_enough:

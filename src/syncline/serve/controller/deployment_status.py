@@ -56,9 +56,14 @@ def status(deployment: DeploymentState) -> DeploymentStatus:
         if not deployment.version.was_complete or serving == wanted:
             return DeploymentStatus.UPDATING
         return _direction(serving, wanted)
-    if deployment.trouble and serving < wanted:
+    if (deployment.trouble and serving < wanted) or actor_trouble(deployment):
         return DeploymentStatus.UNHEALTHY
     return DeploymentStatus.HEALTHY if serving == wanted else _direction(serving, wanted)
+
+
+def actor_trouble(deployment: DeploymentState) -> str:
+    """Return why actors that the replicas need do not run; empty if they do."""
+    return deployment.actors.trouble(deployment.active.target)
 
 
 def _direction(serving: int, wanted: int) -> DeploymentStatus:
@@ -70,6 +75,9 @@ def trigger(deployment: DeploymentState) -> str:
     current = status(deployment)
     if deployment.is_deleted:
         return "DELETING"
+    has_failed = current in (DeploymentStatus.DEPLOY_FAILED, DeploymentStatus.UNHEALTHY)
+    if has_failed and (deployment.actor_failed or actor_trouble(deployment)):
+        return "DEPLOYMENT_ACTOR_FAILED"
     if current is DeploymentStatus.DEPLOY_FAILED:
         return "REPLICA_STARTUP_FAILED"
     if current is DeploymentStatus.UNHEALTHY:
@@ -93,5 +101,7 @@ def message(deployment: DeploymentState) -> str:
         return f"{version.failures} start(s) failed, trying again: {version.error}"
     if deployment.trouble and serving < deployment.wanted:
         return deployment.trouble
+    if trouble := actor_trouble(deployment):
+        return trouble
     notes = [each.note for each in deployment.replicas.values() if each.note]
     return "; ".join(notes[:3])

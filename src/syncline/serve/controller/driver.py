@@ -28,6 +28,8 @@ from syncline.serve.controller import requests, views
 from syncline.serve.controller.actors import ActorStart, ServeActors, available_text
 from syncline.serve.controller.events import Event, Instruction
 from syncline.serve.controller.listening_sockets import ListeningSockets
+from syncline.serve.controller.deployment_actor_driver import DeploymentActorDriver
+from syncline.serve.controller.deployment_actor_state import ActorState
 from syncline.serve.controller.rollout import demand
 from syncline.serve.controller.snapshot import Snapshot, SnapshotWriter
 from syncline.serve.controller.state import ControllerMachine
@@ -150,6 +152,7 @@ class Controller(Dispatcher[Instruction, None], handles=Instruction):
         self._actors = ServeActors(loop, self)
         self._machine = ControllerMachine(
             head_node=self._node_id,
+        self._deployment_actors = DeploymentActorDriver(loop, self._actors, self.handle)
             new_suffix=lambda: secrets.token_hex(4),
             load_policy=serialization.unpack,
             wall_clock=time.time,
@@ -209,6 +212,10 @@ class Controller(Dispatcher[Instruction, None], handles=Instruction):
                     self._actors.attach(_REPLICA + replica.id, has_group=has_group)
         for proxy_id in self._machine.proxies.proxies:
             if proxy_id not in new:
+            for actor in deployment.actors.by_id.values():
+                if actor.id not in new and actor.state is not ActorState.WAITING:
+                    self._deployment_actors.attach(actor.id)
+        self._deployment_actors.kill_unknown()
                 self._actors.attach(_PROXY + proxy_id, has_group=False)
         for prefix in (_REPLICA, _PROXY):
             self._actors.kill_unknown(prefix)
@@ -442,6 +449,7 @@ class Controller(Dispatcher[Instruction, None], handles=Instruction):
                     rank=step.rank,
                     world_size=step.world_size,
                 ),
+                    code_version=target.code_version,
             )
         )
 
@@ -553,6 +561,14 @@ class Controller(Dispatcher[Instruction, None], handles=Instruction):
 
     @on(e.Save)
     def _save_soon(self, step: e.Save) -> None:
+    @on(e.StartDeploymentActor)
+    def _start_deployment_actor(self, step: e.StartDeploymentActor) -> None:
+        self._deployment_actors.start(step)
+
+    @on(e.KillDeploymentActor)
+    def _kill_deployment_actor(self, step: e.KillDeploymentActor) -> None:
+        self._deployment_actors.kill(step.actor_id)
+
         """Save now, or later if large snapshots would take too much of the time."""
         earliest = self._saved_at + self._save_s / SAVE_SHARE
         delay_s = earliest - self._clock()
@@ -575,11 +591,16 @@ class Controller(Dispatcher[Instruction, None], handles=Instruction):
 
 def _started(instructions: list[Instruction]) -> set[str]:
     """Return the ids of the processes that instructions start."""
-    return {
-        each.replica_id if isinstance(each, e.StartReplica) else each.proxy_id
-        for each in instructions
-        if isinstance(each, (e.StartReplica, e.StartProxy))
-    }
+    ids = set()
+    for each in instructions:
+        match each:
+            case e.StartReplica():
+                ids.add(each.replica_id)
+            case e.StartProxy():
+                ids.add(each.proxy_id)
+            case e.StartDeploymentActor():
+                ids.add(each.actor_id)
+    return ids
 
 
 def _pickled(message: object) -> bytes:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from syncline.serve.config import DeploymentActorConfig
 from syncline.serve.controller.messages import (
     AutoscalingStats,
     CheckHealth,
@@ -106,6 +107,32 @@ class ProxyEnded:
 
 
 @dataclass(frozen=True, kw_only=True)
+class DeploymentActorReady:
+    """The constructor of a deployment actor has returned, or the actor still lives."""
+
+    actor_id: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeploymentActorFailed:
+    """A deployment actor did not start; its process is gone."""
+
+    actor_id: str
+    reason: str
+    """Traceback of the constructor, or why the actor cannot be created."""
+    is_final: bool
+    """True if no other attempt can succeed."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeploymentActorEnded:
+    """The process of a deployment actor is gone."""
+
+    actor_id: str
+    cause: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class NodesChanged:
     """The nodes that are alive."""
 
@@ -139,6 +166,9 @@ Event = (
     | ProxyReady
     | ProxyFailed
     | ProxyEnded
+    | DeploymentActorReady
+    | DeploymentActorFailed
+    | DeploymentActorEnded
     | NodesChanged
     | Deploy
     | DeleteApplications
@@ -231,6 +261,28 @@ class StopProxy:
 
 
 @dataclass(frozen=True, kw_only=True)
+class StartDeploymentActor:
+    """Create an actor that the replicas of a deployment share.
+
+    Answered by `DeploymentActorReady`, and `DeploymentActorEnded` at its end; or by
+    `DeploymentActorFailed`.
+    """
+
+    actor_id: str
+    """Its name in serve's namespace."""
+    config: DeploymentActorConfig
+    runtime_env: Any
+    """Environment of the deployment, for actors without an own one; None or empty: none."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class KillDeploymentActor:
+    """Kill an actor; `DeploymentActorEnded` or `DeploymentActorFailed` follows."""
+
+    actor_id: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class RecordEvent:
     """Note something in the record of the session."""
 
@@ -265,6 +317,8 @@ Instruction = (
     | Publish
     | StartProxy
     | StopProxy
+    | StartDeploymentActor
+    | KillDeploymentActor
     | RecordEvent
     | StatusChanged
     | Save

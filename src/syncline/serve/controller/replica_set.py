@@ -85,6 +85,8 @@ class ReplicaSet:
         self.room = rollout.Room()
         self.trouble = ""
         """Reason why replicas are missing although the rollout was complete."""
+        self.actor_failed = False
+        """True if the last start that failed was one of a deployment actor."""
         self._step = step
 
     @property
@@ -150,7 +152,7 @@ class ReplicaSet:
 
     def on_refused(self, replica: Replica, reason: str) -> None:
         """The replica can never start: do not try again."""
-        self._count_failure(replica, reason, is_final=True)
+        self._count_failure(replica.version, replica.id, reason, is_final=True)
         self._forget(replica, "refused")
 
     def on_inspected(self, replica: Replica, event: StartInspected) -> None:
@@ -222,12 +224,16 @@ class ReplicaSet:
         """The constructor, `reconfigure` or the first health check raised."""
         if replica.state is _S.DRAINING:
             return
-        self._count_failure(replica, traceback)
+        self._count_failure(replica.version, replica.id, traceback)
         self._stop_starting(replica, "its start failed")
         self._step.after("kill", replica.id, EXIT_S)
 
-    def _count_failure(self, replica: Replica, reason: str, *, is_final: bool = False) -> None:
-        version, step = replica.version, self._step
+    def _count_failure(
+        self, version: Version, replica_id: str | None, reason: str, *, is_final: bool = False
+    ) -> None:
+        """Count a failed start of a replica, or of a deployment actor if `replica_id` is None."""
+        step = self._step
+        self.actor_failed = replica_id is None
         version.failures += 1
         version.error = reason
         limit = min(3 * max(1, self.wanted), version.target.config.max_constructor_retry_count)
@@ -239,7 +245,7 @@ class ReplicaSet:
             "start_failed",
             f"A replica of {self.id} did not start: {reason}",
             deployment=self.id,
-            replica_id=replica.id,
+            replica_id=replica_id,
             level="warning" if version.failures < limit else "error",
             tries=version.failures,
         )
@@ -407,7 +413,8 @@ class ReplicaSet:
         """The process is gone."""
         step = self._step
         if replica.state is _S.STARTING:
-            self._count_failure(replica, cause or "its process ended before it was ready")
+            reason = cause or "its process ended before it was ready"
+            self._count_failure(replica.version, replica.id, reason)
         elif replica.is_serving:
             step.departures[replica.id] = cause or "its process ended"
             self._count_crash(replica, cause or "its process ended")

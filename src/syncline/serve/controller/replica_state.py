@@ -56,9 +56,10 @@ IN_PLACE = frozenset(
         "max_constructor_retry_count",
         "rolling_update_percentage",
         "max_surge_percent",
+        "deployment_actors",
     }
 )
-"""Options that change without new processes."""
+"""Options that change without new processes; deployment actors are part of the code version."""
 
 
 def needs_new_processes(before: DeploymentTarget, after: DeploymentTarget) -> bool:

@@ -9,8 +9,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from syncline.core.state_machine import Lifecycle
+from syncline.serve.config import DeploymentActorConfig
 from syncline.serve.controller.application_state import ApplicationState
+from syncline.serve.controller.deployment_actor_state import ActorState, DeploymentActor
 from syncline.serve.controller.deployment_state import DeploymentState
+from syncline.serve.controller.events import KillDeploymentActor
 from syncline.serve.controller.messages import ApplicationTarget, DeploymentTarget, StartProxies
 from syncline.serve.controller.proxy_state import Proxy, ProxyFleet, ProxyStateName
 from syncline.serve.controller.replica_set import (
@@ -60,6 +63,17 @@ class SavedReplica:
 
 
 @dataclass(frozen=True, kw_only=True)
+class SavedActor:
+    """A deployment actor whose process may exist."""
+
+    id: str
+    code_version: str
+    config: DeploymentActorConfig
+    runtime_env: object
+    state: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class SavedDeployment:
     """A deployment."""
 
@@ -74,6 +88,7 @@ class SavedDeployment:
     docs_path: str | None
     wanted: int
     replicas: tuple[SavedReplica, ...]
+    actors: tuple[SavedActor, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -153,6 +168,16 @@ def _save(deployment: DeploymentState) -> SavedDeployment:
         docs_path=deployment.docs_path,
         wanted=deployment.scaling.wanted,
         replicas=tuple(_save_replica(each) for each in deployment.replicas.values()),
+        actors=tuple(
+            SavedActor(
+                id=each.id,
+                code_version=each.code_version,
+                config=each.config,
+                runtime_env=each.runtime_env,
+                state=each.state.value,
+            )
+            for each in deployment.actors.by_id.values()
+        ),
     )
 
 
@@ -217,7 +242,23 @@ def _restore(id: DeploymentId, saved: SavedDeployment, step: Step) -> Deployment
         deployment.scaling.restore(saved.wanted)
     for each in saved.replicas:
         deployment.replicas[each.id] = _restore_replica(each, versions, step)
+    for saved_actor in saved.actors:
+        actor = deployment.actors.by_id[saved_actor.id] = _restore_actor(saved_actor, step)
+        if actor.state is ActorState.STOPPING:
+            step.emit(KillDeploymentActor(actor_id=actor.id))
     return deployment
+
+
+def _restore_actor(saved: SavedActor, step: Step) -> DeploymentActor:
+    actor = DeploymentActor(
+        id=saved.id,
+        code_version=saved.code_version,
+        config=saved.config,
+        runtime_env=saved.runtime_env,
+        ready_at=step.now,
+    )
+    actor.resume(ActorState(saved.state))
+    return actor
 
 
 def _restore_replica(

@@ -21,6 +21,7 @@ from syncline.serve.controller import deployment_status, events, saved_state
 from syncline.serve.controller import messages as m
 from syncline.serve.controller.application_state import ApplicationState
 from syncline.serve.controller.autoscaler import Policy
+from syncline.serve.controller.deployment_actor_state import DeploymentActor
 from syncline.serve.controller.deployment_state import DeploymentState
 from syncline.serve.controller.events import Event, Instruction, Publish, Save, StatusChanged
 from syncline.serve.controller.proxy_state import ProxyFleet
@@ -28,6 +29,7 @@ from syncline.serve.controller.replica_state import Replica
 from syncline.serve.controller.routing_table import RoutingTable
 from syncline.serve.controller.step import DeadlineKey, Step
 from syncline.serve.exceptions import RayServeException
+from syncline.serve.wire.deployment_actor_names import parse_actor_name
 from syncline.serve.wire.routes import DeploymentId
 
 NO_LOAD = m.DeploymentLoad(0, {})
@@ -242,6 +244,10 @@ class ControllerMachine(Dispatcher[Event, None], handles=Event):
             if application is not None:
                 application.scale()
                 self._changed.update(each.id for each in application.deployments.values())
+        elif kind in ("actor_backoff", "actor_slow"):
+            known_actor = self._touch_actor(str(subject))
+            if known_actor is not None and kind == "actor_slow":
+                known_actor[0].actors.on_slow(known_actor[1])
         elif isinstance(subject, DeploymentId):
             deployment = self.deployment(subject)
             if deployment is not None and (kind != "scale" or self._scale(deployment)):
@@ -339,6 +345,33 @@ class ControllerMachine(Dispatcher[Event, None], handles=Event):
     @on(m.Drained)
     def _on_drained(self, event: m.Drained) -> None:
         pass  # the end of the process follows
+
+    # -- events of deployment actors
+
+    def _touch_actor(self, actor_id: str) -> tuple[DeploymentState, DeploymentActor] | None:
+        """Return a deployment actor and its deployment, which will be reconciled."""
+        parts = parse_actor_name(actor_id)
+        deployment = None if parts is None else self.deployment(parts.deployment)
+        actor = None if deployment is None else deployment.actors.by_id.get(actor_id)
+        if deployment is None or actor is None:
+            return None
+        self._changed.add(deployment.id)
+        return deployment, actor
+
+    @on(events.DeploymentActorReady)
+    def _on_actor_ready(self, event: events.DeploymentActorReady) -> None:
+        if known := self._touch_actor(event.actor_id):
+            known[0].actors.on_ready(known[1])
+
+    @on(events.DeploymentActorFailed)
+    def _on_actor_failed(self, event: events.DeploymentActorFailed) -> None:
+        if known := self._touch_actor(event.actor_id):
+            known[0].actors.on_failed(known[1], event.reason, is_final=event.is_final)
+
+    @on(events.DeploymentActorEnded)
+    def _on_actor_ended(self, event: events.DeploymentActorEnded) -> None:
+        if known := self._touch_actor(event.actor_id):
+            known[0].actors.on_ended(known[1], event.cause)
 
     # -- events of subscribers
 

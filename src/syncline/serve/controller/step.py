@@ -25,9 +25,11 @@ DeadlineKind = Literal[
     "scale_app",
     "proxy_backoff",
     "proxy_kill",
+    "actor_backoff",
+    "actor_slow",
 ]
 DeadlineKey = tuple[DeadlineKind, str | DeploymentId]
-"""Kind, and the replica, deployment, application or proxy that it is about."""
+"""Kind, and the replica, deployment, application, proxy or deployment actor that it is about."""
 
 
 class Step:

@@ -97,6 +97,8 @@ class ReplicaConfig:
     """Seconds until such a call counts as failed."""
     route_prefix: str | None = None
     rank: int = 0
+    code_version: str | None = None
+    """`DeploymentTarget.code_version`."""
     world_size: int = 1
     """Number of replicas that the deployment should have."""
 
@@ -204,7 +206,10 @@ class Replica:
         id = ReplicaID(unique_id=config.replica_id, deployment_id=config.deployment)
         set_replica_context(
             ReplicaContext(
-                replica_id=id, rank=ReplicaRank(config.rank), world_size=config.world_size
+                replica_id=id,
+                rank=ReplicaRank(config.rank),
+                world_size=config.world_size,
+                code_version=config.code_version,
             )
         )
         self.dispatcher.tracing = tracing.enable(config.tracing_config)

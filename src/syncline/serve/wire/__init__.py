@@ -4,4 +4,5 @@
 - `connection`: frames on an event loop, after a handshake. `thread_connection`: frames without one.
 - `values`: Python values, calls and errors as payloads.
 - `routes`: the routing data that the controller publishes.
+- `deployment_actor_names`: names of the actors that replicas share.
 """

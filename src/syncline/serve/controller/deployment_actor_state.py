@@ -1,0 +1,268 @@
+"""The actors that the replicas of one deployment share, as the controller knows them. Pure.
+
+    WAITING -> STARTING -> RUNNING
+       ^          |           |
+       +----------+-----------+        it failed or died: another attempt follows after a pause
+    STARTING, RUNNING -> STOPPING -> (forgotten)
+
+The actors belong to a code version, of which their configuration is a part. An update with other
+actors starts them beside the old ones, and the old ones end with the last replica that uses them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field
+
+from syncline.core.options import ActorOptions, updated
+from syncline.core.state_machine import Lifecycle, StateEnum, TransitionTable
+from syncline.serve.config import DeploymentActorConfig
+from syncline.serve.controller.events import KillDeploymentActor, StartDeploymentActor
+from syncline.serve.controller.messages import DeploymentTarget
+from syncline.serve.controller.step import DeadlineKind, Step
+from syncline.serve.wire.deployment_actor_names import deployment_actor_name
+from syncline.serve.wire.routes import DeploymentId
+
+SHORT_LIFE_S = 10.0
+"""An actor that dies earlier after its start is restarted after a pause."""
+BACKOFF_S = 0.5
+"""First pause after a failed start or an early death; it doubles."""
+BACKOFF_MAX_S = 30.0
+SLOW_START_S = 10.0
+"""Seconds after which a start that has not ended is shown in the status."""
+
+
+class ActorState(StateEnum):
+    """State of a deployment actor."""
+
+    WAITING = "WAITING"
+    """Has no process and is started after a pause."""
+    STARTING = "STARTING"
+    """Waits for resources, or its constructor runs."""
+    RUNNING = "RUNNING"
+    """Takes calls."""
+    STOPPING = "STOPPING"
+    """Its process is being killed."""
+
+
+_S = ActorState
+_DEADLINES: tuple[DeadlineKind, ...] = ("actor_backoff", "actor_slow")
+TRANSITIONS: TransitionTable[ActorState] = {
+    _S.WAITING: frozenset({_S.STARTING}),
+    _S.STARTING: frozenset({_S.RUNNING, _S.WAITING, _S.STOPPING}),
+    _S.RUNNING: frozenset({_S.WAITING, _S.STOPPING}),
+    _S.STOPPING: frozenset(),
+}
+
+
+@dataclass(slots=True, eq=False)
+class DeploymentActor:
+    """One actor until its process is gone and not wanted any more."""
+
+    id: str
+    """Its name in serve's namespace."""
+    code_version: str
+    """Replicas of this code version use it."""
+    config: DeploymentActorConfig
+    runtime_env: object = None
+    """Runtime environment of the deployment, which the actor inherits."""
+    failures: int = 0
+    """Failed starts and early deaths since it lived longer."""
+    start_after: float = 0.0
+    """Time before which no start is tried."""
+    ready_at: float | None = None
+    error: str = ""
+    """Reason why it does not run."""
+    lifecycle: Lifecycle[ActorState] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.resume(_S.WAITING)
+
+    def resume(self, state: ActorState) -> None:
+        """Begin in a state."""
+        self.lifecycle = Lifecycle(f"deployment actor {self.id}", TRANSITIONS, state)
+
+    @property
+    def state(self) -> ActorState:
+        """Current state."""
+        return self.lifecycle.state
+
+
+class DeploymentActors:
+    """The actors of one deployment, of all code versions that replicas use.
+
+    Args:
+        id: The deployment.
+        step: Time, deadlines and instructions.
+        on_failure: Called with the code version, the reason, and True if no start can succeed,
+            after a failed start.
+    """
+
+    def __init__(
+        self, id: DeploymentId, step: Step, on_failure: Callable[[str, str, bool], None]
+    ) -> None:
+        self.by_id: dict[str, DeploymentActor] = {}
+        self._id = id
+        self._step = step
+        self._on_failure = on_failure
+
+    def follow(
+        self, active: DeploymentTarget | None, running: Collection[str], used: Collection[str]
+    ) -> None:
+        """Start missing actors, and end the actors that no replica uses.
+
+        Args:
+            active: Target of the replicas to start; None if none are started any more.
+            running: Code versions of replicas that are not being stopped.
+            used: Code versions of all replicas.
+        """
+        if active is not None:
+            self._add(active)
+        current = set(running) if active is None else {*running, active.code_version}
+        for actor in list(self.by_id.values()):
+            if actor.code_version not in current and actor.code_version not in used:
+                self._stop(actor)
+            elif actor.state is _S.WAITING and actor.code_version in current:
+                self._start(actor)
+
+    def is_ready(self, target: DeploymentTarget) -> bool:
+        """Return True if all actors of a target take calls."""
+        return all(
+            (actor := self.by_id.get(self._name(target, config))) is not None
+            and actor.state is _S.RUNNING
+            for config in target.config.deployment_actors
+        )
+
+    def trouble(self, target: DeploymentTarget) -> str:
+        """Return why actors of a target do not run; empty if none has failed."""
+        return "; ".join(
+            f"deployment actor {actor.config.name!r} does not run: {actor.error}"
+            for actor in self.by_id.values()
+            if actor.code_version == target.code_version
+            and actor.state in (_S.WAITING, _S.STARTING)
+            and actor.error
+        )
+
+    def _name(self, target: DeploymentTarget, config: DeploymentActorConfig) -> str:
+        return deployment_actor_name(self._id, target.code_version, config.name)
+
+    def _add(self, target: DeploymentTarget) -> None:
+        for config in target.config.deployment_actors:
+            id = self._name(target, config)
+            if id not in self.by_id:  # one that is being killed ends first
+                self.by_id[id] = DeploymentActor(
+                    id=id,
+                    code_version=target.code_version,
+                    config=config,
+                    runtime_env=target.config.ray_actor_options.get("runtime_env"),
+                )
+
+    def _start(self, actor: DeploymentActor) -> None:
+        step = self._step
+        if step.now < actor.start_after:
+            step.deadlines.set(("actor_backoff", actor.id), actor.start_after)
+            return
+        actor.lifecycle.go(_S.STARTING, "it is needed")
+        step.must_save = True
+        step.after("actor_slow", actor.id, SLOW_START_S)
+        step.emit(
+            StartDeploymentActor(
+                actor_id=actor.id, config=actor.config, runtime_env=actor.runtime_env
+            )
+        )
+
+    def _stop(self, actor: DeploymentActor) -> None:
+        if actor.state is _S.STOPPING:
+            return
+        self._step.must_save = True
+        for kind in _DEADLINES:
+            self._step.deadlines.cancel((kind, actor.id))
+        if actor.state is _S.WAITING:
+            del self.by_id[actor.id]
+            return
+        actor.lifecycle.go(_S.STOPPING, "no replica uses it")
+        self._step.emit(KillDeploymentActor(actor_id=actor.id))
+
+    # -- events
+
+    def on_ready(self, actor: DeploymentActor) -> None:
+        """The constructor has returned."""
+        if actor.state is not _S.STARTING:
+            return
+        actor.lifecycle.go(_S.RUNNING, "it is ready")
+        actor.ready_at = self._step.now
+        self._step.deadlines.cancel(("actor_slow", actor.id))
+        actor.error = ""
+        self._step.must_save = True
+        self._record("deployment_actor_started", actor, "started.", level="debug")
+
+    def on_slow(self, actor: DeploymentActor) -> None:
+        """The start takes long."""
+        if actor.state is not _S.STARTING:
+            return
+        needed = updated(ActorOptions(), actor.config.actor_options).resources_needed()
+        text = ", ".join(f"{name} {amount:g}" for name, amount in needed.items())
+        actor.error = (
+            f"it has been starting for {SLOW_START_S:g} s: it waits for resources "
+            f"({text or 'none'}), or its constructor has not returned"
+        )
+        self._record("deployment_actor_slow", actor, f"is slow: {actor.error}", level="warning")
+
+    def on_failed(self, actor: DeploymentActor, reason: str, *, is_final: bool) -> None:
+        """The constructor raised, or the actor can never start; its process is gone."""
+        if actor.state is _S.STOPPING:
+            self._forget(actor)
+            return
+        if actor.state is not _S.STARTING:
+            return
+        self._retry(actor, reason)
+        self._record("deployment_actor_failed", actor, f"did not start: {reason}", level="warning")
+        self._on_failure(
+            actor.code_version,
+            f"deployment actor {actor.config.name!r} did not start: {reason}",
+            is_final,
+        )
+
+    def on_ended(self, actor: DeploymentActor, cause: str) -> None:
+        """The process is gone."""
+        if actor.state is _S.STOPPING:
+            self._forget(actor)
+            return
+        if actor.state is not _S.RUNNING:
+            reason = cause or "its process ended before it was ready"
+            self.on_failed(actor, reason, is_final=False)
+            return
+        lived_s = self._step.now - (actor.ready_at or 0.0)
+        if lived_s >= SHORT_LIFE_S:
+            actor.failures = 0
+        self._retry(actor, cause or "its process ended")
+        if lived_s >= SHORT_LIFE_S:
+            actor.start_after = self._step.now
+        self._record(
+            "deployment_actor_died",
+            actor,
+            f"died and is restarted: {cause or 'its process ended'}",
+            level="warning",
+        )
+
+    def _retry(self, actor: DeploymentActor, reason: str) -> None:
+        actor.failures += 1
+        actor.error = reason
+        delay_s = min(BACKOFF_S * 2 ** (actor.failures - 1), BACKOFF_MAX_S)
+        actor.start_after = self._step.now + delay_s
+        actor.lifecycle.go(_S.WAITING, reason)
+        self._step.must_save = True
+
+    def _forget(self, actor: DeploymentActor) -> None:
+        del self.by_id[actor.id]
+        self._step.must_save = True
+        self._record("deployment_actor_ended", actor, "ended.", level="debug")
+
+    def _record(self, kind: str, actor: DeploymentActor, what: str, *, level: str) -> None:
+        self._step.record(
+            kind,
+            f"Actor {actor.config.name!r} of deployment {self._id} {what}",
+            deployment=self._id,
+            level="warning" if level == "warning" else "debug",
+            actor=actor.config.name,
+        )
