@@ -122,7 +122,7 @@ _START_OPTIONS = (
 
 
 def _warn_of_ignored(controller_options: object) -> None:
-    """Check options that have no effect yet, and say so."""
+    """Check options that have no effect yet, and warn of them."""
     controller = _given(ControllerOptions, controller_options, "controller_options")
     if controller is not None and controller.runtime_env:
         logger.warning("`controller_options` have no effect: set the variables in the program.")
@@ -224,7 +224,7 @@ def _deploy(applications: Sequence[ApplicationTarget], *, wait: bool) -> None:
         check_feasible(application)
     if any(application.route_prefix is not None for application in applications):
         default = StartProxies(location=ProxyLocation.EveryNode.value, http=HTTPOptions())
-        client.start_proxies(default)  # the warning is of other options, which is no news here
+        client.start_proxies(default)  # the warning about other options is expected here
     began = time.monotonic()
     versions = client.deploy(applications)
     for application in applications:
@@ -316,7 +316,7 @@ def status() -> ServeStatus:
 def get_app_handle(name: str) -> Handle:
     """Return a handle of the ingress deployment of an application.
 
-    Raises RayServeException if there is no such application, or serve does not run.
+    Raises RayServeException if the application does not exist, or serve does not run.
     """
     check.text("name", name)
     local = local_application(name)
@@ -339,9 +339,9 @@ def get_deployment_handle(
     _check_exists: bool = True,
     _record_telemetry: bool = True,
 ) -> Handle:
-    """Return a handle of a deployment; in a replica, by default of its own application.
+    """Return a handle of a deployment; in a replica, by default of the replica's application.
 
-    Raises KeyError if there is no such deployment, and RayServeException without an application
+    Raises KeyError if the deployment does not exist, and RayServeException without an application
     name outside of replicas.
     """
     check.text("deployment_name", deployment_name)

@@ -148,7 +148,7 @@ def _changed_options(config: DeploymentConfig) -> dict[str, Any]:
 
 @contextmanager
 def importing_from(directory: Path) -> Iterator[None]:
-    """Import modules from `directory` first; afterwards forget those that are new in it.
+    """Import modules from `directory` first; afterwards forget the new ones.
 
     So applications in different directories may have modules of the same name, and the next import
     reads the files again.

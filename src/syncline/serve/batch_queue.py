@@ -7,9 +7,9 @@ not want to wait any longer:
 - `FixedWait`: until its oldest item has waited `timeout_s`.
 - `AdaptiveWait`: for the items that usually follow. Callers that got a result usually send their
   next item soon after it. While fewer items came than results went out, the policy waits for the
-  next one, as long as the wait costs the waiting items less than a batch of its own would: with b
+  next one, as long as the wait costs the waiting items less than another batch would: with b
   items, at most a/b seconds, where a is the fixed part of the time of a batch. It does not wait for
-  callers that are slower than the model, nor for those that stayed away once.
+  callers that are slower than the model, nor for callers that stayed away once.
 """
 
 from __future__ import annotations

@@ -134,7 +134,7 @@ class ServeClient:
 
 
 class _Current:
-    """The client of this process and what it belongs to."""
+    """The client of this process and its owner."""
 
     client: ServeClient | None = None
     owner: tuple[int, object] | None = None

@@ -99,7 +99,7 @@ def plain(value: Any) -> Any:
 
 
 class DeploymentSchema(Schema):
-    """Options of one deployment; those that are set replace the options in the code."""
+    """Options of one deployment; options that are set replace those in the code."""
 
     def __init__(self, *, name: str, **options: Any) -> None:
         """`options` are those of `@deployment`.

@@ -106,7 +106,7 @@ class RayServegRPCContext:
         return key
 
     def application(self) -> str | None:
-        """Return the application that the client asked for; None if it named none."""
+        """Return the application that the client named; None without one."""
         return self._sent("application")
 
     def request_id(self) -> str | None:
@@ -114,7 +114,7 @@ class RayServegRPCContext:
         return self._sent(REQUEST_ID)
 
     def multiplexed_model_id(self) -> str | None:
-        """Return the model that the client asked for; None if it named none."""
+        """Return the model that the client named; None without one."""
         return self._sent("multiplexed_model_id")
 
     def traceparent(self) -> str | None:
@@ -143,7 +143,7 @@ class RayServegRPCContext:
     def set_code(self, code: grpc.StatusCode) -> None:
         """Set the status code of the answer, also of an exception that is raised afterwards.
 
-        Raises TypeError if `code` is no status code.
+        Raises TypeError for anything but a status code.
         """
         _code_number(code)
         self._code = code

@@ -5,7 +5,7 @@ process that calls the deployment (proxy, replica, program) has its own instance
 `choose_replicas` runs on an event loop, once for each call that could be sent: some replica has
 a free slot. The call goes to the first group of the result that has a free slot, in it to the
 replica with the fewest calls. If none has one, or the result is empty, the call waits: the router
-is asked again when anything changes, and after a pause that grows up to `max_backoff_s`.
+is called again when anything changes, and after a pause that grows up to `max_backoff_s`.
 
 Limits (`max_ongoing_requests`, `max_queued_requests`), deadlines and resends are not the router's
 business. `PowerOfTwoChoicesRequestRouter` is here to be subclassed; deployments without a custom
@@ -172,7 +172,7 @@ class RequestRouter:
 
     All methods are called on one event loop, never at the same time; `choose_replicas` may be
     called again while an earlier call of it waits, unless the class has `FIFOMixin`. An exception
-    of `choose_replicas` fails the call that it was asked for.
+    of `choose_replicas` fails the call for which it was called.
     """
 
     max_num_routing_tasks_cap = 50

@@ -210,7 +210,7 @@ class _Response:
         """Cancel the call, and the calls that it made.
 
         A call that was not sent is dropped; a running async handler gets CancelledError; a running
-        sync handler goes on, and its result is ignored. Waiting then raises RequestCancelledError.
+        sync handler runs on, and its result is ignored. Waiting then raises RequestCancelledError.
         """
         self._call.cancel()
 
@@ -240,7 +240,7 @@ class DeploymentResponse(_Response, Generic[R]):
     def result(self, *, timeout_s: float | None = None, _skip_asyncio_check: bool = False) -> R:
         """Wait for the value.
 
-        Raises the error of the call; TimeoutError after `timeout_s`, while the call goes on; and
+        Raises the error of the call; TimeoutError after `timeout_s`, while the call continues; and
         RuntimeError on an event loop, which it would block.
         """
         if not _skip_asyncio_check:

@@ -75,7 +75,7 @@ class Tracing:
             code sets is used.
 
     Raises:
-        ImportError: OpenTelemetry is not installed, or there is no such function.
+        ImportError: OpenTelemetry is not installed, or the function does not exist.
         TypeError: The function does not return span processors.
     """
 
@@ -206,7 +206,7 @@ _tracing: Tracing | None = None
 
 
 def enable(config: TracingConfig | None) -> Tracing | None:
-    """Trace the requests of this process from now on if `config` says so; return the traces."""
+    """Start to trace the requests of this process if `config` enables it; return the traces."""
     global _tracing
     if _tracing is None and config is not None and config.enabled:
         _tracing = Tracing(config)

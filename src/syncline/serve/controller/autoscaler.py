@@ -4,11 +4,11 @@
 
 - A call counts once, from when a caller queues it until its answer, streams included.
 - The window begins with the deployment at the earliest. For scaling up it also begins after idle
-  time, so that a burst is seen at once; for scaling down it does not.
+  time, so that a burst is seen immediately; for scaling down it does not.
 - Scale up to the minimum desired during `upscale_delay_s`, down to the maximum desired during
   `downscale_delay_s`. Scale down that long after the last scale up at the earliest.
 - A factor applies to the step; the next step in this direction then waits for the delay again.
-- From zero, a call starts replicas at once. To zero only from one, after
+- From zero, a call starts replicas immediately. To zero only from one, after
   `downscale_to_zero_delay_s`.
 
 A custom policy replaces the formula of `desired`; the other rules apply to its result.
@@ -166,7 +166,7 @@ class Autoscaler:
     def decide(self, now: float, replicas: Sequence[str]) -> Decision | None:
         """Return a change of the number of replicas, if one is due.
 
-        Raises what a custom policy raises.
+        Raises the errors of a custom policy.
         """
         self._decided_at = now
         if self.current == 0 and self._load.value > 0:

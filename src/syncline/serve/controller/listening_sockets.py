@@ -45,7 +45,7 @@ class ListeningSockets:
             self._serve()
 
     def close_listening(self) -> None:
-        """Stop to listen; proxies that have the socket go on."""
+        """Stop to listen; proxies that have the socket continue."""
         if self._listening is not None:
             self._listening.close()
             self._listening, self._address = None, None

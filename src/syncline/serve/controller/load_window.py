@@ -92,7 +92,7 @@ class LoadWindow:
         return self._zero_since is not None and now - self._zero_since >= self._length_s
 
     def _advance(self, now: float) -> None:
-        """Account for the time since the last change, and forget what is too old."""
+        """Account for the time since the last change, and forget old values."""
         if now <= self._now:
             return
         seconds, value, buckets = now - self._now, self.value, self._buckets

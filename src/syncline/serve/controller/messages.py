@@ -320,7 +320,7 @@ class DeleteApplications:
 
 @dataclass(frozen=True, kw_only=True)
 class GetApplication:
-    """Replied by the `ApplicationInfo`, or None if there is no such application."""
+    """Replied by the `ApplicationInfo`, or None if the application does not exist."""
 
     name: str
 
@@ -430,7 +430,7 @@ class SetReplicas:
 class RestartReplica:
     """Start a replacement of a replica, then drain it; replied by None.
 
-    Fails with KeyError if there is no such replica.
+    Fails with KeyError if the replica does not exist.
     """
 
     replica_id: str

@@ -43,7 +43,7 @@ class ServeController:
         return self._runner.address()
 
     def ping(self) -> None:
-        """Return at once; fails if the controller's loop has ended."""
+        """Return immediately; fails if the controller's loop has ended."""
         self._runner.address()
 
     def close(self) -> None:

@@ -107,7 +107,7 @@ def _order_of_replacement(replica: Replica) -> tuple[bool, float]:
 
 
 def _starts_to_cancel(starting: Iterable[Replica], count: int) -> list[Replica]:
-    """Return `count` starts, those that wait for resources first, then the newest."""
+    """Return `count` starts, starts that wait for resources first, then the newest."""
     ordered = sorted(starting, key=lambda each: (each.is_placed, -each.created_at))
     return ordered[:count]
 
@@ -167,7 +167,7 @@ def demand(config: DeploymentConfig) -> dict[str, float]:
 
 
 class Room:
-    """Resources for an update: enough for old and new replicas at once, or not."""
+    """Resources for an update: enough for old and new replicas together, or not."""
 
     def __init__(self) -> None:
         self.is_enough = True

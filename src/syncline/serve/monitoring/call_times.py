@@ -235,7 +235,7 @@ class ReplicaReporter:
         self.report(max(0.0, self._loop.time() - planned))
 
     def report(self, loop_lag_s: float, *, is_last: bool = False) -> None:
-        """Send what has changed since the last report."""
+        """Send the changes since the last report."""
         times, admission = self._times, self._admission.statistics()
         period = period_of(self._wall_clock())
         new = times.failures()[self._reported_failures :]

@@ -75,7 +75,7 @@ class Times:
         return self.sum_s / self.count if self.count else None
 
     def quantile(self, fraction: float) -> float | None:
-        """Return the time in seconds below which this fraction lies; None without times."""
+        """Return the time in seconds that this fraction does not exceed; None without times."""
         rank, seen = fraction * sum(self.buckets.values()), 0
         for bucket in sorted(self.buckets):
             seen += self.buckets[bucket]
@@ -102,7 +102,7 @@ class Times:
 
     @classmethod
     def from_json(cls, value: object) -> Times:
-        """Return the times of `as_json`; without what is not of its form, since files can lie."""
+        """Return the times of `as_json`; values of another form are left out."""
         if not isinstance(value, list) or len(value) < 2 or not all(map(_is_amount, value)):
             return NO_TIMES
         pairs = zip(value[2::2], value[3::2], strict=False)
@@ -143,7 +143,7 @@ def count_times(seconds: Iterable[float]) -> Times:
 
 
 MOST_SAMPLES = 4096
-"""Samples of one period whose buckets are computed; of more, every n-th stands for n."""
+"""Samples of one period whose buckets are computed; of more, every n-th is used."""
 
 
 class Samples(list[float]):

@@ -89,7 +89,7 @@ class DeploymentSums:
         self.lag_s = max(self.lag_s, other.lag_s)
 
     def fields(self) -> dict[str, Any]:
-        """Return the fields of a line, without those that are zero."""
+        """Return the fields of a line, without zeros."""
         counts = {
             name: getattr(self, name)
             for name in ("requests", "http", "errors", "cancelled", "busy")

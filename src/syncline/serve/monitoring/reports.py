@@ -174,10 +174,10 @@ class ProxyReport:
     ongoing: int
     """Requests that have no complete response yet."""
     refused: int
-    """Malformed or oversized requests, and those that came too slowly, since the start."""
+    """Malformed, oversized or too slow requests since the start."""
     routes: tuple[RouteReport, ...] = ()
     waits: Mapping[DeploymentId, Times] = field(default_factory=dict)
-    """Seconds that requests waited for a free replica; without those that did not wait."""
+    """Seconds that requests waited for a free replica; requests that did not wait are left out."""
     slow: tuple[SlowRequest, ...] = ()
     loop_lag_s: float = 0.0
 

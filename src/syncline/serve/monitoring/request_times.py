@@ -120,7 +120,7 @@ class ProxyReporter:
         self.report(max(0.0, self._loop.time() - planned))
 
     def report(self, loop_lag_s: float, *, is_last: bool = False) -> None:
-        """Send what has changed since the last report."""
+        """Send the changes since the last report."""
         statistics, period = self._statistics(), period_of(self._wall_clock())
         slow: tuple[SlowRequest, ...] = ()
         if period != self._period or is_last:

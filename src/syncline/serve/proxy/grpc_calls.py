@@ -77,7 +77,7 @@ class GrpcCall(Call):
     # -- from the coroutine of the call
 
     async def reply(self) -> bytes:
-        """Return the only message of the answer; empty if there is none."""
+        """Return the only message of the answer; empty without one."""
         async for message in self.replies():
             return message
         return b""
@@ -113,7 +113,7 @@ class GrpcCall(Call):
         self._link.send(self, Kind.BODY, END_OF_MESSAGES)
 
     def close(self) -> None:
-        """Cancel the call if it has no answer yet, and drop what it keeps."""
+        """Cancel the call if it has no answer yet, and drop its messages."""
         if not self._is_done:
             self._is_done = True
             self._link.cancel(self)

@@ -137,11 +137,11 @@ class GrpcServer:
         return self.address
 
     def drain(self) -> None:
-        """Report that this proxy will stop; calls go on."""
+        """Report that this proxy will stop; calls continue."""
         self._is_draining = True
 
     async def stop(self, grace_s: float) -> None:
-        """Refuse new calls, and cancel those that have not ended after `grace_s` seconds."""
+        """Refuse new calls, and cancel the calls that have not ended after `grace_s` seconds."""
         self._is_draining = True
         if self._server is not None:
             await self._server.stop(grace_s)
@@ -246,7 +246,7 @@ class GrpcServer:
                     yield message
 
     def _start(self, method: ServiceMethod, request: Any, context: Any) -> GrpcCall | None:
-        """Submit a call; return None if there is no application for it."""
+        """Submit a call; return None without an application for it."""
         metadata = [(key, value) for key, value in context.invocation_metadata() or ()]
         sent = {key: value for key, value in metadata if isinstance(value, str)}
         request_id = self._request_id(sent)

@@ -143,7 +143,7 @@ class HttpConnection(asyncio.Protocol):
         self._is_writable = False
 
     def resume_writing(self) -> None:
-        """Grant what the client accepted, and continue with the next request."""
+        """Grant the bytes that the client accepted, and continue with the next request."""
         self._is_writable = True
         if self._current is not None:
             self._grant(self._current)
@@ -378,7 +378,7 @@ class HttpConnection(asyncio.Protocol):
             self._grantable = 0
 
     def _finish(self, call: HttpCall, status: int) -> None:
-        """Count the answered request; close the connection or go on with the next one."""
+        """Count the answered request; close the connection or continue with the next one."""
         call.finish(status)
         self._current = None
         server = self._server
@@ -465,11 +465,11 @@ class HttpConnection(asyncio.Protocol):
             self._close()
 
     def abort(self) -> None:
-        """Close the connection at once."""
+        """Close the connection immediately."""
         self._transport.abort()
 
     def _close(self) -> None:
-        """Close after what was written; read on for a while if the client may still send.
+        """Close after the written bytes; read on for a while if the client may still send.
 
         Closing a socket with unread bytes resets the connection, and the client may lose the
         response.

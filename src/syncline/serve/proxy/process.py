@@ -96,7 +96,7 @@ class ServeProxy:
     def run(self, config: ProxyConfig) -> None:
         """Serve in the main thread until the controller has drained the proxy.
 
-        Returns as well if the proxy cannot listen, which the controller was told.
+        Returns as well if the proxy cannot listen, of which the controller was notified.
         """
         loop = new_event_loop()
         asyncio.set_event_loop(loop)

@@ -19,7 +19,7 @@ from syncline.serve.proxy.limits import HttpLimits
 logger = logging.getLogger("syncline.serve")
 
 SLICE_BYTES = 16_384
-"""Bytes of heads that are parsed at once."""
+"""Bytes of heads that are parsed together."""
 _FRAMING_PER_BYTE = 8
 """Bytes of chunk framing that are allowed for each byte of a chunked body."""
 _SPECIAL_HEADERS = frozenset(

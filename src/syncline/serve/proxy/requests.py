@@ -126,7 +126,7 @@ class HttpCall(Call):
         """Status of the response whose head was written; 0 before."""
         self.is_done = False
         self.ignores_disconnect = False
-        """True if the request goes on when the client is gone."""
+        """True if the request continues when the client is gone."""
         self.timeout_s: float | None = None
         self.request_id = ""
         self.started = perf_counter()
@@ -271,7 +271,7 @@ class HttpCall(Call):
             connection.answer(self, self._failure(error))
 
     def _on_frame_without_client(self, kind: int, payload: bytes) -> None:
-        # The client is gone, but asked that the request goes on.
+        # The client is gone, but wants the request to continue.
         if kind == Kind.CHUNK:
             self.server.link.send(self, Kind.WINDOW, len(payload).to_bytes(4, "little"))
         elif kind == Kind.WINDOW:

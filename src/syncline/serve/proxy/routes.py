@@ -87,7 +87,7 @@ class RouteTable:
         return dict(self._statistics)
 
     def find(self, path: bytes) -> HttpRoute | None:
-        """Return the route of a raw path without a query string; None if there is none."""
+        """Return the route of a raw path without a query string; None without one."""
         try:
             return self._cache[path]
         except KeyError:

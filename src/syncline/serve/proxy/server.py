@@ -35,7 +35,7 @@ class Connection(Protocol):
         """Close the connection after the current response."""
 
     def abort(self) -> None:
-        """Close the connection at once."""
+        """Close the connection immediately."""
 
 
 class RequestIds:
@@ -121,7 +121,7 @@ class HttpServer:
             connection.drain()
 
     def abort(self) -> None:
-        """Close all connections at once."""
+        """Close all connections immediately."""
         for connection in list(self._connections):
             connection.abort()
 

@@ -96,7 +96,7 @@ class HttpStatistics:
     """Connections since the start."""
     ongoing_requests: int
     refused_requests: int
-    """Malformed or oversized requests, and those that came too slowly."""
+    """Malformed, oversized or too slow requests."""
     routes: tuple[RouteSummary, ...] = field(default=())
 
 

@@ -1,8 +1,8 @@
 """`Admission`: the limit of ongoing requests of a replica. Pure.
 
-A caller whose call is refused (BUSY) waits. As soon as a slot is free, all waiting callers are told
-(FREE), in the order in which they began to wait: one that is told may have no call any more, so
-telling only one of them could leave the slot empty.
+A caller whose call is refused (BUSY) waits. As soon as a slot is free, all waiting callers are
+notified (FREE), in the order in which they began to wait. Some may have no call any more, so
+notifying only one of them could leave the slot empty.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class AdmissionStatistics:
     ongoing: int
     limit: int
     waiting: int
-    """Callers that will be told when a slot is free."""
+    """Callers to notify when a slot is free."""
     admitted: int
     refused: int
     is_draining: bool
@@ -66,7 +66,7 @@ class Admission(Generic[Caller]):
         return self._told()
 
     def drain(self) -> None:
-        """Refuse all further calls. Callers are not told: they send to other replicas."""
+        """Refuse all further calls. Callers are not notified: they send to other replicas."""
         self._is_draining = True
         self._capacity = 0
         self._waiting.clear()

@@ -21,7 +21,7 @@ class AsgiApplication:
     def __init__(self, app: AsgiApp) -> None:
         self.app = app
         self.state: dict[str, Any] | None = None
-        """The state that the startup left for requests; None if there is none."""
+        """The state that the startup left for requests; None without one."""
         self._state: dict[str, Any] = {}
         self._inbox: asyncio.Queue[Message] = asyncio.Queue()
         self._answers: asyncio.Queue[Message | None] = asyncio.Queue()

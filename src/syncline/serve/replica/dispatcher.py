@@ -32,7 +32,7 @@ logger = logging.getLogger("syncline.serve")
 
 _HTTP, _CALL, _BODY, _CANCEL = int(Kind.HTTP), int(Kind.CALL), int(Kind.BODY), int(Kind.CANCEL)
 _GRPC, _WINDOW, _BUSY, _FREE = int(Kind.GRPC), int(Kind.WINDOW), int(Kind.BUSY), int(Kind.FREE)
-# The first step of a task runs at once, where Python can do that.
+# The first step of a task runs immediately, where Python can do that.
 _EAGER: dict[str, Any] = {"eager_start": True} if sys.version_info >= (3, 12) else {}
 _CREDIT_BYTES = WINDOW_BYTES // 4
 """Bytes of a request body after which its sender is granted more."""

@@ -1,7 +1,7 @@
 """`GrpcCall`: a call of a gRPC client, of any of the four kinds.
 
 The method of the ingress gets a message, or a `gRPCInputStream` if the client streams, and returns
-messages. The answer carries what it set on its `grpc_context`.
+messages. The answer carries the values set on its `grpc_context`.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ class GrpcCall(MethodCall):
         return encode_status(self._context._status())
 
     def send(self, kind: int, *parts: bytes | memoryview) -> None:
-        """Send a frame; before the first message of a stream, what it depends on."""
+        """Send a frame; before the first message of a stream, its compression."""
         if kind == Kind.CHUNK and not self._has_started:
             self._has_started = True
             status = self._context._status()

@@ -245,7 +245,7 @@ class _ItemBuffer:
             items.close()
 
     def take(self) -> Parts | None:
-        """Return the next item, on the loop's thread; None if there is none yet."""
+        """Return the next item, on the loop's thread; None if it does not exist yet."""
         with self._changed:
             if not self._items:
                 self._is_awake = False

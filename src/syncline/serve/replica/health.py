@@ -116,7 +116,7 @@ class LoopWatchdog:
 
 
 def blockage_of(thread_id: int) -> Blockage:
-    """Return what a thread runs now."""
+    """Return the line that a thread runs now, and the line of user code that led to it."""
     frame = sys._current_frames().get(thread_id)
     innermost, user, call = "an unknown line", "", None
     for each in _frames(frame):

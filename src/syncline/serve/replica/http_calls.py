@@ -214,7 +214,7 @@ class HttpCall(OngoingCall):
         self._answer_failure(500, INTERNAL_SERVER_ERROR)
 
     def answer_cancelled(self) -> None:
-        """End the answer; nobody reads it."""
+        """End the answer, which has no reader."""
         if self.is_expired:
             text = f"Request {self.request_id} timed out after {self.head.timeout_s}s."
             self._answer_failure(408, text.encode())

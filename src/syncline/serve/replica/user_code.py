@@ -69,7 +69,7 @@ class UserCode:
             self.instance = definition(*args, **kwargs)
 
     def method(self, name: str) -> Method:
-        """Return a method; raise RayServeException that names those that exist."""
+        """Return a method; raise RayServeException that names the existing ones."""
         method = self._methods.get(name)
         if method is None:
             method = self._methods[name] = self._find(name)

@@ -344,7 +344,7 @@ class WebSocketCall(AsgiCall):
             self._end()
 
     def cancel(self, is_expired: bool = False) -> None:
-        """Tell user code that the client has gone; cancel it if it goes on."""
+        """Notify user code that the client has gone; cancel it if it continues."""
         if self._is_disconnected:
             super().cancel(is_expired)
             return

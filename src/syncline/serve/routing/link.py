@@ -165,7 +165,7 @@ class Link(ABC):
     def take_waits(self) -> dict[DeploymentId, Times]:
         """Return the seconds that calls waited for a replica since the last call, by deployment.
 
-        Calls that were sent at once are left out.
+        Calls that were sent immediately are left out.
         """
         return {id: waits.take() for id, waits in self._waits.items() if waits}
 
@@ -300,7 +300,7 @@ class Link(ABC):
         return driver.router
 
     def _replace_router(self, old: DeploymentRouter, route: DeploymentRoute) -> DeploymentRouter:
-        """Go on with another request router."""
+        """Continue with another request router."""
         self._close_driver(route.id)
         router = self._routers[route.id] = self._new_router(route)
         router.take_over(old)
@@ -496,7 +496,7 @@ class LoopLink(Link):
         self._tasks: set[asyncio.Task[None]] = set()
 
     def run(self, action: Callable[[], object]) -> None:
-        """Call `action` on the loop's thread; at once if this is the thread."""
+        """Call `action` on the loop's thread; immediately if this is the thread."""
         if asyncio._get_running_loop() is self.loop:
             action()
         else:

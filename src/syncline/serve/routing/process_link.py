@@ -21,7 +21,7 @@ from syncline.serve.wire.connection import Hello
 
 
 class _ProcessLink:
-    """The link of this process and what it belongs to."""
+    """The link of this process and its owner."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()

@@ -67,7 +67,7 @@ class Call:
     pending_request: PendingRequest | None = None
     """The call as a custom request router sees it."""
     queued_at = 0.0
-    """Time at which the link could not send it at once; 0 if it could."""
+    """Time at which the link could not send it immediately; 0 if it could."""
 
     def __init__(
         self, deployment: DeploymentId, kind: int, parts: tuple[bytes | memoryview, ...]
@@ -266,7 +266,7 @@ class DeploymentRouter:
         return self._dispatch(now)
 
     def replica_removed(self, replica_id: str, now: float) -> list[Instruction]:
-        """Send no more calls to a replica; its calls in flight go on."""
+        """Send no more calls to a replica; its calls in flight continue."""
         replica = self._replicas.get(replica_id)
         if replica is None:
             return _NOTHING
@@ -321,7 +321,7 @@ class DeploymentRouter:
         return self._dispatch(now)
 
     def take_over(self, other: DeploymentRouter) -> None:
-        """Go on with the replicas and calls of the router before this one; `update` follows."""
+        """Continue with the replicas and calls of the router before this one; `update` follows."""
         self._replicas, self._free = other._replicas, other._free
         self._queue, self._waiting = other._queue, other._waiting
         self._holders = other._holders

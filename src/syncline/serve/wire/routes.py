@@ -64,7 +64,7 @@ class DeploymentRoute:
     request_router: bytes | None = None
     """A pickled `RequestRouterConfig` with another class than the default; None for the default."""
     unavailable: str | None = None
-    """Reason why calls fail at once, such as a failed constructor; None if they may wait."""
+    """Reason why calls fail immediately, such as a failed constructor; None if they may wait."""
 
 
 @dataclass(frozen=True, kw_only=True)
