@@ -87,7 +87,7 @@ class _Node:
 
 
 class _Graph:
-    """The deployments of an application, each after those that it calls."""
+    """The deployments of an application, each after the deployments that it calls."""
 
     def __init__(
         self,

@@ -97,7 +97,7 @@ class RequestRouterConfig:
     request_routing_stats_timeout_s: float = 30.0
     """Seconds until such a call counts as failed."""
     initial_backoff_s: float = 0.025
-    """First pause until a custom router that chose no replica is asked again.
+    """First pause until a custom router that chose no replica is called again.
 
     It is asked at every change as well, and never while all replicas are full.
     """
@@ -244,7 +244,7 @@ class DeploymentConfig:
     autoscaling_config: AutoscalingConfig | None = None
     """Options of autoscaling; None: a fixed number of replicas."""
     graceful_shutdown_wait_loop_s: float = 2.0
-    """Accepted as in Ray: a replica without requests stops at once."""
+    """Accepted as in Ray: a replica without requests stops immediately."""
     graceful_shutdown_timeout_s: float = 20.0
     """Seconds that a stopping replica has for its requests before it is killed."""
     health_check_period_s: float = 10.0

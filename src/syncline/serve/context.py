@@ -133,7 +133,7 @@ local_replica: ContextVar[ReplicaContext | None] = ContextVar("local_replica", d
 
 
 def set_replica_context(context: ReplicaContext | None) -> None:
-    """Declare that this process is a replica, or is none any more."""
+    """Set the replica of this process; None when it has ended."""
     global _replica
     _replica = context
 

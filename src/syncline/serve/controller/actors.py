@@ -28,7 +28,7 @@ _LONGEST_CAUSE = 2000
 
 
 class ActorEvents(Protocol):
-    """Told on the event loop what happens to actors, by their names."""
+    """Receives the events of actors by their names, on the event loop."""
 
     def on_actor_placed(self, name: str) -> None:
         """The process exists."""
@@ -50,7 +50,7 @@ class ActorStart:
     config: object
     """Argument of `run`."""
     bundles: tuple[Mapping[str, float], ...] = ()
-    """Bundles of its own placement group; it runs in the first one."""
+    """Bundles of the actor's placement group; it runs in the first one."""
     strategy: str = "PACK"
 
 
@@ -259,7 +259,7 @@ def _cause(error: BaseException) -> str:
 
 
 def available_text(needed: Mapping[str, float], free: Mapping[str, float]) -> str:
-    """Return what a start needs and what is free, as text."""
+    """Return the needed and the free resources of a start, as text."""
     wants = ", ".join(f"{name} {amount:g}" for name, amount in needed.items())
     has = ", ".join(f"{name} {free.get(name, 0):g}" for name in needed)
     return f"it needs {wants or 'a process'}; available: {has or 'unknown'}"

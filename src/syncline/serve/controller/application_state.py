@@ -232,7 +232,7 @@ class ApplicationState:
         return ApplicationStatus.RUNNING
 
     def message(self) -> str:
-        """Return what is wrong with the deployments, or what they wait for."""
+        """Return the problems of the deployments, or the reasons why they wait."""
         lines = [
             f"Deployment {name!r}: {message}"
             for name, each in self.deployments.items()

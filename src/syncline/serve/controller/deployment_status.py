@@ -91,7 +91,7 @@ def trigger(deployment: DeploymentState) -> str:
 
 
 def message(deployment: DeploymentState) -> str:
-    """Return what is wrong, or what the deployment waits for; empty if nothing."""
+    """Return the problem of the deployment, or the reason why it waits; empty without one."""
     version, serving = deployment.version, len(deployment.serving())
     if version.has_failed:
         kept = f" ({serving} replica(s) serve on)" if serving else ""

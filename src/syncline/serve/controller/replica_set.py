@@ -36,7 +36,7 @@ from syncline.serve.wire.routes import DeploymentId, ReplicaRoute
 WAIT_S = 1.0
 """Seconds after which a start without a process may be waiting for resources."""
 NEXT_WAIT_S = 0.2
-"""The same while it is known that there is no room for more replicas than wanted."""
+"""The same while the nodes have no room for more replicas than wanted."""
 INSPECT_WAIT_S = 10.0
 """Seconds between two looks at the resources that a start waits for."""
 SLOW_START_S = 30.0

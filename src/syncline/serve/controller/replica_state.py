@@ -120,7 +120,7 @@ class Replica:
     removed_at: int | None = None
     """Version of the routing table from which on it is missing."""
     drains: bool = False
-    """True once it was told to drain."""
+    """True after the request to drain."""
     ending: str = ""
     """Reason why it is being stopped."""
     update: Version | None = None

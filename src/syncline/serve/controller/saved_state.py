@@ -118,7 +118,7 @@ class SavedProxy:
 
 @dataclass(frozen=True, kw_only=True)
 class SavedState:
-    """Everything that a restarted controller needs to go on."""
+    """Everything that a restarted controller needs to continue."""
 
     table_version: int
     applications: tuple[SavedApplication, ...]

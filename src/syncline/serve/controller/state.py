@@ -151,7 +151,7 @@ class ControllerMachine(Dispatcher[Event, None], handles=Event):
     # -- the end of a step
 
     def _settle(self) -> None:
-        """Take the next steps of what has changed, until nothing is due."""
+        """Take the next steps of changed parts, until nothing is due."""
         step = self._step
         for _ in range(10_000):
             self._reconcile()

@@ -1,4 +1,4 @@
-"""`Step`: what the parts of the state machine share while they handle one event. Pure."""
+"""`Step`: data shared by the parts of the state machine while they handle one event. Pure."""
 
 from __future__ import annotations
 
