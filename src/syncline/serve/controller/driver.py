@@ -26,10 +26,10 @@ from syncline.serve.controller import events as e
 from syncline.serve.controller import messages as m
 from syncline.serve.controller import requests, views
 from syncline.serve.controller.actors import ActorStart, ServeActors, available_text
-from syncline.serve.controller.events import Event, Instruction
-from syncline.serve.controller.listening_sockets import ListeningSockets
 from syncline.serve.controller.deployment_actor_driver import DeploymentActorDriver
 from syncline.serve.controller.deployment_actor_state import ActorState
+from syncline.serve.controller.events import Event, Instruction
+from syncline.serve.controller.listening_sockets import ListeningSockets
 from syncline.serve.controller.rollout import demand
 from syncline.serve.controller.snapshot import Snapshot, SnapshotWriter
 from syncline.serve.controller.state import ControllerMachine
@@ -150,9 +150,9 @@ class Controller(Dispatcher[Instruction, None], handles=Instruction):
         self._is_cluster = engine.outlives_driver
         self._host = engine.node_address() if self._is_cluster else None
         self._actors = ServeActors(loop, self)
+        self._deployment_actors = DeploymentActorDriver(loop, self._actors, self.handle)
         self._machine = ControllerMachine(
             head_node=self._node_id,
-        self._deployment_actors = DeploymentActorDriver(loop, self._actors, self.handle)
             new_suffix=lambda: secrets.token_hex(4),
             load_policy=serialization.unpack,
             wall_clock=time.time,
@@ -210,12 +210,12 @@ class Controller(Dispatcher[Instruction, None], handles=Instruction):
                 if replica.id not in new:
                     has_group = bool(replica.version.target.config.placement_group_bundles)
                     self._actors.attach(_REPLICA + replica.id, has_group=has_group)
-        for proxy_id in self._machine.proxies.proxies:
-            if proxy_id not in new:
             for actor in deployment.actors.by_id.values():
                 if actor.id not in new and actor.state is not ActorState.WAITING:
                     self._deployment_actors.attach(actor.id)
         self._deployment_actors.kill_unknown()
+        for proxy_id in self._machine.proxies.proxies:
+            if proxy_id not in new:
                 self._actors.attach(_PROXY + proxy_id, has_group=False)
         for prefix in (_REPLICA, _PROXY):
             self._actors.kill_unknown(prefix)
@@ -448,8 +448,8 @@ class Controller(Dispatcher[Instruction, None], handles=Instruction):
                     route_prefix=step.route_prefix,
                     rank=step.rank,
                     world_size=step.world_size,
-                ),
                     code_version=target.code_version,
+                ),
             )
         )
 
@@ -545,6 +545,14 @@ class Controller(Dispatcher[Instruction, None], handles=Instruction):
             self._sockets.close_listening()  # new connections are refused
         self._send_drain(step.proxy_id, _pickled(m.DrainProxy(timeout_s=DRAIN_PROXY_S)))
 
+    @on(e.StartDeploymentActor)
+    def _start_deployment_actor(self, step: e.StartDeploymentActor) -> None:
+        self._deployment_actors.start(step)
+
+    @on(e.KillDeploymentActor)
+    def _kill_deployment_actor(self, step: e.KillDeploymentActor) -> None:
+        self._deployment_actors.kill(step.actor_id)
+
     @on(e.RecordEvent)
     def _record(self, step: e.RecordEvent) -> None:
         logger.log(_LEVELS.get(step.level, logging.ERROR), "%s", step.message)
@@ -561,14 +569,6 @@ class Controller(Dispatcher[Instruction, None], handles=Instruction):
 
     @on(e.Save)
     def _save_soon(self, step: e.Save) -> None:
-    @on(e.StartDeploymentActor)
-    def _start_deployment_actor(self, step: e.StartDeploymentActor) -> None:
-        self._deployment_actors.start(step)
-
-    @on(e.KillDeploymentActor)
-    def _kill_deployment_actor(self, step: e.KillDeploymentActor) -> None:
-        self._deployment_actors.kill(step.actor_id)
-
         """Save now, or later if large snapshots would take too much of the time."""
         earliest = self._saved_at + self._save_s / SAVE_SHARE
         delay_s = earliest - self._clock()

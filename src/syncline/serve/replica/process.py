@@ -97,10 +97,10 @@ class ReplicaConfig:
     """Seconds until such a call counts as failed."""
     route_prefix: str | None = None
     rank: int = 0
-    code_version: str | None = None
-    """`DeploymentTarget.code_version`."""
     world_size: int = 1
     """Number of replicas that the deployment should have."""
+    code_version: str | None = None
+    """`DeploymentTarget.code_version`."""
 
 
 class ServeReplica:
