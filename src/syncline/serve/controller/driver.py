@@ -12,16 +12,18 @@ import logging
 import pickle
 import secrets
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from syncline.core import serialization
 from syncline.core.api import available_resources, ensure_engine
 from syncline.core.placement import NodeAffinitySchedulingStrategy
+from syncline.core.resources import IMPLICIT_PREFIX
 from syncline.core.state_machine import Dispatcher, on
+from syncline.serve.config import DeploymentConfig
 from syncline.serve.controller import events as e
 from syncline.serve.controller import messages as m
 from syncline.serve.controller import requests, views
@@ -30,7 +32,7 @@ from syncline.serve.controller.deployment_actor_driver import DeploymentActorDri
 from syncline.serve.controller.deployment_actor_state import ActorState
 from syncline.serve.controller.events import Event, Instruction
 from syncline.serve.controller.listening_sockets import ListeningSockets
-from syncline.serve.controller.rollout import demand
+from syncline.serve.controller.rollout import PLACE, demand, has_resources
 from syncline.serve.controller.snapshot import Snapshot, SnapshotWriter
 from syncline.serve.controller.state import ControllerMachine
 from syncline.serve.exceptions import RayServeException
@@ -40,7 +42,7 @@ from syncline.serve.proxy.process import ProxyConfig, ServeProxy
 from syncline.serve.replica.process import ReplicaConfig, ServeReplica
 from syncline.serve.wire.connection import Hello, Listener, LoopConnection
 from syncline.serve.wire.frames import Kind
-from syncline.serve.wire.routes import Address
+from syncline.serve.wire.routes import Address, DeploymentId
 from syncline.serve.wire.values import pack_failure
 
 logger = logging.getLogger("syncline.serve")
@@ -424,7 +426,7 @@ class Controller(Dispatcher[Instruction, None], handles=Instruction):
             ActorStart(
                 name=_REPLICA + step.replica_id,
                 cls=ServeReplica,
-                options={"num_cpus": 1, **config.ray_actor_options},
+                options=self._actor_options(step.deployment, config),
                 bundles=config.placement_group_bundles or (),
                 strategy=config.placement_group_strategy or "PACK",
                 config=ReplicaConfig(
@@ -432,7 +434,6 @@ class Controller(Dispatcher[Instruction, None], handles=Instruction):
                     deployment=step.deployment,
                     socket_path=f"{self._directory}/replica-{number}.sock",
                     ledger_path=f"{self._directory}/replica-{number}.ledger",
-                    host=self._host,
                     key=self.key,
                     controller=self.address,
                     func_or_class=target.func_or_class,
@@ -452,6 +453,16 @@ class Controller(Dispatcher[Instruction, None], handles=Instruction):
                 ),
             )
         )
+
+    def _actor_options(self, id: DeploymentId, config: DeploymentConfig) -> dict[str, Any]:
+        options = {"num_cpus": 1, **config.ray_actor_options}
+        if not self._is_cluster or config.placement_group_bundles:
+            return options
+        options.setdefault("scheduling_strategy", "SPREAD")
+        if config.max_replicas_per_node is not None:
+            share = {f"{IMPLICIT_PREFIX}{id}": 1 / config.max_replicas_per_node}
+            options["resources"] = {**(options.get("resources") or {}), **share}
+        return options
 
     @property
     def address(self) -> Address:
@@ -482,14 +493,23 @@ class Controller(Dispatcher[Instruction, None], handles=Instruction):
 
     @on(e.InspectStart)
     def _inspect(self, step: e.InspectStart) -> None:
-        replica = self._machine.replica(step.replica_id)
-        if replica is None:
-            return
-        needed = demand(replica.version.target.config)
         id = step.replica_id
+        owner = next((each for each in self._machine.deployments() if id in each.replicas), None)
+        if owner is None:
+            return
+        config = owner.replicas[id].version.target.config
+        needed = demand(config)
+        on_node = Counter(each.node_id for each in owner.replicas.values())
 
         def resources() -> e.StartInspected:
-            free = available_resources()
+            free = dict(available_resources())
+            if (limit := config.max_replicas_per_node) is not None:
+                places = [
+                    limit - on_node[row["NodeID"]]
+                    for row in ensure_engine().nodes()
+                    if row["Alive"] and has_resources(row["Resources"], needed)
+                ]
+                free[PLACE] = max(places, default=0) / limit
             return e.StartInspected(
                 replica_id=id,
                 text=available_text(needed, free),

@@ -10,11 +10,14 @@ from __future__ import annotations
 import itertools
 import math
 from collections import Counter
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from syncline.serve.config import DeploymentConfig
 from syncline.serve.controller.replica_state import Replica, ReplicaState, Version
+
+PLACE = "max_replicas_per_node"
+"""A replica's place among those of its node, as a resource of which each node has 1."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -160,10 +163,15 @@ def demand(config: DeploymentConfig) -> dict[str, float]:
         "CPU": 1.0 if cpus is None else float(cpus),
         "GPU": float(options.get("num_gpus") or 0),
         "memory": float(options.get("memory") or 0),
-        "max_replicas_per_node": 1 / (config.max_replicas_per_node or math.inf),
+        PLACE: 1 / (config.max_replicas_per_node or math.inf),
         **{name: float(amount) for name, amount in (options.get("resources") or {}).items()},
     }
     return {name: amount for name, amount in needed.items() if amount}
+
+
+def has_resources(node: Mapping[str, float], needed: Mapping[str, float]) -> bool:
+    """Return True if a node is large enough for a replica."""
+    return all(node.get(name, 0) >= needed[name] for name in needed if name != PLACE)
 
 
 class Room:

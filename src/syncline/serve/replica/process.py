@@ -17,7 +17,7 @@ from typing import Any
 
 from syncline import faults
 from syncline.core import serialization
-from syncline.core.api import get_runtime_context
+from syncline.core.api import ensure_engine
 from syncline.core.event_loops import cancel_all
 from syncline.core.tracebacks import user_traceback
 from syncline.serve import metrics, tracing
@@ -76,8 +76,6 @@ class ReplicaConfig:
     socket_path: str
     """Unix socket to listen on."""
     ledger_path: str
-    host: str | None
-    """Address of the node for callers on other nodes; None on an engine of one machine."""
     key: bytes
     """Key of the session."""
     controller: Address
@@ -112,13 +110,19 @@ class ServeReplica:
     def run(self, config: ReplicaConfig) -> None:
         """Serve in the main thread until the controller has drained the replica.
 
-        Returns as well if the user's constructor failed, which the controller was told.
+        Returns as well if the user's constructor failed, of which the controller was notified.
         """
         loop = new_event_loop()
         asyncio.set_event_loop(loop)
         try:
-            node_id = get_runtime_context().get_node_id()
-            loop.run_until_complete(Replica(config, loop, node_id=node_id).run())
+            engine = ensure_engine()
+            replica = Replica(
+                config,
+                loop,
+                node_id=engine.runtime_info().node_id,
+                host=engine.node_address() if engine.outlives_driver else None,
+            )
+            loop.run_until_complete(replica.run())
         finally:
             with contextlib.suppress(Exception):
                 loop.run_until_complete(cancel_all())
@@ -131,14 +135,23 @@ class ServeReplica:
 
 
 class Replica:
-    """One replica on its event loop."""
+    """One replica on its event loop.
+
+    `host` is the address of its node for callers on other nodes; None on an engine of one machine.
+    """
 
     def __init__(
-        self, config: ReplicaConfig, loop: asyncio.AbstractEventLoop, *, node_id: str
+        self,
+        config: ReplicaConfig,
+        loop: asyncio.AbstractEventLoop,
+        *,
+        node_id: str,
+        host: str | None = None,
     ) -> None:
         self._config = config
         self._loop = loop
         self._node_id = node_id
+        self._host = host
         self._threads = HandlerThreads(loop, config.max_ongoing_requests)
         self._user: UserCode | None = None
         self._statistics: UserStatistics | None = None
@@ -147,6 +160,8 @@ class Replica:
         self._drain: asyncio.Future[float] = loop.create_future()
         self._tasks: set[asyncio.Task[None]] = set()
         hello = Hello(role="replica", id=config.replica_id, pid=os.getpid())
+        # On another node than the controller's, the directory of the sockets may not exist yet.
+        os.makedirs(os.path.dirname(config.socket_path), mode=0o700, exist_ok=True)
         self._ledger = Ledger(config.ledger_path, 2 * config.max_ongoing_requests)
         self.dispatcher = Dispatcher(
             loop,
@@ -226,7 +241,7 @@ class Replica:
         self._application = await build_application(user.instance)
         self._set_handlers(user, self._application)
         address = await self._listener.start(
-            config.socket_path, node_id=self._node_id, host=config.host
+            config.socket_path, node_id=self._node_id, host=self._host
         )
         return ReplicaReady(
             replica_id=config.replica_id,
