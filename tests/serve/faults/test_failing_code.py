@@ -28,10 +28,9 @@ from tests.serve.faults.harness import (
 )
 
 pytestmark = pytest.mark.processes
-TINY = {"ray_actor_options": SMALL}
 
 
-@serve.deployment(**TINY)
+@serve.deployment(ray_actor_options=SMALL)
 class Startable:
     """Its constructor raises, hangs or kills its process until it was tried often enough."""
 
@@ -118,7 +117,7 @@ def test_constructor_that_hangs_is_named_with_its_stack(port, effects):
     thread.join(30)
 
 
-@serve.deployment(**TINY)
+@serve.deployment(ray_actor_options=SMALL)
 class Hooks:
     """Each hook raises if the user configuration names it."""
 
@@ -174,7 +173,7 @@ def test_replicas_whose_health_check_fails_are_replaced(port, effects):
     wait_until(lambda: not pids() & before)
 
 
-@serve.deployment(max_ongoing_requests=8, **TINY)
+@serve.deployment(max_ongoing_requests=8, ray_actor_options=SMALL)
 class Batches:
     def __init__(self, effects):
         self.effects = effects

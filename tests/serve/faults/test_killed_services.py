@@ -140,7 +140,7 @@ def test_killed_program_leaves_nothing(tmp_path):
             wait_until(lambda: load.outcomes()["refused"])
         assert load.outcomes().keys() <= {ANSWERED, "lost", "502", "refused"}
         check_effects(effects, load.answers)
-        assert not any(is_alive(pid) for pid in known)
+        wait_until(lambda: not any(is_alive(pid) for pid in known))
         left = [path for path in files.rglob("*") if "serve" in path.parts or path.is_socket()]
         assert left == []
         assert not session.exists()
