@@ -91,6 +91,9 @@ class Call:
     def trace_carrier(self):
         return self._carrier
 
+    def set_trace_carrier(self, carrier):
+        self._carrier = carrier
+
 
 def spans():
     return {span.name: span for span in exporter.get_finished_spans()}
@@ -187,12 +190,14 @@ def test_user_code_runs_in_the_span_of_its_call():
         carriers.append(carrier)
 
     carriers = []
-    asyncio.run(traces.run(Call(work, {"traceparent": SAMPLED})))
+    call = Call(work, {"traceparent": SAMPLED})
+    asyncio.run(traces.run(call))
     found = spans()
     handled, own = found["replica_handle_request  predict"], found["work"]
     called = found["route_to_replica Next step"]
     assert hexadecimal(handled.parent.span_id) == "cd" * 8
     assert own.parent.span_id == handled.context.span_id
+    assert call.trace_carrier()["traceparent"].split("-")[2] == hexadecimal(handled.context.span_id)
     assert called.parent.span_id == own.context.span_id
     assert carriers[0]["traceparent"].split("-")[2] == hexadecimal(called.context.span_id)
 

@@ -65,6 +65,9 @@ class TracedCall(Protocol):
     def trace_carrier(self) -> Carrier | None:
         """Return the trace context of the caller; None without one."""
 
+    def set_trace_carrier(self, carrier: Carrier) -> None:
+        """Show the trace context of this call to libraries that read it from the request."""
+
 
 class Tracing:
     """Creates the spans of one process.
@@ -113,16 +116,13 @@ class Tracing:
 
     def begin_request(self, request: ProxiedRequest) -> Headers:
         """Begin the span of a request; return its headers with the context of the span."""
-        sent = [(name, value) for name, value in request.headers if name not in _NAMES]
         span = request.span = self._tracer.start_span(
             "proxy_http_request",
             context=self._propagator.extract(carrier_of(request.headers) or {}),
             kind=self._api.SpanKind.SERVER,
             start_time=_wall_ns(request.started),
         )
-        carrier: Carrier = {}
-        self._propagator.inject(carrier, self._api.set_span_in_context(span))
-        return [*sent, *((name.encode(), value.encode()) for name, value in carrier.items())]
+        return with_carrier(request.headers, self._carrier(span))
 
     def end_request(self, request: ProxiedRequest, status: int, route: str) -> None:
         """End the span of a request."""
@@ -160,9 +160,12 @@ class Tracing:
                 "call_method": method,
             },
         )
+        return span, self._carrier(span)
+
+    def _carrier(self, span: Any) -> Carrier:
         carrier: Carrier = {}
         self._propagator.inject(carrier, self._api.set_span_in_context(span))
-        return span, carrier
+        return carrier
 
     def end_call(self, span: Any, error: BaseException | None) -> None:
         """End the span of a call with its error."""
@@ -191,6 +194,7 @@ class Tracing:
                 "multiplexed_model_id": call.multiplexed_model_id,
             },
         ) as span:
+            call.set_trace_carrier(self._carrier(span))
             await call.run()
             if call.is_cancelled:
                 span.set_attribute("cancelled", True)
@@ -234,6 +238,14 @@ def carrier_of(headers: Iterable[tuple[str | bytes, str | bytes]]) -> Carrier | 
         if name in _NAMES
     }
     return found or None
+
+
+def with_carrier(headers: Headers, carrier: Carrier) -> Headers:
+    """Return headers with the trace context `carrier` instead of theirs."""
+    return [
+        *((name, value) for name, value in headers if name not in _NAMES),
+        *((name.encode(), value.encode()) for name, value in carrier.items()),
+    ]
 
 
 def _processors(path: str, base: type[Any]) -> list[Any]:

@@ -115,6 +115,9 @@ class OngoingCall(RequestContext):
         """Return the trace context of the caller; None without one."""
         return None
 
+    def set_trace_carrier(self, carrier: Carrier) -> None:
+        """Show the trace context of this call to libraries that read it from the request."""
+
     @abstractmethod
     def answer_error(self, error: BaseException) -> None:
         """Answer with an error that `handle` raised, unless the call is answered."""

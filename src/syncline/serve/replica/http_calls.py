@@ -28,7 +28,7 @@ from syncline.serve.replica.http_response import (
     has_no_body,
 )
 from syncline.serve.replica.user_code import MethodKind, UserCode
-from syncline.serve.tracing import Carrier, carrier_of
+from syncline.serve.tracing import Carrier, carrier_of, with_carrier
 from syncline.serve.wire.frames import Kind, RequestHead
 
 Message = MutableMapping[str, Any]
@@ -97,6 +97,10 @@ class HttpCall(OngoingCall):
     def trace_carrier(self) -> Carrier | None:
         """Return the trace context in the headers, which the proxy has set."""
         return carrier_of(self.head.headers)
+
+    def set_trace_carrier(self, carrier: Carrier) -> None:
+        """Replace the headers, from which FastAPI and other instrumented libraries continue."""
+        self.head = self.head._replace(headers=with_carrier(self.head.headers, carrier))
 
     def scope(self) -> Scope:
         """Return the ASGI scope of the request."""
