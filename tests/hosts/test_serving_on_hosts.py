@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -72,7 +73,7 @@ serve.run(Ingress.bind(Model.bind()))
 
 
 @pytest.fixture(autouse=True)
-def ended(lab: Lab, tmp_path: Path):  # type: ignore[no-untyped-def]
+def ended(lab: Lab, tmp_path: Path) -> Iterator[None]:
     yield
     with lab.program("from syncline import serve\nserve.shutdown()", shared=tmp_path) as program:
         program.wait().check()
