@@ -189,6 +189,11 @@ def test_logging_config_of_the_application_is_the_default():
     assert found["Leaf"].config.logging_config == error
 
 
+def test_access_logs_cannot_be_disabled_for_one_deployment(caplog):
+    targets(Leaf.options(logging_config={"enable_access_log": False}).bind())
+    assert "`enable_access_log=False` of deployment 'Leaf' has no effect" in caplog.text
+
+
 class FirstApp:
     def __serve_build_asgi_app__(self):
         pass

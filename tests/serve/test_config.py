@@ -215,6 +215,14 @@ def test_placement_groups_are_accepted():
     assert config.resources == {"CPU": 1, "GPU": 1}
 
 
+def test_label_selectors_of_bundles_are_refused_and_never_ignored():
+    with pytest.raises(NotImplementedError, match="custom resource"):
+        configured(
+            placement_group_bundles=[{"CPU": 1}],
+            placement_group_bundle_label_selector=[{"zone": "a"}],
+        )
+
+
 def test_gangs_are_refused_and_never_ignored():
     with pytest.raises(NotImplementedError, match="`placement_group_bundles`"):
         configured(gang_scheduling_config={"gang_size": 2}, num_replicas=4)

@@ -180,3 +180,13 @@ def test_a_restarted_controller_keeps_watching_the_actor():
     assert handle.pid.remote().result() == pid
     os.kill(pid, signal.SIGKILL)
     assert answered(lambda: handle.pid.remote().result()) != pid
+
+
+def test_local_testing_mode_starts_actors_too():
+    handle = serve.run(app(10, replicas=1), name="local", _local_testing_mode=True)
+    assert handle.add.remote().result() == 12
+    assert handle.names.remote().result() == ("local", "Counted", "counter")
+    serve.delete("local")
+    wait_until(lambda: living() == [])
+    with pytest.raises(RuntimeError, match="the shard is missing"):
+        serve.run(app(actor_class=Broken), name="local", _local_testing_mode=True)

@@ -158,6 +158,13 @@ class _Graph:
         config = deployment.config
         if config.logging_config is None:
             config = replace(config, logging_config=self._logging_config)
+        if config.logging_config is not None and not config.logging_config.enable_access_log:
+            logger.warning(
+                "`enable_access_log=False` of deployment %r has no effect: proxies write the "
+                "access log. Disable it with "
+                "`serve.start(logging_config={'enable_access_log': False})`.",
+                node.name,
+            )
         config = _without_user_code(config)
         router = deployment.config.request_router_config
         scaling = deployment.config.autoscaling_config

@@ -230,7 +230,7 @@ class DeploymentConfig:
     placement_group_strategy: str | None = None
     """Placement of the bundles; None: "PACK"."""
     placement_group_bundle_label_selector: tuple[Mapping[str, str], ...] | None = None
-    """Required labels of the nodes of the bundles."""
+    """Not implemented: NotImplementedError if set."""
     max_replicas_per_node: int | None = None
     """Largest number of replicas on one node."""
     user_config: Any = None
@@ -348,6 +348,12 @@ class DeploymentConfig:
             raise ValueError(
                 f"`placement_group_bundle_label_selector` has {len(selectors)} items for "
                 f"{len(bundles)} bundles: give one for all, or one for each"
+            )
+        if selectors is not None:
+            raise NotImplementedError(
+                "`placement_group_bundle_label_selector` is not implemented: placement groups "
+                "ignore labels of nodes. Leave it out, and add a custom resource of the nodes to "
+                "the bundles, such as {'CPU': 1, 'fast_disk': 0.001}."
             )
         for name, amount in self.resources.items():
             reserved = bundles[0].get(name, 0)

@@ -3,6 +3,7 @@
 Each deployment has one instance. Its async methods run on an event loop in a thread, its sync
 methods in further threads, so that `breakpoint()` works in them. Calls of handles pass the same
 router, limits and frames as those between processes, so arguments and results are copied by pickle.
+`deployment_actors` are processes of the engine here too.
 """
 
 from __future__ import annotations
@@ -19,9 +20,14 @@ from functools import partial
 from typing import Any, TypeVar
 
 from syncline.core import serialization
+from syncline.core.api import get_actor
+from syncline.core.api import kill as kill_actor
 from syncline.core.tracebacks import user_traceback
+from syncline.serve.config import DeploymentActorConfig
 from syncline.serve.context import ReplicaContext, ReplicaID, get_replica_context, local_replica
+from syncline.serve.controller.deployment_actor_driver import create_actor
 from syncline.serve.controller.messages import ApplicationTarget, DeploymentTarget
+from syncline.serve.controller.process import NAMESPACE
 from syncline.serve.exceptions import RayServeException
 from syncline.serve.replica.dispatcher import Caller, Dispatcher
 from syncline.serve.replica.handle_calls import HandleCall
@@ -31,6 +37,7 @@ from syncline.serve.replica.user_code import UserCode
 from syncline.serve.routing.link import LoopLink
 from syncline.serve.routing.process_link import local_links
 from syncline.serve.wire.connection import Hello
+from syncline.serve.wire.deployment_actor_names import deployment_actor_name
 from syncline.serve.wire.routes import (
     Address,
     DeploymentId,
@@ -99,10 +106,16 @@ class _LocalReplica:
         self.context = contextvars.copy_context()
         """Variables of the user's code."""
         replica_id = ReplicaID(unique_id=self.replica_id, deployment_id=self.id)
-        self.context.run(local_replica.set, ReplicaContext(replica_id=replica_id))
+        # Not the names of the same application's actors behind the controller.
+        self._code_version = f"local-{os.getpid()}-{id(self):x}"
+        context = ReplicaContext(replica_id=replica_id, code_version=self._code_version)
+        self.context.run(local_replica.set, context)
+        self._actors: list[str] = []
 
     async def start(self) -> None:
-        """Construct the user's object; raises its errors."""
+        """Start the deployment's actors and construct the user's object; raises their errors."""
+        for actor in self.target.config.deployment_actors:
+            await self._loop.run_in_executor(None, self._start_actor, actor)
         args, kwargs = serialization.unpack(self.target.init_args)
         user = self._user
         await self._in_context(user.construct(args, kwargs))
@@ -119,6 +132,16 @@ class _LocalReplica:
         except Exception as error:
             logger.error("The end of %s failed:\n%s", self.replica_id, user_traceback(error))
         self._threads.close()
+        for name in self._actors:
+            await self._loop.run_in_executor(None, _kill, name)
+
+    def _start_actor(self, actor: DeploymentActorConfig) -> None:
+        """Create an actor in the engine, which starts if it does not run yet."""
+        name = deployment_actor_name(self.id, self._code_version, actor.name)
+        self._actors.append(name)
+        reason, _ = create_actor(name, actor.actor_class, actor.actor_options)
+        if reason:
+            raise RuntimeError(f"deployment actor {actor.name!r} did not start: {reason}")
 
     def connect(self, link: LocalLink) -> _Connection:
         """Return the link's side of a new connection."""
@@ -152,6 +175,13 @@ class _LocalReplica:
         """Run a coroutine with the variables of the user's code."""
         task: asyncio.Task[T] = self.context.copy().run(self._loop.create_task, work)
         return await task
+
+
+def _kill(name: str) -> None:
+    try:
+        kill_actor(get_actor(name, NAMESPACE))
+    except ValueError:  # it did not start
+        pass
 
 
 class LocalLink(LoopLink):

@@ -2,8 +2,10 @@
 
 import asyncio
 import gc
+import logging
 import os
 import threading
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -24,6 +26,7 @@ from syncline.serve.controller.messages import (
 )
 from syncline.serve.exceptions import RayServeException
 from syncline.serve.ingress import ingress
+from syncline.serve.logging_config import LoggingConfig
 from syncline.serve.wire.connection import Hello, Listener
 from syncline.serve.wire.frames import Kind
 from tests.serve.replica.harness import KEY, WAIT_S, FakeController, Stage, run, staged
@@ -57,6 +60,33 @@ def reconfigure(**fields: Any) -> Reconfigure:
         **fields,
     }
     return Reconfigure(**values)
+
+
+class Logging:
+    def __init__(self) -> None:
+        logging.getLogger("ray.serve").info("constructed")
+
+    def reconfigure(self, config: Any) -> None:
+        logging.getLogger("ray.serve").info("reconfigured")
+
+
+def test_logging_config_applies_from_the_constructor_on_and_changes_in_place(tmp_path):
+    logs = tmp_path / "logs"
+    first = LoggingConfig(logs_dir=str(logs))
+
+    async def scenario():
+        options = {"logging_config": first, "user_config": 1}
+        async with staged(tmp_path, Logging, options=options) as stage:
+            assert isinstance(stage.ready, ReplicaReady)
+            quiet = replace(first, log_level="ERROR")
+            change = {"user_config": 2, "user_config_changed": True, "logging_config": quiet}
+            stage.controller.notify(reconfigure(**change))
+            await message_of(stage, Reconfigured)
+
+    run(scenario)
+    (path,) = logs.iterdir()
+    messages = [line.rpartition(" -- ")[2] for line in path.read_text().splitlines()]
+    assert messages == ["constructed", "reconfigured"]
 
 
 class Configured:

@@ -49,6 +49,7 @@ from syncline.serve.replica.handle_calls import HandleCall
 from syncline.serve.replica.health import LoopWatchdog
 from syncline.serve.replica.http_calls import AsgiCall, HttpCall, PlainCall
 from syncline.serve.replica.ledger import Ledger
+from syncline.serve.replica.log_output import LogOutput
 from syncline.serve.replica.threads import HandlerThreads
 from syncline.serve.replica.user_code import UserCode
 from syncline.serve.replica.user_statistics import UserStatistics
@@ -185,6 +186,7 @@ class Replica:
             on_connected=self._on_connected,
         )
         self._watchdog = LoopWatchdog(loop, config.replica_id)
+        self._logs = LogOutput(config.deployment, config.replica_id)
         self._reporter = ReplicaReporter(
             loop,
             self.dispatcher.times,
@@ -199,6 +201,12 @@ class Replica:
 
     async def run(self) -> None:
         """Start, serve, drain."""
+        try:
+            await self._live()
+        finally:
+            self._logs.apply(None)
+
+    async def _live(self) -> None:
         set_process_link(self._controller.link)
         self._controller.open()
         self._watchdog.start()
@@ -227,6 +235,7 @@ class Replica:
                 code_version=config.code_version,
             )
         )
+        self._logs.apply(config.logging_config)
         self.dispatcher.tracing = tracing.enable(config.tracing_config)
         faults.reach("serve.replica.before_constructor")
         definition = serialization.unpack(config.func_or_class)
@@ -334,6 +343,7 @@ class Replica:
         self.dispatcher.resize(message.max_ongoing_requests)
         failure = None
         try:
+            self._logs.apply(message.logging_config)
             if message.user_config_changed or (ranks_changed and user.takes_rank):
                 await user.reconfigure(message.user_config, message.rank)
         except Exception as error:
