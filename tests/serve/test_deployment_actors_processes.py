@@ -60,12 +60,12 @@ class Counted:
         return serve.get_deployment_actor("other")
 
 
-def app(start=0, replicas=2, actor_class=Counter):
+def app(start=0, replicas=2, actor_class=Counter, actor_options=SMALL):
     config = DeploymentActorConfig(
         name="counter",
         actor_class=actor_class,
         init_args=(start,) if actor_class is Counter else (),
-        actor_options=SMALL,
+        actor_options=actor_options,
     )
     return Counted.options(num_replicas=replicas, deployment_actors=[config]).bind()
 
@@ -159,6 +159,14 @@ def test_other_arguments_replace_the_actor_and_its_replicas():
     assert handle.add.remote().result() == 23
 
 
+def test_an_actor_that_finds_no_room_beside_the_old_one_takes_its_place():
+    large = {"num_cpus": 1.5}
+    serve.run(app(10, replicas=1, actor_options=large))
+    handle = serve.run(app(20, replicas=1, actor_options=large))
+    assert handle.add.remote().result() == 22
+    assert len(living()) == 1
+
+
 def test_a_constructor_that_fails_is_shown_with_its_traceback():
     with pytest.raises(RuntimeError, match="the shard is missing") as raised:
         serve.run(app(actor_class=Broken))
@@ -190,3 +198,10 @@ def test_local_testing_mode_starts_actors_too():
     wait_until(lambda: living() == [])
     with pytest.raises(RuntimeError, match="the shard is missing"):
         serve.run(app(actor_class=Broken), name="local", _local_testing_mode=True)
+
+
+def test_shutdown_ends_the_actors():
+    serve.run(app())
+    assert len(living()) == 1
+    serve.shutdown()
+    assert living() == []

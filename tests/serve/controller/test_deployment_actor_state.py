@@ -130,7 +130,7 @@ def test_no_replica_starts_while_an_actor_is_gone():
 def test_a_constructor_that_fails_fails_the_deployment():
     world = World()
     world.broken_actors["cache"] = "Traceback ...\nValueError: no shard"
-    world.deploy(target(1))
+    world.deploy(target(4))
     world.run(60)
     assert world.status() == "DEPLOY_FAILED"
     assert "ValueError: no shard" in world.machine.applications["app"].message()
@@ -229,8 +229,37 @@ def test_a_controller_that_restarts_during_the_start_or_the_end(seconds):
 
 def test_a_slow_start_is_shown():
     world = World()
-    world.later = lambda seconds, action: None  # nothing ever starts
+    world.most_actors = 0
     world.deploy(application(deployment(deployment_actors=actors("cache", num_cpus=4))))
     world.run(SLOW_START_S + 1)
     assert world.status() == "DEPLOYING"
-    assert "it waits for resources (CPU 4)" in world.machine.applications["app"].message()
+    message = world.machine.applications["app"].message()
+    assert "waits for resources: it needs {'CPU': 4}" in message
+    world.most_actors = 1
+    world.run(1)
+    assert world.status() == "RUNNING"
+
+
+def test_old_replicas_and_actors_end_first_if_the_resources_do_not_suffice_for_both():
+    world = running(2)
+    world.most_actors = 1
+    world.deploy(target(2, code="v2"))
+    world.run(SLOW_START_S - 1)
+    assert world.codes() == ["v1", "v1"]
+    world.run(5)
+    assert world.codes() == ["v2", "v2"]
+    assert world.actors == {name_of(code="v2"): "runs"}
+    assert world.kinds().count("no_room") == 1
+    assert world.status() == "RUNNING"
+
+
+def test_a_slow_constructor_costs_no_replica():
+    world = running(2)
+    world.least_serving[D] = 2
+    later = world.later
+    world.later = lambda s, action: later(60 if s == 0.02 else s, action)  # constructors of actors
+    world.deploy(target(2, code="v2"))
+    world.run(SLOW_START_S * 2)
+    assert "its constructor has not returned" in world.machine.applications["app"].message()
+    world.run(60)
+    assert world.codes() == ["v2", "v2"]

@@ -105,6 +105,8 @@ class World:
         self.actors: dict[str, str] = {}
         """States of deployment actors by name: "starts" or "runs"."""
         self.actor_starts: list[str] = []
+        self.most_actors = 1000
+        """Deployment actors for which there are resources."""
         self.broken_actors: dict[str, str] = {}
         """Error of the constructor by the name of `DeploymentActorConfig`."""
         self.proxies: dict[str, e.StartProxy] = {}
@@ -272,6 +274,8 @@ class World:
                 self.saves += 1
             case e.StartDeploymentActor():
                 self._start_actor(instruction)
+            case e.InspectDeploymentActor():
+                self.later(0.001, lambda: self._inspect_actor(instruction))
             case e.KillDeploymentActor():
                 self.later(0.002, lambda: self.end_actor(instruction.actor_id, ""))
             case e.StartProxy():
@@ -414,6 +418,9 @@ class World:
         def construct():
             if self.actors.get(id) != "starts":
                 return
+            if not self._has_room(id):
+                self.later(0.02, construct)
+                return
             error = self.broken_actors.get(start.config.name)
             if error is None:
                 self.actors[id] = "runs"
@@ -424,6 +431,17 @@ class World:
                 self.handle(failed)
 
         self.later(0.02, construct)
+
+    def _has_room(self, actor_id):
+        before = list(self.actors).index(actor_id)
+        return before < self.most_actors
+
+    def _inspect_actor(self, instruction):
+        id = instruction.actor_id
+        if id in self.actors:
+            lacks = not self._has_room(id)
+            text = f"it needs {instruction.needed}"
+            self.handle(e.DeploymentActorInspected(actor_id=id, lacks_resources=lacks, text=text))
 
     def end_actor(self, id, cause="SIGKILL"):
         """End the process of a deployment actor."""

@@ -16,16 +16,25 @@ from functools import partial
 from typing import Any
 
 from syncline.core import serialization
-from syncline.core.api import ActorHandle, ensure_engine, get, get_actor, remote
+from syncline.core.api import (
+    ActorHandle,
+    available_resources,
+    ensure_engine,
+    get,
+    get_actor,
+    remote,
+)
 from syncline.core.api import kill as kill_actor
 from syncline.core.remote import ActorClass
 from syncline.core.tracebacks import user_traceback
 from syncline.exceptions import ActorUnavailableError, RayError
-from syncline.serve.controller.actors import ServeActors
+from syncline.serve.controller.actors import ServeActors, available_text
 from syncline.serve.controller.events import (
     DeploymentActorEnded,
     DeploymentActorFailed,
+    DeploymentActorInspected,
     DeploymentActorReady,
+    InspectDeploymentActor,
     StartDeploymentActor,
 )
 from syncline.serve.controller.process import NAMESPACE
@@ -36,7 +45,9 @@ logger = logging.getLogger("syncline.serve")
 PING_S = 1.0
 """Seconds between two questions whether an actor lives."""
 
-DeploymentActorEvent = DeploymentActorReady | DeploymentActorFailed | DeploymentActorEnded
+DeploymentActorEvent = (
+    DeploymentActorReady | DeploymentActorFailed | DeploymentActorInspected | DeploymentActorEnded
+)
 
 
 def create_actor(name: str, packed: bytes, options: Mapping[str, Any]) -> tuple[str, bool]:
@@ -113,6 +124,24 @@ class DeploymentActorDriver:
             return
         entry.is_killed = True
         self._actors.submit(partial(self._kill, name, entry))
+
+    def inspect(self, step: InspectDeploymentActor) -> None:
+        """Find out whether an actor waits for resources; `DeploymentActorInspected` follows."""
+
+        def look() -> DeploymentActorInspected:
+            free = available_resources()
+            lacks = any(free.get(name, 0.0) < amount for name, amount in step.needed.items())
+            has_process = any(
+                row.name == step.actor_id and row.pid is not None
+                for row in ensure_engine().actors().actors
+            )
+            return DeploymentActorInspected(
+                actor_id=step.actor_id,
+                lacks_resources=lacks and not has_process,
+                text=available_text(step.needed, free),
+            )
+
+        self._actors.ask(look, self._handle)
 
     def kill_unknown(self) -> None:
         """Kill deployment actors that are not watched."""

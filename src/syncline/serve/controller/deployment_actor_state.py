@@ -7,6 +7,7 @@
 
 The actors belong to a code version, of which their configuration is a part. An update with other
 actors starts them beside the old ones, and the old ones end with the last replica that uses them.
+If the resources do not suffice for both, the old replicas and their actors end first.
 """
 
 from __future__ import annotations
@@ -17,7 +18,12 @@ from dataclasses import dataclass, field
 from syncline.core.options import ActorOptions, updated
 from syncline.core.state_machine import Lifecycle, StateEnum, TransitionTable
 from syncline.serve.config import DeploymentActorConfig
-from syncline.serve.controller.events import KillDeploymentActor, StartDeploymentActor
+from syncline.serve.controller.events import (
+    DeploymentActorInspected,
+    InspectDeploymentActor,
+    KillDeploymentActor,
+    StartDeploymentActor,
+)
 from syncline.serve.controller.messages import DeploymentTarget
 from syncline.serve.controller.step import DeadlineKind, Step
 from syncline.serve.wire.deployment_actor_names import deployment_actor_name
@@ -29,7 +35,7 @@ BACKOFF_S = 0.5
 """First pause after a failed start or an early death; it doubles."""
 BACKOFF_MAX_S = 30.0
 SLOW_START_S = 10.0
-"""Seconds after which a start that has not ended is shown in the status."""
+"""Seconds after which a start that has not ended is inspected and shown in the status."""
 
 
 class ActorState(StateEnum):
@@ -73,6 +79,8 @@ class DeploymentActor:
     ready_at: float | None = None
     error: str = ""
     """Reason why it does not run."""
+    lacks_resources: bool = False
+    """True while its start waits for resources."""
     lifecycle: Lifecycle[ActorState] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -133,6 +141,13 @@ class DeploymentActors:
             for config in target.config.deployment_actors
         )
 
+    def must_make_room(self, target: DeploymentTarget) -> bool:
+        """Return True if an actor of a target waits for resources that others may hold."""
+        return any(
+            actor.lacks_resources and actor.code_version == target.code_version
+            for actor in self.by_id.values()
+        )
+
     def trouble(self, target: DeploymentTarget) -> str:
         """Return why actors of a target do not run; empty if none has failed."""
         return "; ".join(
@@ -163,6 +178,7 @@ class DeploymentActors:
             step.deadlines.set(("actor_backoff", actor.id), actor.start_after)
             return
         actor.lifecycle.go(_S.STARTING, "it is needed")
+        actor.lacks_resources = False
         step.must_save = True
         step.after("actor_slow", actor.id, SLOW_START_S)
         step.emit(
@@ -192,7 +208,7 @@ class DeploymentActors:
         actor.lifecycle.go(_S.RUNNING, "it is ready")
         actor.ready_at = self._step.now
         self._step.deadlines.cancel(("actor_slow", actor.id))
-        actor.error = ""
+        actor.error, actor.lacks_resources = "", False
         self._step.must_save = True
         self._record("deployment_actor_started", actor, "started.", level="debug")
 
@@ -201,12 +217,22 @@ class DeploymentActors:
         if actor.state is not _S.STARTING:
             return
         needed = updated(ActorOptions(), actor.config.actor_options).resources_needed()
-        text = ", ".join(f"{name} {amount:g}" for name, amount in needed.items())
+        self._step.emit(InspectDeploymentActor(actor_id=actor.id, needed=needed))
+        self._step.after("actor_slow", actor.id, SLOW_START_S)
+
+    def on_inspected(self, actor: DeploymentActor, event: DeploymentActorInspected) -> None:
+        """Note why the start takes long."""
+        if actor.state is not _S.STARTING:
+            return
+        before = actor.error
+        actor.lacks_resources = event.lacks_resources
         actor.error = (
-            f"it has been starting for {SLOW_START_S:g} s: it waits for resources "
-            f"({text or 'none'}), or its constructor has not returned"
+            f"it waits for resources: {event.text}"
+            if event.lacks_resources
+            else "its constructor has not returned yet"
         )
-        self._record("deployment_actor_slow", actor, f"is slow: {actor.error}", level="warning")
+        if actor.error != before:
+            self._record("deployment_actor_slow", actor, f"is slow: {actor.error}", level="warning")
 
     def on_failed(self, actor: DeploymentActor, reason: str, *, is_final: bool) -> None:
         """The constructor raised, or the actor can never start; its process is gone."""
@@ -247,7 +273,7 @@ class DeploymentActors:
 
     def _retry(self, actor: DeploymentActor, reason: str) -> None:
         actor.failures += 1
-        actor.error = reason
+        actor.error, actor.lacks_resources = reason, False
         delay_s = min(BACKOFF_S * 2 ** (actor.failures - 1), BACKOFF_MAX_S)
         actor.start_after = self._step.now + delay_s
         actor.lifecycle.go(_S.WAITING, reason)

@@ -134,6 +134,28 @@ class DeploymentState(ReplicaSet):
                 running.add(code_version)
         self.actors.follow(None if is_given_up else active.target, running, used)
 
+    def _make_room_for_actors(self) -> None:
+        """Drain the replicas of other code whose actors hold resources that new ones wait for."""
+        active = self.active.target
+        if self.is_deleted or not self.actors.must_make_room(active):
+            return
+        old = [
+            each
+            for each in self.serving()
+            if each.version.target.code_version != active.code_version
+            and each.version.target.config.deployment_actors
+        ]
+        for replica in old:
+            self.drain(replica, "the actors of its successors wait for resources")
+        if old:
+            self._step.record(
+                "no_room",
+                f"Deployment {self.id}: the resources do not suffice for old and new deployment "
+                f"actors at the same time, so the old replicas end first.",
+                deployment=self.id,
+                level="warning",
+            )
+
     def _on_actor_failure(self, code_version: str, reason: str, is_final: bool) -> None:
         """Treat the failed start of an actor as the one of a replica."""
         version = self.active
@@ -144,6 +166,7 @@ class DeploymentState(ReplicaSet):
         """Execute a plan; return True if another one may follow."""
         active = self.active
         config = active.target.config
+        self._make_room_for_actors()
         plan = rollout.plan(
             self.replicas.values(),
             active=active,

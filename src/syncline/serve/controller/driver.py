@@ -569,6 +569,10 @@ class Controller(Dispatcher[Instruction, None], handles=Instruction):
     def _start_deployment_actor(self, step: e.StartDeploymentActor) -> None:
         self._deployment_actors.start(step)
 
+    @on(e.InspectDeploymentActor)
+    def _inspect_deployment_actor(self, step: e.InspectDeploymentActor) -> None:
+        self._deployment_actors.inspect(step)
+
     @on(e.KillDeploymentActor)
     def _kill_deployment_actor(self, step: e.KillDeploymentActor) -> None:
         self._deployment_actors.kill(step.actor_id)

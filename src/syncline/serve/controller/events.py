@@ -125,6 +125,17 @@ class DeploymentActorFailed:
 
 
 @dataclass(frozen=True, kw_only=True)
+class DeploymentActorInspected:
+    """Answer to `InspectDeploymentActor`."""
+
+    actor_id: str
+    lacks_resources: bool
+    """True if the actor has no process and its resources are not available."""
+    text: str
+    """Needed and available resources."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class DeploymentActorEnded:
     """The process of a deployment actor is gone."""
 
@@ -168,6 +179,7 @@ Event = (
     | ProxyEnded
     | DeploymentActorReady
     | DeploymentActorFailed
+    | DeploymentActorInspected
     | DeploymentActorEnded
     | NodesChanged
     | Deploy
@@ -276,6 +288,15 @@ class StartDeploymentActor:
 
 
 @dataclass(frozen=True, kw_only=True)
+class InspectDeploymentActor:
+    """Find out why a start takes long; answered by `DeploymentActorInspected`."""
+
+    actor_id: str
+    needed: Mapping[str, float]
+    """Resources of the actor."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class KillDeploymentActor:
     """Kill an actor; `DeploymentActorEnded` or `DeploymentActorFailed` follows."""
 
@@ -318,6 +339,7 @@ Instruction = (
     | StartProxy
     | StopProxy
     | StartDeploymentActor
+    | InspectDeploymentActor
     | KillDeploymentActor
     | RecordEvent
     | StatusChanged

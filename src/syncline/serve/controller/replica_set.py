@@ -236,7 +236,8 @@ class ReplicaSet:
         self.actor_failed = replica_id is None
         version.failures += 1
         version.error = reason
-        limit = min(3 * max(1, self.wanted), version.target.config.max_constructor_retry_count)
+        starters = 1 if replica_id is None else max(1, self.wanted)
+        limit = min(3 * starters, version.target.config.max_constructor_retry_count)
         if version.was_complete:
             self.trouble = reason
         delay_s = min(BACKOFF_S * 2 ** (version.failures - 1), BACKOFF_MAX_S)

@@ -11,7 +11,11 @@ from dataclasses import dataclass
 from syncline.core.state_machine import Lifecycle
 from syncline.serve.config import DeploymentActorConfig
 from syncline.serve.controller.application_state import ApplicationState
-from syncline.serve.controller.deployment_actor_state import ActorState, DeploymentActor
+from syncline.serve.controller.deployment_actor_state import (
+    SLOW_START_S,
+    ActorState,
+    DeploymentActor,
+)
 from syncline.serve.controller.deployment_state import DeploymentState
 from syncline.serve.controller.events import KillDeploymentActor
 from syncline.serve.controller.messages import ApplicationTarget, DeploymentTarget, StartProxies
@@ -258,6 +262,8 @@ def _restore_actor(saved: SavedActor, step: Step) -> DeploymentActor:
         ready_at=step.now,
     )
     actor.resume(ActorState(saved.state))
+    if actor.state is ActorState.STARTING:
+        step.after("actor_slow", actor.id, SLOW_START_S)
     return actor
 
 

@@ -368,6 +368,11 @@ class ControllerMachine(Dispatcher[Event, None], handles=Event):
         if known := self._touch_actor(event.actor_id):
             known[0].actors.on_failed(known[1], event.reason, is_final=event.is_final)
 
+    @on(events.DeploymentActorInspected)
+    def _on_actor_inspected(self, event: events.DeploymentActorInspected) -> None:
+        if known := self._touch_actor(event.actor_id):
+            known[0].actors.on_inspected(known[1], event)
+
     @on(events.DeploymentActorEnded)
     def _on_actor_ended(self, event: events.DeploymentActorEnded) -> None:
         if known := self._touch_actor(event.actor_id):
