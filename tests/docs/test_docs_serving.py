@@ -35,6 +35,7 @@ def test_programs_of_the_page_run_as_written(tmp_path: Path) -> None:
         "{'label': ",
         "50",
         "[2, 6]",
+        "[0, 1, 0]",
         "9",
         "True False same process: True",
         "2",
