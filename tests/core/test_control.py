@@ -48,7 +48,8 @@ def sockets_below(directory: Path) -> list[Path]:
 def raw_connection(program):
     connection = socket.socket(socket.AF_UNIX)
     path = Path(program.socket)
-    host.by_short_name(path.parent, path.name, connection.connect)
+    with host.short_socket_path(path) as short:
+        connection.connect(short)
     connection.settimeout(LONG_S)
     return connection
 
@@ -160,7 +161,8 @@ def test_sockets_of_killed_programs_are_skipped(temporary):
     dead = sessions_directory(temporary) / "session-1-dead"
     dead.mkdir()
     left = socket.socket(socket.AF_UNIX)
-    host.by_short_name(dead, SOCKET_NAME, left.bind)
+    with host.short_socket_path(dead / SOCKET_NAME) as short:
+        left.bind(short)
     left.close()  # like a killed program: the name exists without a listener
     (sessions_directory(temporary) / "session-2-strange").mkdir()
     (sessions_directory(temporary) / "session-2-strange" / SOCKET_NAME).touch()
@@ -170,7 +172,8 @@ def test_sockets_of_killed_programs_are_skipped(temporary):
 def test_a_program_that_does_not_answer_is_listed_without_subjects(temporary):
     session = create_session(str(temporary), shm_root=None)
     with socket.socket(socket.AF_UNIX) as mute:
-        host.by_short_name(session.directory, SOCKET_NAME, mute.bind)
+        with host.short_socket_path(session.directory / SOCKET_NAME) as short:
+            mute.bind(short)
         mute.listen()
         (program,) = control.programs(timeout_s=0.05)
         assert (program.pid, program.subjects) == (os.getpid(), None)
@@ -312,7 +315,8 @@ def test_a_long_request_is_cut_off(temporary, monkeypatch):
 def test_a_silent_client_is_dropped(tmp_path):
     point = ControlServer(tmp_path, request_timeout_s=0.05)
     with socket.socket(socket.AF_UNIX) as client:
-        host.by_short_name(tmp_path, SOCKET_NAME, client.connect)
+        with host.short_socket_path(tmp_path / SOCKET_NAME) as short:
+            client.connect(short)
         client.settimeout(LONG_S)
         client.sendall(b'{"subject":')
         assert client.recv(1) == b""
@@ -323,7 +327,8 @@ def test_a_client_that_does_not_read_is_dropped(tmp_path):
     point = ControlServer(tmp_path, response_timeout_s=0.05)
     point.register("a", lambda *_: "x" * 5_000_000)
     with socket.socket(socket.AF_UNIX) as client:
-        host.by_short_name(tmp_path, SOCKET_NAME, client.connect)
+        with host.short_socket_path(tmp_path / SOCKET_NAME) as short:
+            client.connect(short)
         client.sendall(b'{"subject": "a", "action": "x"}\n')
         eventually(lambda: point._connections, what="the connection is served")
         eventually(lambda: not point._connections, what="the connection is dropped")
@@ -355,7 +360,8 @@ def test_another_user_gets_no_answer(tmp_path, monkeypatch):
     point.register("a", lambda *_: asked.append(1))
     monkeypatch.setattr(host, "peer", lambda _: host.Peer(1, os.getuid() + 1))
     with socket.socket(socket.AF_UNIX) as client:
-        host.by_short_name(tmp_path, SOCKET_NAME, client.connect)
+        with host.short_socket_path(tmp_path / SOCKET_NAME) as short:
+            client.connect(short)
         client.settimeout(LONG_S)
         with suppress(BrokenPipeError):  # closed already
             client.sendall(b'{"subject": "a", "action": "x"}\n')

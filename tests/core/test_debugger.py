@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from syncline.core import debugger
-from syncline.core.host import by_short_name
+from syncline.core.host import short_socket_path
 from syncline.testing import run_program
 from syncline.testing.programs import Program
 from syncline.testing.waiting import eventually
@@ -57,7 +57,8 @@ def debugged(program: Program, typed: bytes, *, leaves: bool = False, line: int 
     assert str(worker["where"]).endswith(f"program.py:{line}")
     path = Path(str(worker["path"]))
     with socket.socket(socket.AF_UNIX) as connection:
-        by_short_name(path.parent, f"{path.stem}.sock", connection.connect)
+        with short_socket_path(path.with_suffix(".sock")) as short:
+            connection.connect(short)
         if leaves:
             return ""
         connection.settimeout(LIMIT_S)

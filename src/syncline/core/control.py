@@ -265,7 +265,8 @@ def _send(path: Path, message: Arguments, timeout_s: float) -> socket.socket:
     connection = socket.socket(socket.AF_UNIX)
     try:
         connection.settimeout(timeout_s)
-        host.by_short_name(path.parent, path.name, connection.connect)
+        with host.short_socket_path(path) as short:
+            connection.connect(short)
         if host.peer(connection).uid != os.getuid():
             raise PermissionError(f"another user created {path}")
         connection.sendall(line)

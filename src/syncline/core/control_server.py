@@ -223,12 +223,13 @@ class ControlServer:
 
 def _listen(directory: Path) -> socket.socket:
     """Open a socket that gets its final name once it listens, so no client is refused."""
-    unnamed = f"{SOCKET_NAME}.new"
+    unnamed = directory / f"{SOCKET_NAME}.new"
     listener = socket.socket(socket.AF_UNIX)  # not inherited by programs that this one starts
     try:
-        host.by_short_name(directory, unnamed, listener.bind)
+        with host.short_socket_path(unnamed) as path:
+            listener.bind(path)
         listener.listen(_BACKLOG)
-        os.rename(directory / unnamed, directory / SOCKET_NAME)
+        os.rename(unnamed, directory / SOCKET_NAME)
     except OSError:
         listener.close()
         raise

@@ -13,7 +13,7 @@ import sys
 import threading
 from pathlib import Path
 
-from syncline.core.host import by_short_name
+from syncline.core.host import short_socket_path
 from syncline.core.live_region import suspended
 
 
@@ -28,7 +28,8 @@ def attach(path: Path) -> None:
     """
     with socket.socket(socket.AF_UNIX) as connection:
         try:
-            by_short_name(path.parent, f"{path.stem}.sock", connection.connect)
+            with short_socket_path(path.with_suffix(".sock")) as short:
+                connection.connect(short)
         except OSError as error:
             raise ConnectionError(f"The worker does not wait any more ({error}).") from error
         terminal, screen = sys.stdin.fileno(), sys.stdout.fileno()

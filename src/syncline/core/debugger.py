@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import psutil
 
 from syncline import settings
-from syncline.core.host import by_short_name
+from syncline.core.host import short_socket_path
 
 if TYPE_CHECKING:
     from syncline.core.remote_pdb import RemotePdb
@@ -86,7 +86,8 @@ class WorkerDebugger:
         where = f"{frame.f_code.co_filename}:{frame.f_lineno}"
         waiting = {"pid": os.getpid(), "label": self._label(), "where": where}
         with socket.socket(socket.AF_UNIX) as server:
-            by_short_name(self._directory, f"{self._name}.sock", server.bind)
+            with short_socket_path(self._directory / f"{self._name}.sock") as short:
+                server.bind(short)
             server.listen(1)
             server.settimeout(REMINDER_S)
             path = self._directory / f"{self._name}.json"

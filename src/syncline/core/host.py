@@ -12,7 +12,7 @@ import socket
 import struct
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple, Protocol, TextIO
@@ -51,12 +51,6 @@ def short_socket_path(path: str | Path) -> Iterator[str]:
         yield f"/proc/self/fd/{fd}/{name}"
     finally:
         os.close(fd)
-
-
-def by_short_name(directory: Path, name: str, use: Callable[[str], None]) -> None:
-    """Call `use(path)` with a short path to the socket `name`, for directories of any length."""
-    with short_socket_path(directory / name) as path:
-        use(path)
 
 
 def peer(connection: socket.socket) -> Peer:

@@ -18,6 +18,7 @@ import psutil
 from syncline.core import control
 from syncline.core.control import ActionFailed, Program, ProgramUnreachable
 from syncline.core.engine import ActorInfo, ActorListing, TaskCount, TaskInfo, TaskListing
+from syncline.core.resources import HEAD_NODE
 from syncline.runs.json_values import Record
 from syncline.runs.secrets import masked_code
 
@@ -194,7 +195,7 @@ def parse_node(fields: Record) -> Node:
         address=fields.get("NodeManagerAddress", ""),
         hostname=fields.get("NodeManagerHostname", ""),
         alive=bool(fields.get("Alive")),
-        head="node:__internal_head__" in resources,
+        head=HEAD_NODE in resources,
         resources=task_resources(resources),
         accelerators=sorted(
             name.partition(":")[2] for name in resources if name.startswith("accelerator_type:")

@@ -47,7 +47,7 @@ class SlowRequest:
     status: int
     total: float
     parts: tuple[float, ...] | None
-    """In the order of `serving_figures.PARTS`; None if the replica's part is unknown."""
+    """One time for each of `serving_figures.PARTS`; None if the replica's part is unknown."""
     queue: float
     replica: str
     calls: tuple[SlowCall, ...]

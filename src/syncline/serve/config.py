@@ -260,7 +260,7 @@ class DeploymentConfig:
     rolling_update_percentage: float = 0.2
     """Fraction of the replicas that an update replaces at a time, at least one."""
     max_surge_percent: float = 0
-    """Accepted as in Ray: new replicas always start before old ones stop, if resources suffice."""
+    """Percentage of the replicas that an update replaces at a time, if that is more."""
     gang_scheduling_config: GangSchedulingConfig | None = None
     """Not implemented: NotImplementedError if set."""
     deployment_actors: tuple[DeploymentActorConfig, ...] = ()

@@ -268,5 +268,5 @@ def _processors(path: str, base: type[Any]) -> list[Any]:
 
 
 def _wall_ns(at_s: float) -> int:
-    """Return the time of day in nanoseconds of a `perf_counter()` time of this process."""
+    """Convert a `perf_counter()` time of this process to nanoseconds since the epoch."""
     return time.time_ns() - round((perf_counter() - at_s) * 1e9)

@@ -3,7 +3,8 @@
 import pytest
 
 from syncline.serve.controller import messages as m
-from syncline.serve.controller.deployment_actor_state import BACKOFF_S, SLOW_START_S
+from syncline.serve.controller.deployment_actor_state import SLOW_START_S
+from syncline.serve.controller.step import BACKOFF_S
 from syncline.serve.wire.deployment_actor_names import deployment_actor_name, parse_actor_name
 from syncline.serve.wire.routes import DeploymentId
 from tests.serve.controller.world import World, application, deployment

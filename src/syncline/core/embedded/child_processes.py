@@ -23,7 +23,7 @@ from syncline.core.embedded.hub_connection import RemoteHubConnection
 from syncline.core.embedded.messages import Message
 from syncline.core.embedded.reactor import Reactor
 from syncline.core.embedded.shared_reactor import SharedReactor, Waiter
-from syncline.core.host import by_short_name
+from syncline.core.host import short_socket_path
 
 SOCKET_NAME = "hub.sock"
 WELCOME_S = 60.0
@@ -44,7 +44,8 @@ def listen(directory: Path) -> socket.socket:
     """Open the hub's socket in the session's directory, which only this user may enter."""
     listener = socket.socket(socket.AF_UNIX)
     listener.setblocking(False)
-    by_short_name(directory, SOCKET_NAME, listener.bind)
+    with short_socket_path(directory / SOCKET_NAME) as path:
+        listener.bind(path)
     listener.listen(128)
     return listener
 
@@ -57,7 +58,8 @@ def join(announced: str) -> EmbeddedEngine:
     session = SessionInfo(**json.loads(announced))
     connection = socket.socket(socket.AF_UNIX)
     try:
-        by_short_name(Path(session.directory), SOCKET_NAME, connection.connect)
+        with short_socket_path(Path(session.directory, SOCKET_NAME)) as path:
+            connection.connect(path)
     except OSError as error:
         connection.close()
         raise RuntimeError(

@@ -18,6 +18,7 @@ from syncline.core.config import EngineConfig
 from syncline.core.resources import (
     CPU,
     GPU,
+    HEAD_NODE,
     MEMORY,
     OBJECT_STORE_MEMORY,
     UNIT,
@@ -285,7 +286,7 @@ def machine_resources(
         MEMORY: config.memory or int(machine.memory_bytes * MEMORY_SHARE),
         OBJECT_STORE_MEMORY: config.object_store_memory or int(machine.memory_bytes * OBJECT_SHARE),
         "node:127.0.0.1": 1.0,
-        "node:__internal_head__": 1.0,
+        HEAD_NODE: 1.0,
         **config.resources,
     }
     if gpu_count:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
@@ -89,9 +89,9 @@ class ServeActors:
             actor.killed = True
             self._thread.submit(self._guarded, partial(self._kill, actor))
 
-    def kill_unknown(self, prefix: str) -> None:
-        """Kill the actors with a name that begins with `prefix` and that are not watched."""
-        known = set(self._actors)
+    def kill_unknown(self, prefix: str, known: Iterable[str] = ()) -> None:
+        """Kill actors whose names begin with `prefix`, except watched and `known` ones."""
+        known = {*self._actors, *known}
 
         def find() -> None:
             for namespace, name in ensure_engine().list_named_actors(all_namespaces=True):
@@ -105,11 +105,18 @@ class ServeActors:
         """Call `action` in the engine's thread; its errors are logged."""
         self._thread.submit(self._guarded, action)
 
+    def post(self, action: Callable[..., None], *args: object) -> None:
+        """Call `action` on the loop, unless it has ended. For any thread."""
+        try:
+            self._loop.call_soon_threadsafe(action, *args)
+        except RuntimeError:
+            pass  # the loop has ended
+
     def ask(self, question: Callable[[], object], answer: Callable[[Any], None]) -> None:
         """Call `question` in the engine's thread, then `answer` on the loop."""
 
         def run() -> None:
-            self._post(answer, question())
+            self.post(answer, question())
 
         self._thread.submit(self._guarded, run)
 
@@ -151,7 +158,7 @@ class ServeActors:
             ).remote()
         except Exception as error:
             self._remove_group(start.name, actor)
-            self._post(self._refused, start.name, actor, f"{type(error).__name__}: {error}")
+            self.post(self._refused, start.name, actor, f"{type(error).__name__}: {error}")
             return
         self._watch(start.name, actor, (start.config,), is_new=True)
 
@@ -160,7 +167,7 @@ class ServeActors:
             actor.handle = get_actor(name, NAMESPACE)
         except ValueError:
             self._remove_group(name, actor)
-            self._post(self._ended, name, actor, "its process ended while the controller was down")
+            self.post(self._ended, name, actor, "its process ended while the controller was down")
             return
         self._watch(name, actor, (), is_new=False)
 
@@ -197,19 +204,13 @@ class ServeActors:
 
     def _on_ping(self, name: str, actor: _Actor, _: object, error: BaseException | None) -> None:
         if error is None:
-            self._post(self._placed, name, actor)
+            self.post(self._placed, name, actor)
 
     def _on_run(self, name: str, actor: _Actor, _: object, error: BaseException | None) -> None:
-        self._post(self._run_ended, name, actor, "" if error is None else _cause(error), error)
+        self.post(self._run_ended, name, actor, "" if error is None else _cause(error), error)
 
     def _on_exit(self, name: str, actor: _Actor, *_: object) -> None:
-        self._post(self._ended, name, actor, "")
-
-    def _post(self, action: Callable[..., None], *args: object) -> None:
-        try:
-            self._loop.call_soon_threadsafe(action, *args)
-        except RuntimeError:
-            pass  # the loop has ended
+        self.post(self._ended, name, actor, "")
 
     # -- on the loop
 
@@ -256,6 +257,11 @@ def _group(start: ActorStart) -> PlacementGroupSchedulingStrategy:
 def _cause(error: BaseException) -> str:
     text = str(error) or type(error).__name__
     return text if len(text) <= _LONGEST_CAUSE else f"{text[:_LONGEST_CAUSE]}..."
+
+
+def is_lacking(needed: Mapping[str, float], free: Mapping[str, float]) -> bool:
+    """Return True if a needed resource is not free."""
+    return any(free.get(name, 0.0) < amount for name, amount in needed.items())
 
 
 def available_text(needed: Mapping[str, float], free: Mapping[str, float]) -> str:

@@ -119,7 +119,7 @@ class ApplicationState:
                 if name not in names and not deployment.is_deleted:
                     deployment.delete()
                     deleted.append(deployment.id)
-        for name in [name for name, each in self.deployments.items() if _is_gone(each)]:
+        for name in [name for name, each in self.deployments.items() if each.is_gone]:
             del self.deployments[name]
         self._publish()
         status = (self.version, self.status(), self.message())
@@ -243,7 +243,3 @@ class ApplicationState:
 
 def _is_unfinished(deployment: DeploymentState) -> bool:
     return deployment.is_deploying or deployment.version.has_failed
-
-
-def _is_gone(deployment: DeploymentState) -> bool:
-    return deployment.is_gone

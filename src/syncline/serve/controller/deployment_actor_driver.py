@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -28,7 +27,7 @@ from syncline.core.api import kill as kill_actor
 from syncline.core.remote import ActorClass
 from syncline.core.tracebacks import user_traceback
 from syncline.exceptions import ActorUnavailableError, RayError
-from syncline.serve.controller.actors import ServeActors, available_text
+from syncline.serve.controller.actors import ServeActors, available_text, is_lacking
 from syncline.serve.controller.events import (
     DeploymentActorEnded,
     DeploymentActorFailed,
@@ -39,8 +38,6 @@ from syncline.serve.controller.events import (
 )
 from syncline.serve.controller.process import NAMESPACE
 from syncline.serve.wire.deployment_actor_names import PREFIX
-
-logger = logging.getLogger("syncline.serve")
 
 PING_S = 1.0
 """Seconds between two questions whether an actor lives."""
@@ -130,14 +127,13 @@ class DeploymentActorDriver:
 
         def look() -> DeploymentActorInspected:
             free = available_resources()
-            lacks = any(free.get(name, 0.0) < amount for name, amount in step.needed.items())
             has_process = any(
                 row.name == step.actor_id and row.pid is not None
                 for row in ensure_engine().actors().actors
             )
             return DeploymentActorInspected(
                 actor_id=step.actor_id,
-                lacks_resources=lacks and not has_process,
+                lacks_resources=is_lacking(step.needed, free) and not has_process,
                 text=available_text(step.needed, free),
             )
 
@@ -145,15 +141,7 @@ class DeploymentActorDriver:
 
     def kill_unknown(self) -> None:
         """Kill deployment actors that are not watched."""
-        known = set(self._entries)
-
-        def find() -> None:
-            for namespace, name in ensure_engine().list_named_actors(all_namespaces=True):
-                if namespace == NAMESPACE and name.startswith(PREFIX) and name not in known:
-                    logger.warning("Actor %s is killed: the controller does not know it.", name)
-                    kill_actor(get_actor(name, NAMESPACE))
-
-        self._actors.submit(find)
+        self._actors.kill_unknown(PREFIX, self._entries)
 
     # -- in the engine's thread
 
@@ -169,7 +157,7 @@ class DeploymentActorDriver:
             created = create.remote(step.actor_id, step.config.actor_class, options)
         except Exception as error:
             reason = f"{type(error).__name__}: {error}"
-            self._post(self._failed, step.actor_id, entry, reason, True)
+            self._actors.post(self._failed, step.actor_id, entry, reason, True)
             return
         ensure_engine().on_value(created, partial(self._on_created, step.actor_id, entry))
 
@@ -178,7 +166,9 @@ class DeploymentActorDriver:
         try:
             entry.handle = get_actor(name, NAMESPACE)
         except ValueError:
-            self._post(self._ended, name, entry, "its process ended before the controller saw it")
+            self._actors.post(
+                self._ended, name, entry, "its process ended before the controller saw it"
+            )
             return
         if entry.is_killed:
             self._kill(name, entry)
@@ -208,19 +198,15 @@ class DeploymentActorDriver:
     ) -> None:
         reason, is_final = (str(error), False) if error is not None else result
         if reason:
-            self._post(self._failed, name, entry, reason, is_final)
+            self._actors.post(self._failed, name, entry, reason, is_final)
         else:
-            self._post(self._actors.submit, partial(self._find, name, entry))
+            self._actors.post(self._actors.submit, partial(self._find, name, entry))
 
     def _on_ping(self, name: str, entry: _Entry, _: object, error: BaseException | None) -> None:
         if error is None or isinstance(error, ActorUnavailableError):
-            self._post(self._lives, name, entry, error is None)
+            self._actors.post(self._lives, name, entry, error is None)
         else:
-            self._post(self._ended, name, entry, str(error))
-
-    def _post(self, action: Callable[..., None], *args: object) -> None:
-        with contextlib.suppress(RuntimeError):  # the loop has ended
-            self._loop.call_soon_threadsafe(action, *args)
+            self._actors.post(self._ended, name, entry, str(error))
 
     # -- on the loop
 

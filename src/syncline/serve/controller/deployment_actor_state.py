@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
+from typing import Literal
 
 from syncline.core.options import ActorOptions, updated
 from syncline.core.state_machine import Lifecycle, StateEnum, TransitionTable
@@ -25,15 +26,12 @@ from syncline.serve.controller.events import (
     StartDeploymentActor,
 )
 from syncline.serve.controller.messages import DeploymentTarget
-from syncline.serve.controller.step import DeadlineKind, Step
+from syncline.serve.controller.step import DeadlineKind, Step, backoff_s
 from syncline.serve.wire.deployment_actor_names import deployment_actor_name
 from syncline.serve.wire.routes import DeploymentId
 
 SHORT_LIFE_S = 10.0
 """An actor that dies earlier after its start is restarted after a pause."""
-BACKOFF_S = 0.5
-"""First pause after a failed start or an early death; it doubles."""
-BACKOFF_MAX_S = 30.0
 SLOW_START_S = 10.0
 """Seconds after which a start that has not ended is inspected and shown in the status."""
 
@@ -210,7 +208,7 @@ class DeploymentActors:
         self._step.deadlines.cancel(("actor_slow", actor.id))
         actor.error, actor.lacks_resources = "", False
         self._step.must_save = True
-        self._record("deployment_actor_started", actor, "started.", level="debug")
+        self._record("deployment_actor_started", actor, "started.", "debug")
 
     def on_slow(self, actor: DeploymentActor) -> None:
         """The start takes long."""
@@ -232,7 +230,7 @@ class DeploymentActors:
             else "its constructor has not returned yet"
         )
         if actor.error != before:
-            self._record("deployment_actor_slow", actor, f"is slow: {actor.error}", level="warning")
+            self._record("deployment_actor_slow", actor, f"is slow: {actor.error}", "warning")
 
     def on_failed(self, actor: DeploymentActor, reason: str, *, is_final: bool) -> None:
         """The constructor raised, or the actor can never start; its process is gone."""
@@ -242,7 +240,7 @@ class DeploymentActors:
         if actor.state is not _S.STARTING:
             return
         self._retry(actor, reason)
-        self._record("deployment_actor_failed", actor, f"did not start: {reason}", level="warning")
+        self._record("deployment_actor_failed", actor, f"did not start: {reason}", "warning")
         self._on_failure(
             actor.code_version,
             f"deployment actor {actor.config.name!r} did not start: {reason}",
@@ -268,27 +266,28 @@ class DeploymentActors:
             "deployment_actor_died",
             actor,
             f"died and is restarted: {cause or 'its process ended'}",
-            level="warning",
+            "warning",
         )
 
     def _retry(self, actor: DeploymentActor, reason: str) -> None:
         actor.failures += 1
         actor.error, actor.lacks_resources = reason, False
-        delay_s = min(BACKOFF_S * 2 ** (actor.failures - 1), BACKOFF_MAX_S)
-        actor.start_after = self._step.now + delay_s
+        actor.start_after = self._step.now + backoff_s(actor.failures)
         actor.lifecycle.go(_S.WAITING, reason)
         self._step.must_save = True
 
     def _forget(self, actor: DeploymentActor) -> None:
         del self.by_id[actor.id]
         self._step.must_save = True
-        self._record("deployment_actor_ended", actor, "ended.", level="debug")
+        self._record("deployment_actor_ended", actor, "ended.", "debug")
 
-    def _record(self, kind: str, actor: DeploymentActor, what: str, *, level: str) -> None:
+    def _record(
+        self, kind: str, actor: DeploymentActor, what: str, level: Literal["debug", "warning"]
+    ) -> None:
         self._step.record(
             kind,
             f"Actor {actor.config.name!r} of deployment {self._id} {what}",
             deployment=self._id,
-            level="warning" if level == "warning" else "debug",
+            level=level,
             actor=actor.config.name,
         )

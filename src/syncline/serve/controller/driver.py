@@ -27,7 +27,7 @@ from syncline.serve.config import DeploymentConfig
 from syncline.serve.controller import events as e
 from syncline.serve.controller import messages as m
 from syncline.serve.controller import requests, views
-from syncline.serve.controller.actors import ActorStart, ServeActors, available_text
+from syncline.serve.controller.actors import ActorStart, ServeActors, available_text, is_lacking
 from syncline.serve.controller.deployment_actor_driver import DeploymentActorDriver
 from syncline.serve.controller.deployment_actor_state import ActorState
 from syncline.serve.controller.events import Event, Instruction
@@ -513,7 +513,7 @@ class Controller(Dispatcher[Instruction, None], handles=Instruction):
             return e.StartInspected(
                 replica_id=id,
                 text=available_text(needed, free),
-                lacks_resources=any(free.get(name, 0.0) < needed[name] for name in needed),
+                lacks_resources=is_lacking(needed, free),
             )
 
         def stack() -> e.StartInspected:

@@ -6,6 +6,7 @@ import importlib
 from typing import Protocol
 
 from syncline.core.api import ActorHandle, get, get_actor, kill, remote
+from syncline.core.resources import HEAD_NODE
 from syncline.exceptions import RayError
 from syncline.serve.wire.routes import Address
 
@@ -22,7 +23,7 @@ _OPTIONS = {
     "max_restarts": -1,
     "max_task_retries": -1,
     "num_cpus": 0,
-    "resources": {"node:__internal_head__": 0.001},  # on the node whose loss ends the cluster
+    "resources": {HEAD_NODE: 0.001},  # on the node whose loss ends the cluster
 }
 
 

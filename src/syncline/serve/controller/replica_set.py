@@ -30,7 +30,7 @@ from syncline.serve.controller.messages import (
     ReplicaReady,
 )
 from syncline.serve.controller.replica_state import Replica, ReplicaState, Version
-from syncline.serve.controller.step import DeadlineKind, Step
+from syncline.serve.controller.step import DeadlineKind, Step, backoff_s
 from syncline.serve.wire.routes import DeploymentId, ReplicaRoute
 
 WAIT_S = 1.0
@@ -56,9 +56,6 @@ SHORT_LIFE_S = 10.0
 """A replica that dies earlier after its start counts as a crash."""
 FREE_CRASHES = 2
 """Crashes in a row before restarts are delayed."""
-BACKOFF_S = 0.5
-"""First delay after a failed start; it doubles."""
-BACKOFF_MAX_S = 30.0
 
 
 _S = ReplicaState
@@ -162,8 +159,9 @@ class ReplicaSet:
         seconds = round(self._step.now - replica.created_at)
         if replica.is_placed:
             kind = "slow_constructor"
-            note = f"the constructor of {replica.id} has not returned for {seconds} s:"
-            note = f"{note}\n{event.text}"
+            note = (
+                f"the constructor of {replica.id} has not returned for {seconds} s:\n{event.text}"
+            )
         elif event.lacks_resources:
             kind = "replica_waits"
             note = f"replica {replica.id} has waited for resources for {seconds} s: {event.text}"
@@ -240,8 +238,7 @@ class ReplicaSet:
         limit = min(3 * starters, version.target.config.max_constructor_retry_count)
         if version.was_complete:
             self.trouble = reason
-        delay_s = min(BACKOFF_S * 2 ** (version.failures - 1), BACKOFF_MAX_S)
-        version.start_after = step.now + delay_s
+        version.start_after = step.now + backoff_s(version.failures)
         step.record(
             "start_failed",
             f"A replica of {self.id} did not start: {reason}",
@@ -437,8 +434,7 @@ class ReplicaSet:
         version.crashes = version.crashes + 1 if lived_s < SHORT_LIFE_S else 0
         self.trouble = f"replica {replica.id} died: {cause}"
         if version.crashes > FREE_CRASHES:
-            delay_s = min(BACKOFF_S * 2 ** (version.crashes - FREE_CRASHES - 1), BACKOFF_MAX_S)
-            version.start_after = now + delay_s
+            version.start_after = now + backoff_s(version.crashes - FREE_CRASHES)
 
     def _forget(self, replica: Replica, reason: str) -> None:
         if replica.state is not _S.STOPPED:

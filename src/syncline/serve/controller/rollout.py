@@ -157,16 +157,8 @@ def demand(config: DeploymentConfig) -> dict[str, float]:
         for bundle in config.placement_group_bundles:
             total.update(bundle)
         return {name: float(amount) for name, amount in total.items() if amount}
-    options = config.ray_actor_options or {}
-    cpus = options.get("num_cpus")
-    needed = {
-        "CPU": 1.0 if cpus is None else float(cpus),
-        "GPU": float(options.get("num_gpus") or 0),
-        "memory": float(options.get("memory") or 0),
-        PLACE: 1 / (config.max_replicas_per_node or math.inf),
-        **{name: float(amount) for name, amount in (options.get("resources") or {}).items()},
-    }
-    return {name: amount for name, amount in needed.items() if amount}
+    limit = config.max_replicas_per_node
+    return {**config.resources, **({PLACE: 1 / limit} if limit is not None else {})}
 
 
 def has_resources(node: Mapping[str, float], needed: Mapping[str, float]) -> bool:

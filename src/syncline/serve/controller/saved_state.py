@@ -68,7 +68,7 @@ class SavedReplica:
 
 @dataclass(frozen=True, kw_only=True)
 class SavedActor:
-    """A deployment actor whose process may exist."""
+    """A deployment actor."""
 
     id: str
     code_version: str

@@ -32,6 +32,15 @@ DeadlineKey = tuple[DeadlineKind, str | DeploymentId]
 """Kind, and the replica, deployment, application, proxy or deployment actor that it is about."""
 
 
+BACKOFF_S = 0.5
+BACKOFF_MAX_S = 30.0
+
+
+def backoff_s(failures: int) -> float:
+    """Return the seconds to wait after `failures` failures in a row; they double each time."""
+    return min(BACKOFF_S * 2.0 ** (failures - 1), BACKOFF_MAX_S)
+
+
 class Step:
     """Time, deadlines and instructions.
 

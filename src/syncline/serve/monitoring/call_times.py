@@ -168,7 +168,7 @@ class CallingLink(Waits, Protocol):
 
 
 class Counts(Protocol):
-    """The admission of a replica."""
+    """Counts of a replica's calls."""
 
     def statistics(self) -> AdmissionCounts:
         """Return the current counts."""

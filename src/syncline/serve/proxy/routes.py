@@ -83,7 +83,7 @@ class RouteTable:
         }
 
     def statistics(self) -> dict[tuple[str, str], RouteStatistics]:
-        """Return the statistics by application and route prefix, also of removed applications."""
+        """Return statistics by application and route prefix, removed applications included."""
         return dict(self._statistics)
 
     def find(self, path: bytes) -> HttpRoute | None:

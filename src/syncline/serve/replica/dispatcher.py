@@ -98,7 +98,7 @@ class OngoingCall(RequestContext):
         self._holds = 1  # the answer; and each thread that runs a method of this call
         self._timer: asyncio.TimerHandle | None = None
         self._waiters: tuple[asyncio.Future[None], ...] = ()
-        self._received: deque[bytes] | None = None  # BODY frames that were not read
+        self._received: deque[bytes] | None = None  # unread BODY frames
         self._credit = 0  # bytes read, for which the sender got no WINDOW frame yet
 
     # -- for subclasses
@@ -273,7 +273,7 @@ class Caller:
         self.connection = connection
         self.calls: dict[int, OngoingCall] = {}
         self.ended_slots: list[int] = []
-        """Slots of the ledger whose answers may not have reached the socket yet."""
+        """Ledger slots of calls whose answers the socket may not have taken yet."""
 
     def on_frame(self, kind: int, call_id: int, payload: bytes) -> None:
         """Handle a frame."""
@@ -324,7 +324,7 @@ class Dispatcher:
         self.tracing: Tracing | None = None
         self.times = CallTimes()
         self.cancelled = 0
-        """Calls that were cancelled or too late."""
+        """Cancelled and expired calls."""
         self.failed = 0
         """Calls in which user code raised."""
         self.answered = 0

@@ -281,7 +281,7 @@ class DeploymentRouter:
     ) -> list[Instruction]:
         """Handle the death of a replica.
 
-        `began` has the ids of the calls that it had begun; None if unknown.
+        `began` has the ids of the calls that the replica had begun; None if unknown.
         """
         replica = self._replicas.pop(replica_id, None)
         if replica is None:
