@@ -62,11 +62,11 @@ def debugged(program: Program, typed: bytes, *, leaves: bool = False, line: int 
         if leaves:
             return ""
         connection.settimeout(LIMIT_S)
+        shown = connection.recv(65_536)
+        assert not path.exists()  # once the session ends, another thread may wait at this path
         connection.sendall(typed)
-        shown = b""
         while data := connection.recv(65_536):
             shown += data
-    assert not path.exists()
     return shown.decode()
 
 
