@@ -176,7 +176,11 @@ def test_path_is_restored_after_an_error(folder):
     assert sys.path == before
 
 
-def test_description_of_what_runs_gives_the_same_code_and_options(folder):
+@pytest.mark.parametrize("caches_byte_code", [True, False])
+def test_description_of_what_runs_gives_the_same_code_and_options(
+    folder, monkeypatch, caches_byte_code
+):
+    monkeypatch.setattr(sys, "dont_write_bytecode", not caches_byte_code)
     (target,) = targets(folder)
     again = described([target])
     assert again.applications[0].import_path == "served_here:app"

@@ -11,6 +11,7 @@ import cloudpickle
 import pytest
 
 from syncline.serve.application_graph import build_application
+from syncline.serve.code_version import code_version
 from syncline.serve.config import AutoscalingPolicy, LoggingConfig
 from syncline.serve.deployment import Application, deployment
 from syncline.serve.exceptions import RayServeException
@@ -119,6 +120,22 @@ def test_version_changes_with_code_and_arguments_only():
     assert version(Leaf.options(lambda request: 1).bind()) != first
 
 
+def test_digest_depends_on_values_and_not_on_which_of_them_are_one_object():
+    def digest(value):
+        return code_version(len, cloudpickle.dumps(value))
+
+    twice = "".join(["a", "b"])
+    assert digest([("ab", twice), (1, 2)]) == digest([(twice, twice), (1, 2)])
+    pair = ("ab", 1)
+    assert digest({"x": pair, "y": pair}) == digest({"x": pair, "y": (twice, 1)})
+    one, other = [1], [1]
+    assert digest((one, one)) != digest((one, other))
+    assert digest((1, 2)) != digest(((1, 2),)) != digest(("1", 2))
+    cyclic = [1]
+    cyclic.append((cyclic,))
+    assert digest(cyclic) == digest(cyclic) != digest([1, ([1],)])
+
+
 PROGRAM = """
 import sys
 sys.path.insert(0, {directory!r})
@@ -132,6 +149,7 @@ class Base: pass
 class Model(Base):
     def __init__(self, config): self.weights = used.weights()
     def __call__(self, request): return {answer}
+    def names(self, request): return request in {{"one", "two", "three", "four", "five"}}
 
 class Config: pass
 

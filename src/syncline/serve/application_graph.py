@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 import logging
+import pickle
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
@@ -300,10 +301,11 @@ def _without_user_code(config: DeploymentConfig) -> DeploymentConfig:
 
 
 def _actor_pickles(config: DeploymentConfig) -> Iterator[bytes]:
-    """Yield bytes that change with the actors of a deployment."""
+    """Yield pickles that change with the actors of a deployment."""
     for actor in config.deployment_actors:
         env = config.ray_actor_options.get("runtime_env")
-        yield repr((actor.name, sorted(actor.actor_options.items()), env)).encode()
+        options = repr((actor.name, sorted(actor.actor_options.items()), env))
+        yield pickle.dumps(options)
         yield actor.actor_class
 
 

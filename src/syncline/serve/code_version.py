@@ -9,7 +9,7 @@ are imported inside functions.
 from __future__ import annotations
 
 import hashlib
-import re
+import pickletools
 import sys
 import sysconfig
 from collections.abc import Callable, Iterator
@@ -20,7 +20,11 @@ from typing import Any
 from cloudpickle import cloudpickle
 
 _OWN_PACKAGE = __name__.partition(".")[0]
-_TRACKER_ID = re.compile(rb"[0-9a-f]{32}")
+_NEW_OBJECTS = {"EMPTY_DICT", "EMPTY_LIST", "EMPTY_SET", "REDUCE", "NEWOBJ", "NEWOBJ_EX"}
+"""Instructions of pickles that make an object with an identity: it may be changed afterwards."""
+_UNORDERED = {"ADDITEMS", "FROZENSET"}
+_REFERENCES = {"GET", "BINGET", "LONG_BINGET"}
+_WITHOUT_EFFECT = {"PROTO", "FRAME", "STOP"}
 
 
 def code_version(func_or_class: Callable[..., Any], *pickles: bytes) -> str:
@@ -29,10 +33,9 @@ def code_version(func_or_class: Callable[..., Any], *pickles: bytes) -> str:
     The pickles are its own, the one of its arguments, and those of its deployment actors.
     """
     digest = hashlib.blake2b(digest_size=16)
-    known: dict[bytes, bytes] = {}
+    known: dict[str, str] = {}
     for data in pickles:
-        digest.update(len(data).to_bytes(8, "little"))
-        digest.update(_without_tracker_ids(data, known))
+        digest.update(_content_digest(data, known))
     for path in sorted(_source_files(func_or_class)):
         try:
             digest.update(hashlib.blake2b(path.read_bytes()).digest())
@@ -41,17 +44,56 @@ def code_version(func_or_class: Callable[..., Any], *pickles: bytes) -> str:
     return digest.hexdigest()
 
 
-def _without_tracker_ids(data: bytes, known: dict[bytes, bytes]) -> bytes:
-    """Replace the random ids that cloudpickle gives classes by their order of appearance."""
-    ids = getattr(cloudpickle, "_DYNAMIC_CLASS_TRACKER_BY_ID", {})
+def _content_digest(data: bytes, known: dict[str, str]) -> bytes:
+    """Return a digest of what a pickle makes, which equal values share.
 
-    def replaced(match: re.Match[bytes]) -> bytes:
-        found = match.group()
-        if found.decode() not in ids:
-            return found
-        return known.setdefault(found, b"class %d" % len(known))
+    The pickles of equal values may differ in three ways: equal strings and tuples are one object
+    or several (a module that is compiled and one that is read from a cache differ in this), sets
+    have another order in each process, and cloudpickle gives classes random ids. So this runs the
+    instructions on digests instead of values.
+    """
+    class_ids = getattr(cloudpickle, "_DYNAMIC_CLASS_TRACKER_BY_ID", {})
+    stack: list[bytes] = []
+    marks: list[int] = []
+    memo: list[bytes] = []
+    dropped: list[bytes] = []
+    objects = 0
+    for code, argument, _ in pickletools.genops(data):
+        name = code.name
+        if name == "MARK":
+            marks.append(len(stack))
+        elif name == "MEMOIZE":
+            memo.append(stack[-1])
+        elif name in _REFERENCES:
+            stack.append(memo[int(argument or 0)])
+        elif name not in _WITHOUT_EFFECT:
+            taken = code.stack_before
+            count = len(taken)
+            if pickletools.markobject in taken:
+                count = len(stack) - marks.pop() + taken.index(pickletools.markobject)
+            inputs = stack[len(stack) - count :]
+            del stack[len(stack) - count :]
+            if not code.stack_after:
+                dropped += inputs
+                continue
+            if name in _UNORDERED:
+                inputs.sort()
+            if isinstance(argument, str) and argument in class_ids:
+                argument = known.setdefault(argument, f"class {len(known)}")
+            if name in _NEW_OBJECTS:
+                objects += 1
+                inputs.append(b"%d" % objects)
+            stack.append(_digest(name, argument, *inputs))
+    return _digest(*dropped, *stack)
 
-    return _TRACKER_ID.sub(replaced, data)
+
+def _digest(*parts: object) -> bytes:
+    digest = hashlib.blake2b(digest_size=16)
+    for part in parts:
+        content = part if isinstance(part, (bytes, bytearray)) else repr(part).encode()
+        digest.update(b"%d " % len(content))
+        digest.update(content)
+    return digest.digest()
 
 
 def _source_files(func_or_class: Callable[..., Any]) -> set[Path]:
