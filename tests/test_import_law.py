@@ -34,7 +34,8 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "train": frozenset({"core", "data", "runs", "storage"}),
     "tune": frozenset({"core", "data", "train", "runs", "storage"}),
     "serve": frozenset({"core", "runs", "storage"}),
-    "rl": frozenset({"core", "data", "train", "runs", "storage"}),
+    "rl": frozenset({"core", "data", "train", "tune", "runs", "storage"}),
+    "rllib": frozenset({"rl"}),
     # Names that older programs import: they look at the packages from outside.
     "util": frozenset({"core", "data", "train", "runs", "storage"}),
     "air": frozenset({"core", "data", "train", "tune", "runs", "storage"}),

@@ -1,0 +1,1 @@
+"""Modules: networks, their specifications, action distributions, acting."""
