@@ -1,0 +1,253 @@
+"""Stats that reduce numbers to one: mean, min, max, sum, and the lifetime sum.
+
+Covered: windows, the parts that components send to the root, throughputs of sums.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Sequence
+from typing import Any
+
+from syncline.rl.metrics.stats import COMPACT_AFTER, NAN, Clock, StatsBase, numbers, plain
+
+
+class SeriesStats(StatsBase):
+    """Numbers that are reduced to one: over the last `window` values, or without a window over all
+    values since the last reduce.
+
+    A subclass defines `reduce_numbers`, and `fold` if reduced parts cannot be reduced again. A
+    reduce keeps the values of a window unless `clear_on_reduce` is set. Without a window it drops
+    them, unless `clear_on_reduce=False` and these are the root's stats.
+    """
+
+    def __init__(
+        self,
+        *,
+        window: float | None = None,
+        clear_on_reduce: bool | None = None,
+        is_root: bool = False,
+        clock: Clock = time.perf_counter,
+    ) -> None:
+        super().__init__(is_root=is_root, clock=clock)
+        if window is not None and window < 1:
+            raise ValueError(f"`window={window}` must be at least 1, or None for no window.")
+        self._window = None if window is None or math.isinf(window) else int(window)
+        self._windowed = window is not None
+        self._clear = clear_on_reduce if clear_on_reduce is not None else not self._windowed
+        self._settings = {"window": window, "clear_on_reduce": clear_on_reduce}
+        self.values: deque[Any] = deque(maxlen=self._window)
+        self._parts: list[Any] = []  # folded values of stats without a window
+        self._unsent = 0
+
+    def settings(self) -> dict[str, Any]:
+        return dict(self._settings)
+
+    def reduce_numbers(self, values: list[float]) -> float:
+        """Return the reduction of one or more numbers."""
+        raise NotImplementedError
+
+    def fold(self, values: list[float], parts: list[Any]) -> list[Any]:
+        """Return one part in place of values (no NaN) and earlier parts; [] if all are empty."""
+        values = values + parts
+        return [self.reduce_numbers(values)] if values else []
+
+    def result(self, parts: list[Any]) -> float:
+        """Return the reduced value of what `fold` returned."""
+        return NAN if not parts else float_or_int(parts[0])
+
+    def push(self, value: Any) -> None:
+        self.values.append(value)
+        self._unsent += 1
+        if self._unsent == COMPACT_AFTER and not self._windowed:
+            self._compact()
+
+    def _read(self) -> deque[Any]:
+        """Replace tensors by their values, so that each is read once."""
+        self.values = deque(map(plain, self.values), maxlen=self._window)
+        return self.values
+
+    def _compact(self) -> None:
+        self._parts = self.fold(numbers(self.values), self._parts)
+        self.values.clear()
+        self._unsent = 0
+
+    def peek(self, compile: bool = True, latest_merged_only: bool = False) -> Any:
+        if not latest_merged_only:
+            parts = self.fold(numbers(self._read()), self._parts)
+        elif self._windowed:
+            parts = self.fold(numbers(self.latest_merged or ()), [])
+        else:
+            parts = self.fold([], list(self.latest_merged or ()))
+        value = self.result(parts)
+        return value if compile else [value]
+
+    def take(self) -> StatsBase:
+        sent = self.clone()
+        if self._windowed:
+            fresh = min(self._unsent, len(self.values))
+            sent.values.extend(list(self._read())[len(self.values) - fresh :])
+            sent._unsent = fresh
+            self._unsent = 0
+        else:
+            self._compact()
+            sent._parts = list(self._parts)
+        if self._clear or not (self._windowed or self.is_root):
+            self.values.clear()
+            self._parts = []
+        return sent
+
+    def merge(self, incoming_stats: Sequence[SeriesStats]) -> None:
+        if self._windowed:
+            self.latest_merged = [value for stats in incoming_stats for value in stats.values]
+            self.values.extend(self.latest_merged)
+            self._unsent += len(self.latest_merged)
+        else:
+            parts = [part for stats in incoming_stats for part in stats._parts]
+            self.latest_merged = parts
+            self._parts = self.fold([], self._parts + parts)
+
+    def get_values(self) -> dict[str, Any]:
+        return {
+            "values": list(self._read()),
+            "parts": [list(part) if isinstance(part, tuple) else part for part in self._parts],
+            "unsent": self._unsent,
+        }
+
+    def set_values(self, values: dict[str, Any]) -> None:
+        self.values = deque(values["values"], maxlen=self._window)
+        parts = values["parts"]
+        self._parts = [tuple(part) if isinstance(part, (list, tuple)) else part for part in parts]
+        self._unsent = values["unsent"]
+
+    def __len__(self) -> int:
+        return len(self.values) + len(self._parts)
+
+
+def float_or_int(value: Any) -> float:
+    """Return a Python number for a Python or NumPy number."""
+    return value if isinstance(value, int) else float(value)
+
+
+class MeanStats(SeriesStats):
+    """Mean; each value counts once, whichever component logged it."""
+
+    stats_cls_identifier = "mean"
+
+    def fold(self, values: list[float], parts: list[Any]) -> list[Any]:
+        total, count = math.fsum(values), len(values)
+        for part_total, part_count in parts:
+            total, count = total + part_total, count + part_count
+        return [(total, count)] if count else []
+
+    def result(self, parts: list[Any]) -> float:
+        return parts[0][0] / parts[0][1] if parts else NAN
+
+
+class MinStats(SeriesStats):
+    """Smallest value."""
+
+    stats_cls_identifier = "min"
+
+    def reduce_numbers(self, values: list[float]) -> float:
+        return min(values)
+
+
+class MaxStats(SeriesStats):
+    """Largest value."""
+
+    stats_cls_identifier = "max"
+
+    def reduce_numbers(self, values: list[float]) -> float:
+        return max(values)
+
+
+class Throughput:
+    """Rate of a sum per second since the last reduce and since the start or restore.
+
+    A pair of a value and a time for each; the current value is passed in.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self.restart(0.0)
+
+    def restart(self, value: float) -> None:
+        """Measure from now on."""
+        self._reduced = self._restored = (value, self._clock())
+
+    def reduced(self, value: float) -> None:
+        """Measure `since_last_reduce` from now on."""
+        self._reduced = (value, self._clock())
+
+    def since_last_reduce(self, value: float) -> float:
+        return self._rate(value, self._reduced)
+
+    def since_last_restore(self, value: float) -> float:
+        return self._rate(value, self._restored)
+
+    def _rate(self, value: float, start: tuple[float, float]) -> float:
+        seconds = self._clock() - start[1]
+        return (value - start[0]) / seconds if seconds > 0 else 0.0
+
+
+class SumStats(SeriesStats):
+    """Sum; 0 without values."""
+
+    stats_cls_identifier = "sum"
+
+    def __init__(self, *, with_throughput: bool | None = None, **settings: Any) -> None:
+        super().__init__(**settings)
+        self._settings["with_throughput"] = with_throughput
+        self.has_throughputs = bool(with_throughput)
+        self._throughput = Throughput(self._clock)
+
+    def reduce_numbers(self, values: list[float]) -> float:
+        return sum(values)
+
+    def result(self, parts: list[Any]) -> float:
+        return float_or_int(parts[0]) if parts else 0
+
+    @property
+    def throughputs(self) -> Any:
+        """Sum per second since the last reduce."""
+        return self._throughput.since_last_reduce(self.peek())
+
+    def take(self) -> StatsBase:
+        sent = super().take()
+        self._throughput.reduced(0.0)
+        return sent
+
+
+class LifetimeSumStats(SumStats):
+    """Sum over the whole life of the program and of those that it continues.
+
+    Only the root's stats keep the sum; a component's reduce returns what it has added since the
+    last one.
+    """
+
+    stats_cls_identifier = "lifetime_sum"
+
+    def __init__(self, *, with_throughput: bool | None = None, **settings: Any) -> None:
+        settings.pop("window", None)
+        settings["clear_on_reduce"] = False
+        super().__init__(with_throughput=with_throughput, **settings)
+
+    @property
+    def throughputs(self) -> dict[str, float]:
+        """Sum per second since the last reduce, and for the root since the start or restore."""
+        value = self.peek()
+        rates = {"throughput_since_last_reduce": self._throughput.since_last_reduce(value)}
+        if self.is_root:
+            rates["throughput_since_last_restore"] = self._throughput.since_last_restore(value)
+        return rates
+
+    def take(self) -> StatsBase:
+        sent = super().take()
+        self._throughput.reduced(self.peek())
+        return sent
+
+    def set_values(self, values: dict[str, Any]) -> None:
+        super().set_values(values)
+        self._throughput.restart(self.peek())

@@ -1,0 +1,165 @@
+"""`StatsBase`: the values logged under one key, and their reduction.
+
+Covered: the contract of stats, and reading numbers and tensors. Not covered: the reductions
+(`series_stats`: mean, sum, min, max, lifetime_sum; `other_stats`: ema, item, item_series,
+percentiles), keys (`metrics_logger`).
+
+A `push` stores the value. Tensors are read when the value is needed (peek, reduce, state), so that
+logging does not wait for a device. NaN is left out of every reduction of numbers.
+
+How values travel: every `reduce(compile=False)` of a component returns what was pushed since the
+previous one, and the root merges these parts. A window therefore covers the latest values of all
+components together, and a mean over several components weighs each value once.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+NAN = math.nan
+COMPACT_AFTER = 4096
+"""Number of stored values after which stats without a window fold them into one."""
+
+Clock = Callable[[], float]
+
+
+def plain(value: Any) -> Any:
+    """Return a value without its device: a number for a tensor or NumPy scalar with one element, an
+    array for a larger tensor, and any other value as it is.
+    """
+    if isinstance(value, (int, float, str)):
+        return value
+    detach = getattr(value, "detach", None)
+    if detach is not None:
+        value = detach()
+        return value.item() if value.numel() == 1 else value.cpu().numpy()
+    if getattr(value, "shape", None) == () and hasattr(value, "item"):
+        return value.item()
+    return value
+
+
+def number(value: Any) -> float:
+    """Return a logged value as a number.
+
+    Raises:
+        TypeError: It is no number and has no single element.
+    """
+    if isinstance(value, (int, float)):
+        return value
+    try:
+        item: float = value.item() if hasattr(value, "item") else float(value)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise TypeError(
+            f"Cannot reduce {value!r} of type {type(value).__name__} to a number. Log numbers or "
+            "tensors with one element, or use reduce='item' or reduce='item_series'."
+        ) from error
+    return item
+
+
+def numbers(values: Iterable[Any]) -> list[float]:
+    """Return the logged values as numbers, without NaN."""
+    read = [number(value) for value in values]
+    return [value for value in read if not math.isnan(value)]
+
+
+class StatsBase:
+    """The values of one key.
+
+    Not thread-safe. A subclass is registered in `stats_cls_lookup` under its
+    `stats_cls_identifier`; its constructor takes `is_root` and the settings that the program gave
+    to `log_value` (window, ema_coeff, percentiles, with_throughput, clear_on_reduce; only those
+    that are not None).
+    """
+
+    stats_cls_identifier: ClassVar[str] = ""
+    has_throughputs = False
+
+    def __init__(self, *, is_root: bool = False, clock: Clock = time.perf_counter) -> None:
+        self.is_root = is_root
+        self._clock = clock
+        self.latest_merged: Any = None
+
+    def settings(self) -> dict[str, Any]:
+        """Return the arguments of the constructor that make equal stats without values."""
+        return {}
+
+    @property
+    def throughputs(self) -> Any:
+        """Growth per second; only if `has_throughputs`."""
+        raise NotImplementedError
+
+    def push(self, value: Any) -> None:
+        """Add one value."""
+        raise NotImplementedError
+
+    def peek(self, compile: bool = True, latest_merged_only: bool = False) -> Any:
+        """Return the reduced values and change nothing; as a list if `compile` is False.
+        With `latest_merged_only`, of the values that the latest `merge` brought.
+        """
+        raise NotImplementedError
+
+    def take(self) -> StatsBase:
+        """Return the values since the last reduce, as stats to merge, and start a new period."""
+        raise NotImplementedError
+
+    def merge(self, incoming_stats: Sequence[Any]) -> None:
+        """Add what `take` of other stats of this class returned."""
+        raise NotImplementedError
+
+    def get_values(self) -> dict[str, Any]:
+        """Return the values as plain data."""
+        raise NotImplementedError
+
+    def set_values(self, values: dict[str, Any]) -> None:
+        """Replace the values by those of `get_values`."""
+        raise NotImplementedError
+
+    def reduce(self, compile: bool = True) -> Any:
+        """Start a new period; return the reduced values, or if `compile` is False the stats that
+        the root merges.
+        """
+        if not compile:
+            return self.take()
+        value = self.peek()
+        self.take()
+        return value
+
+    def clone(self, **overrides: Any) -> Self:
+        """Return stats with the same settings and without values."""
+        settings = {"is_root": self.is_root, "clock": self._clock, **self.settings()}
+        return type(self)(**{**settings, **overrides})
+
+    def get_state(self) -> dict[str, Any]:
+        """Return settings and values as plain data."""
+        return {
+            "stats_cls_identifier": self.stats_cls_identifier,
+            "is_root": self.is_root,
+            "settings": self.settings(),
+            "values": self.get_values(),
+        }
+
+    @classmethod
+    def from_state(cls, state: dict[str, Any], clock: Clock = time.perf_counter) -> StatsBase:
+        """Return stats as they were when `get_state` was called."""
+        stats = cls(is_root=state["is_root"], clock=clock, **state["settings"])
+        stats.set_values(state["values"])
+        return stats
+
+    def __float__(self) -> float:
+        return number(self.peek())
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.peek()!r})"
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"state": self.get_state()}
+
+    def __setstate__(self, pickled: dict[str, Any]) -> None:
+        restored = type(self).from_state(pickled["state"])
+        self.__dict__.update(restored.__dict__)
