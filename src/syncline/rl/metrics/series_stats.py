@@ -6,6 +6,7 @@ Covered: windows, the parts that components send to the root, throughputs of sum
 from __future__ import annotations
 
 import math
+import time
 from collections import deque
 from collections.abc import Sequence
 from typing import Any
