@@ -1,0 +1,1 @@
+"""Environments: creation, vectorization, checks, states, and the multi-agent interface."""

@@ -1,0 +1,65 @@
+"""`EnvContext`: the configuration of an environment with its place among the others."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+
+class EnvContext(dict[str, Any]):
+    """The `env_config` that a class or a registered creator of environments gets.
+
+    It is a dict; the attributes tell apart the environments of a run, for example to read
+    different files.
+    """
+
+    def __init__(
+        self,
+        env_config: dict[str, Any],
+        worker_index: int,
+        vector_index: int = 0,
+        remote: bool = False,
+        num_workers: int | None = None,
+        recreated_worker: bool = False,
+    ) -> None:
+        super().__init__(env_config)
+        self.worker_index = worker_index
+        """Index of the env runner; 0 for the local one, others from 1."""
+        self.vector_index = vector_index
+        """Index of the environment in its env runner."""
+        self.remote = remote
+        """Whether the environment runs in an actor of its own."""
+        self.num_workers = num_workers
+        """Number of env runners; 0 if there is only the local one."""
+        self.recreated_worker = recreated_worker
+        """Whether the env runner replaces one that failed."""
+
+    def copy_with_overrides(
+        self,
+        env_config: dict[str, Any] | None = None,
+        worker_index: int | None = None,
+        vector_index: int | None = None,
+        remote: bool | None = None,
+        num_workers: int | None = None,
+        recreated_worker: bool | None = None,
+    ) -> EnvContext:
+        """Return a copy in which the values that are not None replace the present ones."""
+        return EnvContext(
+            self if env_config is None else copy.deepcopy(env_config),
+            self.worker_index if worker_index is None else worker_index,
+            self.vector_index if vector_index is None else vector_index,
+            self.remote if remote is None else remote,
+            self.num_workers if num_workers is None else num_workers,
+            self.recreated_worker if recreated_worker is None else recreated_worker,
+        )
+
+    def set_defaults(self, defaults: dict[str, Any]) -> None:
+        """Add the entries of `defaults` whose keys are missing."""
+        for key, value in defaults.items():
+            self.setdefault(key, value)
+
+    def __str__(self) -> str:
+        return (
+            f"{super().__str__()[:-1]}, worker={self.worker_index}/{self.num_workers}, "
+            f"vector_idx={self.vector_index}, remote={self.remote}}}"
+        )
