@@ -1,0 +1,79 @@
+"""`Distribution`: the interface of action distributions, without a framework."""
+
+from __future__ import annotations
+
+import abc
+from typing import Any, TypeVar
+
+import gymnasium as gym
+
+DistributionT = TypeVar("DistributionT", bound="Distribution")
+
+
+class Distribution(abc.ABC):
+    """A batch of distributions over actions; one per leading index of the parameters."""
+
+    @abc.abstractmethod
+    def sample(self, *, sample_shape: tuple[int, ...] | None = None, **kwargs: Any) -> Any:
+        """Return samples, of shape [*sample_shape, *batch, *event]; without gradients."""
+
+    @abc.abstractmethod
+    def rsample(self, *, sample_shape: tuple[int, ...] | None = None, **kwargs: Any) -> Any:
+        """Return samples through which gradients reach the parameters."""
+
+    @abc.abstractmethod
+    def logp(self, value: Any, **kwargs: Any) -> Any:
+        """Return the log-probability (log-density) of each value, of shape [*batch]."""
+
+    @abc.abstractmethod
+    def kl(self, other: Any, **kwargs: Any) -> Any:
+        """Return KL(self || other), of shape [*batch]."""
+
+    @abc.abstractmethod
+    def entropy(self, **kwargs: Any) -> Any:
+        """Return the entropy, of shape [*batch]."""
+
+    @staticmethod
+    @abc.abstractmethod
+    def required_input_dim(space: gym.Space[Any], **kwargs: Any) -> int:
+        """Return the length of the parameter vector for actions of `space`."""
+
+    @classmethod
+    def from_logits(cls: type[DistributionT], logits: Any, **kwargs: Any) -> DistributionT:
+        """Return the distributions whose parameter vectors are `logits`, of shape [*batch, D]."""
+        raise NotImplementedError(f"{cls.__name__} does not implement `from_logits`.")
+
+    def to_deterministic(self) -> Distribution:
+        """Return the distribution of greedy actions."""
+        return self
+
+    @classmethod
+    def get_partial_dist_cls(
+        cls: type[DistributionT], **partial_kwargs: Any
+    ) -> type[DistributionT]:
+        """Return a subclass whose `from_logits` and `required_input_dim` know these arguments."""
+
+        class Partial(cls):  # type: ignore[valid-type, misc]  # a base class that is a variable
+            @classmethod
+            def from_logits(partial: Any, logits: Any, **kwargs: Any) -> Any:
+                merged = _merge(partial_kwargs, kwargs)
+                return super().from_logits(logits, **merged)
+
+            @staticmethod
+            def required_input_dim(space: gym.Space[Any], **kwargs: Any) -> int:
+                merged = _merge(partial_kwargs, kwargs)
+                bound = merged.pop("space", space)
+                if space != bound:
+                    raise ValueError(
+                        f"{Partial.__name__} is for the action space {bound}, not for {space}."
+                    )
+                return int(cls.required_input_dim(space, **merged))
+
+        Partial.__name__ = Partial.__qualname__ = f"{cls.__name__}Partial"
+        return Partial
+
+
+def _merge(partial: dict[str, Any], given: dict[str, Any]) -> dict[str, Any]:
+    if both := partial.keys() & given.keys():
+        raise ValueError(f"The arguments {sorted(both)} are already set by `get_partial_dist_cls`.")
+    return {**partial, **given}
