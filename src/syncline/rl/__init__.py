@@ -1,1 +1,16 @@
-"""Reinforcement learning: algorithms, environments, modules, learners."""
+"""Reinforcement learning: algorithms, environments, modules, learners.
+
+Folders in the order of the data flow: `config` (options), `envs` (environments), `modules`
+(networks, distributions, acting), `runners` (sampling), `columns` (fragments and sequences),
+`episodes` (the same as objects, for programs), `connectors`, `returns` (advantages and targets),
+`learners`, `algorithm` (the base of `algorithms`), `metrics`, `callbacks`, `checkpointable`,
+`public_paths` (RLlib's module paths).
+"""
+
+from syncline.rl.public_paths import install, package_attribute
+
+install()
+
+
+def __getattr__(name: str) -> object:
+    return package_attribute(__name__, name)

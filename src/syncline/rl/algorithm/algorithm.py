@@ -1,0 +1,395 @@
+"""`Algorithm`: a trainable that samples environments, updates modules and evaluates them.
+
+Covered: building, iterations, evaluation, modules, acting, checkpoints. Not covered: what a
+training step does (`algorithms/`), the results of samples (`sampling_results`).
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Collection, Mapping
+from typing import Any, TypeVar
+
+from syncline.core.lifecycle import ensure_engine
+from syncline.rl.algorithm.evaluation import evaluate_with
+from syncline.rl.algorithm.sampling_results import log_samples
+from syncline.rl.callbacks.callback_list import HOOKS, CallbackList
+from syncline.rl.checkpointable import Checkpointable, StateDict
+from syncline.rl.config.algorithm_config import AlgorithmConfig
+from syncline.rl.learners.group import LearnerGroup
+from syncline.rl.metrics.metrics_logger import MetricsLogger
+from syncline.rl.metrics.names import (
+    COMPONENT_LEARNER_GROUP,
+    DEFAULT_MODULE_ID,
+    ENV_RUNNER_RESULTS,
+    EVALUATION_RESULTS,
+    FAULT_TOLERANCE_STATS,
+    LEARNER_RESULTS,
+    NUM_ENV_STEPS_SAMPLED_LIFETIME,
+    NUM_ENV_STEPS_TRAINED,
+    NUM_TRAINING_STEP_CALLS_PER_ITERATION,
+    TIMERS,
+)
+from syncline.rl.modules.multi_rl_module import MultiRLModuleSpec
+from syncline.rl.modules.rl_module import RLModule
+from syncline.rl.runners.group import EnvRunnerGroup
+from syncline.rl.runners.sample import Sample
+from syncline.rl.runners.single_agent_env_runner import SingleAgentEnvRunner
+from syncline.tune.execution.placement_groups import PlacementGroupFactory
+from syncline.tune.result import CONFIG, Config, Metrics
+from syncline.tune.trainable.trainable import Trainable
+
+logger = logging.getLogger("syncline")
+
+AlgorithmT = TypeVar("AlgorithmT", bound="Algorithm")
+
+STATE_FILE_NAME = "algorithm_state"
+
+
+class Algorithm(Checkpointable, Trainable):
+    """Base of algorithms; override `training_step` and `get_default_config`.
+
+    Not thread-safe.
+
+    Args:
+        config: `AlgorithmConfig`, or a dictionary of options as `tune` passes it.
+        env: Environment, in place of that in the configuration.
+        kwargs: What `tune` passes to trainables.
+    """
+
+    STATE_FILE_NAME = STATE_FILE_NAME
+    METADATA_FILE_NAME = "rllib_checkpoint.json"
+
+    def __init__(
+        self,
+        config: AlgorithmConfig | Mapping[str, Any] | None = None,
+        env: Any = None,
+        **kwargs: Any,
+    ) -> None:
+        if isinstance(config, AlgorithmConfig):
+            self._given = config.copy(copy_frozen=False)
+        else:
+            self._given = self.get_default_config().update_from_dict(config or {})
+        if env is not None:
+            self._given.env = env
+        self._given.algo_class = type(self)
+        kwargs.pop("logger_creator", None)
+        super().__init__({}, **kwargs)
+
+    @classmethod
+    def get_default_config(cls) -> AlgorithmConfig:
+        """Return the default options."""
+        return AlgorithmConfig(algo_class=cls)
+
+    # -- building
+
+    def setup(self, config: Config) -> None:
+        """Create learners and runners."""
+        self._build(self._given)
+
+    def _build(self, config: AlgorithmConfig) -> None:
+        config.validate()
+        if config.seed is None:
+            self._drawn_seed = int.from_bytes(os.urandom(4), "little") >> 1
+        config.freeze()
+        self.config: Any = config
+        self._config_dict: dict[str, Any] | None = None
+        self.metrics = MetricsLogger(root=True)
+        self.callbacks = make_callbacks(config)
+        if config.num_env_runners or config.num_learners or config.evaluation_num_env_runners:
+            ensure_engine()
+        self.env_runner_group = self._make_runners(config)
+        self.eval_env_runner_group: EnvRunnerGroup | None = None
+        if config.evaluation_interval or config.evaluation_num_env_runners:
+            self._make_eval_runners()
+        self._spaces = self.env_runner_group.get_spaces()
+        spec: MultiRLModuleSpec = config.get_multi_rl_module_spec(spaces=self._spaces)
+        self.learner_group = LearnerGroup(config=config, module_spec=spec)
+        self.env_runner_group.sync_weights(from_worker_or_learner_group=self.learner_group)
+        self.callbacks.call("on_algorithm_init", algorithm=self, metrics_logger=self.metrics)
+
+    def _make_runners(self, config: AlgorithmConfig) -> EnvRunnerGroup:
+        if config.env is None and not config.is_offline:
+            raise ValueError(
+                f"{type(self).__name__} needs an environment: `config.environment('CartPole-v1')`."
+            )
+        return EnvRunnerGroup(config=config, runner_class=self.env_runner_class(config))
+
+    def env_runner_class(self, config: AlgorithmConfig) -> type:
+        """Return the class of env runners."""
+        return config.env_runner_cls or SingleAgentEnvRunner
+
+    def _make_eval_runners(self) -> EnvRunnerGroup:
+        if self.eval_env_runner_group is None:
+            self.eval_env_runner_group = self._make_runners(
+                self.config.get_evaluation_config_object()
+            )
+        return self.eval_env_runner_group
+
+    # -- iterations
+
+    def step(self) -> Metrics:
+        """Train until all minima of an iteration hold, evaluate, and return the results."""
+        config = self.config
+        began = time.monotonic()
+        calls = steps = trained = 0
+        while True:
+            before = self._steps_sampled
+            with self.metrics.log_time((TIMERS, "training_step")):
+                returned = self.training_step()
+            calls += 1
+            steps += self._steps_sampled - before
+            trained = self._steps_trained
+            if (
+                time.monotonic() - began >= (config.min_time_s_per_iteration or 0)
+                and steps >= (config.min_sample_timesteps_per_iteration or 0)
+                and trained >= (config.min_train_timesteps_per_iteration or 0)
+            ):
+                break
+        evaluation = {}
+        interval = config.evaluation_interval
+        if interval and (self.training_iteration + 1) % interval == 0:
+            evaluation = {EVALUATION_RESULTS: self.evaluate()}
+        return {**self._results(returned, calls), **evaluation}
+
+    def training_step(self) -> Any:
+        """Sample and learn once. May return results; they are added to those that were logged."""
+        raise NotImplementedError(f"{type(self).__name__} has no `training_step`: override it.")
+
+    def _results(self, returned: Any, calls: int) -> Metrics:
+        self.metrics.log_value(NUM_TRAINING_STEP_CALLS_PER_ITERATION, calls, window=1)
+        group = self.env_runner_group
+        found: Metrics = self.metrics.reduce(compile=True)
+        found.setdefault(ENV_RUNNER_RESULTS, {})
+        found.setdefault(LEARNER_RESULTS, {})
+        found[NUM_ENV_STEPS_SAMPLED_LIFETIME] = self._steps_sampled
+        found[FAULT_TOLERANCE_STATS] = {
+            "num_healthy_workers": group.num_healthy_remote_workers(),
+            "num_remote_worker_restarts": group.num_remote_worker_restarts,
+        }
+        if isinstance(returned, Mapping):
+            found.update(returned)
+        return found
+
+    def log_result(self, result: Metrics) -> None:
+        """Call the callbacks of a complete result."""
+        self.callbacks.call(
+            "on_train_result", algorithm=self, metrics_logger=self.metrics, result=result
+        )
+        super().log_result(result)
+
+    def get_auto_filled_metrics(self, *args: Any, **kwargs: Any) -> Metrics:
+        """Return the keys that are filled into every result."""
+        filled = super().get_auto_filled_metrics(*args, **kwargs)
+        if self._config_dict is None:
+            self._config_dict = self.config.to_dict()
+        filled[CONFIG] = self._config_dict
+        return filled
+
+    # -- for training steps
+
+    def sample_batch(self, steps: int, **options: Any) -> list[Sample]:
+        """Sample `steps` steps, or complete episodes of as many, and log their results."""
+        group = self.env_runner_group
+        with self.metrics.log_time((TIMERS, "env_runner_sampling_timer")):
+            if self.config.batch_mode == "complete_episodes":
+                samples = group.sample_complete(steps, **options)
+            elif self.config.rollout_fragment_length == "auto":
+                samples = group.sample_steps(**options)
+            else:
+                samples = group.sample_steps(steps, **options)
+        self.log_samples(samples)
+        return samples
+
+    def log_samples(self, samples: list[Sample]) -> None:
+        """Log the results of samples."""
+        log_samples(
+            self.metrics,
+            (ENV_RUNNER_RESULTS,),
+            samples,
+            self.config.metrics_num_episodes_for_smoothing,
+        )
+
+    def update(self, **options: Any) -> None:
+        """Update the learners, and log their results; see `LearnerGroup.update`."""
+        with self.metrics.log_time((TIMERS, "learner_update_timer")):
+            result = self.learner_group.update(timesteps=self.timesteps(), **options)
+        self.metrics.aggregate([result], key=LEARNER_RESULTS)
+
+    def timesteps(self) -> dict[str, int]:
+        """Return the lifetime counts for schedules."""
+        return {NUM_ENV_STEPS_SAMPLED_LIFETIME: self._steps_sampled}
+
+    @property
+    def _steps_sampled(self) -> int:
+        key = (ENV_RUNNER_RESULTS, NUM_ENV_STEPS_SAMPLED_LIFETIME)
+        return int(self.metrics.peek(key)) if key in self.metrics else 0
+
+    @property
+    def _steps_trained(self) -> int:
+        key = (LEARNER_RESULTS, "__all_modules__", NUM_ENV_STEPS_TRAINED)
+        return int(self.metrics.peek(key)) if key in self.metrics else 0
+
+    # -- evaluation
+
+    def evaluate(self) -> Metrics:
+        """Evaluate the present policy; return results under "env_runners"."""
+        group = self._make_eval_runners()
+        group.sync_weights(from_worker_or_learner_group=self.learner_group)
+        self.callbacks.call("on_evaluate_start", algorithm=self, metrics_logger=self.metrics)
+        function = self.config.custom_evaluation_function
+        if function is not None:
+            results, _, _ = function(self, group)
+        else:
+            results = evaluate_with(group, self.config)
+        self.callbacks.call(
+            "on_evaluate_end",
+            algorithm=self,
+            metrics_logger=self.metrics,
+            evaluation_metrics=results,
+        )
+        return dict(results)
+
+    # -- modules and weights
+
+    def get_module(self, module_id: str = DEFAULT_MODULE_ID) -> RLModule | None:
+        """Return a module as the runners use it; None if there is none of that id."""
+        runner = self.env_runner_group.local_env_runner
+        modules: Any = self.learner_group._learner.module
+        if runner is not None and module_id == DEFAULT_MODULE_ID and not self._is_multi:
+            found: RLModule = runner.module
+            return found
+        return modules.get(module_id)
+
+    @property
+    def _is_multi(self) -> bool:
+        return bool(self.config.is_multi_agent)
+
+    def get_weights(self, policies: Collection[str] | None = None) -> dict[str, StateDict]:
+        """Return the states of modules by id."""
+        return self.learner_group.get_weights(policies)
+
+    def set_weights(self, weights: dict[str, StateDict]) -> None:
+        """Set the states of modules by id."""
+        self.learner_group.set_weights(weights)
+        self.env_runner_group.sync_weights(from_worker_or_learner_group=self.learner_group)
+
+    @property
+    def env_runner(self) -> Any:
+        """The runner in this process; None if other processes sample."""
+        return self.env_runner_group.local_env_runner
+
+    @property
+    def eval_env_runner(self) -> Any:
+        """The evaluation runner in this process, if there is one."""
+        group = self.eval_env_runner_group
+        return None if group is None else group.local_env_runner
+
+    # -- checkpoints
+
+    def save_checkpoint(self, checkpoint_dir: str) -> None:
+        """Write a checkpoint into a directory."""
+        self.save_to_path(checkpoint_dir)
+
+    def load_checkpoint(self, checkpoint: Any) -> None:
+        """Restore the checkpoint in a directory."""
+        self.restore_from_path(os.fspath(checkpoint))
+
+    def get_state(
+        self,
+        components: str | Collection[str] | None = None,
+        *,
+        not_components: str | Collection[str] | None = None,
+        **kwargs: Any,
+    ) -> StateDict:
+        """Return everything that the next iteration depends on."""
+        state: StateDict = {
+            "algorithm_class": type(self),
+            "config": self.config.get_state(),
+            "progress": self._progress.totals(),
+            "metrics": self.metrics.get_state(),
+            "env_runners": self.env_runner_group.get_states(),
+        }
+        if self._check_component(COMPONENT_LEARNER_GROUP, components, not_components):
+            state[COMPONENT_LEARNER_GROUP] = self.learner_group.get_state(**kwargs)
+        return state
+
+    def set_state(self, state: StateDict) -> None:
+        """Continue from a state."""
+        if COMPONENT_LEARNER_GROUP in state:
+            self.learner_group.set_state(state[COMPONENT_LEARNER_GROUP])
+        if "metrics" in state:
+            self.metrics.set_state(state["metrics"])
+        if "progress" in state:
+            self.continue_from(state["progress"])
+        if "env_runners" in state and not self.env_runner_group.set_states(state["env_runners"]):
+            logger.warning(
+                "The environments begin new episodes: their states are not in the checkpoint, or "
+                "the number of runners is another one."
+            )
+
+    def restore_from_path(self, path: Any, **kwargs: Any) -> None:
+        """Restore a checkpoint, or with `component=` a part of one, and hand the weights to the
+        runners.
+        """
+        super().restore_from_path(path, **kwargs)
+        self.env_runner_group.sync_weights(from_worker_or_learner_group=self.learner_group)
+        self.callbacks.call("on_checkpoint_loaded", algorithm=self)
+
+    def get_checkpointable_components(self) -> list[tuple[str, Any]]:
+        """Return the learner group."""
+        return [(COMPONENT_LEARNER_GROUP, self.learner_group)]
+
+    def get_ctor_args_and_kwargs(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Return the arguments of the constructor."""
+        return (), {"config": self.config}
+
+    def cleanup(self) -> None:
+        """Stop runners and learners."""
+        self.env_runner_group.stop()
+        if self.eval_env_runner_group is not None:
+            self.eval_env_runner_group.stop()
+        self.learner_group.shutdown()
+
+    # -- resources
+
+    @classmethod
+    def default_resource_request(cls, config: Any) -> PlacementGroupFactory:
+        """Return the resources of a trial: the main process, learners and runners."""
+        if not isinstance(config, AlgorithmConfig):
+            config = cls.get_default_config().update_from_dict(config or {})
+        return resources(config)
+
+
+def make_callbacks(config: AlgorithmConfig) -> CallbackList:
+    """Return the configured callbacks."""
+    return CallbackList(
+        config.callbacks_class, {name: getattr(config, f"callbacks_{name}", None) for name in HOOKS}
+    )
+
+
+def resources(config: AlgorithmConfig) -> PlacementGroupFactory:
+    """Return the bundles of an algorithm: its process, learners, runners, evaluation runners."""
+    learner = {
+        "CPU": 1 if config.num_cpus_per_learner == "auto" else config.num_cpus_per_learner,
+        "GPU": config.num_gpus_per_learner,
+        **config.custom_resources_per_learner,
+    }
+    main = {
+        "CPU": config.num_cpus_for_main_process,
+        "GPU": 0 if config.num_learners else config.num_gpus_per_learner or config.num_gpus,
+        **config.custom_resources_for_main_process,
+    }
+    runner = {
+        "CPU": config.num_cpus_per_env_runner,
+        "GPU": config.num_gpus_per_env_runner,
+        **config.custom_resources_per_env_runner,
+    }
+    runners = config.num_env_runners + config.evaluation_num_env_runners
+    bundles = [main, *[learner] * config.num_learners, *[runner] * runners]
+    return PlacementGroupFactory(
+        [{name: amount for name, amount in each.items() if amount} for each in bundles],
+        strategy=config.placement_strategy,
+    )

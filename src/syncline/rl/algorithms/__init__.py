@@ -1,0 +1,1 @@
+"""Algorithms, a folder each: options and training step in one file, the loss in `torch/`."""

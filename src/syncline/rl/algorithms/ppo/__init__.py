@@ -1,0 +1,5 @@
+"""Proximal policy optimization."""
+
+from syncline.rl.algorithms.ppo.ppo import PPO, PPOConfig
+
+__all__ = ["PPO", "PPOConfig"]

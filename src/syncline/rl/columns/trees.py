@@ -1,0 +1,46 @@
+"""Nested arrays: dicts and tuples of arrays, as deep as the spaces that they belong to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+Tree = Any
+"""An array, or a dict, tuple or list of trees."""
+
+
+def map_tree(function: Callable[..., Any], tree: Tree, *others: Tree) -> Tree:
+    """Return the tree of `function(leaf, …)`, with the leaves of all trees at the same place."""
+    if isinstance(tree, dict):
+        return {
+            key: map_tree(function, value, *(other[key] for other in others))
+            for key, value in tree.items()
+        }
+    if isinstance(tree, (tuple, list)):
+        made = [
+            map_tree(function, value, *(other[i] for other in others))
+            for i, value in enumerate(tree)
+        ]
+        return tuple(made) if isinstance(tree, tuple) else made
+    return function(tree, *others)
+
+
+def leaves(tree: Tree) -> list[Any]:
+    """Return the leaves in order."""
+    if isinstance(tree, dict):
+        return [leaf for value in tree.values() for leaf in leaves(value)]
+    if isinstance(tree, (tuple, list)):
+        return [leaf for value in tree for leaf in leaves(value)]
+    return [tree]
+
+
+def first_leaf(tree: Tree) -> Any:
+    """Return the first leaf."""
+    while isinstance(tree, (dict, tuple, list)):
+        tree = next(iter(tree.values())) if isinstance(tree, dict) else tree[0]
+    return tree
+
+
+def stack_trees(function: Callable[[Sequence[Any]], Any], trees: Sequence[Tree]) -> Tree:
+    """Return the tree whose leaves are `function([leaf of the first tree, of the second, …])`."""
+    return map_tree(lambda *each: function(each), trees[0], *trees[1:])

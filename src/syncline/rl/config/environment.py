@@ -1,0 +1,125 @@
+"""Options of environments and of several agents."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from typing import Any, Literal, TypeVar
+
+from syncline.rl.config.section import NotProvided, Section
+from syncline.rl.metrics.names import DEFAULT_MODULE_ID
+
+ConfigT = TypeVar("ConfigT", bound="EnvironmentOptions")
+
+
+def default_mapping(agent_id: Any, episode: Any = None, **_: Any) -> str:
+    """Map every agent to the default module."""
+    return DEFAULT_MODULE_ID
+
+
+class EnvironmentOptions(Section):
+    """Options of `environment()` and `multi_agent()`."""
+
+    env: Any = None
+    env_config: Any = {}
+    observation_space: Any = None
+    action_space: Any = None
+    render_env: bool = False
+    clip_rewards: bool | float | None = None
+    normalize_actions: bool = True
+    clip_actions: bool = False
+    disable_env_checking: bool = False
+    action_mask_key: str = "action_mask"
+    _is_atari: bool | None = None
+
+    policies: Any = {DEFAULT_MODULE_ID: None}
+    policy_mapping_fn: Callable[..., str] = staticmethod(default_mapping)
+    policies_to_train: Any = None
+    count_steps_by: str = "env_steps"
+    observation_fn: Any = None
+    policy_map_capacity: int = 100
+    policy_states_are_swappable: bool = False
+
+    def environment(
+        self: ConfigT,
+        env: Any = NotProvided,
+        *,
+        env_config: Mapping[str, Any] = NotProvided,
+        observation_space: Any = NotProvided,
+        action_space: Any = NotProvided,
+        render_env: bool = NotProvided,
+        clip_rewards: bool | float | None = NotProvided,
+        normalize_actions: bool = NotProvided,
+        clip_actions: bool = NotProvided,
+        disable_env_checking: bool = NotProvided,
+        is_atari: bool | None = NotProvided,
+        action_mask_key: str = NotProvided,
+    ) -> ConfigT:
+        """Set the environment.
+
+        Args:
+            env: A gymnasium id, a name of `tune.register_env`, a class, a function that takes an
+                `EnvContext`, or a dotted path.
+            env_config: Arguments of the environment; given again, the keys are merged.
+            observation_space: Observation space, if it cannot be read from the environment.
+            action_space: Action space, likewise.
+            render_env: Record frames for videos in evaluation.
+            clip_rewards: True for the sign of rewards, a number for a limit in both directions.
+            normalize_actions: Modules act in [-1, 1]; Box actions are scaled to their bounds.
+            clip_actions: Clip Box actions to their bounds.
+            disable_env_checking: Skip the checks of the environment at build time.
+            is_atari: Whether it is an Atari game; by default found out from its id.
+            action_mask_key: Key of the mask of possible actions in observations.
+        """
+        given = dict(locals())
+        if env_config is not NotProvided:
+            given["env_config"] = {**(self.env_config or {}), **env_config}
+        return self._set(given, is_atari="_is_atari")
+
+    def multi_agent(
+        self: ConfigT,
+        *,
+        policies: Collection[str] | Mapping[str, Any] = NotProvided,
+        policy_mapping_fn: Callable[..., str] = NotProvided,
+        policies_to_train: Collection[str] | Callable[..., bool] | None = NotProvided,
+        count_steps_by: Literal["env_steps", "agent_steps"] = NotProvided,
+        observation_fn: Any = NotProvided,
+        policy_map_capacity: int = NotProvided,
+        policy_states_are_swappable: bool = NotProvided,
+        algorithm_config_overrides_per_module: Mapping[str, Any] = NotProvided,
+        **ignored: Any,
+    ) -> ConfigT:
+        """Set modules and who acts with which.
+
+        Args:
+            policies: Ids of the modules, or a dictionary from ids to specifications.
+            policy_mapping_fn: Function of (agent_id, episode, **kwargs) that returns a module id.
+            policies_to_train: Ids of the modules to train, or a function of (module_id, batch);
+                None for all.
+            count_steps_by: Unit of batch sizes: steps of the environment or of agents.
+            observation_fn: Has no effect.
+            policy_map_capacity: Has no effect: all modules stay in memory.
+            policy_states_are_swappable: Has no effect.
+            algorithm_config_overrides_per_module: Options of single modules, by id.
+            ignored: Other options of older releases.
+        """
+        given = dict(locals())
+        del given["ignored"]
+        if policies is not NotProvided and not isinstance(policies, Mapping):
+            given["policies"] = dict.fromkeys(sorted(policies))
+        return self._set(given)
+
+    @property
+    def is_multi_agent(self) -> bool:
+        """True if modules or a mapping function were given."""
+        return (
+            len(self.policies) > 1
+            or DEFAULT_MODULE_ID not in self.policies
+            or self.policy_mapping_fn is not default_mapping
+        )
+
+    @property
+    def is_atari(self) -> bool:
+        """True for an Atari game."""
+        if self._is_atari is not None:
+            return self._is_atari
+        return isinstance(self.env, str) and self.env.startswith(("ale_py:", "ALE/"))

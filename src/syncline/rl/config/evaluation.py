@@ -1,0 +1,86 @@
+"""Options of evaluation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Literal, TypeVar
+
+from syncline.rl.config.section import NotProvided, Section
+
+ConfigT = TypeVar("ConfigT", bound="EvaluationOptions")
+
+
+class EvaluationOptions(Section):
+    """Options of `evaluation()`."""
+
+    evaluation_interval: int | None = None
+    evaluation_duration: int | str = 10
+    evaluation_duration_unit: str = "episodes"
+    evaluation_auto_duration_min_env_steps_per_sample: int = 100
+    evaluation_auto_duration_max_env_steps_per_sample: int = 2000
+    evaluation_sample_timeout_s: float | None = 120.0
+    evaluation_parallel_to_training: bool = False
+    evaluation_force_reset_envs_before_iteration: bool = True
+    evaluation_config: Any = None
+    evaluation_num_env_runners: int = 0
+    custom_evaluation_function: Callable[..., Any] | None = None
+    evaluation_error_after_n_consecutive_skips: int | None = None
+    evaluation_unhealthy_workers_timeout_s: float = 0.0
+    off_policy_estimation_methods: dict[str, Any] = {}
+    ope_split_batch_by_episode: bool = True
+    offline_evaluation_interval: int | None = None
+    num_offline_eval_runners: int = 0
+    in_evaluation: bool = False
+
+    def evaluation(
+        self: ConfigT,
+        *,
+        evaluation_interval: int | None = NotProvided,
+        evaluation_duration: int | Literal["auto"] = NotProvided,
+        evaluation_duration_unit: Literal["episodes", "timesteps"] = NotProvided,
+        evaluation_auto_duration_min_env_steps_per_sample: int = NotProvided,
+        evaluation_auto_duration_max_env_steps_per_sample: int = NotProvided,
+        evaluation_sample_timeout_s: float | None = NotProvided,
+        evaluation_parallel_to_training: bool = NotProvided,
+        evaluation_force_reset_envs_before_iteration: bool = NotProvided,
+        evaluation_config: Any = NotProvided,
+        evaluation_num_env_runners: int = NotProvided,
+        custom_evaluation_function: Callable[..., Any] | None = NotProvided,
+        evaluation_error_after_n_consecutive_skips: int | None = NotProvided,
+        evaluation_unhealthy_workers_timeout_s: float = NotProvided,
+        off_policy_estimation_methods: dict[str, Any] = NotProvided,
+        ope_split_batch_by_episode: bool = NotProvided,
+        offline_evaluation_interval: int | None = NotProvided,
+        num_offline_eval_runners: int = NotProvided,
+        **older: Any,
+    ) -> ConfigT:
+        """Set how the policy is evaluated.
+
+        Args:
+            evaluation_interval: Iterations between evaluations; None for none.
+            evaluation_duration: Episodes or steps of an evaluation; "auto" evaluates for as long
+                as the parallel training step takes.
+            evaluation_duration_unit: "episodes" or "timesteps".
+            evaluation_auto_duration_min_env_steps_per_sample: Least steps of one sample ("auto").
+            evaluation_auto_duration_max_env_steps_per_sample: Most steps of one sample ("auto").
+            evaluation_sample_timeout_s: Seconds an evaluation may take.
+            evaluation_parallel_to_training: Evaluate while the next training step runs; needs
+                `evaluation_num_env_runners`.
+            evaluation_force_reset_envs_before_iteration: Begin new episodes for each evaluation.
+            evaluation_config: Options that differ in evaluation, such as
+                `AlgorithmConfig.overrides(explore=False)`.
+            evaluation_num_env_runners: Processes that evaluate; 0 evaluates in the algorithm's.
+            custom_evaluation_function: Function of (algorithm, env_runner_group) that returns
+                (results, environment steps, agent steps).
+            evaluation_error_after_n_consecutive_skips: Failed evaluations in a row that are an
+                error.
+            evaluation_unhealthy_workers_timeout_s: Has no effect.
+            off_policy_estimation_methods: Estimators for offline data, by name.
+            ope_split_batch_by_episode: Estimate each episode by itself.
+            offline_evaluation_interval: Iterations between evaluations on offline data.
+            num_offline_eval_runners: Has no effect: offline data are evaluated by the learner.
+            older: Names of older releases.
+        """
+        given = dict(locals())
+        given.update(given.pop("older"))
+        return self._set(given)

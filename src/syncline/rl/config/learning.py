@@ -1,0 +1,217 @@
+"""Options of training: hyperparameters, learners, modules, the framework."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Literal, TypeVar
+
+from syncline.rl.config.section import NotProvided, Section
+
+ConfigT = TypeVar("ConfigT", bound="LearningOptions")
+
+LearningRate = Any
+"""A number, or a schedule `[[0, x], [step, y], …]` over the sampled environment steps."""
+
+
+class LearningOptions(Section):
+    """Options of `training()`, `learners()`, `rl_module()` and `framework()`."""
+
+    gamma: float = 0.99
+    lr: LearningRate = 0.001
+    grad_clip: float | None = None
+    grad_clip_by: str = "global_norm"
+    _train_batch_size_per_learner: int | None = None
+    train_batch_size: int = 32
+    num_epochs: int = 1
+    minibatch_size: int | None = None
+    shuffle_batch_per_epoch: bool = False
+    model: dict[str, Any] = {}
+    optimizer: dict[str, Any] = {}
+
+    num_learners: int = 0
+    num_gpus_per_learner: float = 0
+    num_cpus_per_learner: float | str = "auto"
+    custom_resources_per_learner: dict[str, float] = {}
+    num_aggregator_actors_per_learner: int = 0
+    max_requests_in_flight_per_aggregator_actor: int = 3
+    local_gpu_idx: int = 0
+    max_requests_in_flight_per_learner: int = 3
+    _learner_class: Any = None
+    _learner_connector: Callable[..., Any] | None = None
+    add_default_connectors_to_learner_pipeline: bool = True
+    learner_config_dict: dict[str, Any] = {}
+
+    _model_config: Any = {}
+    _rl_module_spec: Any = None
+    algorithm_config_overrides_per_module: dict[str, Any] = {}
+
+    framework_str: str = "torch"
+    torch_compile_learner: bool = False
+    torch_compile_learner_what_to_compile: Any = "forward_train"
+    torch_compile_learner_dynamo_backend: str = "inductor"
+    torch_compile_learner_dynamo_mode: str | None = None
+    torch_compile_worker: bool = False
+    torch_compile_worker_dynamo_backend: str = "inductor"
+    torch_compile_worker_dynamo_mode: str | None = None
+    torch_ddp_kwargs: dict[str, Any] = {}
+    torch_skip_nan_gradients: bool = False
+
+    def training(
+        self: ConfigT,
+        *,
+        gamma: float = NotProvided,
+        lr: LearningRate = NotProvided,
+        grad_clip: float | None = NotProvided,
+        grad_clip_by: Literal["global_norm", "norm", "value"] = NotProvided,
+        train_batch_size: int = NotProvided,
+        train_batch_size_per_learner: int = NotProvided,
+        num_epochs: int = NotProvided,
+        minibatch_size: int | None = NotProvided,
+        shuffle_batch_per_epoch: bool = NotProvided,
+        model: dict[str, Any] = NotProvided,
+        optimizer: dict[str, Any] = NotProvided,
+        num_aggregator_actors_per_learner: int = NotProvided,
+        max_requests_in_flight_per_aggregator_actor: int = NotProvided,
+        learner_class: type | None = NotProvided,
+        learner_connector: Callable[..., Any] | None = NotProvided,
+        add_default_connectors_to_learner_pipeline: bool = NotProvided,
+        learner_config_dict: dict[str, Any] = NotProvided,
+        **older: Any,
+    ) -> ConfigT:
+        """Set hyperparameters.
+
+        Args:
+            gamma: Discount factor.
+            lr: Learning rate, or a schedule `[[0, x], [step, y], …]`, linear between its points,
+                over the sampled environment steps.
+            grad_clip: Limit of gradients; None for no limit.
+            grad_clip_by: Norm of all gradients of an optimizer, norm of each, or each value.
+            train_batch_size: Rows of a batch, in older releases.
+            train_batch_size_per_learner: Rows of a batch for each learner.
+            num_epochs: Passes through a batch.
+            minibatch_size: Rows of a minibatch; None for whole batches.
+            shuffle_batch_per_epoch: Shuffle the rows before each pass.
+            model: Model options of older releases.
+            optimizer: Optimizer options of older releases.
+            num_aggregator_actors_per_learner: Has no effect: batches need no aggregators.
+            max_requests_in_flight_per_aggregator_actor: Has no effect.
+            learner_class: Subclass of the algorithm's `TorchLearner`.
+            learner_connector: Function of (observation_space, action_space) that returns connectors
+                between samples and loss.
+            add_default_connectors_to_learner_pipeline: Append the default connectors.
+            learner_config_dict: Options of your own learner class; merged.
+            older: Names of older releases.
+        """
+        given = dict(locals())
+        given.update(given.pop("older"))
+        return self._set_learning(given)
+
+    def learners(
+        self: ConfigT,
+        *,
+        num_learners: int = NotProvided,
+        num_cpus_per_learner: float | Literal["auto"] = NotProvided,
+        num_gpus_per_learner: float = NotProvided,
+        custom_resources_per_learner: dict[str, float] = NotProvided,
+        num_aggregator_actors_per_learner: int = NotProvided,
+        max_requests_in_flight_per_aggregator_actor: int = NotProvided,
+        local_gpu_idx: int = NotProvided,
+        max_requests_in_flight_per_learner: int = NotProvided,
+        learner_class: type | None = NotProvided,
+        learner_connector: Callable[..., Any] | None = NotProvided,
+        add_default_connectors_to_learner_pipeline: bool = NotProvided,
+        learner_config_dict: dict[str, Any] = NotProvided,
+    ) -> ConfigT:
+        """Set the learners.
+
+        Args:
+            num_learners: Processes that learn; 0 learns in the algorithm's process.
+            num_cpus_per_learner: CPUs of each learner; "auto" is 1, or 0 beside a GPU.
+            num_gpus_per_learner: GPUs of each learner; may be a fraction.
+            custom_resources_per_learner: Other resources of each learner.
+            num_aggregator_actors_per_learner: Has no effect: batches need no aggregators.
+            max_requests_in_flight_per_aggregator_actor: Has no effect.
+            local_gpu_idx: GPU of a local learner.
+            max_requests_in_flight_per_learner: Batches that may wait for a learner.
+            learner_class: Subclass of the algorithm's `TorchLearner`.
+            learner_connector: Function of (observation_space, action_space) that returns connectors
+                between samples and loss.
+            add_default_connectors_to_learner_pipeline: Append the default connectors.
+            learner_config_dict: Options of your own learner class; merged.
+        """
+        return self._set_learning(dict(locals()))
+
+    def _set_learning(self: ConfigT, given: dict[str, Any]) -> ConfigT:
+        if given.get("learner_config_dict", NotProvided) is not NotProvided:
+            given["learner_config_dict"] = {
+                **self.learner_config_dict,
+                **given["learner_config_dict"],
+            }
+        if given.get("model", NotProvided) is not NotProvided:
+            given["model"] = {**self.model, **given["model"]}
+        return self._set(
+            given,
+            learner_class="_learner_class",
+            learner_connector="_learner_connector",
+            train_batch_size_per_learner="_train_batch_size_per_learner",
+        )
+
+    def rl_module(
+        self: ConfigT,
+        *,
+        model_config: Any = NotProvided,
+        rl_module_spec: Any = NotProvided,
+        algorithm_config_overrides_per_module: Mapping[str, Any] = NotProvided,
+    ) -> ConfigT:
+        """Set the networks.
+
+        Args:
+            model_config: `DefaultModelConfig`, or a dictionary of its fields or of your module's
+                own options.
+            rl_module_spec: `RLModuleSpec` or `MultiRLModuleSpec`.
+            algorithm_config_overrides_per_module: Options of single modules, by id; made by
+                `AlgorithmConfig.overrides(…)`.
+        """
+        return self._set(
+            dict(locals()), model_config="_model_config", rl_module_spec="_rl_module_spec"
+        )
+
+    def framework(
+        self: ConfigT,
+        framework: str = NotProvided,
+        *,
+        torch_compile_learner: bool = NotProvided,
+        torch_compile_learner_what_to_compile: Any = NotProvided,
+        torch_compile_learner_dynamo_backend: str = NotProvided,
+        torch_compile_learner_dynamo_mode: str | None = NotProvided,
+        torch_compile_worker: bool = NotProvided,
+        torch_compile_worker_dynamo_backend: str = NotProvided,
+        torch_compile_worker_dynamo_mode: str | None = NotProvided,
+        torch_ddp_kwargs: dict[str, Any] = NotProvided,
+        torch_skip_nan_gradients: bool = NotProvided,
+        **ignored: Any,
+    ) -> ConfigT:
+        """Set the framework, which is torch, and its options.
+
+        Args:
+            framework: "torch".
+            torch_compile_learner: Compile the training pass.
+            torch_compile_learner_what_to_compile: "forward_train" or "complete_update".
+            torch_compile_learner_dynamo_backend: Backend of `torch.compile`.
+            torch_compile_learner_dynamo_mode: Mode of `torch.compile`.
+            torch_compile_worker: Compile the acting pass.
+            torch_compile_worker_dynamo_backend: Backend of `torch.compile`.
+            torch_compile_worker_dynamo_mode: Mode of `torch.compile`.
+            torch_ddp_kwargs: Arguments of `DistributedDataParallel` for several learners.
+            torch_skip_nan_gradients: Skip updates whose gradients are not finite, instead of
+                setting those gradients to 0.
+            ignored: Options of TensorFlow in older releases.
+        """
+        given = dict(locals())
+        del given["ignored"]
+        if framework not in (NotProvided, "torch", None):
+            raise ValueError(
+                f"`framework={framework!r}` is not supported: modules and learners use torch. "
+                "Remove the option or pass 'torch'."
+            )
+        return self._set(given, framework="framework_str")

@@ -1,0 +1,142 @@
+"""Options of offline data: input and output."""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+from syncline.rl.columns.names import Columns
+from syncline.rl.config.section import NotProvided, Section
+
+ConfigT = TypeVar("ConfigT", bound="OfflineOptions")
+
+
+class OfflineOptions(Section):
+    """Options of `offline_data()`."""
+
+    input_: Any = "sampler"
+    input_config: dict[str, Any] = {}
+    offline_data_class: Any = None
+    input_read_method: Any = "read_parquet"
+    input_read_method_kwargs: dict[str, Any] = {}
+    input_read_schema: dict[str, str] = {}
+    input_read_episodes: bool = False
+    input_read_sample_batches: bool = False
+    input_read_batch_size: int | None = None
+    input_filesystem: Any = None
+    input_filesystem_kwargs: dict[str, Any] = {}
+    input_compress_columns: list[str] = [Columns.OBS, Columns.NEXT_OBS]
+    input_spaces_jsonable: bool = True
+    materialize_data: bool = False
+    materialize_mapped_data: bool = True
+    map_batches_kwargs: dict[str, Any] = {}
+    iter_batches_kwargs: dict[str, Any] = {}
+    ignore_final_observation: bool = False
+    prelearner_class: Any = None
+    prelearner_buffer_class: Any = None
+    prelearner_buffer_kwargs: dict[str, Any] = {}
+    prelearner_module_synch_period: int = 10
+    prelearner_use_recorded_module_states: bool = False
+    dataset_num_iters_per_learner: int | None = None
+    actions_in_input_normalized: bool = False
+    postprocess_inputs: bool = False
+    shuffle_buffer_size: int = 0
+    output: str | None = None
+    output_config: dict[str, Any] = {}
+    output_compress_columns: list[str] = [Columns.OBS, Columns.NEXT_OBS]
+    output_max_file_size: int = 64 * 1024 * 1024
+    output_max_rows_per_file: int | None = None
+    output_write_remaining_data: bool = False
+    output_write_method: str = "write_parquet"
+    output_write_method_kwargs: dict[str, Any] = {}
+    output_filesystem: Any = None
+    output_filesystem_kwargs: dict[str, Any] = {}
+    output_write_episodes: bool = True
+    offline_sampling: bool = False
+
+    def offline_data(
+        self: ConfigT,
+        *,
+        input_: Any = NotProvided,
+        input_config: dict[str, Any] = NotProvided,
+        offline_data_class: type | None = NotProvided,
+        input_read_method: Any = NotProvided,
+        input_read_method_kwargs: dict[str, Any] = NotProvided,
+        input_read_schema: dict[str, str] = NotProvided,
+        input_read_episodes: bool = NotProvided,
+        input_read_sample_batches: bool = NotProvided,
+        input_read_batch_size: int | None = NotProvided,
+        input_filesystem: Any = NotProvided,
+        input_filesystem_kwargs: dict[str, Any] = NotProvided,
+        input_compress_columns: list[str] = NotProvided,
+        materialize_data: bool = NotProvided,
+        materialize_mapped_data: bool = NotProvided,
+        map_batches_kwargs: dict[str, Any] = NotProvided,
+        iter_batches_kwargs: dict[str, Any] = NotProvided,
+        ignore_final_observation: bool = NotProvided,
+        prelearner_class: type | None = NotProvided,
+        prelearner_buffer_class: type | None = NotProvided,
+        prelearner_buffer_kwargs: dict[str, Any] = NotProvided,
+        prelearner_module_synch_period: int = NotProvided,
+        prelearner_use_recorded_module_states: bool = NotProvided,
+        dataset_num_iters_per_learner: int | None = NotProvided,
+        actions_in_input_normalized: bool = NotProvided,
+        postprocess_inputs: bool = NotProvided,
+        shuffle_buffer_size: int = NotProvided,
+        output: str | None = NotProvided,
+        output_config: dict[str, Any] = NotProvided,
+        output_compress_columns: list[str] = NotProvided,
+        output_max_file_size: int = NotProvided,
+        output_max_rows_per_file: int | None = NotProvided,
+        output_write_remaining_data: bool = NotProvided,
+        output_write_method: str = NotProvided,
+        output_write_method_kwargs: dict[str, Any] = NotProvided,
+        output_filesystem: Any = NotProvided,
+        output_filesystem_kwargs: dict[str, Any] = NotProvided,
+        output_write_episodes: bool = NotProvided,
+        offline_sampling: bool = NotProvided,
+    ) -> ConfigT:
+        """Set where offline data come from, and where sampled episodes are recorded.
+
+        Args:
+            input_: Paths of files to learn from; "sampler" for environments.
+            input_config: Has no effect.
+            offline_data_class: Subclass of `OfflineData`.
+            input_read_method: Name of a reader of `syncline.data`, such as "read_parquet", or a
+                function that returns a dataset.
+            input_read_method_kwargs: Arguments of the reader.
+            input_read_schema: Names of the file's columns by the names in `Columns`.
+            input_read_episodes: Rows are recorded episodes.
+            input_read_sample_batches: Rows are batches of older releases.
+            input_read_batch_size: Rows to read at once; by default the batch size of training.
+            input_filesystem: "gcs", "s3", "abs" or a filesystem of pyarrow.
+            input_filesystem_kwargs: Arguments of the filesystem.
+            input_compress_columns: Columns that the files hold compressed.
+            materialize_data: Keep what was read in memory.
+            materialize_mapped_data: Keep prepared batches in memory.
+            map_batches_kwargs: Arguments of `map_batches` for the preparation.
+            iter_batches_kwargs: Arguments of `iter_batches`.
+            ignore_final_observation: Use 0 for observations after the last step.
+            prelearner_class: Subclass of `OfflinePreLearner`.
+            prelearner_buffer_class: Buffer between episodes and batches.
+            prelearner_buffer_kwargs: Arguments of that buffer.
+            prelearner_module_synch_period: Has no effect.
+            prelearner_use_recorded_module_states: Use recorded states of stateful modules.
+            dataset_num_iters_per_learner: Batches of an iteration; None for a pass through the
+                data.
+            actions_in_input_normalized: Recorded actions are already in [-1, 1].
+            postprocess_inputs: Has no effect.
+            shuffle_buffer_size: Rows to shuffle among.
+            output: Directory to record episodes in.
+            output_config: Arguments of the filesystem, in older releases.
+            output_compress_columns: Has no effect: Parquet compresses all columns.
+            output_max_file_size: Bytes of a file.
+            output_max_rows_per_file: Rows of a file; takes precedence.
+            output_write_remaining_data: Has no effect: nothing that was sampled is left out.
+            output_write_method: Name of a method of `Dataset` that writes, such as "write_parquet".
+            output_write_method_kwargs: Arguments of that method.
+            output_filesystem: See `input_filesystem`.
+            output_filesystem_kwargs: Arguments of the filesystem.
+            output_write_episodes: Write an episode per row; otherwise a step per row.
+            offline_sampling: Has no effect.
+        """
+        return self._set(dict(locals()))

@@ -1,0 +1,173 @@
+"""Options of env runners and of their failures."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Literal, TypeVar
+
+from syncline.rl.config.section import NotProvided, Section
+
+ConfigT = TypeVar("ConfigT", bound="SamplingOptions")
+
+
+class SamplingOptions(Section):
+    """Options of `env_runners()` and `fault_tolerance()`."""
+
+    env_runner_cls: Any = None
+    num_env_runners: int = 0
+    create_local_env_runner: bool = True
+    create_env_on_local_worker: bool = False
+    num_envs_per_env_runner: int = 1
+    gym_env_vectorize_mode: str = "sync"
+    num_cpus_per_env_runner: float = 1
+    num_gpus_per_env_runner: float = 0
+    custom_resources_per_env_runner: dict[str, float] = {}
+    validate_env_runners_after_construction: bool = True
+    sample_timeout_s: float | None = 60.0
+    max_requests_in_flight_per_env_runner: int = 1
+    add_default_connectors_to_env_to_module_pipeline: bool = True
+    add_default_connectors_to_module_to_env_pipeline: bool = True
+    _env_to_module_connector: Callable[..., Any] | None = None
+    _module_to_env_connector: Callable[..., Any] | None = None
+    episode_lookback_horizon: int = 1
+    merge_env_runner_states: str | bool = "training_only"
+    broadcast_env_runner_states: bool = True
+    use_env_runner_state_server: bool = False
+    rollout_fragment_length: int | str = 200
+    batch_mode: str = "truncate_episodes"
+    explore: bool = True
+    episodes_to_numpy: bool = True
+    compress_observations: bool = False
+    observation_filter: str = "NoFilter"
+    exploration_config: dict[str, Any] = {}
+
+    restart_failed_env_runners: bool = True
+    ignore_env_runner_failures: bool = False
+    max_num_env_runner_restarts: int = 1000
+    delay_between_env_runner_restarts_s: float = 60.0
+    restart_failed_sub_environments: bool = False
+    num_consecutive_env_runner_failures_tolerance: int = 100
+    env_runner_health_probe_timeout_s: float = 30.0
+    env_runner_restore_timeout_s: float = 1800.0
+
+    def env_runners(
+        self: ConfigT,
+        *,
+        env_runner_cls: type | None = NotProvided,
+        num_env_runners: int = NotProvided,
+        create_local_env_runner: bool = NotProvided,
+        create_env_on_local_worker: bool = NotProvided,
+        num_envs_per_env_runner: int = NotProvided,
+        gym_env_vectorize_mode: Literal["sync", "async", "vector_entry_point"] = NotProvided,
+        num_cpus_per_env_runner: float = NotProvided,
+        num_gpus_per_env_runner: float = NotProvided,
+        custom_resources_per_env_runner: dict[str, float] = NotProvided,
+        validate_env_runners_after_construction: bool = NotProvided,
+        sample_timeout_s: float | None = NotProvided,
+        max_requests_in_flight_per_env_runner: int = NotProvided,
+        env_to_module_connector: Callable[..., Any] | None = NotProvided,
+        module_to_env_connector: Callable[..., Any] | None = NotProvided,
+        add_default_connectors_to_env_to_module_pipeline: bool = NotProvided,
+        add_default_connectors_to_module_to_env_pipeline: bool = NotProvided,
+        episode_lookback_horizon: int = NotProvided,
+        merge_env_runner_states: str | bool = NotProvided,
+        broadcast_env_runner_states: bool = NotProvided,
+        use_env_runner_state_server: bool = NotProvided,
+        rollout_fragment_length: int | Literal["auto"] = NotProvided,
+        batch_mode: Literal["truncate_episodes", "complete_episodes"] = NotProvided,
+        explore: bool = NotProvided,
+        episodes_to_numpy: bool = NotProvided,
+        compress_observations: bool = NotProvided,
+        observation_filter: str = NotProvided,
+        exploration_config: dict[str, Any] = NotProvided,
+        **older: Any,
+    ) -> ConfigT:
+        """Set how environments are sampled.
+
+        Args:
+            env_runner_cls: Subclass of `SingleAgentEnvRunner` or `MultiAgentEnvRunner`.
+            num_env_runners: Processes that sample; 0 samples in the algorithm's process.
+            create_local_env_runner: Create a runner in the algorithm's process, too.
+            create_env_on_local_worker: Give that runner environments even if others sample.
+            num_envs_per_env_runner: Environments of each runner.
+            gym_env_vectorize_mode: One after the other, in processes of their own, or a vectorized
+                environment that the registry entry names.
+            num_cpus_per_env_runner: CPUs of each runner; may be a fraction.
+            num_gpus_per_env_runner: GPUs of each runner; may be a fraction.
+            custom_resources_per_env_runner: Other resources of each runner.
+            validate_env_runners_after_construction: Has no effect: runners are always checked.
+            sample_timeout_s: Seconds after which a runner without an answer is reported. Its
+                sample is used when it arrives.
+            max_requests_in_flight_per_env_runner: Fragments that a runner may sample ahead
+                (asynchronous algorithms).
+            env_to_module_connector: Function of (env, spaces, device) that returns connectors
+                between environments and module.
+            module_to_env_connector: Function of (env, spaces) that returns connectors between
+                module and environments.
+            add_default_connectors_to_env_to_module_pipeline: Append the default connectors.
+            add_default_connectors_to_module_to_env_pipeline: Append the default connectors.
+            episode_lookback_horizon: Steps that a chunk of an episode keeps of the one before.
+            merge_env_runner_states: Merge the states of connectors of all runners.
+            broadcast_env_runner_states: Send the merged states to all runners.
+            use_env_runner_state_server: Has no effect.
+            rollout_fragment_length: Steps of each environment between two hand-overs; "auto" makes
+                the batch size exact.
+            batch_mode: "complete_episodes" ends samples at ends of episodes.
+            explore: Draw actions; otherwise take the most probable ones.
+            episodes_to_numpy: Episodes in samples hold arrays.
+            compress_observations: Has no effect.
+            observation_filter: "MeanStdFilter" standardizes observations.
+            exploration_config: Exploration of older releases.
+            older: Names of older releases.
+        """
+        given = dict(locals())
+        given.update(given.pop("older"))
+        return self._set(
+            given,
+            env_to_module_connector="_env_to_module_connector",
+            module_to_env_connector="_module_to_env_connector",
+        )
+
+    def rollouts(self: ConfigT, **options: Any) -> ConfigT:
+        """Set options of env runners under the names of older releases."""
+        return self.env_runners(**options)
+
+    def exploration(
+        self: ConfigT,
+        *,
+        explore: bool = NotProvided,
+        exploration_config: dict[str, Any] = NotProvided,
+    ) -> ConfigT:
+        """Set the exploration under the names of older releases."""
+        return self._set(dict(locals()))
+
+    def fault_tolerance(
+        self: ConfigT,
+        *,
+        restart_failed_env_runners: bool = NotProvided,
+        ignore_env_runner_failures: bool = NotProvided,
+        max_num_env_runner_restarts: int = NotProvided,
+        delay_between_env_runner_restarts_s: float = NotProvided,
+        restart_failed_sub_environments: bool = NotProvided,
+        num_consecutive_env_runner_failures_tolerance: int = NotProvided,
+        env_runner_health_probe_timeout_s: float = NotProvided,
+        env_runner_restore_timeout_s: float = NotProvided,
+        **older: Any,
+    ) -> ConfigT:
+        """Set what happens if env runners or environments fail.
+
+        Args:
+            restart_failed_env_runners: Start failed runners again.
+            ignore_env_runner_failures: Continue with the other runners.
+            max_num_env_runner_restarts: Restarts of all runners together.
+            delay_between_env_runner_restarts_s: Longest delay before a restart; the first one is
+                0.05 s and doubles.
+            restart_failed_sub_environments: Create an environment again after an exception.
+            num_consecutive_env_runner_failures_tolerance: Failures in a row before training stops.
+            env_runner_health_probe_timeout_s: Seconds a probe may take.
+            env_runner_restore_timeout_s: Seconds a restart may take.
+            older: Names of older releases.
+        """
+        given = dict(locals())
+        given.update(given.pop("older"))
+        return self._set(given)

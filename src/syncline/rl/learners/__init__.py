@@ -1,0 +1,6 @@
+"""Learners: from fragments to updated weights.
+
+Files: `torch/flat_parameters` (parameters in one buffer), `torch/adam`, `torch/train_batch` (rows
+and sequences, minibatches), `torch/torch_learner` (the update), `group` (learners in this process
+and others).
+"""

@@ -1,0 +1,119 @@
+"""`LearnerGroup`: the learners of an algorithm, in its process or in others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from typing import Any
+
+from syncline.rl.checkpointable import Checkpointable, StateDict
+from syncline.rl.columns.fragment import Fragment
+from syncline.rl.config.algorithm_config import AlgorithmConfig
+from syncline.rl.metrics.names import COMPONENT_LEARNER
+from syncline.rl.modules.multi_rl_module import MultiRLModuleSpec
+from syncline.rl.runners.sample import Sample
+from syncline.rl.runners.threads import limited_threads
+
+
+class LearnerGroup(Checkpointable):
+    """One learner in this process.
+
+    Not thread-safe.
+
+    Args:
+        config: The algorithm's options.
+        module_spec: Specification of the modules.
+    """
+
+    def __init__(self, *, config: AlgorithmConfig, module_spec: MultiRLModuleSpec) -> None:
+        self.config = config
+        self._module_spec = module_spec
+        self.weights_version = 0
+        with self._threads():
+            self._learner: Any = config.learner_class(config=config, module_spec=module_spec)
+            self._learner.build()
+
+    def _threads(self) -> Any:
+        return limited_threads(max(int(self.config.num_cpus_for_main_process), 1))
+
+    @property
+    def is_local(self) -> bool:
+        """True if the learner is in this process."""
+        return True
+
+    @property
+    def is_remote(self) -> bool:
+        """True if learners are in other processes."""
+        return False
+
+    def update(
+        self, *, samples: Sequence[Sample] | None = None, batch: Any = None, **options: Any
+    ) -> dict[str, Any]:
+        """Train on samples, or on batches by module; see `TorchLearner.update`."""
+        self.weights_version += 1
+        with self._threads():
+            result: dict[str, Any] = self._learner.update(
+                None if samples is None else fragments_of(samples), batch=batch, **options
+            )
+        return result
+
+    def foreach_learner(self, func: Callable[[Any], Any], **_: Any) -> list[Any]:
+        """Return what `func(learner)` returns for every learner."""
+        return [func(self._learner)]
+
+    def get_weights(self, module_ids: Collection[str] | None = None) -> dict[str, StateDict]:
+        """Return the states of modules by id, for acting."""
+        weights: dict[str, StateDict] = self._learner.get_weights(module_ids)
+        return weights
+
+    def set_weights(self, weights: dict[str, StateDict]) -> None:
+        """Set the states of modules by id."""
+        for module_id, state in weights.items():
+            self._learner.module[module_id].set_state(state)
+
+    def add_module(self, **options: Any) -> None:
+        """Add a module; see `TorchLearner.add_module`."""
+        self._learner.add_module(**options)
+
+    def remove_module(self, module_id: str, **options: Any) -> None:
+        """Remove a module; see `TorchLearner.remove_module`."""
+        self._learner.remove_module(module_id, **options)
+
+    def get_state(
+        self,
+        components: str | Collection[str] | None = None,
+        *,
+        not_components: str | Collection[str] | None = None,
+        **kwargs: Any,
+    ) -> StateDict:
+        """Return the learner's state and the version of the weights."""
+        state: StateDict = {"weights_version": self.weights_version}
+        if self._check_component(COMPONENT_LEARNER, components, not_components):
+            state[COMPONENT_LEARNER] = self._learner.get_state(**kwargs)
+        return state
+
+    def set_state(self, state: StateDict) -> None:
+        """Set what `get_state` returned."""
+        self.weights_version = state.get("weights_version", self.weights_version)
+        if COMPONENT_LEARNER in state:
+            self._learner.set_state(state[COMPONENT_LEARNER])
+
+    def get_checkpointable_components(self) -> list[tuple[str, Any]]:
+        """Return the learner."""
+        return [(COMPONENT_LEARNER, self._learner)]
+
+    def get_ctor_args_and_kwargs(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Return the arguments of the constructor."""
+        return (), {"config": self.config, "module_spec": self._module_spec}
+
+    def shutdown(self) -> None:
+        """Release what the learner holds."""
+        self._learner.shutdown()
+
+
+def fragments_of(samples: Sequence[Sample]) -> dict[str, list[Fragment]]:
+    """Return the fragments of samples by module id."""
+    found: dict[str, list[Fragment]] = {}
+    for sample in samples:
+        for module_id, fragment in sample.fragments.items():
+            found.setdefault(module_id, []).append(fragment)
+    return found

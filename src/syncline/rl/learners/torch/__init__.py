@@ -1,0 +1,1 @@
+"""The parts of learners that use torch."""

@@ -1,0 +1,725 @@
+"""`TorchLearner`: updates the weights of modules.
+
+Covered: from fragments to batches, minibatches, gradients, optimizers, schedules, metrics, state.
+Not covered: the losses (each algorithm's subclass) and several learners (`group`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from syncline.rl.checkpointable import Checkpointable, StateDict
+from syncline.rl.columns.fragment import Fragment, concatenate
+from syncline.rl.columns.names import Columns
+from syncline.rl.columns.sequences import sequences
+from syncline.rl.columns.trees import Tree, map_tree
+from syncline.rl.config.algorithm_config import AlgorithmConfig
+from syncline.rl.config.schedule import Schedule
+from syncline.rl.learners.torch.adam import FlatAdam
+from syncline.rl.learners.torch.flat_parameters import FlatParameters, are_alike
+from syncline.rl.learners.torch.train_batch import Batch, TrainBatch, as_tensor, as_tensors
+from syncline.rl.metrics.metrics_logger import MetricsLogger
+from syncline.rl.metrics.names import (
+    ALL_MODULES,
+    COMPONENT_OPTIMIZER,
+    COMPONENT_RL_MODULE,
+    NUM_ENV_STEPS_SAMPLED_LIFETIME,
+    NUM_ENV_STEPS_TRAINED,
+    NUM_ENV_STEPS_TRAINED_LIFETIME,
+    NUM_MODULE_STEPS_TRAINED,
+    NUM_MODULE_STEPS_TRAINED_LIFETIME,
+    NUM_TRAINABLE_PARAMETERS,
+)
+from syncline.rl.modules.multi_rl_module import MultiRLModule, MultiRLModuleSpec
+from syncline.rl.modules.rl_module import RLModule
+from syncline.suggestions import did_you_mean
+
+DEFAULT_OPTIMIZER = "default_optimizer"
+ROWS_AT_ONCE = 8192
+"""Rows of a pass without gradients."""
+
+Gradients = dict[Any, torch.Tensor]
+"""Gradients by parameter."""
+
+
+class TorchLearner(Checkpointable):
+    """Owns modules, optimizers and the update. Subclasses define the loss.
+
+    Override `compute_loss_for_module`; if needed also `postprocess`,
+    `configure_optimizers_for_module`, `postprocess_gradients_for_module`,
+    `before_gradient_based_update` and `after_gradient_based_update`. Not thread-safe.
+
+    Args:
+        config: The algorithm's options.
+        module_spec: Specification of the modules.
+        module: The modules, if they exist.
+    """
+
+    def __init__(
+        self,
+        *,
+        config: AlgorithmConfig,
+        module_spec: MultiRLModuleSpec | None = None,
+        module: MultiRLModule | None = None,
+    ) -> None:
+        self.config = config
+        self._module_spec = module_spec
+        self._given_module = module
+        self.metrics = MetricsLogger()
+        self.updates = 0
+        """Number of calls of `update`."""
+        self._optimizers: dict[str, dict[str, torch.optim.Optimizer]] = {}
+        self._schedules: dict[tuple[str, str], Schedule] = {}
+        self._flat: dict[torch.optim.Optimizer, FlatParameters] = {}
+        self._device = torch.device("cpu")
+
+    # -- building
+
+    def build(self) -> None:
+        """Create modules and optimizers."""
+        self._device = self._choose_device()
+        with self._seeded(0):
+            spec, module = self._module_spec, self._given_module
+            if module is None:
+                assert spec is not None
+                module = spec.build()
+        assert isinstance(module, MultiRLModule)
+        self._module = module
+        for each in module.values():
+            _network(each).to(self._device)
+        self.configure_optimizers()
+
+    def _choose_device(self) -> torch.device:
+        if not self.config.num_gpus_per_learner and not self.config.num_gpus:
+            return torch.device("cpu")
+        if not torch.cuda.is_available():
+            raise RuntimeError(
+                f"`num_gpus_per_learner={self.config.num_gpus_per_learner}` needs a GPU, but torch "
+                "finds none on this machine. Set `learners(num_gpus_per_learner=0)`, or install a "
+                "build of torch for GPUs."
+            )
+        return torch.device(
+            "cuda", self.config.local_gpu_idx if not self.config.num_learners else 0
+        )
+
+    @contextmanager
+    def _seeded(self, number: int) -> Iterator[None]:
+        """Seed torch within the block, so that its random numbers depend on the seed and `number`
+        only.
+        """
+        if self.config.seed is None:
+            yield
+            return
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed((self.config.seed << 32) + number)
+            yield
+
+    @property
+    def module(self) -> MultiRLModule:
+        """The modules, by id."""
+        return self._module
+
+    @property
+    def device(self) -> torch.device:
+        """Device of the modules."""
+        return self._device
+
+    @property
+    def distributed(self) -> bool:
+        """True with several learners."""
+        return torch.distributed.is_available() and torch.distributed.is_initialized()
+
+    def should_module_be_updated(self, module_id: str, multi_agent_batch: Any = None) -> bool:
+        """Return True if a module is trained."""
+        train = self.config.policies_to_train
+        if train is None:
+            return True
+        if callable(train):
+            return bool(train(module_id, multi_agent_batch))
+        return module_id in train
+
+    # -- optimizers
+
+    def configure_optimizers(self) -> None:
+        """Create the optimizers of all modules that may be trained."""
+        for module_id in self.module:
+            if self.should_module_be_updated(module_id):
+                self.configure_optimizers_for_module(
+                    module_id, self.config.get_config_for_module(module_id)
+                )
+
+    def configure_optimizers_for_module(self, module_id: str, config: AlgorithmConfig) -> None:
+        """Create the optimizers of a module: by default Adam for all of its parameters."""
+        parameters = self.get_parameters(self.module[module_id])
+        if parameters:
+            self.register_adam(module_id, DEFAULT_OPTIMIZER, parameters, config.lr)
+
+    def register_adam(
+        self,
+        module_id: str,
+        optimizer_name: str,
+        params: Sequence[nn.Parameter],
+        lr: Any,
+        eps: float = 1e-8,
+    ) -> None:
+        """Create Adam for parameters of a module, which become views of one vector."""
+        params = list(dict.fromkeys(params))
+        if are_alike(params):
+            flat = FlatParameters(params)
+            optimizer: torch.optim.Optimizer = FlatAdam([flat.vector], eps=eps)
+            self._flat[optimizer] = flat
+        else:
+            optimizer = torch.optim.Adam(params, eps=eps)
+        self.register_optimizer(
+            module_id=module_id,
+            optimizer_name=optimizer_name,
+            optimizer=optimizer,
+            params=params,
+            lr_or_lr_schedule=lr,
+        )
+
+    def register_optimizer(
+        self,
+        *,
+        module_id: str = ALL_MODULES,
+        optimizer_name: str = DEFAULT_OPTIMIZER,
+        optimizer: torch.optim.Optimizer,
+        params: Sequence[nn.Parameter],
+        lr_or_lr_schedule: Any = None,
+    ) -> None:
+        """Register an optimizer of a module, with a learning rate or schedule."""
+        self._optimizers.setdefault(module_id, {})[optimizer_name] = optimizer
+        if lr_or_lr_schedule is not None:
+            schedule = Schedule(lr_or_lr_schedule, "lr")
+            self._schedules[module_id, optimizer_name] = schedule
+            _set_learning_rate(optimizer, schedule.value(0))
+
+    def get_optimizer(
+        self, module_id: str, optimizer_name: str = DEFAULT_OPTIMIZER
+    ) -> torch.optim.Optimizer:
+        """Return an optimizer of a module."""
+        return self._optimizers[module_id][optimizer_name]
+
+    def get_optimizers_for_module(
+        self, module_id: str = ALL_MODULES
+    ) -> list[tuple[str, torch.optim.Optimizer]]:
+        """Return names and optimizers of a module."""
+        return list(self._optimizers.get(module_id, {}).items())
+
+    def get_parameters(self, module: Any) -> list[nn.Parameter]:
+        """Return the parameters of a module."""
+        return list(_network(module).parameters())
+
+    def get_param_ref(self, param: nn.Parameter) -> nn.Parameter:
+        """Return the key of a parameter in dictionaries of gradients: itself."""
+        return param
+
+    def filter_param_dict_for_optimizer(
+        self, param_dict: Gradients, optimizer: torch.optim.Optimizer
+    ) -> Gradients:
+        """Return the entries of an optimizer's parameters."""
+        return {key: param_dict[key] for key in self._parameters(optimizer) if key in param_dict}
+
+    def _parameters(self, optimizer: torch.optim.Optimizer) -> list[nn.Parameter]:
+        if optimizer in self._flat:
+            return self._flat[optimizer].parameters
+        return [each for group in optimizer.param_groups for each in group["params"]]
+
+    # -- batches
+
+    def build_batch(self, module_id: str, fragments: Sequence[Fragment]) -> TrainBatch:
+        """Return the batch of a module from what runners sampled."""
+        config = self.config.get_config_for_module(module_id)
+        batch = TrainBatch.join(
+            [self._batch_of(module_id, config, each) for each in concatenate(fragments)]
+        )
+        self.finish_batch(module_id, config, batch)
+        return batch
+
+    def postprocess(
+        self, module_id: str, config: AlgorithmConfig, fragment: Fragment
+    ) -> dict[str, Tree]:
+        """Return further columns [T, N, …], such as advantages."""
+        return {}
+
+    def finish_batch(self, module_id: str, config: AlgorithmConfig, batch: TrainBatch) -> None:
+        """Change the whole batch of a module, such as by standardizing a column."""
+
+    def _batch_of(self, module_id: str, config: AlgorithmConfig, fragment: Fragment) -> TrainBatch:
+        columns = {**fragment.step_columns(), **self.postprocess(module_id, config, fragment)}
+        module = self.module[module_id]
+        if not module.is_stateful():
+            rows = fragment.rows(columns)
+            return TrainBatch(columns=as_tensors(rows, self.device), num_rows=fragment.num_steps)
+        pieces = sequences(fragment)
+        made = as_tensors(
+            {name: pieces.column(column) for name, column in columns.items()}, self.device
+        )
+        states = as_tensors(
+            {Columns.STATE_IN: pieces.states(_as_arrays(module.get_initial_state()))}, self.device
+        )
+        made.update(states)
+        made[Columns.LOSS_MASK] = as_tensor(pieces.mask, self.device)
+        return TrainBatch(columns=made, num_rows=int(pieces.length.sum()), is_sequence=True)
+
+    def values(self, module_id: str, fragment: Fragment) -> tuple[np.ndarray, np.ndarray]:
+        """Return V(s_t) and V(s_{t+1}) of a module's value function, both [T, N], float32.
+
+        V(s_{t+1}) is that of the same episode, and 0 after terminal states.
+        """
+        module = self.module[module_id]
+        if module.is_stateful():
+            values, following = self._values_of_sequences(module, fragment)
+        else:
+            values, following = self._values_of_rows(module, fragment)
+        following[fragment.terminated] = 0.0
+        return values, following
+
+    def _values_of_rows(
+        self, module: RLModule, fragment: Fragment
+    ) -> tuple[np.ndarray, np.ndarray]:
+        length, width = fragment.length, fragment.width
+        flat = map_tree(
+            lambda obs, final: np.concatenate([obs.reshape(-1, *obs.shape[2:]), final]),
+            fragment.obs,
+            fragment.final_obs,
+        )
+        found = self._compute_values(module, {Columns.OBS: flat})
+        of_obs = found[: (length + 1) * width].reshape(length + 1, width)
+        following = of_obs[1:].copy()
+        times, trajectories = fragment.final_at.T
+        following[times, trajectories] = found[(length + 1) * width :]
+        return of_obs[:-1], following
+
+    def _values_of_sequences(
+        self, module: RLModule, fragment: Fragment
+    ) -> tuple[np.ndarray, np.ndarray]:
+        pieces = sequences(fragment)
+        found = self._compute_values(
+            module,
+            {
+                Columns.OBS: pieces.observations(),
+                Columns.STATE_IN: pieces.states(_as_arrays(module.get_initial_state())),
+            },
+        )
+        return pieces.scatter(found[:, :-1]), pieces.scatter(found[:, 1:])
+
+    def _compute_values(self, module: RLModule, columns: dict[str, Tree]) -> np.ndarray:
+        batch = TrainBatch(columns=as_tensors(columns, self.device), num_rows=0)
+        size = batch.size
+        compute: Any = module
+        with torch.no_grad():
+            parts = [
+                compute.compute_values(batch.select(slice(start, start + ROWS_AT_ONCE)))
+                for start in range(0, size, ROWS_AT_ONCE)
+            ]
+        found: np.ndarray = torch.cat(parts).float().cpu().numpy()
+        return found
+
+    # -- the update
+
+    def update(
+        self,
+        fragments: Mapping[str, Sequence[Fragment]] | None = None,
+        *,
+        batch: Mapping[str, TrainBatch] | None = None,
+        timesteps: Mapping[str, int] | None = None,
+        num_epochs: int = 1,
+        minibatch_size: int | None = None,
+        shuffle_batch_per_epoch: bool = False,
+    ) -> dict[str, Any]:
+        """Train on fragments, or on batches that were built already; return the metrics.
+
+        Args:
+            fragments: What runners sampled, by module id.
+            batch: Batches by module id.
+            timesteps: Lifetime counts, such as of sampled environment steps, for schedules.
+            num_epochs: Passes through the batches.
+            minibatch_size: Rows of a minibatch; None for whole batches.
+            shuffle_batch_per_epoch: Shuffle rows before each pass.
+        """
+        timesteps = dict(timesteps or {})
+        step = int(timesteps.get(NUM_ENV_STEPS_SAMPLED_LIFETIME, 0))
+        self.updates += 1
+        for flat in self._flat.values():
+            flat.bind()
+        with self._seeded(self.updates):
+            self.before_gradient_based_update(timesteps=timesteps)
+            self._set_learning_rates(step)
+            if batch is None:
+                batch = {
+                    module_id: self.build_batch(module_id, parts)
+                    for module_id, parts in (fragments or {}).items()
+                    if module_id in self.module and self.should_module_be_updated(module_id)
+                }
+            for _ in range(num_epochs):
+                self._run_epoch(batch, minibatch_size, shuffle_batch_per_epoch)
+            self._log_rows(batch, num_epochs)
+            self.after_gradient_based_update(timesteps=timesteps)
+        return self.metrics.reduce(compile=True)
+
+    def _run_epoch(
+        self, batches: Mapping[str, TrainBatch], minibatch_size: int | None, shuffle: bool
+    ) -> None:
+        counts = {
+            module_id: batch.num_minibatches(minibatch_size) for module_id, batch in batches.items()
+        }
+        running = {
+            module_id: batch.minibatches(
+                counts[module_id], torch.randperm(batch.size).to(self.device) if shuffle else None
+            )
+            for module_id, batch in batches.items()
+        }
+        for number in range(max(counts.values(), default=0)):
+            self._update_once(
+                {
+                    module_id: next(minibatches)
+                    for module_id, minibatches in running.items()
+                    if number < counts[module_id]
+                }
+            )
+
+    def _update_once(self, batch: dict[str, Batch]) -> None:
+        """Take one step of all optimizers of the modules in the batch."""
+        for module_id in batch:
+            for optimizer in self._optimizers.get(module_id, {}).values():
+                self._zero_gradients(optimizer)
+        fwd_out = self.forward_train(batch)
+        losses = self.compute_losses(fwd_out=fwd_out, batch=batch)
+        gradients = self.compute_gradients(losses)
+        self.apply_gradients(self.postprocess_gradients(gradients))
+
+    def forward_train(self, batch: dict[str, Batch]) -> dict[str, Any]:
+        """Return the outputs of the training pass, by module id."""
+        return {
+            module_id: self.module[module_id].forward_train(columns)
+            for module_id, columns in batch.items()
+        }
+
+    def compute_losses(
+        self, *, fwd_out: dict[str, Any], batch: dict[str, Batch]
+    ) -> dict[str, torch.Tensor]:
+        """Return the losses by module id."""
+        losses = {}
+        for module_id, out in fwd_out.items():
+            module: Any = self.module[module_id]
+            config = self.config.get_config_for_module(module_id)
+            if hasattr(module, "compute_self_supervised_loss"):
+                loss = module.compute_self_supervised_loss(
+                    learner=self,
+                    module_id=module_id,
+                    config=config,
+                    batch=batch[module_id],
+                    fwd_out=out,
+                )
+            else:
+                loss = self.compute_loss_for_module(
+                    module_id=module_id, config=config, batch=batch[module_id], fwd_out=out
+                )
+            losses[module_id] = loss
+            self.metrics.log_value((module_id, "total_loss"), loss, window=1)
+        return losses
+
+    def compute_loss_for_module(
+        self, *, module_id: str, config: AlgorithmConfig, batch: Batch, fwd_out: dict[str, Any]
+    ) -> torch.Tensor:
+        """Return the loss of a module, a tensor without dimensions.
+
+        Args:
+            module_id: The module.
+            config: Its options.
+            batch: Its columns, [B, …] or [S, L, …].
+            fwd_out: What `forward_train` returned.
+        """
+        raise NotImplementedError(
+            f"{type(self).__name__} has no loss: override `compute_loss_for_module(self, *, "
+            "module_id, config, batch, fwd_out)`."
+        )
+
+    def compute_gradients(self, loss_per_module: Mapping[str, torch.Tensor]) -> Gradients:
+        """Return the gradients of the sum of the losses, by parameter."""
+        total: Any = sum(loss_per_module.values())
+        total.backward()
+        return {
+            parameter: parameter.grad
+            for module_id in loss_per_module
+            for optimizer in self._optimizers.get(module_id, {}).values()
+            for parameter in self._parameters(optimizer)
+            if parameter.grad is not None
+        }
+
+    def postprocess_gradients(self, gradients_dict: Gradients) -> Gradients:
+        """Return the gradients to apply: by default clipped, module by module."""
+        made: Gradients = {}
+        for module_id in list(self._optimizers):
+            own = {
+                parameter: gradients_dict[parameter]
+                for optimizer in self._optimizers[module_id].values()
+                for parameter in self._parameters(optimizer)
+                if parameter in gradients_dict
+            }
+            if own:
+                made.update(
+                    self.postprocess_gradients_for_module(
+                        module_id=module_id,
+                        config=self.config.get_config_for_module(module_id),
+                        module_gradients_dict=own,
+                    )
+                )
+        return made
+
+    def postprocess_gradients_for_module(
+        self, *, module_id: str, config: AlgorithmConfig, module_gradients_dict: Gradients
+    ) -> Gradients:
+        """Return the gradients of a module to apply: by default clipped by `config.grad_clip`."""
+        if config.grad_clip is None and not config.log_gradients:
+            return module_gradients_dict
+        for name, optimizer in self._optimizers[module_id].items():
+            parameters = [p for p in self._parameters(optimizer) if p in module_gradients_dict]
+            if config.grad_clip_by == "norm":
+                gradients = [module_gradients_dict[each] for each in parameters]
+            else:
+                gradients = self._vectors(optimizer, parameters, module_gradients_dict)
+            norm = clip_gradients(gradients, config.grad_clip, config.grad_clip_by)
+            self.metrics.log_value((module_id, f"gradients_{name}_global_norm"), norm, window=1)
+        return module_gradients_dict
+
+    def apply_gradients(self, gradients_dict: Gradients) -> None:
+        """Take one step of the optimizers whose parameters have gradients."""
+        for optimizers in self._optimizers.values():
+            for optimizer in optimizers.values():
+                parameters = self._parameters(optimizer)
+                if not any(each in gradients_dict for each in parameters):
+                    continue
+                for parameter in parameters:
+                    given = gradients_dict.get(parameter)
+                    if given is None or given is parameter.grad:
+                        continue
+                    if parameter.grad is None or optimizer not in self._flat:
+                        parameter.grad = given
+                    else:
+                        parameter.grad.copy_(given)
+                self._step(optimizer)
+
+    def _step(self, optimizer: torch.optim.Optimizer) -> None:
+        vectors = self._all_gradients(optimizer)
+        if self.distributed:
+            for gradient in vectors:
+                torch.distributed.all_reduce(gradient)
+                gradient /= torch.distributed.get_world_size()
+        if self.config.torch_skip_nan_gradients:
+            if all(bool(torch.isfinite(each).all()) for each in vectors):
+                optimizer.step()
+            return
+        for gradient in vectors:
+            torch.nan_to_num_(gradient, nan=0.0, posinf=0.0, neginf=0.0)
+        optimizer.step()
+
+    def _zero_gradients(self, optimizer: torch.optim.Optimizer) -> None:
+        if optimizer in self._flat:
+            self._flat[optimizer].zero_gradients()
+        else:
+            optimizer.zero_grad()
+
+    def _vectors(
+        self, optimizer: torch.optim.Optimizer, parameters: list[nn.Parameter], gradients: Gradients
+    ) -> list[torch.Tensor]:
+        """Return the gradients to clip: one vector if they are views of it."""
+        if optimizer in self._flat and all(gradients[p] is p.grad for p in parameters):
+            return self._all_gradients(optimizer)
+        return [gradients[parameter] for parameter in parameters]
+
+    def _all_gradients(self, optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:
+        if optimizer in self._flat:
+            gradient = self._flat[optimizer].vector.grad
+            assert gradient is not None
+            return [gradient]
+        return [p.grad for p in self._parameters(optimizer) if p.grad is not None]
+
+    def _set_learning_rates(self, step: int) -> None:
+        for (module_id, name), schedule in self._schedules.items():
+            rate = schedule.value(step)
+            optimizer = self._optimizers[module_id][name]
+            if not schedule.is_constant:
+                _set_learning_rate(optimizer, rate)
+            self.metrics.log_value((module_id, f"{name}_learning_rate"), rate, window=1)
+
+    def _log_rows(self, batches: Mapping[str, TrainBatch], num_epochs: int) -> None:
+        for module_id, batch in batches.items():
+            rows = batch.num_rows * num_epochs
+            for key, reduce in (
+                (NUM_MODULE_STEPS_TRAINED, "sum"),
+                (NUM_MODULE_STEPS_TRAINED_LIFETIME, "lifetime_sum"),
+            ):
+                self.metrics.log_value((module_id, key), rows, reduce=reduce)
+            self.metrics.log_value(
+                (module_id, NUM_TRAINABLE_PARAMETERS), self._num_parameters(module_id), window=1
+            )
+        rows = max((each.num_rows for each in batches.values()), default=0) * num_epochs
+        self.metrics.log_value((ALL_MODULES, NUM_ENV_STEPS_TRAINED), rows, reduce="sum")
+        self.metrics.log_value(
+            (ALL_MODULES, NUM_ENV_STEPS_TRAINED_LIFETIME), rows, reduce="lifetime_sum"
+        )
+
+    def _num_parameters(self, module_id: str) -> int:
+        return sum(
+            parameter.numel()
+            for optimizer in self._optimizers.get(module_id, {}).values()
+            for parameter in self._parameters(optimizer)
+        )
+
+    def before_gradient_based_update(self, *, timesteps: dict[str, Any]) -> None:
+        """Prepare an update. Called before the first minibatch."""
+
+    def after_gradient_based_update(self, *, timesteps: dict[str, Any]) -> None:
+        """Finish an update, such as by moving target networks. Called after the last minibatch."""
+
+    # -- modules that come and go
+
+    def add_module(
+        self, *, module_id: str, module_spec: Any, new_should_module_be_updated: Any = None
+    ) -> None:
+        """Add a module."""
+        self.module.add_module(module_id, module_spec.build())
+        _network(self.module[module_id]).to(self._device)
+        if new_should_module_be_updated is not None:
+            self._set_policies_to_train(new_should_module_be_updated)
+        if self.should_module_be_updated(module_id):
+            self.configure_optimizers_for_module(
+                module_id, self.config.get_config_for_module(module_id)
+            )
+
+    def remove_module(self, module_id: str, *, new_should_module_be_updated: Any = None) -> None:
+        """Remove a module and its optimizers."""
+        for optimizer in self._optimizers.pop(module_id, {}).values():
+            self._flat.pop(optimizer, None)
+        self._schedules = {key: at for key, at in self._schedules.items() if key[0] != module_id}
+        self.module.remove_module(module_id)
+        if new_should_module_be_updated is not None:
+            self._set_policies_to_train(new_should_module_be_updated)
+
+    def _set_policies_to_train(self, train: Any) -> None:
+        self.config = self.config.copy(copy_frozen=False)
+        self.config.policies_to_train = train
+
+    # -- state
+
+    def get_weights(self, module_ids: Collection[str] | None = None) -> dict[str, StateDict]:
+        """Return the states of modules by id, for acting."""
+        return {
+            module_id: module.get_state(inference_only=True)
+            for module_id, module in self.module.items()
+            if module_ids is None or module_id in module_ids
+        }
+
+    def get_state(
+        self,
+        components: str | Collection[str] | None = None,
+        *,
+        not_components: str | Collection[str] | None = None,
+        **kwargs: Any,
+    ) -> StateDict:
+        """Return modules, optimizers and counters."""
+        state: StateDict = {"updates": self.updates, "metrics": self.metrics.get_state()}
+        if self._check_component(COMPONENT_OPTIMIZER, components, not_components):
+            state[COMPONENT_OPTIMIZER] = {
+                module_id: {
+                    name: map_tree(_to_array, each.state_dict()) for name, each in own.items()
+                }
+                for module_id, own in self._optimizers.items()
+            }
+        if self._check_component(COMPONENT_RL_MODULE, components, not_components):
+            state[COMPONENT_RL_MODULE] = self.module.get_state(**kwargs)
+        return state
+
+    def set_state(self, state: StateDict) -> None:
+        """Set what `get_state` returned."""
+        if COMPONENT_RL_MODULE in state:
+            self.module.set_state(state[COMPONENT_RL_MODULE])
+        for module_id, own in state.get(COMPONENT_OPTIMIZER, {}).items():
+            for name, saved in own.items():
+                if module_id in self._optimizers:
+                    self._load_optimizer(module_id, name, saved)
+        self.updates = state.get("updates", self.updates)
+        if "metrics" in state:
+            self.metrics.set_state(state["metrics"])
+
+    def _load_optimizer(self, module_id: str, name: str, saved: StateDict) -> None:
+        optimizers = self._optimizers[module_id]
+        if name not in optimizers:
+            raise ValueError(
+                f"The checkpoint has an optimizer {name!r} of the module {module_id!r}, which this "
+                f"configuration does not create.{did_you_mean(name, optimizers)}"
+            )
+        load_optimizer(optimizers[name], map_tree(_to_tensor, saved))
+
+    def get_checkpointable_components(self) -> list[tuple[str, Any]]:
+        """Return the modules."""
+        return [(COMPONENT_RL_MODULE, self.module)]
+
+    def get_ctor_args_and_kwargs(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Return the arguments of the constructor."""
+        return (), {"config": self.config, "module_spec": self._module_spec}
+
+    def shutdown(self) -> None:
+        """Release what the learner holds."""
+
+
+def clip_gradients(gradients: Sequence[torch.Tensor], limit: float | None, by: str) -> torch.Tensor:
+    """Clip gradients in place and return their common norm before.
+
+    Args:
+        gradients: Tensors.
+        limit: None for no limit.
+        by: "global_norm", "norm" (of each tensor) or "value".
+    """
+    norm = torch.linalg.vector_norm(
+        torch.stack([torch.linalg.vector_norm(each) for each in gradients])
+    )
+    if limit is None:
+        return norm
+    if by == "value":
+        for each in gradients:
+            each.clamp_(-limit, limit)
+    elif by == "norm":
+        for each in gradients:
+            each.mul_(torch.clamp(limit / (torch.linalg.vector_norm(each) + 1e-6), max=1.0))
+    else:
+        factor = torch.clamp(limit / (norm + 1e-6), max=1.0)
+        for each in gradients:
+            each.mul_(factor)
+    return norm
+
+
+def load_optimizer(optimizer: torch.optim.Optimizer, saved: StateDict) -> None:
+    """Load the state of an optimizer without the import of torch's compiler."""
+    load = torch.optim.Optimizer.load_state_dict
+    getattr(load, "__wrapped__", load)(optimizer, saved)
+
+
+def _set_learning_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
+    for group in optimizer.param_groups:
+        group["lr"] = rate
+
+
+def _network(module: Any) -> nn.Module:
+    found: nn.Module = module.unwrapped() if hasattr(module, "unwrapped") else module
+    return found
+
+
+def _as_arrays(tree: Tree) -> Tree:
+    return map_tree(lambda leaf: np.asarray(_to_array(leaf)), tree)
+
+
+def _to_array(leaf: Any) -> Any:
+    return leaf.detach().cpu().numpy() if isinstance(leaf, torch.Tensor) else leaf
+
+
+def _to_tensor(leaf: Any) -> Any:
+    return torch.from_numpy(leaf) if isinstance(leaf, np.ndarray) else leaf

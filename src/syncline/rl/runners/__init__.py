@@ -1,0 +1,6 @@
+"""Env runners: from modules and environments to fragments.
+
+Files: `noise` (random numbers of each environment), `actions` (from modules' actions to
+environments'), `sample` (what a runner hands over), `single_agent_env_runner` (the loop), `group`
+(runners in this process and others).
+"""

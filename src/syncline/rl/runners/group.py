@@ -1,0 +1,319 @@
+"""`EnvRunnerGroup`: the env runners of an algorithm, in its process and in others.
+
+Covered: sampling with all of them, weights, calls of all of them, runners that die. Not covered:
+which algorithm samples when (`algorithms/`).
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Collection, Sequence
+from typing import Any
+
+from syncline.core import api
+from syncline.core.remote import remote
+from syncline.exceptions import GetTimeoutError, RayActorError
+from syncline.rl.config.algorithm_config import AlgorithmConfig
+from syncline.rl.runners.remote_env_runner import RemoteEnvRunner
+from syncline.rl.runners.sample import Sample
+from syncline.rl.runners.threads import limited_threads
+
+logger = logging.getLogger("syncline")
+
+FIRST_DELAY_S = 0.05
+"""Delay before the first restart of a runner; it doubles up to the configured one."""
+
+
+class EnvRunnerGroup:
+    """Env runners with the same configuration.
+
+    Not thread-safe.
+
+    Args:
+        config: The algorithm's options.
+        runner_class: Class of the runners.
+        sleep: Waits for so many seconds.
+    """
+
+    def __init__(
+        self,
+        *,
+        config: AlgorithmConfig,
+        runner_class: type,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self.config = config
+        self._runner_class = runner_class
+        self._sleep = sleep
+        self._weights: tuple[Any, int] | None = None
+        self.num_remote_worker_restarts = 0
+        self._failures_in_row = 0
+        self._remotes: dict[int, Any] = {}
+        for index in range(1, config.num_env_runners + 1):
+            self._remotes[index] = self._start(index)
+        self._local: Any = None
+        if not self._remotes or (
+            config.create_local_env_runner and config.create_env_on_local_worker
+        ):
+            with limited_threads(self._local_threads):
+                self._local = runner_class(config=config, worker_index=0)
+
+    @property
+    def _local_threads(self) -> int:
+        return max(int(self.config.num_cpus_for_main_process), 1)
+
+    # -- runners
+
+    @property
+    def local_env_runner(self) -> Any:
+        """The runner in this process; None if other processes sample."""
+        return self._local
+
+    @property
+    def num_remote_env_runners(self) -> int:
+        """Number of runners in other processes."""
+        return len(self._remotes)
+
+    def num_remote_workers(self) -> int:
+        """Number of runners in other processes."""
+        return len(self._remotes)
+
+    def healthy_env_runner_ids(self) -> list[int]:
+        """Return the indices of the runners in other processes."""
+        return list(self._remotes)
+
+    healthy_worker_ids = healthy_env_runner_ids
+
+    def num_healthy_remote_workers(self) -> int:
+        """Return the number of runners in other processes that answer."""
+        return len(self._remotes)
+
+    num_healthy_remote_env_runners = num_healthy_remote_workers
+
+    def get_spaces(self) -> dict[str, tuple[Any, Any]]:
+        """Return observation and action space by module id."""
+        if self._local is not None:
+            spaces: dict[str, tuple[Any, Any]] = self._local.get_spaces()
+            return spaces
+        return self._call_one(1, "get_spaces")
+
+    # -- sampling
+
+    def sample_steps(self, total: int | None = None, **options: Any) -> list[Sample]:
+        """Take steps in all environments, `total` together; return the samples in the order of
+        runners.
+
+        By default every runner takes its configured number of steps. With a total that the
+        environments cannot take exactly, they take the next larger number.
+        """
+        envs = self.config.num_envs_per_env_runner
+        if total is None:
+            lengths = {
+                index: self.config.get_rollout_fragment_length(index)
+                for index in (self._remotes or [0])
+            }
+        else:
+            each = -(-total // (envs * max(len(self._remotes), 1)))
+            lengths = dict.fromkeys(self._remotes or [0], each)
+        return self._sample("sample_steps", lengths, options)
+
+    def sample_complete(self, total: int, **options: Any) -> list[Sample]:
+        """Sample complete episodes with `total` steps together."""
+        each = -(-total // max(len(self._remotes), 1))
+        return self._sample("sample_complete", dict.fromkeys(self._remotes or [0], each), options)
+
+    def sample_episodes(self, count: int, **options: Any) -> list[Sample]:
+        """Sample `count` complete episodes, which begin now."""
+        indices = list(self._remotes) or [0]
+        shares = {
+            index: count // len(indices) + (place < count % len(indices))
+            for place, index in enumerate(indices)
+        }
+        shares = {index: share for index, share in shares.items() if share}
+        return self._sample("sample_episodes", shares, options)
+
+    def _sample(
+        self, method: str, amounts: dict[int, int], options: dict[str, Any]
+    ) -> list[Sample]:
+        if not self._remotes:
+            with limited_threads(self._local_threads):
+                return [getattr(self._local, method)(amounts[0], **options)]
+        return self._gather(
+            {index: ("sample", (method, amount, options)) for index, amount in amounts.items()},
+            self.config.sample_timeout_s,
+        )
+
+    # -- weights
+
+    def sync_weights(
+        self,
+        policies: Collection[str] | None = None,
+        *,
+        from_worker_or_learner_group: Any = None,
+        **_: Any,
+    ) -> None:
+        """Hand weights to all runners: those of the learner group or of another runner.
+
+        Runners in other processes read them from shared memory before their next sample.
+        """
+        source = from_worker_or_learner_group
+        weights, version = source.get_weights(module_ids=policies), source.weights_version
+        if self._local is not None:
+            self._local.set_weights(weights, version)
+        if self._remotes:
+            self._weights = (api.put(weights), version)
+            for actor in self._remotes.values():
+                actor.set_weights.remote(*self._weights)
+
+    # -- calls
+
+    def foreach_env_runner(
+        self,
+        func: Callable[[Any], Any] | str,
+        *,
+        kwargs: dict[str, Any] | None = None,
+        local_env_runner: bool = True,
+        remote_worker_ids: Sequence[int] | None = None,
+        timeout_seconds: float | None = None,
+        **_: Any,
+    ) -> list[Any]:
+        """Return what `func(runner)` returns in every runner; a string names a method.
+
+        Args:
+            func: Function of the runner, or the name of one of its methods.
+            kwargs: Arguments of the method.
+            local_env_runner: Call the runner in this process, too.
+            remote_worker_ids: Only these runners of other processes.
+            timeout_seconds: Seconds to wait.
+        """
+        call = _method(func, kwargs or {}) if isinstance(func, str) else func
+        results = []
+        if local_env_runner and self._local is not None:
+            results.append(call(self._local))
+        indices = self._remotes if remote_worker_ids is None else remote_worker_ids
+        return results + self._gather(
+            {index: ("apply", (call,)) for index in indices if index in self._remotes},
+            timeout_seconds,
+        )
+
+    def foreach_env(self, func: Callable[[Any], Any]) -> list[list[Any]]:
+        """Return what `func(env)` returns for every environment, by runner."""
+        return self.foreach_env_runner(lambda runner: [func(each) for each in runner.envs])
+
+    def get_states(self) -> dict[int, dict[str, Any]]:
+        """Return the states of all runners by index."""
+        if not self._remotes:
+            return {0: self._local.get_state()}
+        calls: dict[int, tuple[str, tuple[Any, ...]]] = dict.fromkeys(
+            self._remotes, ("get_state", ())
+        )
+        return dict(zip(self._remotes, self._gather(calls, None), strict=True))
+
+    def set_states(self, states: dict[int, dict[str, Any]]) -> bool:
+        """Set the states of the runners; return False if environments began new episodes."""
+        indices = list(self._remotes) or [0]
+        if sorted(states) != sorted(indices):
+            return False
+        if not self._remotes:
+            return bool(self._local.set_state(states[0]))
+        calls: dict[int, tuple[str, tuple[Any, ...]]] = {
+            index: ("set_state", (states[index],)) for index in self._remotes
+        }
+        return all(self._gather(calls, None))
+
+    def stop(self) -> None:
+        """Stop all runners."""
+        if self._local is not None:
+            self._local.stop()
+        for actor in self._remotes.values():
+            api.kill(actor)
+        self._remotes = {}
+
+    # -- processes
+
+    def _start(self, index: int) -> Any:
+        config = self.config
+        actor_class = remote(RemoteEnvRunner).options(
+            num_cpus=config.num_cpus_per_env_runner,
+            num_gpus=config.num_gpus_per_env_runner,
+            resources=config.custom_resources_per_env_runner or None,
+            runtime_env=(
+                {"env_vars": config.extra_python_environs_for_worker}
+                if config.extra_python_environs_for_worker
+                else None
+            ),
+        )
+        return actor_class.remote(self._runner_class, config, index)
+
+    def _call_one(self, index: int, method: str, *args: Any) -> Any:
+        return self._gather({index: (method, args)}, None)[0]
+
+    def _gather(
+        self, calls: dict[int, tuple[str, tuple[Any, ...]]], timeout_s: float | None
+    ) -> list[Any]:
+        """Return the results of calls of runners, in order; restart runners that die."""
+        refs = {
+            index: getattr(self._remotes[index], method).remote(*args)
+            for index, (method, args) in calls.items()
+        }
+        results = {}
+        for index in calls:
+            while index not in results:
+                try:
+                    results[index] = self._get(refs[index], index, timeout_s)
+                except RayActorError as error:
+                    method, args = calls[index]
+                    if not self._restart(index, error):
+                        break
+                    refs[index] = getattr(self._remotes[index], method).remote(*args)
+        if results:
+            self._failures_in_row = 0
+        return [results[index] for index in calls if index in results]
+
+    def _get(self, ref: Any, index: int, timeout_s: float | None) -> Any:
+        waited = 0.0
+        while True:
+            try:
+                return api.get(ref, timeout=timeout_s)
+            except GetTimeoutError:
+                waited += timeout_s or 0.0
+                logger.warning(
+                    "Env runner %d has not answered for %.0f s (`sample_timeout_s=%s`). Waiting "
+                    "goes on; `syncline stack` shows where it is.",
+                    index,
+                    waited,
+                    timeout_s,
+                )
+
+    def _restart(self, index: int, error: Exception) -> bool:
+        """Start a runner again that died; return False if the others continue without it."""
+        config = self.config
+        self._failures_in_row += 1
+        if config.ignore_env_runner_failures and not config.restart_failed_env_runners:
+            logger.warning("Env runner %d died; the others continue: %s", index, error)
+            del self._remotes[index]
+            if not self._remotes:
+                raise error
+            return False
+        if (
+            not config.restart_failed_env_runners
+            or self.num_remote_worker_restarts >= config.max_num_env_runner_restarts
+            or self._failures_in_row > config.num_consecutive_env_runner_failures_tolerance
+        ):
+            raise error
+        delay = min(
+            FIRST_DELAY_S * 2 ** (self._failures_in_row - 1),
+            config.delay_between_env_runner_restarts_s,
+        )
+        self.num_remote_worker_restarts += 1
+        logger.warning("Env runner %d died and is started again in %.2f s: %s", index, delay, error)
+        self._sleep(delay)
+        self._remotes[index] = self._start(index)
+        if self._weights is not None:
+            self._remotes[index].set_weights.remote(*self._weights)
+        return True
+
+
+def _method(name: str, kwargs: dict[str, Any]) -> Callable[[Any], Any]:
+    return lambda runner: getattr(runner, name)(**kwargs)

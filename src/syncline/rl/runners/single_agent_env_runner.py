@@ -1,0 +1,388 @@
+"""`SingleAgentEnvRunner`: samples a vector of environments with one module.
+
+Covered: the loop over steps, ends of episodes, states of modules, random numbers, exact state. Not
+covered: episodes as objects and connectors (`episode_tracker`), several agents
+(`multi_agent_env_runner`).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from syncline.rl.columns.fragment import Fragment
+from syncline.rl.columns.names import Columns
+from syncline.rl.columns.trees import Tree, map_tree, stack_trees
+from syncline.rl.config.algorithm_config import AlgorithmConfig
+from syncline.rl.envs.vector import get_env_states, make_vector_env, set_env_states
+from syncline.rl.metrics.names import DEFAULT_MODULE_ID
+from syncline.rl.modules.acting import ActingPolicy, acting_policy
+from syncline.rl.modules.rl_module import RLModule
+from syncline.rl.runners.actions import actions_for_env, random_action
+from syncline.rl.runners.noise import EnvNoise
+from syncline.rl.runners.sample import EpisodeResult, Sample, SampleTimes
+
+
+class SingleAgentEnvRunner:
+    """Samples `num_envs_per_env_runner` environments, all with the same module.
+
+    Args:
+        config: The algorithm's options.
+        worker_index: 0 in the algorithm's process, else 1 to `num_env_runners`.
+        num_workers: Number of runners.
+        clock: Source of time in seconds.
+    """
+
+    def __init__(
+        self,
+        *,
+        config: AlgorithmConfig,
+        worker_index: int = 0,
+        num_workers: int | None = None,
+        clock: Callable[[], float] = time.perf_counter,
+        **_: Any,
+    ) -> None:
+        self.config = config
+        self.worker_index = worker_index
+        self.num_workers = config.num_env_runners if num_workers is None else num_workers
+        self._clock = clock
+        self.num_envs = config.num_envs_per_env_runner
+        first = max(worker_index - 1, 0) * self.num_envs
+        self._envs = range(first, first + self.num_envs)
+        self._noise = EnvNoise(config.seed or 0, self._envs)
+        self.weights_version = 0
+        self.env: Any = None
+        self.make_env()
+        self.module: RLModule = self.make_module()
+        self.make_acting()
+
+    # -- environments and module
+
+    def make_env(self) -> None:
+        """Create the environments, in place of earlier ones."""
+        if self.env is not None:
+            self.env.close()
+        self.env = make_vector_env(
+            self.config,
+            num_envs=self.num_envs,
+            worker_index=self.worker_index,
+            num_workers=self.num_workers,
+            first_env=self._envs.start,
+        )
+        self.observation_space = self.config.observation_space or self.env.single_observation_space
+        self.action_space = self.config.action_space or self.env.single_action_space
+        self._to_env = actions_for_env(
+            self.action_space,
+            normalize=self.config.normalize_actions,
+            clip=self.config.clip_actions,
+        )
+        self._obs: Tree = None
+
+    def make_module(self) -> RLModule:
+        """Create the module that acts."""
+        spec = self.config.get_rl_module_spec(
+            (self.observation_space, self.action_space), inference_only=True
+        )
+        return spec.build()
+
+    def make_acting(self) -> None:
+        """Create the step from observations to actions, for the present module."""
+        self._acting: ActingPolicy = acting_policy(self.module)
+        self._initial_state: Tree = None
+        if self.module.is_stateful():
+            initial = self.module.get_initial_state()
+            self._initial_state = map_tree(
+                lambda leaf: np.repeat(np.asarray(leaf)[None], self.num_envs, axis=0), initial
+            )
+        self._state_every = int(self.module.model_config.get("max_seq_len", 20))
+
+    def reset(self) -> None:
+        """Begin a new episode in every environment."""
+        seeds = self._noise.reset_seeds if self._obs is None else None
+        self._obs, _ = self.env.reset(seed=seeds)
+        self._obs = map_tree(np.copy, self._obs)
+        self._state = self._initial_state
+        self._return = np.zeros(self.num_envs)
+        self._length = np.zeros(self.num_envs, np.int64)
+        self._began = np.full(self.num_envs, self._clock())
+        self._episode = np.zeros(self.num_envs, np.int64)
+
+    # -- sampling
+
+    def sample_steps(
+        self, steps: int, *, explore: bool | None = None, random_actions: bool = False
+    ) -> Sample:
+        """Take `steps` steps in every environment."""
+        return self._sample(lambda rollout: rollout.steps < steps, steps, explore, random_actions)
+
+    def sample_episodes(
+        self, count: int, *, explore: bool | None = None, random_actions: bool = False
+    ) -> Sample:
+        """Sample `count` complete episodes, which begin now.
+
+        Every environment contributes the same number of episodes (the first ones one more), so that
+        short episodes are no more frequent than they are.
+        """
+        shares = np.full(self.num_envs, count // self.num_envs)
+        shares[: count % self.num_envs] += 1
+        self.reset()
+        sample = self._sample(
+            lambda rollout: bool((rollout.ended < shares).any()),
+            64,
+            explore,
+            random_actions,
+            shares,
+        )
+        self.reset()
+        return sample
+
+    def sample_complete(
+        self, least_steps: int, *, explore: bool | None = None, random_actions: bool = False
+    ) -> Sample:
+        """Sample complete episodes, which begin now, until they have `least_steps` steps."""
+        self.reset()
+        sample = self._sample(
+            lambda rollout: rollout.finished_steps < least_steps,
+            64,
+            explore,
+            random_actions,
+            np.full(self.num_envs, np.iinfo(np.int64).max),
+        )
+        self.reset()
+        return sample
+
+    def _sample(
+        self,
+        goes_on: Callable[[_Rollout], bool],
+        noise_steps: int,
+        explore: bool | None,
+        random_actions: bool,
+        shares: np.ndarray | None = None,
+    ) -> Sample:
+        explore = self.config.explore if explore is None else explore
+        if self._obs is None:
+            self.reset()
+        rollout = _Rollout(self._obs, self._length.copy(), self._episode.copy(), self.num_envs)
+        times, clock, began = SampleTimes(), self._clock, self._clock()
+        stateful = self._initial_state is not None
+        while goes_on(rollout):
+            t = rollout.steps
+            if t % noise_steps == 0:
+                noise = self._noise.draw(
+                    noise_steps, self._acting.noise_size, self._acting.noise_kind
+                )
+            if stateful and t % self._state_every == 0:
+                rollout.states.append(self._state)
+            start = clock()
+            columns, state = self._acting.act(
+                self._obs, noise[t % noise_steps], explore, self._state
+            )
+            if random_actions:
+                columns[Columns.ACTIONS] = self._random_actions()
+            actions = columns[Columns.ACTIONS]
+            acted = clock()
+            obs, rewards, terminated, truncated, infos = self.env.step(
+                actions if self._to_env is None else self._to_env(actions)
+            )
+            stepped = clock()
+            times.inference_s += acted - start
+            times.env_s += stepped - acted
+            rollout.add(obs, columns, rewards, terminated, truncated)
+            self._obs, self._state = obs, state
+            self._return += rewards
+            self._length += 1
+            if terminated.any() or truncated.any():
+                self._end_episodes(rollout, infos, terminated | truncated, shares, stepped)
+        times.total_s = clock() - began
+        fragment = rollout.fragment(
+            env=np.arange(self._envs.start, self._envs.stop),
+            state_every=self._state_every if stateful else 0,
+            weights_version=self.weights_version,
+            shares=shares,
+        )
+        return Sample(
+            fragments={DEFAULT_MODULE_ID: fragment},
+            episodes=rollout.episodes,
+            env_steps=fragment.num_steps,
+            module_steps={DEFAULT_MODULE_ID: fragment.num_steps},
+            times=times,
+        )
+
+    def _random_actions(self) -> Tree:
+        normalize = self.config.normalize_actions
+        return stack_trees(
+            np.stack,
+            [
+                random_action(self.action_space, each, normalize)
+                for each in self._noise.random_actions
+            ],
+        )
+
+    def _end_episodes(
+        self,
+        rollout: _Rollout,
+        infos: dict[str, Any],
+        done: np.ndarray,
+        shares: np.ndarray | None,
+        now: float,
+    ) -> None:
+        """Record the episodes that ended, and reset what belongs to them."""
+        finals = infos["final_obs"]
+        for n in np.flatnonzero(done):
+            rollout.final_at.append((rollout.steps - 1, n))
+            rollout.final_obs.append(finals[n])
+            if shares is None or rollout.ended[n] < shares[n]:
+                rollout.episodes.append(
+                    EpisodeResult(
+                        env=self._envs.start + int(n),
+                        episode_return=float(self._return[n]),
+                        length=int(self._length[n]),
+                        duration_s=now - float(self._began[n]),
+                    )
+                )
+                rollout.finished_steps += int(self._length[n])
+            rollout.ended[n] += 1
+            self._return[n] = 0.0
+            self._length[n] = 0
+            self._began[n] = now
+            self._episode[n] += 1
+        if self._initial_state is not None:
+            self._state = map_tree(
+                lambda leaf, initial: np.where(
+                    done.reshape(-1, *[1] * (leaf.ndim - 1)), initial, leaf
+                ),
+                self._state,
+                self._initial_state,
+            )
+
+    # -- state
+
+    def get_spaces(self) -> dict[str, tuple[Any, Any]]:
+        """Return observation and action space by module id."""
+        return {DEFAULT_MODULE_ID: (self.observation_space, self.action_space)}
+
+    def set_weights(self, weights: dict[str, Any], version: int) -> None:
+        """Set the weights of the module, by module id."""
+        if DEFAULT_MODULE_ID in weights:
+            self.module.set_state(weights[DEFAULT_MODULE_ID])
+        self.weights_version = version
+
+    def get_state(self) -> dict[str, Any]:
+        """Return everything that the next sample depends on, except the weights."""
+        if self._obs is None:
+            return {"noise": self._noise.get_state(), "envs": None}
+        return {
+            "noise": self._noise.get_state(),
+            "envs": get_env_states(self.env),
+            "obs": self._obs,
+            "state": self._state,
+            "return": self._return,
+            "length": self._length,
+            "episode": self._episode,
+        }
+
+    def set_state(self, state: dict[str, Any]) -> bool:
+        """Continue from a state; return False if environments had to begin new episodes."""
+        self._noise.set_state(state["noise"])
+        if state["envs"] is None:
+            return True
+        self.reset()
+        if any(each is None for each in state["envs"]):
+            return False
+        set_env_states(self.env, state["envs"])
+        self._obs, self._state = state["obs"], state["state"]
+        self._return, self._length = state["return"].copy(), state["length"].copy()
+        self._episode = state["episode"].copy()
+        return True
+
+    def ping(self) -> str:
+        """Return "pong"."""
+        return "pong"
+
+    def stop(self) -> None:
+        """Close the environments."""
+        self.env.close()
+
+
+class _Rollout:
+    """The steps of a fragment while it is sampled."""
+
+    def __init__(
+        self, obs: Tree, first_step: np.ndarray, episode: np.ndarray, num_envs: int
+    ) -> None:
+        self._obs = [obs]
+        self._columns: list[dict[str, Tree]] = []
+        self._rewards: list[np.ndarray] = []
+        self._terminated: list[np.ndarray] = []
+        self._truncated: list[np.ndarray] = []
+        self._first_step = first_step
+        self._first_episode = episode
+        self.steps = 0
+        self.states: list[Tree] = []
+        self.final_at: list[tuple[int, int]] = []
+        self.final_obs: list[Tree] = []
+        self.episodes: list[EpisodeResult] = []
+        self.ended = np.zeros(num_envs, np.int64)
+        self.finished_steps = 0
+
+    def add(
+        self,
+        obs: Tree,
+        columns: dict[str, Tree],
+        rewards: np.ndarray,
+        terminated: np.ndarray,
+        truncated: np.ndarray,
+    ) -> None:
+        """Add a step of all environments."""
+        self._obs.append(obs)
+        self._columns.append(columns)
+        self._rewards.append(rewards)
+        self._terminated.append(terminated)
+        self._truncated.append(truncated)
+        self.steps += 1
+
+    def fragment(
+        self, *, env: np.ndarray, state_every: int, weights_version: int, shares: np.ndarray | None
+    ) -> Fragment:
+        """Return the fragment; with `shares`, the first so many episodes of each environment."""
+        obs = stack_trees(_stacked, self._obs)
+        if self.final_obs:
+            final_obs = stack_trees(_stacked, self.final_obs)
+        else:
+            final_obs = map_tree(lambda leaf: leaf[0, :0], obs)
+        fragment = Fragment(
+            obs=obs,
+            columns={
+                name: stack_trees(_stacked, [each[name] for each in self._columns])
+                for name in self._columns[0]
+            },
+            rewards=np.stack(self._rewards).astype(np.float32),
+            terminated=np.stack(self._terminated),
+            truncated=np.stack(self._truncated),
+            final_at=np.array(self.final_at, np.int64).reshape(-1, 2),
+            final_obs=final_obs,
+            states=stack_trees(np.stack, self.states) if self.states else None,
+            state_every=state_every,
+            first_step=self._first_step,
+            episode=self._first_episode,
+            env=env,
+            weights_version=weights_version,
+        )
+        if shares is not None:
+            fragment.valid = _first_episodes(fragment.done, shares)
+        return fragment
+
+
+def _first_episodes(done: np.ndarray, shares: np.ndarray) -> np.ndarray:
+    """Return the mask [T, N] of the first `shares[n]` finished episodes of each environment."""
+    ended_before = np.cumsum(done, axis=0) - done
+    unfinished = np.cumsum(done[::-1], axis=0)[::-1] == 0
+    return (ended_before < shares) & ~unfinished
+
+
+def _stacked(arrays: Any) -> np.ndarray:
+    stacked = np.stack(arrays)
+    return stacked.astype(np.float32) if stacked.dtype == np.float64 else stacked

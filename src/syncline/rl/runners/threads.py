@@ -1,0 +1,25 @@
+"""Threads of torch: as many as a process has CPUs of its own."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+
+@contextmanager
+def limited_threads(count: int) -> Iterator[None]:
+    """Let torch use `count` threads for one operation within the block.
+
+    Small networks are slower with more, and several processes would compete for the same cores.
+    """
+    torch = sys.modules.get("torch")
+    before = torch.get_num_threads() if torch is not None else count
+    if torch is None or before == count:
+        yield
+        return
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
