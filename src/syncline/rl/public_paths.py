@@ -59,8 +59,7 @@ PATHS: dict[str, dict[str, str]] = {
     "core.learner.torch": {"learners.torch.torch_learner": "TorchLearner"},
     "core.learner.torch.torch_learner": {"learners.torch.torch_learner": "TorchLearner"},
     "core.rl_module": {
-        "modules.rl_module": "RLModule RLModuleSpec",
-        "modules.multi_rl_module": "MultiRLModule MultiRLModuleSpec",
+        "modules.rl_module": "RLModule RLModuleSpec MultiRLModule MultiRLModuleSpec",
         "modules.default_model_config": "DefaultModelConfig",
     },
     "core.rl_module.apis": {
@@ -76,9 +75,7 @@ PATHS: dict[str, dict[str, str]] = {
     },
     "core.rl_module.apis.value_function_api": {"modules.apis": "ValueFunctionAPI"},
     "core.rl_module.default_model_config": {"modules.default_model_config": "DefaultModelConfig"},
-    "core.rl_module.multi_rl_module": {
-        "modules.multi_rl_module": "MultiRLModule MultiRLModuleSpec"
-    },
+    "core.rl_module.multi_rl_module": {"modules.rl_module": "MultiRLModule MultiRLModuleSpec"},
     "core.rl_module.rl_module": {"modules.rl_module": "RLModule RLModuleSpec"},
     "core.rl_module.torch": {"modules.torch.torch_rl_module": "TorchRLModule"},
     "core.rl_module.torch.torch_rl_module": {"modules.torch.torch_rl_module": "TorchRLModule"},
@@ -90,7 +87,10 @@ PATHS: dict[str, dict[str, str]] = {
     "env": {"envs.env_context": "EnvContext", "envs.multi_agent_env": "MultiAgentEnv"},
     "env.env_runner_group": {"runners.group": "EnvRunnerGroup"},
     "utils.annotations": {
-        "annotations": "override PublicAPI DeveloperAPI OverrideToImplementCustomLogic OverrideToImplementCustomLogic_CallToSuperRecommended"
+        "annotations": (
+            "override PublicAPI DeveloperAPI OverrideToImplementCustomLogic "
+            "OverrideToImplementCustomLogic_CallToSuperRecommended"
+        )
     },
     "utils.checkpoints": {"checkpointable": "Checkpointable"},
     "utils.metrics": {"metrics.names": "*"},

@@ -325,6 +325,14 @@ def search_algorithm(plan: SearchPlan) -> SearchAlgorithm:
     return search
 
 
+def as_param_space(given: Any) -> Any:
+    """Return the dictionary of a configuration object that has `to_dict`, such as that of an
+    algorithm of reinforcement learning; anything else as it is.
+    """
+    to_dict = getattr(given, "to_dict", None)
+    return to_dict() if callable(to_dict) else given
+
+
 def as_run_config(given: object) -> RunConfig:
     """Return a run configuration for a search; converts one for a trainer."""
     if given is None:

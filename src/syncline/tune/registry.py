@@ -1,6 +1,8 @@
 """Registry of trainables by name, and the check that a trainable can be sent to processes.
 
-Names are local to the program: the process of a trial gets the trainable itself.
+Names are local to the program: the process of a trial gets the trainable itself. Installed packages
+add names with entry points of the group `syncline.trainables`, which load on first use; the
+algorithms of reinforcement learning do.
 """
 
 from __future__ import annotations
@@ -9,6 +11,7 @@ import inspect
 import logging
 import pickle
 from collections.abc import Callable
+from importlib import metadata
 from typing import Any, cast
 
 from syncline.core import serializability
@@ -20,6 +23,9 @@ from syncline.tune.trainable.trainable import Trainable
 from syncline.tune.trainable.trainable_state import trainable_name
 
 logger = logging.getLogger("syncline")
+
+ENTRY_POINTS = "syncline.trainables"
+"""Group of entry points: names of trainables and where they are."""
 
 LARGE_BYTES = 95 * 1024**2
 """Size of a trainable above which a warning is logged: every process of a trial gets a copy."""
@@ -73,10 +79,15 @@ def validate_trainable(trainable_name: str) -> None:
     """
     if trainable_name in _trainables:
         return
+    installed = {point.name: point for point in metadata.entry_points(group=ENTRY_POINTS)}
+    if trainable_name in installed:
+        register_trainable(trainable_name, installed[trainable_name].load())
+        return
+    known = sorted({*_trainables, *installed})
     raise TuneError(
         f"No trainable is registered as {trainable_name!r}."
-        f"{did_you_mean(trainable_name, _trainables)} Registered: "
-        f"{', '.join(sorted(_trainables)) or 'none'}. Register it with "
+        f"{did_you_mean(trainable_name, known)} Registered: "
+        f"{', '.join(known) or 'none'}. Register it with "
         f"`tune.register_trainable({trainable_name!r}, …)`, or pass the function or class itself."
     )
 

@@ -31,7 +31,7 @@ from syncline.tune.controller.search_store import SearchStore
 from syncline.tune.error import TuneError
 from syncline.tune.experiment.experiment import Experiment
 from syncline.tune.experiment.trial import Trial
-from syncline.tune.launch import SearchPlan, run_search
+from syncline.tune.launch import SearchPlan, as_param_space, run_search
 from syncline.tune.schedulers.trial_scheduler import TrialScheduler
 from syncline.tune.trainable.function_trainable import Resources
 
@@ -193,7 +193,7 @@ def run(
     )
     plan = SearchPlan(
         trainable=run_or_experiment,
-        param_space=dict(config or {}),
+        param_space=dict(as_param_space(config) or {}),
         tune_config=tune_config,
         run_config=run_config,
         resources_per_trial=resources_per_trial,

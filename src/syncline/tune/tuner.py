@@ -21,6 +21,7 @@ from syncline.tune.launch import (
     PLAN_FILE,
     FinishedSearch,
     SearchPlan,
+    as_param_space,
     as_run_config,
     as_search_trainable,
     read_plan,
@@ -154,6 +155,7 @@ class Tuner:
             )
         filesystem, directory = files.resolve(path, storage_filesystem)
         plan = read_plan(directory, filesystem)
+        param_space = as_param_space(param_space)
         _check_same(plan, trainable, param_space)
         resume = _resume_config or ResumeConfig(
             unfinished="RESUME" if resume_unfinished else "SKIP",
@@ -192,6 +194,7 @@ def _plan_of(
             f"`tune_config` is a {type(tune_config).__name__} ({tune_config!r:.80}): pass a "
             "TuneConfig or None."
         )
+    param_space = as_param_space(param_space)
     if param_space is not None and not isinstance(param_space, Mapping):
         raise ValueError(
             f"`param_space` is a {type(param_space).__name__} ({param_space!r:.80}): pass a "

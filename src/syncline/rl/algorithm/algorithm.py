@@ -32,8 +32,7 @@ from syncline.rl.metrics.names import (
     NUM_TRAINING_STEP_CALLS_PER_ITERATION,
     TIMERS,
 )
-from syncline.rl.modules.multi_rl_module import MultiRLModuleSpec
-from syncline.rl.modules.rl_module import RLModule
+from syncline.rl.modules.rl_module import MultiRLModuleSpec, RLModule
 from syncline.rl.runners.group import EnvRunnerGroup
 from syncline.rl.runners.sample import Sample
 from syncline.rl.runners.single_agent_env_runner import SingleAgentEnvRunner

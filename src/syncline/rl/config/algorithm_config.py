@@ -22,8 +22,7 @@ from syncline.rl.config.running import RunningOptions
 from syncline.rl.config.sampling import SamplingOptions
 from syncline.rl.config.schedule import Schedule
 from syncline.rl.config.section import NotProvided, check_choice
-from syncline.rl.modules.multi_rl_module import MultiRLModuleSpec
-from syncline.rl.modules.rl_module import RLModuleSpec
+from syncline.rl.modules.rl_module import MultiRLModuleSpec, RLModuleSpec
 from syncline.suggestions import did_you_mean
 
 logger = logging.getLogger("syncline")
@@ -342,7 +341,11 @@ class AlgorithmConfig(
         """
         given = self.rl_module_spec
         by_id = given.rl_module_specs if isinstance(given, MultiRLModuleSpec) else {}
-        multi = copy.copy(given) if isinstance(given, MultiRLModuleSpec) else MultiRLModuleSpec()
+        multi = (
+            copy.copy(given)
+            if isinstance(given, MultiRLModuleSpec)
+            else MultiRLModuleSpec(rl_module_specs={})
+        )
         specs: dict[str, RLModuleSpec] = {}
         for module_id in dict.fromkeys([*self.policies, *by_id] if by_id else self.policies):
             spec = by_id.get(module_id) if isinstance(by_id, Mapping) else given

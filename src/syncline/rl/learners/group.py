@@ -9,7 +9,7 @@ from syncline.rl.checkpointable import Checkpointable, StateDict
 from syncline.rl.columns.fragment import Fragment
 from syncline.rl.config.algorithm_config import AlgorithmConfig
 from syncline.rl.metrics.names import COMPONENT_LEARNER
-from syncline.rl.modules.multi_rl_module import MultiRLModuleSpec
+from syncline.rl.modules.rl_module import MultiRLModuleSpec
 from syncline.rl.runners.sample import Sample
 from syncline.rl.runners.threads import limited_threads
 

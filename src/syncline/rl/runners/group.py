@@ -21,6 +21,9 @@ from syncline.rl.runners.threads import limited_threads
 
 logger = logging.getLogger("syncline")
 
+Calls = dict[int, tuple[str, tuple[Any, ...]]]
+"""Method and arguments by the index of a runner."""
+
 FIRST_DELAY_S = 0.05
 """Delay before the first restart of a runner; it doubles up to the configured one."""
 
@@ -205,9 +208,7 @@ class EnvRunnerGroup:
         """Return the states of all runners by index."""
         if not self._remotes:
             return {0: self._local.get_state()}
-        calls: dict[int, tuple[str, tuple[Any, ...]]] = dict.fromkeys(
-            self._remotes, ("get_state", ())
-        )
+        calls: Calls = dict.fromkeys(self._remotes, ("get_state", ()))
         return dict(zip(self._remotes, self._gather(calls, None), strict=True))
 
     def set_states(self, states: dict[int, dict[str, Any]]) -> bool:
@@ -217,9 +218,7 @@ class EnvRunnerGroup:
             return False
         if not self._remotes:
             return bool(self._local.set_state(states[0]))
-        calls: dict[int, tuple[str, tuple[Any, ...]]] = {
-            index: ("set_state", (states[index],)) for index in self._remotes
-        }
+        calls: Calls = {index: ("set_state", (states[index],)) for index in self._remotes}
         return all(self._gather(calls, None))
 
     def stop(self) -> None:
@@ -249,9 +248,7 @@ class EnvRunnerGroup:
     def _call_one(self, index: int, method: str, *args: Any) -> Any:
         return self._gather({index: (method, args)}, None)[0]
 
-    def _gather(
-        self, calls: dict[int, tuple[str, tuple[Any, ...]]], timeout_s: float | None
-    ) -> list[Any]:
+    def _gather(self, calls: Calls, timeout_s: float | None) -> list[Any]:
         """Return the results of calls of runners, in order; restart runners that die."""
         refs = {
             index: getattr(self._remotes[index], method).remote(*args)

@@ -19,7 +19,7 @@ from syncline.rl.columns.trees import Tree, map_tree, stack_trees
 from syncline.rl.config.algorithm_config import AlgorithmConfig
 from syncline.rl.envs.vector import get_env_states, make_vector_env, set_env_states
 from syncline.rl.metrics.names import DEFAULT_MODULE_ID
-from syncline.rl.modules.acting import ActingPolicy, acting_policy
+from syncline.rl.modules.acting import ActingPolicy
 from syncline.rl.modules.rl_module import RLModule
 from syncline.rl.runners.actions import actions_for_env, random_action
 from syncline.rl.runners.noise import EnvNoise
@@ -90,7 +90,7 @@ class SingleAgentEnvRunner:
 
     def make_acting(self) -> None:
         """Create the step from observations to actions, for the present module."""
-        self._acting: ActingPolicy = acting_policy(self.module)
+        self._acting: ActingPolicy = self.module.acting_policy()
         self._initial_state: Tree = None
         if self.module.is_stateful():
             initial = self.module.get_initial_state()

@@ -36,8 +36,7 @@ from syncline.rl.metrics.names import (
     NUM_MODULE_STEPS_TRAINED_LIFETIME,
     NUM_TRAINABLE_PARAMETERS,
 )
-from syncline.rl.modules.multi_rl_module import MultiRLModule, MultiRLModuleSpec
-from syncline.rl.modules.rl_module import RLModule
+from syncline.rl.modules.rl_module import MultiRLModule, MultiRLModuleSpec, RLModule
 from syncline.suggestions import did_you_mean
 
 DEFAULT_OPTIMIZER = "default_optimizer"

@@ -1,0 +1,298 @@
+"""`ReplayColumns`: the latest steps of every environment, for off-policy algorithms.
+
+Covered: storing fragments, uniform and prioritized draws, n-step transitions, sequences. Not
+covered: RLlib's buffers of episodes (`episode_buffers`).
+
+Every environment has a ring of rows in the order of time. A row is an observation and what was done
+on it; an episode of L steps has L + 1 rows, the last without an action, so that the observation
+after row i is in row i + 1. The newest row of a ring has no action either: it is where the
+environment stands.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from syncline.rl.buffers.priorities import Priorities
+from syncline.rl.columns.fragment import Fragment
+from syncline.rl.columns.names import Columns
+from syncline.rl.columns.trees import Tree, leaves, map_tree
+
+INDICES = "batch_indexes"
+WEIGHTS = "weights"
+N_STEP = "n_step"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReplayStatistics:
+    """What a buffer contains."""
+
+    num_steps: int
+    """Stored steps that can be drawn."""
+    num_steps_added: int
+    """Steps that were ever added."""
+    capacity: int
+    """Rows of all rings together."""
+    bytes: int
+    """Memory of the columns."""
+
+
+class ReplayColumns:
+    """A ring of rows for each environment.
+
+    Not thread-safe.
+
+    Args:
+        capacity: Rows of all rings together.
+        num_envs: Number of rings.
+        seed: Seed of the draws.
+        alpha: Exponent of priorities; 0 draws uniformly.
+    """
+
+    def __init__(
+        self, capacity: int, *, num_envs: int = 1, seed: int | None = None, alpha: float = 0.0
+    ) -> None:
+        if capacity < 2 * num_envs:
+            raise ValueError(
+                f"`capacity={capacity}` is too small for {num_envs} environments: each needs at "
+                "least 2 rows."
+            )
+        self.capacity = capacity
+        self._random = np.random.Generator(np.random.Philox(seed))
+        self._alpha = alpha
+        self._rows = capacity // num_envs
+        self._heads = np.zeros(num_envs, np.int64)
+        self._streams: dict[int, int] = {}
+        size = self._rows * num_envs
+        self._is_step = np.zeros(size, bool)
+        self._priorities = Priorities(size) if alpha else None
+        self._columns: dict[str, Tree] | None = None
+        self._stored = 0
+        self._added = 0
+
+    # -- storing
+
+    def add(self, fragment: Fragment) -> None:
+        """Store the steps of a fragment."""
+        if self._columns is None:
+            self._allocate(fragment)
+        streams = np.array([self._stream(int(env)) for env in fragment.env])
+        done = fragment.done
+        length = fragment.length
+        counts = length + done.sum(axis=0)
+        if (counts >= self._rows).any():
+            raise ValueError(
+                f"A ring has {self._rows} rows (`capacity={self.capacity}` for "
+                f"{len(self._heads)} environments), fewer than the {int(counts.max()) + 1} rows of "
+                "a fragment: raise `capacity` or lower `rollout_fragment_length`."
+            )
+        ends_before = np.cumsum(done, axis=0) - done
+        position = self._heads[streams] + np.arange(length)[:, None] + ends_before
+        rows = streams * self._rows + position % self._rows
+        self._write(rows, fragment, streams, position + 1, done)
+        self._heads[streams] += counts
+        self._added += fragment.num_steps
+
+    def _allocate(self, fragment: Fragment) -> None:
+        """Create the columns, with the shapes and types of the first fragment."""
+        size = len(self._is_step)
+        self._columns = map_tree(
+            lambda leaf: np.zeros((size, *leaf.shape[2:]), leaf.dtype), fragment.step_columns()
+        )
+
+    def _stream(self, env: int) -> int:
+        stream = self._streams.setdefault(env, len(self._streams))
+        if stream >= len(self._heads):
+            raise ValueError(
+                f"The buffer was made for {len(self._heads)} environments; environment {env} is "
+                "one more."
+            )
+        return stream
+
+    def _write(
+        self,
+        rows: np.ndarray,
+        fragment: Fragment,
+        streams: np.ndarray,
+        following: np.ndarray,
+        done: np.ndarray,
+    ) -> None:
+        """Write steps, observations after ends, and the newest observations."""
+        assert self._columns is not None
+        flat = rows.reshape(-1)
+        for name, column in fragment.step_columns().items():
+            map_tree(
+                lambda stored, new: _put(stored, flat, new.reshape(-1, *new.shape[2:])),
+                self._columns[name],
+                column,
+            )
+        self._mark(flat, True)
+        heads = streams * self._rows + (following[-1] + done[-1]) % self._rows
+        observations = self._columns[Columns.OBS]
+        map_tree(lambda stored, new: _put(stored, heads, new[-1]), observations, fragment.obs)
+        self._mark(heads, False)
+        times, trajectories = fragment.final_at.T
+        if len(times):
+            ends = streams[trajectories] * self._rows + following[times, trajectories] % self._rows
+            map_tree(lambda stored, new: _put(stored, ends, new), observations, fragment.final_obs)
+            self._mark(ends, False)
+
+    def _mark(self, rows: np.ndarray, is_step: bool) -> None:
+        self._stored += is_step * len(rows) - int(self._is_step[rows].sum())
+        self._is_step[rows] = is_step
+        if self._priorities is not None:
+            self._priorities.set(rows, self._priorities.largest if is_step else 0.0)
+
+    # -- drawing
+
+    @property
+    def num_steps(self) -> int:
+        """Number of steps that can be drawn."""
+        return self._stored
+
+    def __len__(self) -> int:
+        return self.num_steps
+
+    def sample(
+        self,
+        num_items: int,
+        *,
+        n_step: int | tuple[int, int] = 1,
+        gamma: float = 0.99,
+        beta: float = 0.0,
+    ) -> dict[str, Any]:
+        """Draw transitions with replacement; return columns [B, …].
+
+        `rewards` are discounted sums of up to `n_step` rewards, `new_obs` the observations after
+        them, `terminateds` tells whether these are terminal; `n_step` the number of rewards,
+        `weights` importance weights (at most 1), `batch_indexes` the rows, for
+        `update_priorities`.
+
+        Args:
+            num_items: B.
+            n_step: Number of rewards, or the range to draw it from (both ends included).
+            gamma: Discount factor.
+            beta: Exponent of the importance weights; 0 for weights of 1.
+        """
+        assert self._columns is not None
+        rows = self._draw(num_items)
+        if isinstance(n_step, int):
+            steps = np.full(num_items, n_step)
+        else:
+            steps = self._random.integers(n_step[0], n_step[1] + 1, size=num_items)
+        batch = {
+            name: map_tree(lambda stored: stored[rows], column)
+            for name, column in self._columns.items()
+        }
+        last, rewards, taken = self._n_step(rows, steps, gamma)
+        batch[Columns.REWARDS] = rewards
+        batch[Columns.TERMINATEDS] = self._columns[Columns.TERMINATEDS][last]
+        batch[Columns.TRUNCATEDS] = self._columns[Columns.TRUNCATEDS][last]
+        batch[Columns.NEXT_OBS] = map_tree(
+            lambda stored: stored[self._next(last)], self._columns[Columns.OBS]
+        )
+        batch[N_STEP] = taken
+        batch[WEIGHTS] = self._weights(rows, beta)
+        batch[INDICES] = rows
+        return batch
+
+    def _draw(self, count: int) -> np.ndarray:
+        if self._priorities is not None:
+            return self._priorities.draw(self._random.random(count))
+        filled = np.minimum(self._heads + 1, self._rows)
+        ends = np.cumsum(filled)
+        rows = np.empty(count, np.int64)
+        missing = np.arange(count)
+        while len(missing):
+            places = self._random.integers(ends[-1], size=len(missing))
+            streams = np.searchsorted(ends, places, side="right")
+            rows[missing] = streams * self._rows + places - (ends - filled)[streams]
+            missing = missing[~self._is_step[rows[missing]]]
+        return rows
+
+    def _next(self, rows: np.ndarray) -> np.ndarray:
+        within = rows % self._rows + 1
+        return rows + 1 - np.where(within == self._rows, self._rows, 0)
+
+    def _n_step(
+        self, rows: np.ndarray, steps: np.ndarray, gamma: float
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return the last row of each transition, its discounted reward and its length."""
+        assert self._columns is not None
+        stored = self._columns[Columns.REWARDS]
+        rewards = stored[rows].copy()
+        last, taken = rows, np.ones(len(rows), np.int64)
+        for number in range(1, int(steps.max())):
+            following = self._next(last)
+            goes_on = self._is_step[following] & (taken == number) & (steps > number)
+            if not goes_on.any():
+                break
+            rewards[goes_on] += gamma**number * stored[following[goes_on]]
+            last = np.where(goes_on, following, last)
+            taken += goes_on
+        return last, rewards, taken
+
+    def _weights(self, rows: np.ndarray, beta: float) -> np.ndarray:
+        if self._priorities is None or not beta:
+            return np.ones(len(rows), np.float32)
+        probabilities = self._priorities.get(rows) / self._priorities.total
+        weights = (self.num_steps * probabilities) ** -beta
+        return (weights / weights.max()).astype(np.float32)
+
+    def update_priorities(self, rows: np.ndarray, errors: np.ndarray) -> None:
+        """Set the priorities of drawn rows from their errors: (|error| + 1e-6) ** alpha."""
+        if self._priorities is None:
+            return
+        rows, errors = rows[self._is_step[rows]], errors[self._is_step[rows]]
+        priorities = (np.abs(errors) + 1e-6) ** self._alpha
+        self._priorities.set(rows, priorities)
+        self._priorities.largest = max(self._priorities.largest, float(priorities.max()))
+
+    # -- state
+
+    def statistics(self) -> ReplayStatistics:
+        """Return what the buffer contains."""
+        size = sum(leaf.nbytes for leaf in leaves(self._columns or {}))
+        return ReplayStatistics(
+            num_steps=self.num_steps,
+            num_steps_added=self._added,
+            capacity=self.capacity,
+            bytes=size,
+        )
+
+    def get_state(self) -> dict[str, Any]:
+        """Return everything that later draws depend on."""
+        return {
+            "random": self._random.bit_generator.state,
+            "added": self._added,
+            "columns": self._columns,
+            "streams": dict(self._streams),
+            "heads": self._heads.copy(),
+            "is_step": self._is_step,
+            "priorities": self._priorities and self._priorities.get_state(),
+        }
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        """Set what `get_state` returned."""
+        self._random.bit_generator.state = state["random"]
+        self._added = state["added"]
+        if len(state["is_step"]) != len(self._is_step) or len(state["heads"]) != len(self._heads):
+            raise ValueError(
+                f"The saved buffer has {len(state['is_step'])} rows for {len(state['heads'])} "
+                f"environments, this one {len(self._is_step)} for {len(self._heads)}: restore with "
+                "the same `capacity` and number of environments."
+            )
+        self._columns = map_tree(np.copy, state["columns"]) if state["columns"] else None
+        self._streams = dict(state["streams"])
+        self._heads = state["heads"].copy()
+        self._is_step = state["is_step"].copy()
+        self._stored = int(self._is_step.sum())
+        if self._priorities is not None and state["priorities"] is not None:
+            self._priorities.set_state(state["priorities"])
+
+
+def _put(stored: np.ndarray, rows: np.ndarray, values: np.ndarray) -> None:
+    stored[rows] = values
