@@ -3,9 +3,19 @@
 from __future__ import annotations
 
 import abc
-from typing import Any, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import gymnasium as gym
+
+
+class Noise(NamedTuple):
+    """Random numbers that one sample needs."""
+
+    size: int
+    """How many."""
+    kind: Literal["uniform", "normal"]
+    """U[0, 1) or N(0, 1)."""
+
 
 DistributionT = TypeVar("DistributionT", bound="Distribution")
 
@@ -42,6 +52,19 @@ class Distribution(abc.ABC):
     def from_logits(cls: type[DistributionT], logits: Any, **kwargs: Any) -> DistributionT:
         """Return the distributions whose parameter vectors are `logits`, of shape [*batch, D]."""
         raise NotImplementedError(f"{cls.__name__} does not implement `from_logits`.")
+
+    @property
+    def noise(self) -> Noise | None:
+        """What `sample_with_noise` needs per action; None if only `sample` can sample."""
+        return None
+
+    def sample_with_noise(self, noise: Any) -> tuple[Any, Any]:
+        """Return samples and their log-probabilities as a function of random numbers.
+
+        Args:
+            noise: [*batch, size] random numbers, float64.
+        """
+        raise NotImplementedError(f"{type(self).__name__} draws its own random numbers.")
 
     def to_deterministic(self) -> Distribution:
         """Return the distribution of greedy actions."""
