@@ -38,6 +38,7 @@ def test_programs_of_the_page_run_as_written(tmp_path: Path) -> None:
         "[0, 1, 0]",
         "9",
         "True False same process: True",
+        ", 1, 2)]",
         "2",
     ):
         assert line in done.stdout

@@ -185,7 +185,42 @@ def test_fixed_number_and_autoscaling_replace_each_other():
         ({"logging_config": "DEBUG"}, TypeError, "a dict or a LoggingConfig"),
         ({"request_router_config": {"initial_backoff_s": 0}}, ValueError, "more than 0"),
         ({"gang_scheduling_config": {}}, TypeError, "'gang_size' is missing"),
-        ({"gang_scheduling_config": {"gang_size": 2}, "num_replicas": 3}, ValueError, "multiple"),
+        (
+            {"gang_scheduling_config": {"gang_size": 2}, "num_replicas": 3},
+            ValueError,
+            "`num_replicas=3` is not a multiple of `gang_size=2`: give 2 or 4",
+        ),
+        (
+            {"gang_scheduling_config": {"gang_size": 4}},
+            ValueError,
+            "`num_replicas=1` is not a multiple of `gang_size=4`: give 4",
+        ),
+        (
+            {"gang_scheduling_config": {"gang_size": 2}, "autoscaling_config": {"max_replicas": 5}},
+            ValueError,
+            "`autoscaling_config.max_replicas=5` is not a multiple of `gang_size=2`: give 4 or 6",
+        ),
+        (
+            {
+                "gang_scheduling_config": {"gang_size": 2},
+                "autoscaling_config": {"min_replicas": 3, "max_replicas": 4},
+            },
+            ValueError,
+            "`autoscaling_config.min_replicas=3` is not a multiple",
+        ),
+        (
+            {
+                "gang_scheduling_config": {"gang_size": 2},
+                "autoscaling_config": {"initial_replicas": 3, "max_replicas": 4},
+            },
+            ValueError,
+            "`autoscaling_config.initial_replicas=3` is not a multiple",
+        ),
+        (
+            {"gang_scheduling_config": {"gang_size": 200}, "num_replicas": "auto"},
+            ValueError,
+            "`autoscaling_config.max_replicas=100` is not a multiple of `gang_size=200`: give 200",
+        ),
         (
             {"deployment_actors": [{"name": "a"}]},
             TypeError,
@@ -223,13 +258,31 @@ def test_label_selectors_of_bundles_are_refused_and_never_ignored():
         )
 
 
-def test_gangs_are_refused_and_never_ignored():
-    with pytest.raises(NotImplementedError, match="`placement_group_bundles`"):
-        configured(gang_scheduling_config={"gang_size": 2}, num_replicas=4)
+def test_gangs_take_multiples_of_their_size():
+    assert configured(gang_scheduling_config={"gang_size": 2}, num_replicas=4).first_replicas == 4
+    automatic = configured(gang_scheduling_config={"gang_size": 3}, num_replicas="auto")
+    assert automatic.first_replicas == 3
+    scaling = {"min_replicas": 0, "max_replicas": 6}
+    config = configured(gang_scheduling_config={"gang_size": 3}, autoscaling_config=scaling)
+    assert config.first_replicas == 0
+
+
+@pytest.mark.parametrize(
+    "other", [{"max_replicas_per_node": 1}, {"placement_group_strategy": "PACK"}], ids=str
+)
+def test_gangs_exclude_other_rules_of_placement(other):
+    bundles = [{"CPU": 1}] if "placement_group_strategy" in other else None
     with pytest.raises(ValueError, match="exclude each other"):
         configured(
-            gang_scheduling_config=GangSchedulingConfig(gang_size=1), max_replicas_per_node=1
+            gang_scheduling_config=GangSchedulingConfig(gang_size=1),
+            placement_group_bundles=bundles,
+            **other,
         )
+
+
+def test_replicas_of_gangs_cannot_be_restarted_alone():
+    with pytest.raises(NotImplementedError, match="RESTART_REPLICA"):
+        GangSchedulingConfig(gang_size=2, runtime_failure_policy="RESTART_REPLICA")
 
 
 @pytest.mark.parametrize("option", ["name", "namespace", "lifetime", "get_if_exists"])

@@ -1,5 +1,6 @@
 """Applications on this machine: run, change, fail, delete, with real processes."""
 
+import asyncio
 import os
 import socket
 import subprocess
@@ -11,7 +12,7 @@ import pytest
 
 import syncline
 from syncline import serve
-from syncline.serve.exceptions import RayServeException
+from syncline.serve.exceptions import DeploymentUnavailableError, RayServeException
 from syncline.serve.schema import ServeStatus
 
 pytestmark = pytest.mark.processes
@@ -208,3 +209,44 @@ def test_program_may_start_again_and_ends_without_a_shutdown(tmp_path):
     assert "ServeStatus(proxies={}, applications={}" in done.stdout
     assert "again hello" in done.stdout
     assert "Traceback" not in done.stderr
+
+
+def test_the_first_broadcast_reaches_every_replica(url):
+    handle = serve.run(Echo.options(num_replicas=3).bind(), name="echo", route_prefix=None)
+    answers = handle.broadcast("state").results()
+    assert len({pid for _, _, pid in answers}) == 3
+
+
+@pytest.mark.parametrize("where", ["thread", "loop"])
+def test_a_replica_is_chosen_for_a_later_call(url, where):
+    async def call(handle):
+        async with handle.state.choose_replica() as selection:
+            answers = [await handle.dispatch(selection) for _ in range(4)]
+        return answers, await handle.broadcast("state").results_async()
+
+    @serve.deployment(ray_actor_options=SMALL)
+    class Caller:
+        def __init__(self, handle):
+            self.handle = handle
+
+        async def __call__(self):
+            return await call(self.handle)
+
+    echo = Echo.options(num_replicas=2)
+    if where == "thread":
+        answers, all_answers = asyncio.run(
+            call(serve.run(echo.bind(), name="echo", route_prefix=None))
+        )
+    else:
+        caller = serve.run(Caller.bind(echo.bind()), name="echo", route_prefix=None)
+        answers, all_answers = caller.remote().result()
+    assert len({pid for _, _, pid in answers}) == 1
+    assert len({pid for _, _, pid in all_answers}) == 2
+
+
+def test_a_broadcast_without_replicas_fails(url):
+    scaling = {"min_replicas": 0, "max_replicas": 1}
+    app = Echo.options(autoscaling_config=scaling).bind()
+    handle = serve.run(app, name="echo", route_prefix=None)
+    with pytest.raises(DeploymentUnavailableError, match="no running replica"):
+        handle.broadcast("state").results()

@@ -2,14 +2,14 @@
 
 Every class checks its fields when it is created, and every option that takes one of these classes
 also takes a dict of its fields. Not covered here, but exported: options of autoscaling
-(`autoscaling_config.py`), logs (`logging_config.py`) and proxies (`proxy_options.py`).
+(`autoscaling_config.py`), gangs (`gang_config.py`), logs (`logging_config.py`) and proxies
+(`proxy_options.py`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from enum import Enum
 from typing import Any
 
 from syncline.core.options import ActorOptions, updated
@@ -21,6 +21,13 @@ from syncline.serve.autoscaling_config import (
     AutoscalingConfig,
     AutoscalingContext,
     AutoscalingPolicy,
+)
+from syncline.serve.gang_config import (
+    AUTO_MAX_REPLICAS,
+    GangPlacementStrategy,
+    GangRuntimeFailurePolicy,
+    GangSchedulingConfig,
+    whole_gangs,
 )
 from syncline.serve.logging_config import LoggingConfig, TracingConfig
 from syncline.serve.proxy_options import ControllerOptions, HTTPOptions, ProxyLocation, gRPCOptions
@@ -47,8 +54,6 @@ __all__ = [
 ]
 
 MOST_REPLICAS_PER_NODE = 100
-AUTO_MAX_REPLICAS = 100
-"""`max_replicas` of `num_replicas="auto"`."""
 DEFAULT_REQUEST_ROUTER = "syncline.serve.request_router:PowerOfTwoChoicesRequestRouter"
 _DEFAULT_ROUTERS = (
     DEFAULT_REQUEST_ROUTER,
@@ -131,45 +136,6 @@ class RequestRouterConfig:
         """Return the class; raise ImportError or AttributeError for a wrong import path."""
         router = self.request_router_class
         return check.imported(router) if isinstance(router, str) else router
-
-
-class GangPlacementStrategy(str, Enum):
-    """Placement of the replicas of a gang."""
-
-    PACK = "PACK"
-    SPREAD = "SPREAD"
-
-
-class GangRuntimeFailurePolicy(str, Enum):
-    """Reaction to the death of a replica of a gang."""
-
-    RESTART_GANG = "RESTART_GANG"
-    RESTART_REPLICA = "RESTART_REPLICA"
-
-
-@suggest_arguments
-@dataclass(frozen=True, kw_only=True)
-class GangSchedulingConfig:
-    """Groups of replicas that start and restart together; no deployment accepts it yet."""
-
-    gang_size: int
-    """Replicas of a gang; `num_replicas` is a multiple of it."""
-    gang_placement_strategy: GangPlacementStrategy = GangPlacementStrategy.PACK
-    """"PACK" or "SPREAD"."""
-    runtime_failure_policy: GangRuntimeFailurePolicy = GangRuntimeFailurePolicy.RESTART_GANG
-    """"RESTART_GANG"."""
-
-    def __post_init__(self) -> None:
-        check.integer("gang_size", self.gang_size, least=1)
-        for name, enum in (
-            ("gang_placement_strategy", GangPlacementStrategy),
-            ("runtime_failure_policy", GangRuntimeFailurePolicy),
-        ):
-            object.__setattr__(self, name, check.member(name, getattr(self, name), enum))
-        if self.runtime_failure_policy is GangRuntimeFailurePolicy.RESTART_REPLICA:
-            raise NotImplementedError(
-                "`runtime_failure_policy='RESTART_REPLICA'` is not implemented: use 'RESTART_GANG'"
-            )
 
 
 @suggest_arguments
@@ -262,7 +228,7 @@ class DeploymentConfig:
     max_surge_percent: float = 0
     """Percentage of the replicas that an update replaces at a time, if that is more."""
     gang_scheduling_config: GangSchedulingConfig | None = None
-    """Not implemented: NotImplementedError if set."""
+    """Groups of replicas that start and stop together; None: each replica is on its own."""
     deployment_actors: tuple[DeploymentActorConfig, ...] = ()
     """Actors that all replicas share."""
     idempotent: bool = False
@@ -373,16 +339,10 @@ class DeploymentConfig:
                 raise ValueError(
                     f"`{name}` and `gang_scheduling_config` exclude each other: leave one out"
                 )
-        if self.autoscaling_config is None and self.num_replicas % gangs.gang_size:
-            raise ValueError(
-                f"`num_replicas={self.num_replicas}` is not a multiple of "
-                f"`gang_size={gangs.gang_size}`"
-            )
-        raise NotImplementedError(
-            "`gang_scheduling_config` is not implemented: serve starts and restarts each replica "
-            "alone. Leave it out, and let one replica reserve the resources of the whole group "
-            "with `placement_group_bundles` and start its workers in them."
-        )
+        if self.autoscaling_config is None:
+            gangs.check_replicas(self.num_replicas)
+        else:
+            gangs.check_bounds(self.autoscaling_config)
 
     @property
     def actor_options(self) -> ActorOptions:
@@ -398,8 +358,13 @@ class DeploymentConfig:
     def first_replicas(self) -> int:
         """Number of replicas of a new deployment."""
         if self.autoscaling_config is not None:
-            return self.autoscaling_config.first_replicas
+            return whole_gangs(self.autoscaling_config.first_replicas, self.gang_size)
         return self.num_replicas
+
+    @property
+    def gang_size(self) -> int:
+        """Number of replicas that start and stop together; 1 without gangs."""
+        return 1 if self.gang_scheduling_config is None else self.gang_scheduling_config.gang_size
 
     def with_options(self, owner: str, options: Mapping[str, Any]) -> DeploymentConfig:
         """Return the configuration with a program's options applied.

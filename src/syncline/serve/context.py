@@ -36,6 +36,22 @@ class ReplicaID:
 
 
 @dataclass(frozen=True, kw_only=True)
+class GangContext:
+    """The gang of a replica: the replicas that start and stop together with it."""
+
+    gang_id: str
+    """Unique id; a gang that replaces it has another one."""
+    rank: int
+    """Index of the replica in its gang, from 0."""
+    world_size: int
+    """Number of replicas of the gang."""
+    member_replica_ids: list[str]
+    """Ids of its replicas, by rank."""
+    pg_name: str = ""
+    """Name of its placement group; empty if its replicas reserve nothing."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class ReplicaContext:
     """Facts about the replica that calls `get_replica_context`."""
 
@@ -47,6 +63,8 @@ class ReplicaContext:
     """Number of replicas that the deployment should have."""
     code_version: str | None = None
     """Digest of the code of the deployment."""
+    gang_context: GangContext | None = None
+    """The gang of the replica; None without `gang_scheduling_config`."""
 
     @property
     def app_name(self) -> str:

@@ -7,6 +7,7 @@ import secrets
 import time
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextvars import copy_context
 from dataclasses import dataclass, fields, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, get_args
@@ -25,6 +26,7 @@ from syncline.serve.response import (
 from syncline.serve.routing.link import Link
 from syncline.serve.routing.process_link import link_to
 from syncline.serve.routing.thread_link import ThreadLink
+from syncline.serve.wire.frames import Kind
 from syncline.serve.wire.routes import DeploymentId
 from syncline.serve.wire.values import CallMeta, pack_call
 from syncline.suggestions import did_you_mean
@@ -132,15 +134,38 @@ class DeploymentHandle(Generic[T]):
         return DeploymentResponse(call)
 
     def broadcast(self, method_name: str, *args: Any, **kwargs: Any) -> DeploymentBroadcastResponse:
-        """Call a method on every replica that runs now."""
-        responses = []
-        link = link_to(self._id.app)
-        for replica_id in link.running_replicas(self._id):
-            _, call = self._new_call(method_name)
-            call.pinned = replica_id
-            self._start(link, call, args, kwargs, stream=False)
-            responses.append(DeploymentResponse[Any](call))
-        return DeploymentBroadcastResponse(responses)
+        """Call a method on every replica that runs now.
+
+        The response raises DeploymentUnavailableError if there is none.
+        """
+        responses: list[DeploymentResponse[Any]] = []
+
+        def call_all(link: Link, replica_ids: list[str]) -> None:
+            for replica_id in replica_ids:
+                _, call = self._new_call(method_name)
+                call.pinned = replica_id
+                self._start(link, call, args, kwargs, stream=False)
+                responses.append(DeploymentResponse[Any](call))
+
+        return DeploymentBroadcastResponse(self._with_replicas(call_all), responses)
+
+    def _with_replicas(self, action: Callable[[Link, list[str]], None]) -> HandleCall:
+        """Call `action` with the running replicas, soon; return a call that ends after it."""
+        link, listing = self._new_call("")
+        context = copy_context()
+
+        def act(replica_ids: list[str]) -> None:
+            try:
+                if not replica_ids:
+                    raise DeploymentUnavailableError(self._id, "it has no running replica")
+                context.run(action, link, replica_ids)
+            except Exception as error:
+                listing.on_failed(error)
+            else:
+                listing.on_frame(Kind.END, b"")
+
+        link.run(partial(link.with_replicas, self._id, act))
+        return listing
 
     def choose_replica(
         self, *_args: Any, **_kwargs: Any
@@ -150,12 +175,16 @@ class DeploymentHandle(Generic[T]):
 
     @asynccontextmanager
     async def _choose_replica(self) -> AsyncIterator[ReplicaSelection]:
-        link = link_to(self._id.app)
-        replicas = link.running_replicas(self._id)
-        if not replicas:
-            raise DeploymentUnavailableError(self._id, "it has no running replica")
-        loads = link.loads()[self._id][1]
-        chosen = min(replicas, key=lambda id: loads.get(id, 0))
+        chosen = ""
+
+        def choose(link: Link, replica_ids: list[str]) -> None:
+            nonlocal chosen
+            loads = link.loads()[self._id][1]
+            chosen = min(replica_ids, key=lambda id: loads.get(id, 0))
+
+        listing = self._with_replicas(choose)
+        await listing.wait_async()
+        listing.value()  # raises its error
         yield ReplicaSelection(handle=self, replica_id=chosen)
 
     def dispatch(self, selection: ReplicaSelection, *args: Any, **kwargs: Any) -> Any:

@@ -24,7 +24,13 @@ from syncline.core.api import get_actor
 from syncline.core.api import kill as kill_actor
 from syncline.core.tracebacks import user_traceback
 from syncline.serve.config import DeploymentActorConfig
-from syncline.serve.context import ReplicaContext, ReplicaID, get_replica_context, local_replica
+from syncline.serve.context import (
+    GangContext,
+    ReplicaContext,
+    ReplicaID,
+    get_replica_context,
+    local_replica,
+)
 from syncline.serve.controller.deployment_actor_driver import create_actor
 from syncline.serve.controller.messages import ApplicationTarget, DeploymentTarget
 from syncline.serve.controller.process import NAMESPACE
@@ -108,7 +114,14 @@ class _LocalReplica:
         replica_id = ReplicaID(unique_id=self.replica_id, deployment_id=self.id)
         # Not the names of the same application's actors behind the controller.
         self._code_version = f"local-{os.getpid()}-{id(self):x}"
-        context = ReplicaContext(replica_id=replica_id, code_version=self._code_version)
+        gang = None
+        if target.config.gang_scheduling_config is not None:  # the only replica is the gang
+            gang = GangContext(
+                gang_id="local", rank=0, world_size=1, member_replica_ids=[self.replica_id]
+            )
+        context = ReplicaContext(
+            replica_id=replica_id, code_version=self._code_version, gang_context=gang
+        )
         self.context.run(local_replica.set, context)
         self._actors: list[str] = []
 

@@ -308,7 +308,9 @@ class DeploymentResponseGenerator(_Response, Generic[R]):
 class DeploymentBroadcastResponse:
     """The values of one call on every replica of a deployment, in no certain order."""
 
-    def __init__(self, responses: list[DeploymentResponse[Any]]) -> None:
+    def __init__(self, listing: HandleCall, responses: list[DeploymentResponse[Any]]) -> None:
+        """`responses` is complete when `listing` ends."""
+        self._listing = listing
         self._responses = responses
 
     def results(
@@ -321,6 +323,9 @@ class DeploymentBroadcastResponse:
         """
         check_not_on_loop("results()", "await response.results_async()")
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        if not self._listing.wait(timeout_s):
+            raise TimeoutError(f"not all replicas answered within {timeout_s} s")
+        self._listing.value()  # raises its error
         found: list[Any] = []
         for response in self._responses:
             left = None if deadline is None else max(0.0, deadline - time.monotonic())
@@ -340,9 +345,14 @@ class DeploymentBroadcastResponse:
         async def value(response: DeploymentResponse[Any]) -> Any:
             return await response
 
-        gathered = asyncio.gather(*map(value, self._responses), return_exceptions=return_exceptions)
+        async def values() -> list[Any]:
+            await self._listing.wait_async()
+            self._listing.value()  # raises its error
+            each = map(value, self._responses)
+            return list(await asyncio.gather(*each, return_exceptions=return_exceptions))
+
         try:
-            return list(await asyncio.wait_for(gathered, timeout_s))
+            return await asyncio.wait_for(values(), timeout_s)
         except asyncio.TimeoutError:
             raise TimeoutError(f"not all replicas answered within {timeout_s} s") from None
 

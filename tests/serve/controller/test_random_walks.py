@@ -53,16 +53,20 @@ def walk(seed, steps=40):
 
 def random_target(choose):
     more = {}
+    size = 1
+    if choose.random() < 0.4:
+        size = choose.choice([1, 2, 3])
+        more["gang_scheduling_config"] = {"gang_size": size}
     if choose.random() < 0.3:
         more["autoscaling_config"] = {
-            "min_replicas": choose.choice([0, 1, 2]),
-            "max_replicas": choose.choice([2, 5]),
+            "min_replicas": choose.choice([0, 1, 2 * size]),
+            "max_replicas": choose.choice([2, 5]) * size,
             "upscale_delay_s": choose.choice([0, 1]),
             "downscale_delay_s": choose.choice([0.5, 2]),
             "look_back_period_s": 1,
         }
     else:
-        more["num_replicas"] = choose.randint(1, 6)
+        more["num_replicas"] = size * choose.randint(1, 6 // size)
     return deployment(
         code=choose.choice(["v1", "v2", "v3"]),
         user_config=choose.choice(["a", "b"]),
@@ -74,7 +78,7 @@ def random_target(choose):
     )
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", range(90))
 def test_the_controller_comes_to_rest(seed):
     world, wanted = walk(seed)
     world.broken, world.rejected_configs, world.cpus = {}, set(), 1000

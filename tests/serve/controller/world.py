@@ -55,6 +55,11 @@ class Process:
     healthy: bool = True
     answers: bool = True
 
+    @property
+    def gang(self):
+        """Id of its gang, or None."""
+        return None if self.start.gang is None else self.start.gang.gang_id
+
 
 @dataclass
 class Subscriber:
@@ -94,6 +99,9 @@ class World:
         """Values of `user_config` for which `reconfigure` raises."""
         self.infeasible: set[str] = set()
         self.drain_s = 0.005
+        self.drains_s: dict[str, float] = {}
+        """Seconds to drain by replica id, where they differ."""
+        self._groups: dict[str, float] = {}
         self.processes: dict[str, Process] = {}
         self.subscribers: dict[str, Subscriber] = {}
         self.records: list[e.RecordEvent] = []
@@ -299,22 +307,37 @@ class World:
                 ),
             )
             return
-        cpus = demand(start.target.config).get("CPU", 0)
+        cpus = demand(start.target.config).get("CPU", 0) / start.target.config.gang_size
         self.processes[start.replica_id] = Process(start, cpus, config_number=start.config_number)
         self._waiting[start.replica_id] = None
         self.later(0.001, self._place)
 
     def _place(self):
         for id in list(self._waiting):
-            process = self.processes[id]
-            if self._used + process.cpus <= self.cpus + 1e-9:
-                self._used += process.cpus
-                del self._waiting[id]
-                process.state = "starts"
-                if self.process_s:
-                    self.later(self.process_s, lambda id=id: self._exist(id))
-                else:
-                    self._exist(id)
+            process = self.processes.get(id)
+            if process is None or id not in self._waiting:
+                continue
+            members = self._placed_with(id)
+            cpus = process.cpus * len(members)
+            if self._used + cpus <= self.cpus + 1e-9:
+                self._used += cpus
+                if process.gang is not None:
+                    self._groups[process.gang] = cpus
+                for each in members:
+                    self._begin(each)
+
+    def _placed_with(self, id):
+        """Return the ids of the processes that share a placement group."""
+        gang = self.processes[id].gang
+        return [id] if gang is None else [i for i, p in self.processes.items() if p.gang == gang]
+
+    def _begin(self, id):
+        del self._waiting[id]
+        self.processes[id].state = "starts"
+        if self.process_s:
+            self.later(self.process_s, lambda: self._exist(id))
+        else:
+            self._exist(id)
 
     def _exist(self, id):
         process = self.processes.get(id)
@@ -368,6 +391,9 @@ class World:
         process = self.processes.get(id)
         if process is None or process.state not in ("runs", "drains") or not process.answers:
             return
+        if isinstance(message, m.Exit):
+            self.end(id, "")
+            return
         if isinstance(message, m.CheckHealth):
             report = m.HealthReport(
                 replica_id=id,
@@ -396,7 +422,16 @@ class World:
                 known = [id for ids in subscriber.routes.values() for id in ids]
                 assert instruction.replica_id not in known
         if process.answers:
-            self.later(self.drain_s, lambda: self.end(instruction.replica_id, ""))
+            seconds = self.drains_s.get(instruction.replica_id, self.drain_s)
+            self.later(seconds, lambda: self._drained(instruction.replica_id))
+
+    def _drained(self, id):
+        process = self.processes.get(id)
+        if process is None:
+            return
+        self.handle(m.Drained(replica_id=id))
+        if process.gang is None:
+            self.end(id, "")
 
     def end(self, id, cause="SIGKILL"):
         """End the process of a replica."""
@@ -404,8 +439,10 @@ class World:
         if process is not None:
             if process.state == "waits":
                 del self._waiting[id]
-            else:
+            elif process.gang is None:
                 self._used -= process.cpus
+            elif all(each.gang != process.gang for each in self.processes.values()):
+                self._used -= self._groups.pop(process.gang)  # the group is removed
             self.handle(e.ReplicaEnded(replica_id=id, cause=cause))
             self._place()
 
@@ -511,6 +548,7 @@ class World:
             published = {replica.replica_id for replica in route.replicas} if route else set()
             serving = {replica.id for replica in each.serving()}
             assert published == serving, "exactly the serving replicas are published"
+            self._check_gangs(each)
             for replica in each.replicas.values():
                 assert replica.state.value != "STOPPED", "a stopped replica is forgotten"
                 if replica.removed_at is not None:
@@ -520,3 +558,16 @@ class World:
                 assert len(serving) >= least, f"{len(serving)} serve, but at least {least} must"
         ids = {each.id for each in self.machine.deployments() if not each.is_deleted}
         assert set(self.machine.table.deployments) <= ids
+
+    @staticmethod
+    def _check_gangs(deployment):
+        """Check that gangs serve and stop as a whole."""
+        gangs = {r.gang.id: r.gang for r in deployment.replicas.values() if r.gang is not None}
+        for gang in gangs.values():
+            states = [each.state.value for each in gang.members]
+            stopping = [state == "STOPPING" for state in states]
+            assert all(stopping) or not any(stopping), f"a part of a gang stops: {states}"
+            serving = [each.is_serving for each in gang.members]
+            assert all(serving) or not any(serving), "a part of a gang serves"
+            assert all(stopping) or len(gang.members) == len(gang.replica_ids), "a gang has gaps"
+            assert len({each.version.number for each in gang.members}) == 1

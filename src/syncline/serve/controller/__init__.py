@@ -2,9 +2,9 @@
 
 Programs and processes send `messages` to the actor, whose functions are in `process`. Its
 `controller_thread` runs the event loop of `driver`, which turns them into `events`, executes the
-instructions with `actors` (replicas and proxies), `deployment_actor_driver` (actors that replicas
-share) and `listening_sockets` (HTTP sockets that outlive proxies), answers `requests` later where
-they wait for a state, and writes a `snapshot`.
+instructions with `actors` and `actor_starts` (replicas and proxies), `deployment_actor_driver`
+(actors that replicas share) and `listening_sockets` (HTTP sockets that outlive proxies), answers
+`requests` later where they wait for a state, and writes a `snapshot`.
 
 Decisions are pure: `state` (the state machine; `step` is shared by its parts while they handle one
 event) with `application_state`, `deployment_state` (`rollout`: what starts and stops next;

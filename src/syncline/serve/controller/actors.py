@@ -41,6 +41,15 @@ class ActorEvents(Protocol):
 
 
 @dataclass(frozen=True, kw_only=True)
+class GroupStart:
+    """A placement group to create, with the first of the actors that run in it."""
+
+    name: str
+    bundles: tuple[Mapping[str, float], ...]
+    strategy: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class ActorStart:
     """An actor to create."""
 
@@ -49,15 +58,17 @@ class ActorStart:
     options: Mapping[str, Any]
     config: object
     """Argument of `run`."""
-    bundles: tuple[Mapping[str, float], ...] = ()
-    """Bundles of the actor's placement group; it runs in the first one."""
-    strategy: str = "PACK"
+    group: GroupStart | None = None
+    """Placement group of the actor, and perhaps of others; None: it runs in none."""
+    bundle: int = 0
+    """Index of its bundle in the group."""
 
 
 @dataclass(slots=True, eq=False)
 class _Actor:
     handle: ActorHandle | None = None
-    has_group: bool = False
+    group: str | None = None
+    """Name of its placement group, which others may share; None: it has none."""
     is_ended: bool = False
     killed: bool = field(default=False)
 
@@ -71,15 +82,20 @@ class ServeActors:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="serve-engine")
         self._actors: dict[str, _Actor] = {}
         self._classes: dict[type, Any] = {}
+        self._groups: dict[str, PlacementGroup] = {}  # used in the engine's thread
 
     def start(self, start: ActorStart) -> None:
         """Create an actor and call its `run`."""
-        actor = self._actors[start.name] = _Actor(has_group=bool(start.bundles))
+        group = None if start.group is None else start.group.name
+        actor = self._actors[start.name] = _Actor(group=group)
         self._thread.submit(self._guarded, partial(self._create, start, actor))
 
-    def attach(self, name: str, *, has_group: bool) -> None:
-        """Watch an actor that an earlier controller created; it may be gone."""
-        actor = self._actors[name] = _Actor(has_group=has_group)
+    def attach(self, name: str, group: str | None = None) -> None:
+        """Watch an actor that an earlier controller created; it may be gone.
+
+        `group` is the name of its placement group.
+        """
+        actor = self._actors[name] = _Actor(group=group)
         self._thread.submit(self._guarded, partial(self._attach, name, actor))
 
     def kill(self, name: str) -> None:
@@ -143,8 +159,10 @@ class ServeActors:
     def _create(self, start: ActorStart, actor: _Actor) -> None:
         options = dict(start.options)
         try:
-            if start.bundles:
-                options["scheduling_strategy"] = _group(start)
+            if start.group is not None:
+                options["scheduling_strategy"] = PlacementGroupSchedulingStrategy(
+                    self._group(start.group), start.bundle, True
+                )
             cls = self._classes.get(start.cls)
             if cls is None:
                 cls = self._classes[start.cls] = remote(start.cls)
@@ -157,7 +175,6 @@ class ServeActors:
                 **options,
             ).remote()
         except Exception as error:
-            self._remove_group(start.name, actor)
             self.post(self._refused, start.name, actor, f"{type(error).__name__}: {error}")
             return
         self._watch(start.name, actor, (start.config,), is_new=True)
@@ -166,7 +183,6 @@ class ServeActors:
         try:
             actor.handle = get_actor(name, NAMESPACE)
         except ValueError:
-            self._remove_group(name, actor)
             self.post(self._ended, name, actor, "its process ended while the controller was down")
             return
         self._watch(name, actor, (), is_new=False)
@@ -192,13 +208,23 @@ class ServeActors:
         terminated = actor.handle.__ray_terminate__.remote()
         ensure_engine().on_value(terminated, partial(self._on_exit, name, actor))
 
-    def _remove_group(self, name: str, actor: _Actor) -> None:
-        if not actor.has_group:
-            return
+    def _group(self, start: GroupStart) -> PlacementGroup:
+        """Return the placement group, which the first of its actors creates."""
+        group = self._groups.get(start.name)
+        if group is None:
+            bundles = [dict(bundle) for bundle in start.bundles]
+            id = ensure_engine().create_placement_group(
+                bundles, strategy=start.strategy, name=start.name, detached=True
+            )
+            group = self._groups[start.name] = PlacementGroup(id, bundles)
+        return group
+
+    def _remove_group(self, name: str) -> None:
+        self._groups.pop(name, None)
         engine = ensure_engine()
         for row in engine.placement_groups():
             if row["name"] == name and row["state"] != "REMOVED":
-                engine.remove_placement_group(int(str(row["placement_group_id"]), 16))
+                engine.remove_placement_group(row["id"])
 
     # -- callbacks of the engine, on any of its threads
 
@@ -219,8 +245,7 @@ class ServeActors:
             self._events.on_actor_placed(name)
 
     def _refused(self, name: str, actor: _Actor, reason: str) -> None:
-        actor.is_ended = True
-        del self._actors[name]
+        self._forget(name, actor)
         self._events.on_actor_refused(name, reason)
 
     def _run_ended(self, name: str, actor: _Actor, cause: str, error: BaseException | None) -> None:
@@ -238,20 +263,17 @@ class ServeActors:
     def _ended(self, name: str, actor: _Actor, cause: str) -> None:
         if actor.is_ended:
             return
-        actor.is_ended = True
-        self._actors.pop(name, None)
-        if actor.has_group:
-            self._thread.submit(self._guarded, partial(self._remove_group, name, actor))
+        self._forget(name, actor)
         self._thread.submit(self._guarded, partial(self._kill, actor))  # after an error of `run`
         self._events.on_actor_ended(name, cause)
 
-
-def _group(start: ActorStart) -> PlacementGroupSchedulingStrategy:
-    bundles = [dict(bundle) for bundle in start.bundles]
-    id = ensure_engine().create_placement_group(
-        bundles, strategy=start.strategy, name=start.name, detached=True
-    )
-    return PlacementGroupSchedulingStrategy(PlacementGroup(id, bundles), 0, True)
+    def _forget(self, name: str, actor: _Actor) -> None:
+        """Forget an actor, and remove its placement group unless another one is left in it."""
+        actor.is_ended = True
+        self._actors.pop(name, None)
+        group = actor.group
+        if group is not None and all(each.group != group for each in self._actors.values()):
+            self._thread.submit(self._guarded, partial(self._remove_group, group))
 
 
 def _cause(error: BaseException) -> str:

@@ -10,6 +10,7 @@
 - A factor applies to the step; the next step in this direction then waits for the delay again.
 - From zero, a call starts replicas immediately. To zero only from one, after
   `downscale_to_zero_delay_s`.
+- With gangs, the number is rounded up to whole gangs, and "one" is one gang.
 
 A custom policy replaces the formula of `desired`; the other rules apply to its result.
 """
@@ -23,6 +24,7 @@ from typing import Any
 
 from syncline.serve.autoscaling_config import AutoscalingConfig, AutoscalingContext
 from syncline.serve.controller.load_window import LoadWindow, SlidingExtreme
+from syncline.serve.gang_config import whole_gangs
 from syncline.serve.wire.routes import DeploymentId
 
 INTERVAL_S = 0.05
@@ -67,6 +69,7 @@ class Autoscaler:
         policy: A custom policy; None for the default formula.
         now: Time of creation, on the clock of all later calls.
         current: Replicas that are wanted at first.
+        gang_size: Replicas of a gang; the number of replicas is a multiple of it.
     """
 
     def __init__(
@@ -77,6 +80,7 @@ class Autoscaler:
         *,
         now: float,
         current: int,
+        gang_size: int = 1,
     ) -> None:
         self._id = id
         self.current = current
@@ -89,12 +93,13 @@ class Autoscaler:
         self._last_down: float | None = None
         self._decided_at = -math.inf
         self._replicas: Sequence[str] = ()
-        self.configure(config, policy, now)
+        self.configure(config, policy, now, gang_size)
 
     def configure(
-        self, config: AutoscalingConfig, policy: Policy | None, now: float
+        self, config: AutoscalingConfig, policy: Policy | None, now: float, gang_size: int = 1
     ) -> Decision | None:
         """Apply other options. Return a decision if the current number is out of bounds."""
+        self._gang_size = gang_size
         self.config = config
         self.policy = policy
         self._load.resize(config.look_back_period_s)
@@ -214,7 +219,7 @@ class Autoscaler:
         return self._change(now, count, desired, f"desired for {delay_s:g} s", running)
 
     def _scale_down(self, now: float, desired: float, running: int) -> Decision | None:
-        if self.current == 1:
+        if 0 < self.current <= self._gang_size:
             delay_s, count = self._to_zero_delay_s, _ceil(self._to_zero.over(now))
         else:
             delay_s = self.config.downscale_delay_s
@@ -233,12 +238,17 @@ class Autoscaler:
         current, delta = self.current, desired - self.current
         factor = self.config.upscaling_factor if delta > 0 else self.config.downscaling_factor
         stepped = _ceil(current + delta * (1.0 if factor is None else factor))
-        if stepped == current and _ceil(desired) < current:
-            stepped -= 1  # a small factor must not keep too many replicas for ever
+        size = self._gang_size
+        if whole_gangs(stepped, size) == current and whole_gangs(_ceil(desired), size) < current:
+            stepped = current - size  # a small factor must not keep too many replicas for ever
         return stepped
 
     def _bounded(self, count: int) -> int:
-        return max(self.config.min_replicas, min(self.config.max_replicas, count))
+        """Return the nearest number of replicas within the bounds, in whole gangs."""
+        size = self._gang_size
+        least = whole_gangs(self.config.min_replicas, size)
+        most = self.config.max_replicas // size * size
+        return max(least, min(most, whole_gangs(count, size)))
 
     def _change(
         self, now: float, count: int, desired: float, reason: str, running: int = 0

@@ -172,7 +172,9 @@ class DeploymentState(ReplicaSet):
             active=active,
             kept={active.number, *([self.version.number] if self.version.has_failed else [])},
             wanted=self.wanted,
-            batch=rollout.batch_size(config, self.wanted) if self.room.is_enough else 1,
+            batch=(
+                rollout.batch_size(config, self.wanted) if self.room.is_enough else config.gang_size
+            ),
             surge=self.room.is_enough,
             make_room=self._must_make_room(),
         )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from syncline.core.state_machine import StateEnum
 from syncline.serve.controller.deployment_state import DeploymentState
-from syncline.serve.controller.replica_state import ReplicaState
 from syncline.serve.wire.routes import DeploymentRoute
 
 
@@ -41,7 +40,7 @@ def route(deployment: DeploymentState) -> DeploymentRoute:
 def _unavailable(deployment: DeploymentState) -> str | None:
     if not deployment.active.has_failed:
         return None
-    starts = any(each.state is ReplicaState.STARTING for each in deployment.replicas.values())
+    starts = any(each.is_starting for each in deployment.replicas.values())
     return None if starts else deployment.active.error
 
 

@@ -16,18 +16,23 @@ from collections import Counter, deque
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 from syncline.core import serialization
 from syncline.core.api import available_resources, ensure_engine
-from syncline.core.placement import NodeAffinitySchedulingStrategy
-from syncline.core.resources import IMPLICIT_PREFIX
 from syncline.core.state_machine import Dispatcher, on
-from syncline.serve.config import DeploymentConfig
 from syncline.serve.controller import events as e
 from syncline.serve.controller import messages as m
 from syncline.serve.controller import requests, views
-from syncline.serve.controller.actors import ActorStart, ServeActors, available_text, is_lacking
+from syncline.serve.controller.actor_starts import (
+    PROXY,
+    REPLICA,
+    Session,
+    group_name,
+    proxy_start,
+    replica_start,
+)
+from syncline.serve.controller.actors import ServeActors, available_text, is_lacking
 from syncline.serve.controller.deployment_actor_driver import DeploymentActorDriver
 from syncline.serve.controller.deployment_actor_state import ActorState
 from syncline.serve.controller.events import Event, Instruction
@@ -38,11 +43,9 @@ from syncline.serve.controller.state import ControllerMachine
 from syncline.serve.exceptions import RayServeException
 from syncline.serve.monitoring.reports import ProxyReport, RecordTo, ReplicaReport
 from syncline.serve.proxy.listening import fd_path
-from syncline.serve.proxy.process import ProxyConfig, ServeProxy
-from syncline.serve.replica.process import ReplicaConfig, ServeReplica
 from syncline.serve.wire.connection import Hello, Listener, LoopConnection
 from syncline.serve.wire.frames import Kind
-from syncline.serve.wire.routes import Address, DeploymentId
+from syncline.serve.wire.routes import Address
 from syncline.serve.wire.values import pack_failure
 
 logger = logging.getLogger("syncline.serve")
@@ -56,8 +59,6 @@ DETAILS_S = 1.0
 SAVE_SHARE = 0.1
 """Largest share of the time that snapshots may take."""
 RECENT_EVENTS = 500
-_REPLICA = "SERVE_REPLICA::"
-_PROXY = "SERVE_PROXY::"
 _LEVELS = {"debug": logging.DEBUG, "info": logging.DEBUG, "warning": logging.WARNING}
 
 
@@ -210,16 +211,18 @@ class Controller(Dispatcher[Instruction, None], handles=Instruction):
         for deployment in self._machine.deployments():
             for replica in deployment.replicas.values():
                 if replica.id not in new:
-                    has_group = bool(replica.version.target.config.placement_group_bundles)
-                    self._actors.attach(_REPLICA + replica.id, has_group=has_group)
+                    config, gang = replica.version.target.config, replica.gang
+                    seen = None if gang is None else gang.context(replica.id)
+                    group = group_name(replica.id, config, seen)
+                    self._actors.attach(REPLICA + replica.id, group)
             for actor in deployment.actors.by_id.values():
                 if actor.id not in new and actor.state is not ActorState.WAITING:
                     self._deployment_actors.attach(actor.id)
         self._deployment_actors.kill_unknown()
         for proxy_id in self._machine.proxies.proxies:
             if proxy_id not in new:
-                self._actors.attach(_PROXY + proxy_id, has_group=False)
-        for prefix in (_REPLICA, _PROXY):
+                self._actors.attach(PROXY + proxy_id)
+        for prefix in (REPLICA, PROXY):
             self._actors.kill_unknown(prefix)
 
     def close(self) -> None:
@@ -294,7 +297,7 @@ class Controller(Dispatcher[Instruction, None], handles=Instruction):
             case m.GetRecordPath():
                 peer.reply(call_id, self._recorder.path if self._recorder is not None else "")
             case m.GetStack(replica_id=replica_id):
-                read_stack = partial(self._actors.stack_of, _REPLICA + replica_id)
+                read_stack = partial(self._actors.stack_of, REPLICA + replica_id)
                 self._actors.ask(read_stack, partial(peer.reply, call_id))
             case m.GetTarget(name=name):
                 application = machine.applications.get(name)
@@ -379,22 +382,22 @@ class Controller(Dispatcher[Instruction, None], handles=Instruction):
 
     def on_actor_placed(self, name: str) -> None:
         """The process of a replica or proxy exists."""
-        if name.startswith(_REPLICA):
-            self.handle(e.ReplicaPlaced(replica_id=name.removeprefix(_REPLICA)))
+        if name.startswith(REPLICA):
+            self.handle(e.ReplicaPlaced(replica_id=name.removeprefix(REPLICA)))
 
     def on_actor_refused(self, name: str, reason: str) -> None:
         """A replica or proxy can never start."""
-        if name.startswith(_REPLICA):
-            replica_id = name.removeprefix(_REPLICA)
+        if name.startswith(REPLICA):
+            replica_id = name.removeprefix(REPLICA)
             self.handle(e.StartRefused(replica_id=replica_id, reason=reason))
         else:
-            self._proxy_failed(name.removeprefix(_PROXY), RuntimeError(reason))
+            self._proxy_failed(name.removeprefix(PROXY), RuntimeError(reason))
 
     def on_actor_ended(self, name: str, cause: str) -> None:
         """The process of a replica or proxy is gone."""
-        id = name.removeprefix(_REPLICA).removeprefix(_PROXY)
+        id = name.removeprefix(REPLICA).removeprefix(PROXY)
         self._drains.pop(id, None)
-        if name.startswith(_REPLICA):
+        if name.startswith(REPLICA):
             self.handle(e.ReplicaEnded(replica_id=id, cause=cause))
         else:
             self.handle(e.ProxyEnded(proxy_id=id, cause=cause))
@@ -417,52 +420,18 @@ class Controller(Dispatcher[Instruction, None], handles=Instruction):
 
     @on(e.StartReplica)
     def _start_replica(self, step: e.StartReplica) -> None:
-        target = step.target
-        config = target.config
-        router = config.request_router_config
         options = self._machine.proxies.options
-        number = step.replica_id.rpartition("#")[2]
-        self._actors.start(
-            ActorStart(
-                name=_REPLICA + step.replica_id,
-                cls=ServeReplica,
-                options=self._actor_options(step.deployment, config),
-                bundles=config.placement_group_bundles or (),
-                strategy=config.placement_group_strategy or "PACK",
-                config=ReplicaConfig(
-                    replica_id=step.replica_id,
-                    deployment=step.deployment,
-                    socket_path=f"{self._directory}/replica-{number}.sock",
-                    ledger_path=f"{self._directory}/replica-{number}.ledger",
-                    key=self.key,
-                    controller=self.address,
-                    func_or_class=target.func_or_class,
-                    init_args=target.init_args,
-                    user_config=config.user_config,
-                    max_ongoing_requests=config.max_ongoing_requests,
-                    graceful_shutdown_timeout_s=config.graceful_shutdown_timeout_s,
-                    health_check_timeout_s=config.health_check_timeout_s,
-                    logging_config=config.logging_config,
-                    tracing_config=options.tracing_config if options is not None else None,
-                    routing_stats_period_s=router.request_routing_stats_period_s,
-                    routing_stats_timeout_s=router.request_routing_stats_timeout_s,
-                    route_prefix=step.route_prefix,
-                    rank=step.rank,
-                    world_size=step.world_size,
-                    code_version=target.code_version,
-                ),
-            )
-        )
+        tracing = options.tracing_config if options is not None else None
+        self._actors.start(replica_start(step, self._session, tracing))
 
-    def _actor_options(self, id: DeploymentId, config: DeploymentConfig) -> dict[str, Any]:
-        options = {"num_cpus": 1, **config.ray_actor_options}
-        if not self._is_cluster or config.placement_group_bundles:
-            return options
-        options.setdefault("scheduling_strategy", "SPREAD")
-        if config.max_replicas_per_node is not None:
-            share = {f"{IMPLICIT_PREFIX}{id}": 1 / config.max_replicas_per_node}
-            options["resources"] = {**(options.get("resources") or {}), **share}
-        return options
+    @property
+    def _session(self) -> Session:
+        return Session(
+            directory=self._directory,
+            key=self.key,
+            controller=self.address,
+            is_cluster=self._is_cluster,
+        )
 
     @property
     def address(self) -> Address:
@@ -489,7 +458,7 @@ class Controller(Dispatcher[Instruction, None], handles=Instruction):
 
     @on(e.KillReplica)
     def _kill_replica(self, step: e.KillReplica) -> None:
-        self._actors.kill(_REPLICA + step.replica_id)
+        self._actors.kill(REPLICA + step.replica_id)
 
     @on(e.InspectStart)
     def _inspect(self, step: e.InspectStart) -> None:
@@ -517,7 +486,7 @@ class Controller(Dispatcher[Instruction, None], handles=Instruction):
             )
 
         def stack() -> e.StartInspected:
-            return e.StartInspected(replica_id=id, text=self._actors.stack_of(_REPLICA + id))
+            return e.StartInspected(replica_id=id, text=self._actors.stack_of(REPLICA + id))
 
         self._actors.ask(resources if step.kind == "waits" else stack, self.handle)
 
@@ -532,7 +501,6 @@ class Controller(Dispatcher[Instruction, None], handles=Instruction):
 
     @on(e.StartProxy)
     def _start_proxy(self, step: e.StartProxy) -> None:
-        options: dict[str, object] = {"num_cpus": 0}
         passed = None
         if step.node_id == self._node_id:
             try:
@@ -541,25 +509,12 @@ class Controller(Dispatcher[Instruction, None], handles=Instruction):
                 self._loop.call_soon(self._proxy_failed, step.proxy_id, error)
                 return
             passed = self._sockets.path
-        if self._is_cluster:
-            options["scheduling_strategy"] = NodeAffinitySchedulingStrategy(step.node_id, False)
-        config = ProxyConfig(
-            proxy_id=step.proxy_id,
-            http=step.options.http,
-            grpc=step.options.grpc,
-            tracing_config=step.options.tracing_config,
-            key=self.key,
-            controller=self.address,
-            fd_path=passed,
-        )
-        self._actors.start(
-            ActorStart(name=_PROXY + step.proxy_id, cls=ServeProxy, options=options, config=config)
-        )
+        self._actors.start(proxy_start(step, self._session, passed))
 
     @on(e.StopProxy)
     def _stop_proxy(self, step: e.StopProxy) -> None:
         if step.force:
-            self._actors.kill(_PROXY + step.proxy_id)
+            self._actors.kill(PROXY + step.proxy_id)
             return
         if self._machine.proxies.options is None:
             self._sockets.close_listening()  # new connections are refused

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from syncline.serve.config import DeploymentActorConfig
+from syncline.serve.context import GangContext
 from syncline.serve.controller.messages import (
     AutoscalingStats,
     CheckHealth,
@@ -15,6 +16,7 @@ from syncline.serve.controller.messages import (
     DeploymentLoad,
     DeploymentTarget,
     Drained,
+    Exit,
     HealthReport,
     PoisonRequest,
     ProxyFailed,
@@ -211,6 +213,8 @@ class StartReplica:
     world_size: int
     config_number: int
     """Number of the user configuration in `target`."""
+    gang: GangContext | None = None
+    """Replicas with which it shares a placement group; all of them are started together."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -218,7 +222,7 @@ class SendToReplica:
     """Send a message to a replica; it is dropped if the replica is not connected."""
 
     replica_id: str
-    message: Reconfigure | CheckHealth
+    message: Reconfigure | CheckHealth | Exit
 
 
 @dataclass(frozen=True, kw_only=True)

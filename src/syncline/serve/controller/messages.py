@@ -153,11 +153,17 @@ class Drained:
 class Drain:
     """Refuse new calls, finish those in flight, send `Drained`, run `__del__`, and exit.
 
+    A replica of a gang waits for `Exit` before `__del__`, as others may need it for their calls.
     `run()` returns then. The controller kills the process if it is not gone `timeout_s` plus a
     small margin later.
     """
 
     timeout_s: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Exit:
+    """All replicas of the gang have sent `Drained`: run `__del__` and exit."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -453,7 +459,7 @@ FromReplica = (
     | RoutingStats
     | Drained
 )
-ToReplica = Drain | Reconfigure | CheckHealth
+ToReplica = Drain | Exit | Reconfigure | CheckHealth
 FromSubscriber = Subscribe | Acknowledge | LoadReport | PoisonRequest
 FromProxy = ProxyReady | ProxyFailed
 ToProxy = DrainProxy

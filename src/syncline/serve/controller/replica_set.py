@@ -7,6 +7,9 @@
 A replica drains in steps: the table is published without it; all subscribers acknowledge; it is
 told to finish; its process ends. Failed starts and crashes are counted by version and delay the
 next start.
+
+Replicas of a gang serve once all of them are ready. If one of them fails, the others are stopped;
+when they drain, they exit together, after the last call of all of them.
 """
 
 from __future__ import annotations
@@ -24,12 +27,13 @@ from syncline.serve.controller.events import (
 )
 from syncline.serve.controller.messages import (
     CheckHealth,
+    Exit,
     HealthReport,
     Reconfigure,
     Reconfigured,
     ReplicaReady,
 )
-from syncline.serve.controller.replica_state import Replica, ReplicaState, Version
+from syncline.serve.controller.replica_state import Gang, Replica, ReplicaState, Version
 from syncline.serve.controller.step import DeadlineKind, Step, backoff_s
 from syncline.serve.wire.routes import DeploymentId, ReplicaRoute
 
@@ -56,7 +60,8 @@ SHORT_LIFE_S = 10.0
 """A replica that dies earlier after its start counts as a crash."""
 FREE_CRASHES = 2
 """Crashes in a row before restarts are delayed."""
-
+GANG = "SERVE_GANG::"
+"""Prefix of the names of placement groups of gangs."""
 
 _S = ReplicaState
 _OF_REPLICAS: tuple[DeadlineKind, ...] = (
@@ -97,7 +102,7 @@ class ReplicaSet:
 
     def retire(self, replicas: Iterable[Replica], reason: str) -> None:
         """Replace replicas by new ones, which start first."""
-        for replica in replicas:
+        for replica in [member for each in replicas for member in each.unit]:
             if not replica.retired and replica.state not in (_S.DRAINING, _S.STOPPED):
                 replica.retired = reason
                 self._step.record(
@@ -110,20 +115,33 @@ class ReplicaSet:
     # -- starting
 
     def start(self, version: Version, count: int) -> None:
-        """Start replicas."""
-        for rank in rollout.free_ranks(self.replicas.values(), version.number, count):
-            self._start(version, rank)
+        """Start replicas, in whole gangs."""
+        config = version.target.config
+        ranks = rollout.free_ranks(self.replicas.values(), version.number, count)
+        ids = [f"{self.id}#{self._step.new_suffix()}" for _ in ranks]
+        if config.gang_scheduling_config is None:
+            for id, rank in zip(ids, ranks, strict=True):
+                self._start(version, id, rank, None)
+            return
+        for first in range(0, count, config.gang_size):
+            suffix = self._step.new_suffix()
+            members = slice(first, first + config.gang_size)
+            has_group = bool(rollout.bundles_of(config))
+            gang = Gang(suffix, ids[members], f"{GANG}{self.id}#{suffix}" if has_group else "")
+            for id, rank in zip(ids[members], ranks[members], strict=True):
+                self._start(version, id, rank, gang)
 
-    def _start(self, version: Version, rank: int) -> None:
+    def _start(self, version: Version, id: str, rank: int, gang: Gang | None) -> None:
         step = self._step
         replica = Replica(
-            id=f"{self.id.app}#{self.id.name}#{step.new_suffix()}",
+            id=id,
             version=version,
             rank=rank,
             world_size=self.wanted,
             created_at=step.now,
+            gang=gang,
         )
-        self.replicas[replica.id] = replica
+        self.add(replica)
         step.must_save = True
         step.emit(
             StartReplica(
@@ -134,23 +152,37 @@ class ReplicaSet:
                 rank=replica.rank,
                 world_size=replica.world_size,
                 config_number=version.config_number,
+                gang=None if gang is None else gang.context(id),
             )
         )
         step.after("wait", replica.id, WAIT_S if self.room.is_enough else NEXT_WAIT_S)
 
+    def add(self, replica: Replica) -> None:
+        """Add a replica, to its gang as well."""
+        self.replicas[replica.id] = replica
+        if replica.gang is not None:
+            replica.gang.members.append(replica)
+            replica.gang.was_placed |= replica.is_placed
+
     def on_placed(self, replica: Replica) -> None:
         """The process exists."""
+        is_first = replica.gang is None or not replica.gang.was_placed
         replica.is_placed = True
+        if replica.gang is not None:
+            replica.gang.was_placed = True
         replica.note = ""
         self._step.deadlines.cancel(("wait", replica.id))
         if replica.state is _S.STARTING:
             self._step.after("slow", replica.id, SLOW_START_S)
-            self.room.use(replica.version.target.config)
+            if is_first:
+                self.room.use(replica.version.target.config)
 
     def on_refused(self, replica: Replica, reason: str) -> None:
         """The replica can never start: do not try again."""
-        self._count_failure(replica.version, replica.id, reason, is_final=True)
+        if replica.state is _S.STARTING:
+            self._count_failure(replica.version, replica.id, reason, is_final=True)
         self._forget(replica, "refused")
+        self._end_siblings(replica, "can never start")
 
     def on_inspected(self, replica: Replica, event: StartInspected) -> None:
         """Note why a start takes long."""
@@ -164,7 +196,10 @@ class ReplicaSet:
             )
         elif event.lacks_resources:
             kind = "replica_waits"
-            note = f"replica {replica.id} has waited for resources for {seconds} s: {event.text}"
+            who = f"replica {replica.id}"
+            if replica.gang is not None:
+                who = f"the gang of {len(replica.unit)} replicas of {who}"
+            note = f"{who} has waited for resources for {seconds} s: {event.text}"
             self._note_wait()
         else:  # the process itself takes long to start, as those of clusters do
             if seconds < SLOW_START_S:
@@ -202,10 +237,11 @@ class ReplicaSet:
             replica.lifecycle.go(_S.RUNNING, "it is ready")
         step.after("health", replica.id, replica.version.target.config.health_check_period_s)
         step.must_save = True
-        if is_new:
-            replica.ready_at = step.now
+        if replica.is_serving:
             replica.version.failures = 0
             replica.version.error = ""
+        if is_new:
+            replica.ready_at = step.now
             step.record(
                 "replica_started",
                 f"Replica {replica.id} started in {step.now - replica.created_at:.3f} s.",
@@ -225,6 +261,7 @@ class ReplicaSet:
         self._count_failure(replica.version, replica.id, traceback)
         self._stop_starting(replica, "its start failed")
         self._step.after("kill", replica.id, EXIT_S)
+        self._end_siblings(replica, "did not start")
 
     def _count_failure(
         self, version: Version, replica_id: str | None, reason: str, *, is_final: bool = False
@@ -336,7 +373,7 @@ class ReplicaSet:
     def _count_health(
         self, replica: Replica, healthy: bool, message: str, *, is_hung: bool
     ) -> None:
-        if not replica.is_serving:
+        if not replica.is_ready:
             return
         replica.health_failures = 0 if healthy else replica.health_failures + 1
         if replica.health_failures < HEALTH_FAILURES:
@@ -352,13 +389,17 @@ class ReplicaSet:
             replica_id=replica.id,
             level="warning",
         )
-        if is_hung:
-            self.kill(replica, "it did not answer health checks")
-        else:
-            self.drain(replica, "its health checks failed")
+        if is_hung or not replica.is_serving:
+            what = "did not answer health checks" if is_hung else "failed its health checks"
+            self.kill(replica, f"it {what}")
+            self._end_siblings(replica, what)
+            return
+        for each in replica.unit:
+            ill = "its health checks" if each is replica else f"health checks of {replica.id}"
+            self.drain(each, f"{ill} failed")
 
     def _check_health(self, replica: Replica) -> None:
-        if not replica.is_serving:
+        if not replica.is_ready:
             return
         self._step.emit(SendToReplica(replica_id=replica.id, message=CheckHealth()))
         timeout_s = replica.version.target.config.health_check_timeout_s
@@ -392,6 +433,22 @@ class ReplicaSet:
         step.emit(DrainReplica(replica_id=replica.id, timeout_s=timeout_s))
         step.after("kill", replica.id, timeout_s + KILL_MARGIN_S)
 
+    def on_drained(self, replica: Replica) -> None:
+        """The last call of a draining replica ended."""
+        replica.has_drained = True
+        self._let_exit(replica)
+
+    def _let_exit(self, replica: Replica) -> None:
+        """Let the replicas of a gang exit once none of them has calls."""
+        if replica.gang is not None and all(each.has_drained for each in replica.unit):
+            for each in replica.unit:
+                self._step.emit(SendToReplica(replica_id=each.id, message=Exit()))
+
+    def _end_siblings(self, replica: Replica, what: str) -> None:
+        """Kill the other replicas of a gang, which cannot work without this one."""
+        for each in replica.siblings:
+            self.kill(each, f"{replica.id} of its gang {what}")
+
     def kill(self, replica: Replica, reason: str) -> None:
         """Kill the process of a replica."""
         if replica.state is not _S.DRAINING:
@@ -400,7 +457,7 @@ class ReplicaSet:
 
     def _stop_starting(self, replica: Replica, reason: str) -> None:
         """Enter DRAINING without the steps of a drain: the process is about to end."""
-        if replica.is_serving:
+        if replica.is_ready:
             self._step.departures[replica.id] = f"it was killed: {reason}"
         replica.ending = reason
         replica.lifecycle.go(_S.DRAINING, reason)
@@ -410,14 +467,13 @@ class ReplicaSet:
     def on_ended(self, replica: Replica, cause: str) -> None:
         """The process is gone."""
         step = self._step
-        if replica.state is _S.STARTING:
+        if replica.is_starting:
             reason = cause or "its process ended before it was ready"
             self._count_failure(replica.version, replica.id, reason)
         elif replica.is_serving:
-            step.departures[replica.id] = cause or "its process ended"
             self._count_crash(replica, cause or "its process ended")
-        if replica.is_placed:
-            self.room.free(replica.version.target.config)
+        if replica.is_ready:
+            step.departures[replica.id] = cause or "its process ended"
         step.record(
             "replica_ended",
             f"Replica {replica.id} ended: {replica.ending or cause}",
@@ -427,6 +483,11 @@ class ReplicaSet:
             cause=cause,
         )
         self._forget(replica, replica.ending or cause or "its process ended")
+        gang = replica.gang
+        if replica.is_placed if gang is None else gang.was_placed and not gang.members:
+            self.room.free(replica.version.target.config)
+        self._end_siblings(replica, "died")
+        self._let_exit(replica)
 
     def _count_crash(self, replica: Replica, cause: str) -> None:
         version, now = replica.version, self._step.now
@@ -441,10 +502,12 @@ class ReplicaSet:
             replica.lifecycle.go(_S.STOPPED, reason)
         self._cancel_deadlines(replica)
         del self.replicas[replica.id]
+        if replica.gang is not None:
+            replica.gang.members.remove(replica)
         self._step.must_save = True
 
     def _cancel_deadlines(self, replica: Replica) -> None:
-        for kind in ("wait", "slow", "health", "health_limit", "acknowledge", "kill", "recover"):
+        for kind in _OF_REPLICAS:
             self._step.deadlines.cancel((kind, replica.id))
 
     # -- deadlines
@@ -468,13 +531,15 @@ class ReplicaSet:
         elif kind == "kill":
             self.kill(replica, "it did not exit in time")
             self._step.after("kill", replica.id, EXIT_S)
-        elif kind == "recover" and replica.is_serving:
+        elif kind == "recover" and replica.is_ready:
             self.kill(replica, "it did not connect to the restarted controller")
+            self._end_siblings(replica, "did not connect to the restarted controller")
 
     def _on_wait(self, replica: Replica) -> None:
         if replica.state is not _S.STARTING or replica.is_placed:
             return
-        self._step.emit(InspectStart(replica_id=replica.id, kind="waits"))
+        if not replica.waits or replica is replica.unit[0]:  # one of a gang waits for all
+            self._step.emit(InspectStart(replica_id=replica.id, kind="waits"))
         self._step.after("wait", replica.id, INSPECT_WAIT_S)
 
     def _note_wait(self) -> None:

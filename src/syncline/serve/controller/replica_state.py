@@ -1,10 +1,12 @@
-"""One replica and one version of a deployment, as the controller knows them. Pure data."""
+"""A replica, a gang and a version of a deployment, as the controller knows them. Pure data."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 
 from syncline.core.state_machine import Lifecycle, StateEnum, TransitionTable
+from syncline.serve.context import GangContext
 from syncline.serve.controller.messages import DeploymentTarget
 from syncline.serve.wire.routes import ReplicaRoute
 
@@ -36,7 +38,7 @@ TRANSITIONS: TransitionTable[ReplicaState] = {
     _S.STOPPED: frozenset(),
 }
 SERVING = frozenset({_S.RUNNING, _S.UPDATING, _S.RECOVERING})
-"""States in which routers send calls to a replica."""
+"""States of replicas that can take calls."""
 
 IN_PLACE = frozenset(
     {
@@ -94,6 +96,42 @@ class Version:
     """True if once all replicas were of this version."""
 
 
+class Gang:
+    """Replicas that start, serve and stop together.
+
+    Args:
+        id: Unique id.
+        replica_ids: Its replicas by rank.
+        pg_name: Name of its placement group; empty if its replicas reserve nothing.
+    """
+
+    def __init__(self, id: str, replica_ids: Sequence[str], pg_name: str) -> None:
+        self.id = id
+        self.replica_ids = list(replica_ids)
+        self.pg_name = pg_name
+        self.members: list[Replica] = []
+        """Replicas whose processes may exist, by rank."""
+        self.was_placed = False
+        """True once it held its resources."""
+
+    @property
+    def is_complete(self) -> bool:
+        """True if all of its replicas can take calls."""
+        return len(self.members) == len(self.replica_ids) and all(
+            each.is_ready for each in self.members
+        )
+
+    def context(self, replica_id: str) -> GangContext:
+        """Return the gang as one of its replicas sees it."""
+        return GangContext(
+            gang_id=self.id,
+            rank=self.replica_ids.index(replica_id),
+            world_size=len(self.replica_ids),
+            member_replica_ids=self.replica_ids,
+            pg_name=self.pg_name,
+        )
+
+
 @dataclass(slots=True, eq=False)
 class Replica:
     """One replica until its process is gone."""
@@ -103,6 +141,8 @@ class Replica:
     rank: int
     world_size: int
     created_at: float
+    gang: Gang | None = None
+    """The replicas that it starts and stops with; None if it is on its own."""
     lifecycle: Lifecycle[ReplicaState] = field(init=False)
     is_placed: bool = False
     """True once its process exists."""
@@ -121,6 +161,8 @@ class Replica:
     """Version of the routing table from which on it is missing."""
     drains: bool = False
     """True after the request to drain."""
+    has_drained: bool = False
+    """True once its last call ended."""
     ending: str = ""
     """Reason why it is being stopped."""
     update: Version | None = None
@@ -135,11 +177,36 @@ class Replica:
         return self.lifecycle.state
 
     @property
-    def is_serving(self) -> bool:
-        """True if routers may send calls to it."""
+    def is_ready(self) -> bool:
+        """True if it can take calls."""
         return self.lifecycle.state in SERVING
+
+    @property
+    def is_serving(self) -> bool:
+        """True if routers may send calls to it: it and all others of its gang are ready."""
+        return self.lifecycle.state in SERVING and (self.gang is None or self.gang.is_complete)
+
+    @property
+    def is_starting(self) -> bool:
+        """True until it serves for the first time."""
+        state = self.lifecycle.state
+        return state is _S.STARTING or (state in SERVING and not self.is_serving)
 
     @property
     def waits(self) -> bool:
         """True while it waits for resources."""
-        return self.lifecycle.state is _S.STARTING and not self.is_placed
+        return self.lifecycle.state is _S.STARTING and not any(each.is_placed for each in self.unit)
+
+    @property
+    def unit(self) -> Sequence[Replica]:
+        """The replicas that start and stop together: those of its gang, or itself."""
+        return (self,) if self.gang is None else tuple(self.gang.members)
+
+    @property
+    def siblings(self) -> list[Replica]:
+        """The other replicas of its gang that are not being stopped."""
+        return [
+            each
+            for each in self.unit
+            if each is not self and each.lifecycle.state not in (_S.DRAINING, _S.STOPPED)
+        ]

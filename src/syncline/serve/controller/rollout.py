@@ -2,7 +2,7 @@
 
 An update starts up to `batch` replicas more than wanted, waits until they serve, and drains as many
 old ones. Without room for both versions (`surge=False`) it starts one, which waits for resources,
-and drains old ones until it is placed.
+and drains old ones until it is placed. Gangs start and stop as a whole.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 from syncline.serve.config import DeploymentConfig
 from syncline.serve.controller.replica_state import Replica, ReplicaState, Version
+from syncline.serve.gang_config import whole_gangs
 
 PLACE = "max_replicas_per_node"
 """A replica's place among those of its node, as a resource of which each node has 1."""
@@ -37,9 +38,10 @@ class Plan:
 
 
 def batch_size(config: DeploymentConfig, wanted: int) -> int:
-    """Return how many replicas an update replaces at a time."""
+    """Return how many replicas an update replaces at a time, in whole gangs."""
     surge = math.ceil(wanted * (config.max_surge_percent or 0) / 100)
-    return max(1, surge, math.ceil(wanted * config.rolling_update_percentage))
+    least = max(1, surge, math.ceil(wanted * config.rolling_update_percentage))
+    return whole_gangs(least, config.gang_size)
 
 
 def plan(
@@ -66,7 +68,7 @@ def plan(
     serving = [each for each in replicas if each.is_serving]
     fresh = [each for each in serving if not each.retired and each.version.number in kept]
     old = [each for each in serving if each.retired or each.version.number not in kept]
-    all_starting = [each for each in replicas if each.state is ReplicaState.STARTING]
+    all_starting = [each for each in replicas if each.is_starting]
     starting = [
         each for each in all_starting if not each.retired and each.version.number == active.number
     ]
@@ -76,16 +78,18 @@ def plan(
     cancel += unneeded
     drain = _replicas_to_stop(fresh, surplus - len(unneeded))
     need = wanted - len(fresh) - len(starting)
+    size = active.target.config.gang_size
     if old and need > 0:
+        batch = max(batch, *(len(each.unit) for each in old))  # else no old gang might be spare
         room = wanted + (batch if surge else 0) - len(serving) - len(starting)
         if not surge and not starting:
             room = max(room, 1)
-        need = min(need, room)
-    spare = max(0, len(serving) - len(drain) - wanted)
-    if make_room and not spare:
-        spare = 1
+        need = min(need, whole_gangs(room, size))
     old.sort(key=_order_of_replacement)
-    drain += old[:spare]
+    spare = _take(old, len(serving) - len(drain) - wanted)
+    if make_room and not spare:
+        spare = list(old[0].unit) if old else []
+    drain += spare
     stale = [
         each
         for each in fresh
@@ -96,7 +100,7 @@ def plan(
     ]
     updating = sum(each.state is ReplicaState.UPDATING for each in replicas)
     return Plan(
-        start=max(0, need),
+        start=max(0, need // size * size),
         cancel=tuple(cancel),
         drain=tuple(drain),
         update=tuple(stale[: max(0, batch - updating)]),
@@ -109,18 +113,32 @@ def _order_of_replacement(replica: Replica) -> tuple[bool, float]:
     return not replica.retired, replica.created_at
 
 
+def _take(ordered: Iterable[Replica], count: int) -> list[Replica]:
+    """Return up to `count` replicas in this order; of a gang all or none."""
+    taken: list[Replica] = []
+    gangs: set[str] = set()
+    for replica in ordered:
+        if len(taken) >= count:
+            break
+        if replica.gang is None:
+            taken.append(replica)
+        elif replica.gang.id not in gangs:
+            gangs.add(replica.gang.id)
+            if len(taken) + len(replica.unit) <= count:
+                taken += replica.unit
+    return taken
+
+
 def _starts_to_cancel(starting: Iterable[Replica], count: int) -> list[Replica]:
     """Return `count` starts, starts that wait for resources first, then the newest."""
-    ordered = sorted(starting, key=lambda each: (each.is_placed, -each.created_at))
-    return ordered[:count]
+    return _take(sorted(starting, key=lambda each: (each.is_placed, -each.created_at)), count)
 
 
 def _replicas_to_stop(serving: Iterable[Replica], count: int) -> list[Replica]:
     """Return `count` replicas, those on nodes with the fewest replicas first, then the newest."""
     serving = list(serving)
     on_node = Counter(each.node_id for each in serving)
-    ordered = sorted(serving, key=lambda each: (on_node[each.node_id], -each.created_at))
-    return ordered[: max(0, count)]
+    return _take(sorted(serving, key=lambda each: (on_node[each.node_id], -each.created_at)), count)
 
 
 def free_ranks(replicas: Iterable[Replica], number: int, count: int) -> list[int]:
@@ -151,14 +169,26 @@ def contiguous_ranks(serving: Collection[Replica]) -> dict[str, int]:
 
 
 def demand(config: DeploymentConfig) -> dict[str, float]:
-    """Return the resources that one replica holds, a place among those of its node included."""
-    if config.placement_group_bundles:
+    """Return the resources that a replica, or its gang, reserves together.
+
+    A place among the replicas of its node is one of them.
+    """
+    bundles = bundles_of(config)
+    if bundles:
         total: Counter[str] = Counter()
-        for bundle in config.placement_group_bundles:
+        for bundle in bundles:
             total.update(bundle)
         return {name: float(amount) for name, amount in total.items() if amount}
     limit = config.max_replicas_per_node
     return {**config.resources, **({PLACE: 1 / limit} if limit is not None else {})}
+
+
+def bundles_of(config: DeploymentConfig) -> list[dict[str, float]]:
+    """Return the bundles that a replica, or its gang, reserves; empty if it needs no group."""
+    bundles = [dict(bundle) for bundle in config.placement_group_bundles or ()]
+    if not bundles and config.gang_scheduling_config is not None and config.resources:
+        bundles = [config.resources]
+    return bundles * config.gang_size
 
 
 def has_resources(node: Mapping[str, float], needed: Mapping[str, float]) -> bool:
@@ -180,12 +210,12 @@ class Room:
         self._freed.clear()
 
     def free(self, config: DeploymentConfig) -> None:
-        """A replica returned its resources."""
+        """A replica, or its gang, returned its resources."""
         if not self.is_enough:
             self._freed.update(demand(config))
 
     def use(self, config: DeploymentConfig) -> None:
-        """A replica took its resources."""
+        """A replica, or its gang, took its resources."""
         if not self.is_enough:
             self._freed.subtract(demand(config))
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from syncline.core.state_machine import Lifecycle
 from syncline.serve.config import DeploymentActorConfig
+from syncline.serve.context import GangContext
 from syncline.serve.controller.application_state import ApplicationState
 from syncline.serve.controller.deployment_actor_state import (
     SLOW_START_S,
@@ -26,7 +27,13 @@ from syncline.serve.controller.replica_set import (
     KILL_MARGIN_S,
     RECOVER_S,
 )
-from syncline.serve.controller.replica_state import TRANSITIONS, Replica, ReplicaState, Version
+from syncline.serve.controller.replica_state import (
+    TRANSITIONS,
+    Gang,
+    Replica,
+    ReplicaState,
+    Version,
+)
 from syncline.serve.controller.step import Step
 from syncline.serve.wire.routes import DeploymentId, ReplicaRoute
 
@@ -64,6 +71,7 @@ class SavedReplica:
     retired: str
     ending: str
     drains: bool
+    gang: GangContext | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -200,6 +208,7 @@ def _save_replica(replica: Replica) -> SavedReplica:
         retired=replica.retired,
         ending=replica.ending,
         drains=replica.drains,
+        gang=None if replica.gang is None else replica.gang.context(replica.id),
     )
 
 
@@ -244,8 +253,9 @@ def _restore(id: DeploymentId, saved: SavedDeployment, step: Step) -> Deployment
         deployment.delete()
     else:
         deployment.scaling.restore(saved.wanted)
+    gangs: dict[str, Gang] = {}
     for each in saved.replicas:
-        deployment.replicas[each.id] = _restore_replica(each, versions, step)
+        deployment.add(_restore_replica(each, versions, gangs, step))
     for saved_actor in saved.actors:
         actor = deployment.actors.by_id[saved_actor.id] = _restore_actor(saved_actor, step)
         if actor.state is ActorState.STOPPING:
@@ -268,14 +278,22 @@ def _restore_actor(saved: SavedActor, step: Step) -> DeploymentActor:
 
 
 def _restore_replica(
-    saved: SavedReplica, versions: Mapping[VersionKey, Version], step: Step
+    saved: SavedReplica, versions: Mapping[VersionKey, Version], gangs: dict[str, Gang], step: Step
 ) -> Replica:
+    gang = saved.gang
     replica = Replica(
         id=saved.id,
         version=versions[saved.version],
         rank=saved.rank,
         world_size=saved.world_size,
         created_at=step.now,
+        gang=(
+            None
+            if gang is None
+            else gangs.setdefault(
+                gang.gang_id, Gang(gang.gang_id, gang.member_replica_ids, gang.pg_name)
+            )
+        ),
     )
     replica.is_placed, replica.route = saved.is_placed, saved.route
     replica.pid, replica.node_id = saved.pid, saved.node_id

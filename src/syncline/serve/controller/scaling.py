@@ -18,6 +18,7 @@ class Scaling:
         self._id = id
         self._step = step
         self._fixed = target.config.num_replicas
+        self._gang_size = target.config.gang_size
         self._autoscaler: Autoscaler | None = None
         self._by_application = False
         self.queued = 0
@@ -47,6 +48,7 @@ class Scaling:
     def set_target(self, target: DeploymentTarget) -> None:
         """Apply other options; an autoscaler keeps its number of replicas within its bounds."""
         config, now = target.config.autoscaling_config, self._step.now
+        self._gang_size = target.config.gang_size
         if config is None:
             self._autoscaler = None
             self._fixed = target.config.num_replicas
@@ -54,10 +56,15 @@ class Scaling:
             return
         policy = self._step.policy_of(target)
         if self._autoscaler is not None:
-            self._note(self._autoscaler.configure(config, policy, now))
+            self._note(self._autoscaler.configure(config, policy, now, self._gang_size))
         else:
             self._autoscaler = Autoscaler(
-                self._id, config, policy, now=now, current=config.first_replicas
+                self._id,
+                config,
+                policy,
+                now=now,
+                current=target.config.first_replicas,
+                gang_size=self._gang_size,
             )
             self._autoscaler.record(now, queued=self.queued, ongoing=self.ongoing)
         self._plan_decision()
@@ -73,11 +80,19 @@ class Scaling:
         self._step.deadlines.cancel(("scale", self._id))
 
     def set_fixed(self, count: int) -> None:
-        """Set the number of replicas by hand; ValueError for an autoscaled deployment."""
+        """Set the number of replicas by hand.
+
+        Raises ValueError for an autoscaled deployment, and for an incomplete gang.
+        """
         if self._autoscaler is not None:
             raise ValueError(
                 f"deployment {self._id} has an `autoscaling_config`, so its number of replicas "
                 "cannot be set: change the bounds of its autoscaling"
+            )
+        if count % self._gang_size:
+            raise ValueError(
+                f"{count} replicas of deployment {self._id} are not a multiple of its "
+                f"`gang_size={self._gang_size}`"
             )
         self._fixed = count
 
@@ -87,7 +102,7 @@ class Scaling:
         if self._autoscaler is not None:
             self._autoscaler.current = count
             self._autoscaler.configure(
-                self._autoscaler.config, self._autoscaler.policy, self._step.now
+                self._autoscaler.config, self._autoscaler.policy, self._step.now, self._gang_size
             )
             self._plan_decision()
 

@@ -344,7 +344,8 @@ class ControllerMachine(Dispatcher[Event, None], handles=Event):
 
     @on(m.Drained)
     def _on_drained(self, event: m.Drained) -> None:
-        pass  # the end of the process follows
+        if known := self._find(event.replica_id):
+            known[0].on_drained(known[1])
 
     # -- events of deployment actors
 

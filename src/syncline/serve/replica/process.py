@@ -23,6 +23,7 @@ from syncline.core.tracebacks import user_traceback
 from syncline.serve import metrics, tracing
 from syncline.serve.batching import warn_of_batches
 from syncline.serve.context import (
+    GangContext,
     ReplicaContext,
     ReplicaID,
     ReplicaRank,
@@ -33,6 +34,7 @@ from syncline.serve.controller.messages import (
     CheckHealth,
     Drain,
     Drained,
+    Exit,
     HealthReport,
     Reconfigure,
     Reconfigured,
@@ -100,6 +102,8 @@ class ReplicaConfig:
     """Number of replicas that the deployment should have."""
     code_version: str | None = None
     """`DeploymentTarget.code_version`."""
+    gang: GangContext | None = None
+    """Replicas with which it starts and stops; None: none."""
 
 
 class ServeReplica:
@@ -159,6 +163,10 @@ class Replica:
         self._application: AsgiApplication | None = None
         self._ready: ReplicaReady | None = None
         self._drain: asyncio.Future[float] = loop.create_future()
+        self._has_drained = False
+        self._may_exit = asyncio.Event()
+        if config.gang is None:
+            self._may_exit.set()
         self._tasks: set[asyncio.Task[None]] = set()
         hello = Hello(role="replica", id=config.replica_id, pid=os.getpid())
         # On another node than the controller's, the directory of the sockets may not exist yet.
@@ -180,6 +188,7 @@ class Replica:
             key=config.key,
             handlers={
                 Drain: self._on_drain,
+                Exit: self._on_exit,
                 Reconfigure: self._on_reconfigure,
                 CheckHealth: self._on_check_health,
             },
@@ -233,6 +242,7 @@ class Replica:
                 rank=ReplicaRank(config.rank),
                 world_size=config.world_size,
                 code_version=config.code_version,
+                gang_context=config.gang,
             )
         )
         self._logs.apply(config.logging_config)
@@ -326,6 +336,11 @@ class Replica:
         self.dispatcher.drain()
         if not self._drain.done():
             self._drain.set_result(message.timeout_s)
+        elif self._has_drained:  # a new controller
+            self._controller.notify(Drained(replica_id=self._config.replica_id))
+
+    def _on_exit(self, message: Exit) -> None:
+        self._may_exit.set()
 
     def _on_reconfigure(self, message: Reconfigure) -> None:
         self._spawn(self._reconfigure(message))
@@ -373,6 +388,7 @@ class Replica:
         faults.reach("serve.replica.draining")
         if self._statistics is not None:
             self._statistics.stop()
+        end = self._loop.time() + timeout_s
         try:
             await asyncio.wait_for(self.dispatcher.idle(), timeout_s)
         except (TimeoutError, asyncio.TimeoutError):
@@ -388,7 +404,10 @@ class Replica:
         self._reporter.stop()
         if self.dispatcher.tracing is not None:
             await self._loop.run_in_executor(None, self.dispatcher.tracing.flush)
+        self._has_drained = True
         self._controller.notify(Drained(replica_id=self._config.replica_id))
+        with contextlib.suppress(TimeoutError, asyncio.TimeoutError):
+            await asyncio.wait_for(self._may_exit.wait(), max(0.0, end - self._loop.time()))
         self._listener.close()
         try:
             if self._application is not None:

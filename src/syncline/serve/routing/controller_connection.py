@@ -164,6 +164,11 @@ class ReplicaLink(LoopLink):
         self._subscribe()
         return super().route_of(deployment)
 
+    def with_replicas(self, deployment: DeploymentId, action: Callable[[list[str]], None]) -> None:
+        """Call `action` with the replicas of a deployment, once all of them are connected."""
+        self._subscribe()
+        super().with_replicas(deployment, action)
+
     def reconnected(self) -> None:
         """Subscribe again, at a new controller."""
         if self._is_subscribed:

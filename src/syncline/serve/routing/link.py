@@ -45,7 +45,7 @@ RECONNECT_MAX_S = 2.0
 CAUSE_S = 0.25
 """Seconds that calls of a dead replica wait for the controller to send the cause of its death."""
 TABLE_S = 10.0
-"""Seconds that calls wait for the first routing table."""
+"""Seconds to wait for the first routing table, and for connections to all replicas."""
 _CALL_ID_BITS = 40
 _MOST_WAITS = 100_000
 
@@ -91,6 +91,7 @@ class Link(ABC):
         self._departures: dict[str, str] = {}  # connected replicas that left the table, and why
         self._drivers: dict[DeploymentId, RequestRouterDriver] = {}
         self._early: list[Call] = []  # calls before the first table
+        self._awaiting: list[tuple[DeploymentId, Callable[[list[str]], None]]] = []
         self._has_table = False
         caller = secrets.randbits(64 - _CALL_ID_BITS) << _CALL_ID_BITS
         self._new_id = itertools.count(caller | 1).__next__
@@ -156,11 +157,36 @@ class Link(ABC):
 
     def running_replicas(self, deployment: DeploymentId) -> list[str]:
         """Return the connected replicas of a deployment."""
-        return [
-            id
-            for id, owner in self._links.items()
-            if owner == deployment and id in self._connections and id in self._wanted
-        ]
+        return sorted(self._replicas_of(deployment) & self._connections.keys())
+
+    def with_replicas(self, deployment: DeploymentId, action: Callable[[list[str]], None]) -> None:
+        """Call `action` with the replicas of a deployment, once all of them are connected.
+
+        After `TABLE_S`, it is called with those that are connected.
+        """
+        waiting = (deployment, action)
+        self._awaiting.append(waiting)
+        self._end_waits()
+        if waiting in self._awaiting:
+            self._call_later(TABLE_S, partial(self._end_wait, waiting))
+
+    def _end_waits(self) -> None:
+        """Call the actions whose replicas are connected."""
+        if not self._has_table:
+            return
+        for waiting in list(self._awaiting):
+            if self._connections.keys() >= self._replicas_of(waiting[0]):
+                self._end_wait(waiting)
+
+    def _end_wait(self, waiting: tuple[DeploymentId, Callable[[list[str]], None]]) -> None:
+        if waiting in self._awaiting:
+            self._awaiting.remove(waiting)
+            deployment, action = waiting
+            action(self.running_replicas(deployment))
+
+    def _replicas_of(self, deployment: DeploymentId) -> set[str]:
+        """Return the replicas of a deployment in the table."""
+        return {id for id in self._wanted if self._links[id] == deployment}
 
     def take_waits(self) -> dict[DeploymentId, Times]:
         """Return the seconds that calls waited for a replica since the last call, by deployment.
@@ -216,6 +242,7 @@ class Link(ABC):
         for call in early:
             if self._calls.pop(call.call_id, None) is not None:
                 self.submit(call)
+        self._end_waits()
         self.on_load()
 
     def close(self, error: Exception) -> None:
@@ -229,6 +256,8 @@ class Link(ABC):
             self._fail(call, error)
         self._early.clear()
         self._wanted.clear()
+        for waiting in list(self._awaiting):
+            self._end_wait(waiting)
         for driver in self._drivers.values():
             driver.close()
         self._drivers.clear()
@@ -326,6 +355,7 @@ class Link(ABC):
         self._connections[id] = connection
         router = self._routers[self._links[id]]
         self._execute(router.replica_added(id, self._clock()))
+        self._end_waits()
 
     def _not_connected(self, replica: ReplicaRoute, delay_s: float, error: Exception) -> None:
         """Try again later, as long as the replica is in the table."""
