@@ -10,9 +10,10 @@ import logging
 import os
 import time
 from collections.abc import Collection, Mapping
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from syncline.core.lifecycle import ensure_engine
+from syncline.core.placement import PlacementStrategy
 from syncline.rl.algorithm.evaluation import evaluate_with
 from syncline.rl.algorithm.sampling_results import log_samples
 from syncline.rl.callbacks.callback_list import HOOKS, CallbackList
@@ -34,6 +35,7 @@ from syncline.rl.metrics.names import (
 )
 from syncline.rl.modules.rl_module import MultiRLModuleSpec, RLModule
 from syncline.rl.runners.group import EnvRunnerGroup
+from syncline.rl.runners.multi_agent_env_runner import MultiAgentEnvRunner
 from syncline.rl.runners.sample import Sample
 from syncline.rl.runners.single_agent_env_runner import SingleAgentEnvRunner
 from syncline.tune.execution.placement_groups import PlacementGroupFactory
@@ -91,7 +93,9 @@ class Algorithm(Checkpointable, Trainable):
     def _build(self, config: AlgorithmConfig) -> None:
         config.validate()
         if config.seed is None:
-            self._drawn_seed = int.from_bytes(os.urandom(4), "little") >> 1
+            self.seed = int.from_bytes(os.urandom(4), "little") >> 1
+        else:
+            self.seed = config.seed
         config.freeze()
         self.config: Any = config
         self._config_dict: dict[str, Any] | None = None
@@ -101,12 +105,13 @@ class Algorithm(Checkpointable, Trainable):
             ensure_engine()
         self.env_runner_group = self._make_runners(config)
         self.eval_env_runner_group: EnvRunnerGroup | None = None
-        if config.evaluation_interval or config.evaluation_num_env_runners:
-            self._make_eval_runners()
         self._spaces = self.env_runner_group.get_spaces()
         spec: MultiRLModuleSpec = config.get_multi_rl_module_spec(spaces=self._spaces)
         self.learner_group = LearnerGroup(config=config, module_spec=spec)
+        self.env_runner_group.share_modules(self.learner_group.local_modules)
         self.env_runner_group.sync_weights(from_worker_or_learner_group=self.learner_group)
+        if config.evaluation_interval or config.evaluation_num_env_runners:
+            self._make_eval_runners()
         self.callbacks.call("on_algorithm_init", algorithm=self, metrics_logger=self.metrics)
 
     def _make_runners(self, config: AlgorithmConfig) -> EnvRunnerGroup:
@@ -118,13 +123,17 @@ class Algorithm(Checkpointable, Trainable):
 
     def env_runner_class(self, config: AlgorithmConfig) -> type:
         """Return the class of env runners."""
-        return config.env_runner_cls or SingleAgentEnvRunner
+        if config.env_runner_cls is not None:
+            given: type = config.env_runner_cls
+            return given
+        return MultiAgentEnvRunner if config.is_multi_agent else SingleAgentEnvRunner
 
     def _make_eval_runners(self) -> EnvRunnerGroup:
         if self.eval_env_runner_group is None:
             self.eval_env_runner_group = self._make_runners(
                 self.config.get_evaluation_config_object()
             )
+            self.eval_env_runner_group.share_modules(self.learner_group.local_modules)
         return self.eval_env_runner_group
 
     # -- iterations
@@ -255,16 +264,8 @@ class Algorithm(Checkpointable, Trainable):
 
     def get_module(self, module_id: str = DEFAULT_MODULE_ID) -> RLModule | None:
         """Return a module as the runners use it; None if there is none of that id."""
-        runner = self.env_runner_group.local_env_runner
-        modules: Any = self.learner_group._learner.module
-        if runner is not None and module_id == DEFAULT_MODULE_ID and not self._is_multi:
-            found: RLModule = runner.module
-            return found
-        return modules.get(module_id)
-
-    @property
-    def _is_multi(self) -> bool:
-        return bool(self.config.is_multi_agent)
+        found: RLModule | None = self.learner_group.local_modules.get(module_id)
+        return found
 
     def get_weights(self, policies: Collection[str] | None = None) -> dict[str, StateDict]:
         """Return the states of modules by id."""
@@ -371,17 +372,17 @@ def make_callbacks(config: AlgorithmConfig) -> CallbackList:
 
 def resources(config: AlgorithmConfig) -> PlacementGroupFactory:
     """Return the bundles of an algorithm: its process, learners, runners, evaluation runners."""
-    learner = {
+    learner: dict[str, Any] = {
         "CPU": 1 if config.num_cpus_per_learner == "auto" else config.num_cpus_per_learner,
         "GPU": config.num_gpus_per_learner,
         **config.custom_resources_per_learner,
     }
-    main = {
+    main: dict[str, Any] = {
         "CPU": config.num_cpus_for_main_process,
         "GPU": 0 if config.num_learners else config.num_gpus_per_learner or config.num_gpus,
         **config.custom_resources_for_main_process,
     }
-    runner = {
+    runner: dict[str, Any] = {
         "CPU": config.num_cpus_per_env_runner,
         "GPU": config.num_gpus_per_env_runner,
         **config.custom_resources_per_env_runner,
@@ -390,5 +391,5 @@ def resources(config: AlgorithmConfig) -> PlacementGroupFactory:
     bundles = [main, *[learner] * config.num_learners, *[runner] * runners]
     return PlacementGroupFactory(
         [{name: amount for name, amount in each.items() if amount} for each in bundles],
-        strategy=config.placement_strategy,
+        strategy=cast("PlacementStrategy", config.placement_strategy),
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 from syncline.rl.metrics.metrics_logger import MetricsLogger
 from syncline.rl.metrics.names import (
@@ -77,7 +78,9 @@ def log_samples(
             metrics.aggregate([sample.metrics], key=prefix)
 
 
-def _count(metrics: MetricsLogger, key: tuple, lifetime: tuple, count: int) -> None:
+def _count(
+    metrics: MetricsLogger, key: tuple[Any, ...], lifetime: tuple[Any, ...], count: int
+) -> None:
     metrics.log_value(key, count, reduce="sum")
     metrics.log_value(lifetime, count, reduce="lifetime_sum")
 

@@ -38,7 +38,7 @@ class Priorities:
 
     def get(self, indices: np.ndarray) -> np.ndarray:
         """Return priorities."""
-        return self._values.reshape(-1)[indices]
+        return np.asarray(self._values.reshape(-1)[indices])
 
     def draw(self, uniforms: np.ndarray) -> np.ndarray:
         """Return an index for each number in [0, 1), with replacement."""
@@ -48,7 +48,7 @@ class Priorities:
         within = np.cumsum(self._values[blocks], axis=1)
         left = targets - (ends[blocks] - self._sums[blocks])
         left = np.minimum(left, np.nextafter(within[:, -1], 0.0))
-        return blocks * BLOCK + (within <= left[:, None]).sum(axis=1)
+        return np.asarray(blocks * BLOCK + (within <= left[:, None]).sum(axis=1))
 
     def get_state(self) -> dict[str, object]:
         """Return the priorities."""

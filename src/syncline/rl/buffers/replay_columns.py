@@ -240,7 +240,7 @@ class ReplayColumns:
             return np.ones(len(rows), np.float32)
         probabilities = self._priorities.get(rows) / self._priorities.total
         weights = (self.num_steps * probabilities) ** -beta
-        return (weights / weights.max()).astype(np.float32)
+        return np.asarray(weights / weights.max(), np.float32)
 
     def update_priorities(self, rows: np.ndarray, errors: np.ndarray) -> None:
         """Set the priorities of drawn rows from their errors: (|error| + 1e-6) ** alpha."""

@@ -56,12 +56,12 @@ class Fragment:
     @property
     def length(self) -> int:
         """T."""
-        return self.rewards.shape[0]
+        return len(self.rewards)
 
     @property
     def width(self) -> int:
         """N."""
-        return self.rewards.shape[1]
+        return int(self.rewards.shape[1])
 
     @property
     def num_steps(self) -> int:
@@ -71,7 +71,8 @@ class Fragment:
     @property
     def done(self) -> np.ndarray:
         """[T, N]: the step was the last of its episode."""
-        return self.terminated | self.truncated
+        done: np.ndarray = self.terminated | self.truncated
+        return done
 
     def next_obs(self) -> Tree:
         """Return the observations [T, N, …] after each step, of the same episode."""
@@ -100,7 +101,7 @@ class Fragment:
         """Return columns [T, N, …] as rows [B, …] without padding, in the order of time."""
         valid = self.valid
 
-        def flat(column: np.ndarray) -> np.ndarray:
+        def flat(column: np.ndarray) -> Any:
             if valid is not None:
                 return column[valid]
             return column.reshape(-1, *column.shape[2:])

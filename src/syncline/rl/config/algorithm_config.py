@@ -327,7 +327,7 @@ class AlgorithmConfig(
         """Return the complete specification of the only module."""
         spec = self.rl_module_spec
         if isinstance(spec, MultiRLModuleSpec):
-            (spec,) = spec.rl_module_specs.values()
+            (spec,) = (spec.rl_module_specs or {}).values()
         return self._completed(spec, spaces, inference_only, None)
 
     def get_multi_rl_module_spec(
@@ -371,7 +371,7 @@ class AlgorithmConfig(
     ) -> RLModuleSpec:
         default = self.get_default_rl_module_spec()
         if isinstance(default, MultiRLModuleSpec):
-            default = next(iter(default.rl_module_specs.values()))
+            default = next(iter((default.rl_module_specs or {}).values()))
         spec = copy.copy(given) if given is not None else copy.copy(default)
         config = self.get_config_for_module(module_id) if module_id else self
         spec.module_class = spec.module_class or default.module_class
@@ -486,7 +486,7 @@ class AlgorithmConfig(
             return
         envs = self.num_envs_per_env_runner * (self.num_env_runners or 1)
         least, batch = envs * length, self.total_train_batch_size
-        if batch % least > LARGEST_MISS * batch and least * -(-batch // least) != batch:
+        if -batch % least > LARGEST_MISS * batch:
             fitting = max(batch // envs, 1)
             raise ValueError(
                 f"{self.num_env_runners or 1} runners x {self.num_envs_per_env_runner} "
@@ -555,7 +555,6 @@ def _property_or_attribute(config: AlgorithmConfig, key: str) -> str:
 
 
 _PUBLIC = {
-    "_is_atari": "is_atari",
     **{
         attribute: name
         for name, attribute in RENAMED.items()

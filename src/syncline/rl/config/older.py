@@ -23,6 +23,7 @@ RENAMED = {
     "num_sgd_iter": "num_epochs",
     "train_batch_size_per_learner": "_train_batch_size_per_learner",
     "learner_class": "_learner_class",
+    "is_atari": "_is_atari",
     "rl_module_spec": "_rl_module_spec",
     "model_config": "_model_config",
     "env_to_module_connector": "_env_to_module_connector",

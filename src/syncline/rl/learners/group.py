@@ -9,7 +9,7 @@ from syncline.rl.checkpointable import Checkpointable, StateDict
 from syncline.rl.columns.fragment import Fragment
 from syncline.rl.config.algorithm_config import AlgorithmConfig
 from syncline.rl.metrics.names import COMPONENT_LEARNER
-from syncline.rl.modules.rl_module import MultiRLModuleSpec
+from syncline.rl.modules.rl_module import MultiRLModule, MultiRLModuleSpec
 from syncline.rl.runners.sample import Sample
 from syncline.rl.runners.threads import limited_threads
 
@@ -41,6 +41,12 @@ class LearnerGroup(Checkpointable):
         return True
 
     @property
+    def local_modules(self) -> MultiRLModule:
+        """The modules of the learner in this process."""
+        modules: MultiRLModule = self._learner.module
+        return modules
+
+    @property
     def is_remote(self) -> bool:
         """True if learners are in other processes."""
         return False
@@ -55,6 +61,19 @@ class LearnerGroup(Checkpointable):
                 None if samples is None else fragments_of(samples), batch=batch, **options
             )
         return result
+
+    def update_on_rows(
+        self, columns: dict[str, dict[str, Any]], *, timesteps: dict[str, int]
+    ) -> dict[str, Any]:
+        """Take one step on rows by module id; return their errors. `reduce_metrics` reports."""
+        self.weights_version += 1
+        with self._threads():
+            errors: dict[str, Any] = self._learner.update_on_rows(columns, timesteps=timesteps)
+        return errors
+
+    def reduce_metrics(self) -> list[dict[str, Any]]:
+        """Return the metrics of every learner since the previous call, for `aggregate`."""
+        return [self._learner.reduce_metrics()]
 
     def foreach_learner(self, func: Callable[[Any], Any], **_: Any) -> list[Any]:
         """Return what `func(learner)` returns for every learner."""

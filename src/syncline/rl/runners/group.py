@@ -15,6 +15,7 @@ from syncline.core import api
 from syncline.core.remote import remote
 from syncline.exceptions import GetTimeoutError, RayActorError
 from syncline.rl.config.algorithm_config import AlgorithmConfig
+from syncline.rl.modules.rl_module import MultiRLModule
 from syncline.rl.runners.remote_env_runner import RemoteEnvRunner
 from syncline.rl.runners.sample import Sample
 from syncline.rl.runners.threads import limited_threads
@@ -56,6 +57,7 @@ class EnvRunnerGroup:
         for index in range(1, config.num_env_runners + 1):
             self._remotes[index] = self._start(index)
         self._local: Any = None
+        self._is_sharing = False
         if not self._remotes or (
             config.create_local_env_runner and config.create_env_on_local_worker
         ):
@@ -96,10 +98,10 @@ class EnvRunnerGroup:
 
     def get_spaces(self) -> dict[str, tuple[Any, Any]]:
         """Return observation and action space by module id."""
-        if self._local is not None:
-            spaces: dict[str, tuple[Any, Any]] = self._local.get_spaces()
-            return spaces
-        return self._call_one(1, "get_spaces")
+        spaces: dict[str, tuple[Any, Any]] = (
+            self._call_one(1, "get_spaces") if self._local is None else self._local.get_spaces()
+        )
+        return spaces
 
     # -- sampling
 
@@ -149,6 +151,12 @@ class EnvRunnerGroup:
 
     # -- weights
 
+    def share_modules(self, modules: MultiRLModule) -> None:
+        """Let the runner in this process act with the learner's own modules."""
+        if self._local is not None:
+            self._local.share_modules(modules)
+            self._is_sharing = True
+
     def sync_weights(
         self,
         policies: Collection[str] | None = None,
@@ -161,9 +169,12 @@ class EnvRunnerGroup:
         Runners in other processes read them from shared memory before their next sample.
         """
         source = from_worker_or_learner_group
-        weights, version = source.get_weights(module_ids=policies), source.weights_version
+        version = source.weights_version
+        weights = {}
+        if self._remotes or not self._is_sharing:
+            weights = source.get_weights(module_ids=policies)
         if self._local is not None:
-            self._local.set_weights(weights, version)
+            self._local.set_weights({} if self._is_sharing else weights, version)
         if self._remotes:
             self._weights = (api.put(weights), version)
             for actor in self._remotes.values():

@@ -20,7 +20,7 @@ from syncline.rl.config.algorithm_config import AlgorithmConfig
 from syncline.rl.envs.vector import get_env_states, make_vector_env, set_env_states
 from syncline.rl.metrics.names import DEFAULT_MODULE_ID
 from syncline.rl.modules.acting import ActingPolicy
-from syncline.rl.modules.rl_module import RLModule
+from syncline.rl.modules.rl_module import MultiRLModule, RLModule
 from syncline.rl.runners.actions import actions_for_env, random_action
 from syncline.rl.runners.noise import EnvNoise
 from syncline.rl.runners.sample import EpisodeResult, Sample, SampleTimes
@@ -86,7 +86,13 @@ class SingleAgentEnvRunner:
         spec = self.config.get_rl_module_spec(
             (self.observation_space, self.action_space), inference_only=True
         )
-        return spec.build()
+        module: RLModule = spec.build()
+        return module
+
+    def share_modules(self, modules: MultiRLModule) -> None:
+        """Act with the learner's own module."""
+        self.module = modules[DEFAULT_MODULE_ID]
+        self.make_acting()
 
     def make_acting(self) -> None:
         """Create the step from observations to actions, for the present module."""
@@ -232,7 +238,7 @@ class SingleAgentEnvRunner:
         """Record the episodes that ended, and reset what belongs to them."""
         finals = infos["final_obs"]
         for n in np.flatnonzero(done):
-            rollout.final_at.append((rollout.steps - 1, n))
+            rollout.final_at.append((rollout.steps - 1, int(n)))
             rollout.final_obs.append(finals[n])
             if shares is None or rollout.ended[n] < shares[n]:
                 rollout.episodes.append(
@@ -380,7 +386,8 @@ def _first_episodes(done: np.ndarray, shares: np.ndarray) -> np.ndarray:
     """Return the mask [T, N] of the first `shares[n]` finished episodes of each environment."""
     ended_before = np.cumsum(done, axis=0) - done
     unfinished = np.cumsum(done[::-1], axis=0)[::-1] == 0
-    return (ended_before < shares) & ~unfinished
+    first: np.ndarray = (ended_before < shares) & ~unfinished
+    return first
 
 
 def _stacked(arrays: Any) -> np.ndarray:

@@ -37,7 +37,7 @@ class FlatAdam(torch.optim.Optimizer):
         getattr(add, "__wrapped__", add)(self, param_group)
 
     @torch.no_grad()
-    def step(self, closure: Any = None) -> None:
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]
         """Update all parameters that have a gradient. `closure` must be None."""
         for group in self.param_groups:
             for parameter in group["params"]:
@@ -46,6 +46,7 @@ class FlatAdam(torch.optim.Optimizer):
 
     def _update(self, parameter: nn.Parameter, group: dict[str, Any]) -> None:
         state = self.state[parameter]
+        assert parameter.grad is not None
         if not state:
             state["step"] = torch.zeros((), dtype=torch.float32, device=parameter.device)
             state["exp_avg"] = torch.zeros_like(parameter)

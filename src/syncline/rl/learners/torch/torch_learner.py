@@ -20,9 +20,7 @@ from syncline.rl.columns.names import Columns
 from syncline.rl.columns.sequences import sequences
 from syncline.rl.columns.trees import Tree, map_tree
 from syncline.rl.config.algorithm_config import AlgorithmConfig
-from syncline.rl.config.schedule import Schedule
-from syncline.rl.learners.torch.adam import FlatAdam
-from syncline.rl.learners.torch.flat_parameters import FlatParameters, are_alike
+from syncline.rl.learners.torch.optimizers import DEFAULT_OPTIMIZER, Gradients, Optimizers
 from syncline.rl.learners.torch.train_batch import Batch, TrainBatch, as_tensor, as_tensors
 from syncline.rl.metrics.metrics_logger import MetricsLogger
 from syncline.rl.metrics.names import (
@@ -37,14 +35,9 @@ from syncline.rl.metrics.names import (
     NUM_TRAINABLE_PARAMETERS,
 )
 from syncline.rl.modules.rl_module import MultiRLModule, MultiRLModuleSpec, RLModule
-from syncline.suggestions import did_you_mean
 
-DEFAULT_OPTIMIZER = "default_optimizer"
 ROWS_AT_ONCE = 8192
 """Rows of a pass without gradients."""
-
-Gradients = dict[Any, torch.Tensor]
-"""Gradients by parameter."""
 
 
 class TorchLearner(Checkpointable):
@@ -73,9 +66,7 @@ class TorchLearner(Checkpointable):
         self.metrics = MetricsLogger()
         self.updates = 0
         """Number of calls of `update`."""
-        self._optimizers: dict[str, dict[str, torch.optim.Optimizer]] = {}
-        self._schedules: dict[tuple[str, str], Schedule] = {}
-        self._flat: dict[torch.optim.Optimizer, FlatParameters] = {}
+        self.optimizers = Optimizers()
         self._device = torch.device("cpu")
 
     # -- building
@@ -168,20 +159,7 @@ class TorchLearner(Checkpointable):
         eps: float = 1e-8,
     ) -> None:
         """Create Adam for parameters of a module, which become views of one vector."""
-        params = list(dict.fromkeys(params))
-        if are_alike(params):
-            flat = FlatParameters(params)
-            optimizer: torch.optim.Optimizer = FlatAdam([flat.vector], eps=eps)
-            self._flat[optimizer] = flat
-        else:
-            optimizer = torch.optim.Adam(params, eps=eps)
-        self.register_optimizer(
-            module_id=module_id,
-            optimizer_name=optimizer_name,
-            optimizer=optimizer,
-            params=params,
-            lr_or_lr_schedule=lr,
-        )
+        self.optimizers.register_adam(module_id, optimizer_name, params, lr, eps)
 
     def register_optimizer(
         self,
@@ -193,23 +171,19 @@ class TorchLearner(Checkpointable):
         lr_or_lr_schedule: Any = None,
     ) -> None:
         """Register an optimizer of a module, with a learning rate or schedule."""
-        self._optimizers.setdefault(module_id, {})[optimizer_name] = optimizer
-        if lr_or_lr_schedule is not None:
-            schedule = Schedule(lr_or_lr_schedule, "lr")
-            self._schedules[module_id, optimizer_name] = schedule
-            _set_learning_rate(optimizer, schedule.value(0))
+        self.optimizers.register(module_id, optimizer_name, optimizer, lr_or_lr_schedule)
 
     def get_optimizer(
         self, module_id: str, optimizer_name: str = DEFAULT_OPTIMIZER
     ) -> torch.optim.Optimizer:
         """Return an optimizer of a module."""
-        return self._optimizers[module_id][optimizer_name]
+        return self.optimizers.of_module(module_id)[optimizer_name]
 
     def get_optimizers_for_module(
         self, module_id: str = ALL_MODULES
     ) -> list[tuple[str, torch.optim.Optimizer]]:
         """Return names and optimizers of a module."""
-        return list(self._optimizers.get(module_id, {}).items())
+        return list(self.optimizers.of_module(module_id).items())
 
     def get_parameters(self, module: Any) -> list[nn.Parameter]:
         """Return the parameters of a module."""
@@ -223,12 +197,7 @@ class TorchLearner(Checkpointable):
         self, param_dict: Gradients, optimizer: torch.optim.Optimizer
     ) -> Gradients:
         """Return the entries of an optimizer's parameters."""
-        return {key: param_dict[key] for key in self._parameters(optimizer) if key in param_dict}
-
-    def _parameters(self, optimizer: torch.optim.Optimizer) -> list[nn.Parameter]:
-        if optimizer in self._flat:
-            return self._flat[optimizer].parameters
-        return [each for group in optimizer.param_groups for each in group["params"]]
+        return self.optimizers.own_gradients(optimizer, param_dict)
 
     # -- batches
 
@@ -333,7 +302,8 @@ class TorchLearner(Checkpointable):
         minibatch_size: int | None = None,
         shuffle_batch_per_epoch: bool = False,
     ) -> dict[str, Any]:
-        """Train on fragments, or on batches that were built already; return the metrics.
+        """Train on fragments, or on batches that were built already; return the metrics since the
+        previous call.
 
         Args:
             fragments: What runners sampled, by module id.
@@ -343,14 +313,39 @@ class TorchLearner(Checkpointable):
             minibatch_size: Rows of a minibatch; None for whole batches.
             shuffle_batch_per_epoch: Shuffle rows before each pass.
         """
+        self.run_update(
+            fragments,
+            batch=batch,
+            timesteps=timesteps,
+            num_epochs=num_epochs,
+            minibatch_size=minibatch_size,
+            shuffle_batch_per_epoch=shuffle_batch_per_epoch,
+        )
+        return self.reduce_metrics()
+
+    def reduce_metrics(self) -> dict[str, Any]:
+        """Return the metrics since the previous call."""
+        return self.metrics.reduce(compile=False)
+
+    def run_update(
+        self,
+        fragments: Mapping[str, Sequence[Fragment]] | None = None,
+        *,
+        batch: Mapping[str, TrainBatch] | None = None,
+        timesteps: Mapping[str, int] | None = None,
+        num_epochs: int = 1,
+        minibatch_size: int | None = None,
+        shuffle_batch_per_epoch: bool = False,
+    ) -> None:
+        """Train as `update` does, and return nothing."""
         timesteps = dict(timesteps or {})
         step = int(timesteps.get(NUM_ENV_STEPS_SAMPLED_LIFETIME, 0))
         self.updates += 1
-        for flat in self._flat.values():
-            flat.bind()
+        self.optimizers.bind()
         with self._seeded(self.updates):
             self.before_gradient_based_update(timesteps=timesteps)
-            self._set_learning_rates(step)
+            for key, rate in self.optimizers.set_learning_rates(step):
+                self.metrics.log_value(key, rate, window=1)
             if batch is None:
                 batch = {
                     module_id: self.build_batch(module_id, parts)
@@ -361,7 +356,6 @@ class TorchLearner(Checkpointable):
                 self._run_epoch(batch, minibatch_size, shuffle_batch_per_epoch)
             self._log_rows(batch, num_epochs)
             self.after_gradient_based_update(timesteps=timesteps)
-        return self.metrics.reduce(compile=True)
 
     def _run_epoch(
         self, batches: Mapping[str, TrainBatch], minibatch_size: int | None, shuffle: bool
@@ -386,9 +380,7 @@ class TorchLearner(Checkpointable):
 
     def _update_once(self, batch: dict[str, Batch]) -> None:
         """Take one step of all optimizers of the modules in the batch."""
-        for module_id in batch:
-            for optimizer in self._optimizers.get(module_id, {}).values():
-                self._zero_gradients(optimizer)
+        self.optimizers.zero_gradients(batch)
         fwd_out = self.forward_train(batch)
         losses = self.compute_losses(fwd_out=fwd_out, batch=batch)
         gradients = self.compute_gradients(losses)
@@ -448,20 +440,21 @@ class TorchLearner(Checkpointable):
         return {
             parameter: parameter.grad
             for module_id in loss_per_module
-            for optimizer in self._optimizers.get(module_id, {}).values()
-            for parameter in self._parameters(optimizer)
+            for optimizer in self.optimizers.of_module(module_id).values()
+            for parameter in self.optimizers.parameters(optimizer)
             if parameter.grad is not None
         }
 
     def postprocess_gradients(self, gradients_dict: Gradients) -> Gradients:
         """Return the gradients to apply: by default clipped, module by module."""
         made: Gradients = {}
-        for module_id in list(self._optimizers):
+        for module_id in self.optimizers.module_ids:
             own = {
-                parameter: gradients_dict[parameter]
-                for optimizer in self._optimizers[module_id].values()
-                for parameter in self._parameters(optimizer)
-                if parameter in gradients_dict
+                parameter: gradient
+                for optimizer in self.optimizers.of_module(module_id).values()
+                for parameter, gradient in self.optimizers.own_gradients(
+                    optimizer, gradients_dict
+                ).items()
             }
             if own:
                 made.update(
@@ -479,75 +472,18 @@ class TorchLearner(Checkpointable):
         """Return the gradients of a module to apply: by default clipped by `config.grad_clip`."""
         if config.grad_clip is None and not config.log_gradients:
             return module_gradients_dict
-        for name, optimizer in self._optimizers[module_id].items():
-            parameters = [p for p in self._parameters(optimizer) if p in module_gradients_dict]
-            if config.grad_clip_by == "norm":
-                gradients = [module_gradients_dict[each] for each in parameters]
-            else:
-                gradients = self._vectors(optimizer, parameters, module_gradients_dict)
-            norm = clip_gradients(gradients, config.grad_clip, config.grad_clip_by)
+        for name, optimizer in self.optimizers.of_module(module_id).items():
+            norm = self.optimizers.clip(
+                optimizer, module_gradients_dict, config.grad_clip, config.grad_clip_by
+            )
             self.metrics.log_value((module_id, f"gradients_{name}_global_norm"), norm, window=1)
         return module_gradients_dict
 
     def apply_gradients(self, gradients_dict: Gradients) -> None:
         """Take one step of the optimizers whose parameters have gradients."""
-        for optimizers in self._optimizers.values():
-            for optimizer in optimizers.values():
-                parameters = self._parameters(optimizer)
-                if not any(each in gradients_dict for each in parameters):
-                    continue
-                for parameter in parameters:
-                    given = gradients_dict.get(parameter)
-                    if given is None or given is parameter.grad:
-                        continue
-                    if parameter.grad is None or optimizer not in self._flat:
-                        parameter.grad = given
-                    else:
-                        parameter.grad.copy_(given)
-                self._step(optimizer)
-
-    def _step(self, optimizer: torch.optim.Optimizer) -> None:
-        vectors = self._all_gradients(optimizer)
-        if self.distributed:
-            for gradient in vectors:
-                torch.distributed.all_reduce(gradient)
-                gradient /= torch.distributed.get_world_size()
-        if self.config.torch_skip_nan_gradients:
-            if all(bool(torch.isfinite(each).all()) for each in vectors):
-                optimizer.step()
-            return
-        for gradient in vectors:
-            torch.nan_to_num_(gradient, nan=0.0, posinf=0.0, neginf=0.0)
-        optimizer.step()
-
-    def _zero_gradients(self, optimizer: torch.optim.Optimizer) -> None:
-        if optimizer in self._flat:
-            self._flat[optimizer].zero_gradients()
-        else:
-            optimizer.zero_grad()
-
-    def _vectors(
-        self, optimizer: torch.optim.Optimizer, parameters: list[nn.Parameter], gradients: Gradients
-    ) -> list[torch.Tensor]:
-        """Return the gradients to clip: one vector if they are views of it."""
-        if optimizer in self._flat and all(gradients[p] is p.grad for p in parameters):
-            return self._all_gradients(optimizer)
-        return [gradients[parameter] for parameter in parameters]
-
-    def _all_gradients(self, optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:
-        if optimizer in self._flat:
-            gradient = self._flat[optimizer].vector.grad
-            assert gradient is not None
-            return [gradient]
-        return [p.grad for p in self._parameters(optimizer) if p.grad is not None]
-
-    def _set_learning_rates(self, step: int) -> None:
-        for (module_id, name), schedule in self._schedules.items():
-            rate = schedule.value(step)
-            optimizer = self._optimizers[module_id][name]
-            if not schedule.is_constant:
-                _set_learning_rate(optimizer, rate)
-            self.metrics.log_value((module_id, f"{name}_learning_rate"), rate, window=1)
+        self.optimizers.apply(
+            gradients_dict, skip_unless_finite=self.config.torch_skip_nan_gradients
+        )
 
     def _log_rows(self, batches: Mapping[str, TrainBatch], num_epochs: int) -> None:
         for module_id, batch in batches.items():
@@ -569,8 +505,8 @@ class TorchLearner(Checkpointable):
     def _num_parameters(self, module_id: str) -> int:
         return sum(
             parameter.numel()
-            for optimizer in self._optimizers.get(module_id, {}).values()
-            for parameter in self._parameters(optimizer)
+            for optimizer in self.optimizers.of_module(module_id).values()
+            for parameter in self.optimizers.parameters(optimizer)
         )
 
     def before_gradient_based_update(self, *, timesteps: dict[str, Any]) -> None:
@@ -596,9 +532,7 @@ class TorchLearner(Checkpointable):
 
     def remove_module(self, module_id: str, *, new_should_module_be_updated: Any = None) -> None:
         """Remove a module and its optimizers."""
-        for optimizer in self._optimizers.pop(module_id, {}).values():
-            self._flat.pop(optimizer, None)
-        self._schedules = {key: at for key, at in self._schedules.items() if key[0] != module_id}
+        self.optimizers.remove(module_id)
         self.module.remove_module(module_id)
         if new_should_module_be_updated is not None:
             self._set_policies_to_train(new_should_module_be_updated)
@@ -627,12 +561,7 @@ class TorchLearner(Checkpointable):
         """Return modules, optimizers and counters."""
         state: StateDict = {"updates": self.updates, "metrics": self.metrics.get_state()}
         if self._check_component(COMPONENT_OPTIMIZER, components, not_components):
-            state[COMPONENT_OPTIMIZER] = {
-                module_id: {
-                    name: map_tree(_to_array, each.state_dict()) for name, each in own.items()
-                }
-                for module_id, own in self._optimizers.items()
-            }
+            state[COMPONENT_OPTIMIZER] = self.optimizers.get_state()
         if self._check_component(COMPONENT_RL_MODULE, components, not_components):
             state[COMPONENT_RL_MODULE] = self.module.get_state(**kwargs)
         return state
@@ -641,22 +570,10 @@ class TorchLearner(Checkpointable):
         """Set what `get_state` returned."""
         if COMPONENT_RL_MODULE in state:
             self.module.set_state(state[COMPONENT_RL_MODULE])
-        for module_id, own in state.get(COMPONENT_OPTIMIZER, {}).items():
-            for name, saved in own.items():
-                if module_id in self._optimizers:
-                    self._load_optimizer(module_id, name, saved)
+        self.optimizers.set_state(state.get(COMPONENT_OPTIMIZER, {}))
         self.updates = state.get("updates", self.updates)
         if "metrics" in state:
             self.metrics.set_state(state["metrics"])
-
-    def _load_optimizer(self, module_id: str, name: str, saved: StateDict) -> None:
-        optimizers = self._optimizers[module_id]
-        if name not in optimizers:
-            raise ValueError(
-                f"The checkpoint has an optimizer {name!r} of the module {module_id!r}, which this "
-                f"configuration does not create.{did_you_mean(name, optimizers)}"
-            )
-        load_optimizer(optimizers[name], map_tree(_to_tensor, saved))
 
     def get_checkpointable_components(self) -> list[tuple[str, Any]]:
         """Return the modules."""
@@ -670,43 +587,6 @@ class TorchLearner(Checkpointable):
         """Release what the learner holds."""
 
 
-def clip_gradients(gradients: Sequence[torch.Tensor], limit: float | None, by: str) -> torch.Tensor:
-    """Clip gradients in place and return their common norm before.
-
-    Args:
-        gradients: Tensors.
-        limit: None for no limit.
-        by: "global_norm", "norm" (of each tensor) or "value".
-    """
-    norm = torch.linalg.vector_norm(
-        torch.stack([torch.linalg.vector_norm(each) for each in gradients])
-    )
-    if limit is None:
-        return norm
-    if by == "value":
-        for each in gradients:
-            each.clamp_(-limit, limit)
-    elif by == "norm":
-        for each in gradients:
-            each.mul_(torch.clamp(limit / (torch.linalg.vector_norm(each) + 1e-6), max=1.0))
-    else:
-        factor = torch.clamp(limit / (norm + 1e-6), max=1.0)
-        for each in gradients:
-            each.mul_(factor)
-    return norm
-
-
-def load_optimizer(optimizer: torch.optim.Optimizer, saved: StateDict) -> None:
-    """Load the state of an optimizer without the import of torch's compiler."""
-    load = torch.optim.Optimizer.load_state_dict
-    getattr(load, "__wrapped__", load)(optimizer, saved)
-
-
-def _set_learning_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
-    for group in optimizer.param_groups:
-        group["lr"] = rate
-
-
 def _network(module: Any) -> nn.Module:
     found: nn.Module = module.unwrapped() if hasattr(module, "unwrapped") else module
     return found
@@ -718,7 +598,3 @@ def _as_arrays(tree: Tree) -> Tree:
 
 def _to_array(leaf: Any) -> Any:
     return leaf.detach().cpu().numpy() if isinstance(leaf, torch.Tensor) else leaf
-
-
-def _to_tensor(leaf: Any) -> Any:
-    return torch.from_numpy(leaf) if isinstance(leaf, np.ndarray) else leaf

@@ -107,4 +107,6 @@ def masked_mean(values: torch.Tensor, batch: Batch) -> torch.Tensor:
     mask = batch.get(Columns.LOSS_MASK)
     if mask is None:
         return values.mean()
-    return torch.where(mask, values, torch.zeros_like(values)).sum() / mask.sum()
+    kept: torch.Tensor = torch.where(mask, values, torch.zeros_like(values))
+    mean: torch.Tensor = kept.sum() / mask.sum()
+    return mean

@@ -1,0 +1,224 @@
+"""`OffPolicyAlgorithm`: samples into replay buffers and learns from draws.
+
+Covered: the rhythm of sampling and updates, buffers and their state. Not covered: losses
+(`algorithms/`), the buffers themselves (`buffers/`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+from syncline.rl.algorithm.algorithm import Algorithm
+from syncline.rl.buffers.replay_columns import INDICES, ReplayColumns
+from syncline.rl.checkpointable import StateDict
+from syncline.rl.columns.fragment import concatenate
+from syncline.rl.config.algorithm_config import AlgorithmConfig
+from syncline.rl.config.section import NotProvided
+from syncline.rl.learners.group import fragments_of
+from syncline.rl.metrics.names import REPLAY_BUFFER_RESULTS
+from syncline.rl.runners.sample import Sample
+from syncline.suggestions import did_you_mean
+
+ConfigT = TypeVar("ConfigT", bound="OffPolicyConfig")
+
+PRIORITIZED = (
+    "PrioritizedEpisodeReplayBuffer",
+    "MultiAgentPrioritizedEpisodeReplayBuffer",
+    "PrioritizedReplayBuffer",
+    "MultiAgentPrioritizedReplayBuffer",
+)
+UNIFORM = (
+    "EpisodeReplayBuffer",
+    "MultiAgentEpisodeReplayBuffer",
+    "ReplayBuffer",
+    "MultiAgentReplayBuffer",
+)
+
+
+class OffPolicyConfig(AlgorithmConfig):
+    """Options of algorithms with a replay buffer."""
+
+    replay_buffer_config: dict[str, Any] = {
+        "type": "PrioritizedEpisodeReplayBuffer",
+        "capacity": 50_000,
+        "alpha": 0.6,
+        "beta": 0.4,
+    }
+    num_steps_sampled_before_learning_starts: int = 1000
+    training_intensity: float | None = None
+    target_network_update_freq: int = 500
+    tau: float = 1.0
+    n_step: Any = 1
+    store_buffer_in_checkpoints: bool = True
+
+    def training(
+        self: ConfigT,
+        *,
+        replay_buffer_config: Mapping[str, Any] = NotProvided,
+        num_steps_sampled_before_learning_starts: int = NotProvided,
+        training_intensity: float | None = NotProvided,
+        target_network_update_freq: int = NotProvided,
+        tau: float = NotProvided,
+        n_step: int | tuple[int, int] = NotProvided,
+        store_buffer_in_checkpoints: bool = NotProvided,
+        **kwargs: Any,
+    ) -> ConfigT:
+        """Set hyperparameters.
+
+        Args:
+            replay_buffer_config: `type` ("EpisodeReplayBuffer" draws uniformly,
+                "PrioritizedEpisodeReplayBuffer" in proportion to errors), `capacity` in steps,
+                `alpha` and `beta` of priorities. Given keys are merged; another type replaces all.
+            num_steps_sampled_before_learning_starts: Environment steps with random actions before
+                the first update.
+            training_intensity: Trained steps for each sampled one; None for an update after each
+                round of sampling.
+            target_network_update_freq: Environment steps between two updates of target networks.
+            tau: Share of the new weights in these updates.
+            n_step: Rewards of a transition, or the range to draw it from.
+            store_buffer_in_checkpoints: Save the buffer, so that a restored run continues exactly.
+            kwargs: Options of all algorithms.
+        """
+        given = dict(locals())
+        super().training(**given.pop("kwargs"))
+        given.pop("__class__", None)
+        if replay_buffer_config is not NotProvided:
+            before = self.replay_buffer_config
+            same_type = replay_buffer_config.get("type", before["type"]) == before["type"]
+            capacity = {"capacity": before["capacity"]}
+            given["replay_buffer_config"] = {
+                **(before if same_type else capacity),
+                **replay_buffer_config,
+            }
+        return self._set(given)
+
+    def validate(self) -> None:
+        """Check all options."""
+        super().validate()
+        kind = self.replay_buffer_config.get("type")
+        if isinstance(kind, str) and kind.rpartition(".")[2] not in PRIORITIZED + UNIFORM:
+            known = PRIORITIZED + UNIFORM
+            raise ValueError(
+                f"`replay_buffer_config['type']={kind!r}` is unknown.{did_you_mean(kind, known)} "
+                f"Use one of {', '.join(known)}."
+            )
+        steps = self.n_step if isinstance(self.n_step, int) else self.n_step[0]
+        if steps < 1:
+            raise ValueError(f"`n_step={self.n_step!r}` must be at least 1.")
+        capacity = self.replay_buffer_config["capacity"]
+        if self.num_steps_sampled_before_learning_starts > capacity:
+            raise ValueError(
+                f"`num_steps_sampled_before_learning_starts="
+                f"{self.num_steps_sampled_before_learning_starts}` is more than the buffer's "
+                f"`capacity={capacity}`: it would forget steps before it learns from them."
+            )
+
+    def get_rollout_fragment_length(self, worker_index: int = 0) -> int:
+        """Return the steps of each environment between two hand-overs; "auto" is `n_step`."""
+        if self.rollout_fragment_length == "auto":
+            return int(self.n_step if isinstance(self.n_step, int) else self.n_step[1])
+        return super().get_rollout_fragment_length(worker_index)
+
+    def rounds(self) -> tuple[int, int]:
+        """Return the rounds of sampling and the updates of a training step."""
+        if not self.training_intensity:
+            return 1, 1
+        sampled = (
+            self.get_rollout_fragment_length()
+            * self.num_envs_per_env_runner
+            * max(self.num_env_runners, 1)
+        )
+        updates = self.training_intensity * sampled / self.total_train_batch_size
+        if updates < 1:
+            return round(1 / updates), 1
+        return 1, round(updates)
+
+
+class OffPolicyAlgorithm(Algorithm):
+    """Base of algorithms with a replay buffer."""
+
+    def _build(self, config: AlgorithmConfig) -> None:
+        super()._build(config)
+        self.buffers: dict[str, ReplayColumns] = {}
+
+    def training_step(self) -> None:
+        """Sample, store, and update as often as `training_intensity` says."""
+        config = self.config
+        rounds, updates = config.rounds()
+        for _ in range(rounds):
+            random_actions = self._steps_sampled < config.num_steps_sampled_before_learning_starts
+            self.store(self.sample_round(random_actions=random_actions))
+        if self._steps_sampled < config.num_steps_sampled_before_learning_starts:
+            return
+        for _ in range(updates):
+            self.learn_from_replay()
+        self.env_runner_group.sync_weights(from_worker_or_learner_group=self.learner_group)
+
+    def sample_round(self, **options: Any) -> list[Sample]:
+        """Sample a fragment of every environment."""
+        samples = self.env_runner_group.sample_steps(**options)
+        self.log_samples(samples)
+        return samples
+
+    def store(self, samples: list[Sample]) -> None:
+        """Add samples to the buffers."""
+        for module_id, fragments in fragments_of(samples).items():
+            for fragment in concatenate(fragments):
+                self.buffer(module_id, fragment.width).add(fragment)
+
+    def buffer(self, module_id: str, width: int) -> ReplayColumns:
+        """Return the buffer of a module; create it for so many trajectories if there is none."""
+        if module_id not in self.buffers:
+            given = self.config.replay_buffer_config
+            prioritized = str(given["type"]).rpartition(".")[2] in PRIORITIZED
+            self.buffers[module_id] = ReplayColumns(
+                given["capacity"],
+                num_envs=width,
+                seed=self.seed,
+                alpha=given.get("alpha", 0.6) if prioritized else 0.0,
+            )
+        return self.buffers[module_id]
+
+    def learn_from_replay(self) -> None:
+        """Draw a batch from each buffer, update, and set the priorities of what was drawn."""
+        config = self.config
+        drawn = {
+            module_id: buffer.sample(
+                config.train_batch_size_per_learner,
+                n_step=config.n_step,
+                gamma=config.gamma,
+                beta=config.replay_buffer_config.get("beta", 0.0),
+            )
+            for module_id, buffer in self.buffers.items()
+        }
+        errors = self.learner_group.update_on_rows(drawn, timesteps=self.timesteps())
+        for module_id, found in errors.items():
+            self.buffers[module_id].update_priorities(drawn[module_id][INDICES], found)
+
+    def _results(self, returned: Any, calls: int) -> dict[str, Any]:
+        found = super()._results(returned, calls)
+        found[REPLAY_BUFFER_RESULTS] = {
+            module_id: {
+                "num_steps_stored": buffer.num_steps,
+                "num_steps_added_lifetime": buffer.statistics().num_steps_added,
+            }
+            for module_id, buffer in self.buffers.items()
+        }
+        return found
+
+    def get_state(self, *args: Any, **kwargs: Any) -> StateDict:
+        """Return everything that the next iteration depends on."""
+        state = super().get_state(*args, **kwargs)
+        if self.config.store_buffer_in_checkpoints:
+            state["replay_buffers"] = {
+                module_id: (len(buffer.get_state()["heads"]), buffer.get_state())
+                for module_id, buffer in self.buffers.items()
+            }
+        return state
+
+    def set_state(self, state: StateDict) -> None:
+        """Continue from a state."""
+        super().set_state(state)
+        for module_id, (width, saved) in state.get("replay_buffers", {}).items():
+            self.buffer(module_id, width).set_state(saved)

@@ -1,0 +1,138 @@
+"""The loss of DQN: temporal-difference errors of Q-values, or of their distributions (C51)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.nn import functional
+
+from syncline.rl.buffers.replay_columns import N_STEP, WEIGHTS
+from syncline.rl.columns.names import Columns
+from syncline.rl.learners.torch.target_networks import TargetNetworkLearner
+from syncline.rl.learners.torch.train_batch import Batch
+from syncline.rl.metrics.names import TD_ERROR_KEY
+
+QF_PREDS = "qf_preds"
+QF_NEXT_PREDS = "qf_next_preds"
+QF_TARGET_NEXT_PREDS = "qf_target_next_preds"
+QF_LOGITS = "qf_logits"
+QF_TARGET_NEXT_PROBS = "qf_target_next_probs"
+ATOMS = "atoms"
+QF_LOSS_KEY = "qf_loss"
+QF_MEAN_KEY = "qf_mean"
+QF_MAX_KEY = "qf_max"
+QF_MIN_KEY = "qf_min"
+TD_ERROR_MEAN_KEY = "td_error_mean"
+
+
+class DQNTorchLearner(TargetNetworkLearner):
+    """Huber or squared errors to r + gamma^n Q_target(s', argmax Q(s'))."""
+
+    def configure_optimizers_for_module(self, module_id: str, config: Any) -> None:
+        """Create Adam for the online network."""
+        module: Any = self.module[module_id]
+        targets = {id(each) for each in module.target_parameters()}
+        parameters = [p for p in self.get_parameters(module) if id(p) not in targets]
+        self.register_adam(
+            module_id, "default_optimizer", parameters, config.lr, eps=config.adam_epsilon
+        )
+
+    def compute_loss_for_module(
+        self, *, module_id: str, config: Any, batch: Batch, fwd_out: dict[str, Any]
+    ) -> torch.Tensor:
+        """Return the weighted mean of the errors' losses."""
+        actions = batch[Columns.ACTIONS].unsqueeze(-1).long()
+        chosen = fwd_out[QF_PREDS].gather(-1, actions).squeeze(-1)
+        if config.num_atoms > 1:
+            losses, errors = self._distributional(config, batch, fwd_out, actions)
+        else:
+            errors, losses = self._errors(config, batch, fwd_out, chosen)
+        loss = torch.mean(batch[WEIGHTS] * losses)
+        self.log_td_errors(module_id, errors.detach())
+        self.metrics.log_dict(
+            {QF_LOSS_KEY: loss, QF_MEAN_KEY: chosen.mean(), TD_ERROR_MEAN_KEY: errors.mean()},
+            key=module_id,
+            window=1,
+        )
+        return loss
+
+    def _errors(
+        self, config: Any, batch: Batch, fwd_out: dict[str, Any], chosen: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return the errors and their losses."""
+        with torch.no_grad():
+            following = fwd_out[QF_TARGET_NEXT_PREDS]
+            if config.double_q:
+                best = fwd_out[QF_NEXT_PREDS].argmax(-1, keepdim=True)
+                values = following.gather(-1, best).squeeze(-1)
+            else:
+                values = following.max(-1).values
+            targets = batch[Columns.REWARDS] + self.discounts(config, batch) * values
+        if config.td_error_loss_fn == "huber":
+            losses = functional.huber_loss(chosen, targets, reduction="none")
+        else:
+            losses = functional.mse_loss(chosen, targets, reduction="none")
+        return chosen - targets, losses
+
+    def _distributional(
+        self, config: Any, batch: Batch, fwd_out: dict[str, Any], actions: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return the cross-entropies to the projected distributions, as errors and losses."""
+        index = actions.unsqueeze(-1).expand(-1, 1, config.num_atoms)
+        logits = fwd_out[QF_LOGITS].gather(1, index).squeeze(1)
+        with torch.no_grad():
+            chooser = fwd_out[QF_NEXT_PREDS if config.double_q else QF_TARGET_NEXT_PREDS]
+            best = chooser.argmax(-1)[:, None, None].expand(-1, 1, config.num_atoms)
+            probabilities = fwd_out[QF_TARGET_NEXT_PROBS].gather(1, best).squeeze(1)
+            targets = project(
+                probabilities,
+                batch[Columns.REWARDS],
+                self.discounts(config, batch),
+                config.v_min,
+                config.v_max,
+            )
+        losses = -(targets * torch.log_softmax(logits, -1)).sum(-1)
+        return losses, losses
+
+    def discounts(self, config: Any, batch: Batch) -> torch.Tensor:
+        """Return gamma^n, and 0 after terminal states."""
+        discounts: torch.Tensor = config.gamma ** batch[N_STEP] * ~batch[Columns.TERMINATEDS]
+        return discounts
+
+    def log_td_errors(self, module_id: str, errors: torch.Tensor) -> None:
+        """Keep the errors for the priorities of the replay buffer."""
+        self.errors[module_id] = errors
+
+
+def project(
+    probabilities: torch.Tensor,
+    rewards: torch.Tensor,
+    discounts: torch.Tensor,
+    v_min: float,
+    v_max: float,
+) -> torch.Tensor:
+    """Return the projection of r + discount z onto the atoms, [B, atoms].
+
+    Algorithm 1 of Bellemare et al. 2017 (https://arxiv.org/abs/1707.06887).
+
+    Args:
+        probabilities: Probability of each atom, [B, atoms].
+        rewards: [B].
+        discounts: [B]; 0 after terminal states.
+        v_min: Smallest atom.
+        v_max: Largest atom.
+    """
+    count = probabilities.shape[-1]
+    atoms = torch.linspace(v_min, v_max, count, device=probabilities.device)
+    shifted = (rewards[:, None] + discounts[:, None] * atoms).clamp(v_min, v_max)
+    places = (shifted - v_min) / (v_max - v_min) * (count - 1)
+    lower = places.floor().clamp(0, count - 2)
+    upper_share = places - lower
+    projected = torch.zeros_like(probabilities)
+    projected.scatter_add_(1, lower.long(), probabilities * (1.0 - upper_share))
+    projected.scatter_add_(1, lower.long() + 1, probabilities * upper_share)
+    return projected
+
+
+__all__ = ["TD_ERROR_KEY", "DQNTorchLearner", "project"]

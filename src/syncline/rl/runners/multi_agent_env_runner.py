@@ -1,0 +1,505 @@
+"""`MultiAgentEnvRunner`: samples environments with several agents and modules.
+
+Covered: the loop over steps, agents that come, pause and go, ends of episodes. Not covered: steps
+of one agent (`trajectory`), episodes as objects and connectors (`episode_tracker`).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+from syncline.rl.columns.names import Columns
+from syncline.rl.columns.trees import Tree, map_tree, stack_trees
+from syncline.rl.config.algorithm_config import AlgorithmConfig
+from syncline.rl.envs.multi_agent_env import MultiAgentEnv
+from syncline.rl.envs.registry import make_env
+from syncline.rl.modules.rl_module import MultiRLModule
+from syncline.rl.runners.actions import actions_for_env, random_action
+from syncline.rl.runners.noise import generator
+from syncline.rl.runners.sample import EpisodeResult, Sample, SampleTimes
+from syncline.rl.runners.trajectory import Trajectory, fragment_of
+from syncline.suggestions import did_you_mean
+
+ALL = "__all__"
+
+
+class MultiAgentEnvRunner:
+    """Samples `num_envs_per_env_runner` environments whose agents act with modules by id.
+
+    Args:
+        config: The algorithm's options.
+        worker_index: 0 in the algorithm's process, else 1 to `num_env_runners`.
+        num_workers: Number of runners.
+        clock: Source of time in seconds.
+    """
+
+    def __init__(
+        self,
+        *,
+        config: AlgorithmConfig,
+        worker_index: int = 0,
+        num_workers: int | None = None,
+        clock: Callable[[], float] = time.perf_counter,
+        **_: Any,
+    ) -> None:
+        self.config = config
+        self.worker_index = worker_index
+        self.num_workers = config.num_env_runners if num_workers is None else num_workers
+        self._clock = clock
+        self.num_envs = config.num_envs_per_env_runner
+        first = max(worker_index - 1, 0) * self.num_envs
+        self._env_numbers = range(first, first + self.num_envs)
+        seed = config.seed or 0
+        self._random = [generator(seed, env, "explore") for env in self._env_numbers]
+        self._reset_seeds = [
+            int(generator(seed, env, "reset").integers(2**31)) for env in self._env_numbers
+        ]
+        self.weights_version = 0
+        self.envs: list[MultiAgentEnv] = []
+        self.make_env()
+        self.module: MultiRLModule = self.make_module()
+        self.make_acting()
+
+    # -- environments and modules
+
+    def make_env(self) -> None:
+        """Create the environments, in place of earlier ones."""
+        for env in self.envs:
+            env.close()
+        self.envs = [
+            make_env(
+                self.config,
+                worker_index=self.worker_index,
+                vector_index=place,
+                num_workers=self.num_workers,
+            )
+            for place in range(self.num_envs)
+        ]
+        self._agents = list(self.envs[0].possible_agents)
+        self._state: list[_EnvState] = []
+        self._trajectories: dict[tuple[int, Any, str], Trajectory] = {}
+
+    @property
+    def env(self) -> MultiAgentEnv:
+        """The first environment."""
+        return self.envs[0]
+
+    def get_spaces(self) -> dict[str, tuple[Any, Any]]:
+        """Return observation and action space by module id, from the agents that map to it."""
+        env = self.envs[0]
+        found: dict[str, tuple[Any, Any]] = {}
+        for agent in env.possible_agents:
+            module_id = self._module_id(agent, SimpleNamespace(id_="spaces"))
+            spaces = env.get_observation_space(agent), env.get_action_space(agent)
+            before = found.setdefault(module_id, spaces)
+            if before != spaces:
+                raise ValueError(
+                    f"Agents of the module {module_id!r} have different spaces: {agent!r} has "
+                    f"{spaces}, another one {before}. Map them to different modules with "
+                    "`multi_agent(policy_mapping_fn=…)`."
+                )
+        return found
+
+    def _module_id(self, agent: Any, episode: Any) -> str:
+        module_id = self.config.policy_mapping_fn(agent, episode)
+        if module_id not in self.config.policies:
+            raise KeyError(
+                f"`policy_mapping_fn` maps the agent {agent!r} to {module_id!r}, which is no "
+                f"module.{did_you_mean(str(module_id), self.config.policies)} Modules: "
+                f"{', '.join(sorted(self.config.policies))}."
+            )
+        return str(module_id)
+
+    def make_module(self) -> MultiRLModule:
+        """Create the modules that act."""
+        spec = self.config.get_multi_rl_module_spec(spaces=self.get_spaces(), inference_only=True)
+        module: MultiRLModule = spec.build()
+        return module
+
+    def share_modules(self, modules: MultiRLModule) -> None:
+        """Act with the learner's own modules."""
+        self.module = modules
+        self.make_acting()
+
+    def make_acting(self) -> None:
+        """Create the steps from observations to actions, for the present modules."""
+        self._acting = {
+            module_id: module.acting_policy() for module_id, module in self.module.items()
+        }
+        self._initial = {
+            module_id: map_tree(np.asarray, module.get_initial_state())
+            if module.is_stateful()
+            else None
+            for module_id, module in self.module.items()
+        }
+        self._to_env = {
+            module_id: actions_for_env(
+                module.action_space,
+                normalize=self.config.normalize_actions,
+                clip=self.config.clip_actions,
+            )
+            for module_id, module in self.module.items()
+        }
+
+    # -- sampling
+
+    def sample_steps(
+        self, steps: int, *, explore: bool | None = None, random_actions: bool = False
+    ) -> Sample:
+        """Take `steps` steps in every environment."""
+        return self._sample(lambda taken, _: taken < steps, explore, random_actions)
+
+    def sample_episodes(
+        self, count: int, *, explore: bool | None = None, random_actions: bool = False
+    ) -> Sample:
+        """Sample `count` complete episodes, which begin now; every environment as many."""
+        shares = np.full(self.num_envs, count // self.num_envs)
+        shares[: count % self.num_envs] += 1
+        return self._sample_complete(
+            lambda _, ended: bool((ended < shares).any()), shares, explore, random_actions
+        )
+
+    def sample_complete(
+        self, least_steps: int, *, explore: bool | None = None, random_actions: bool = False
+    ) -> Sample:
+        """Sample complete episodes, which begin now, until they have `least_steps` steps."""
+        unlimited = np.full(self.num_envs, np.iinfo(np.int64).max)
+        return self._sample_complete(
+            lambda *_: sum(each.length for each in self._episodes) < least_steps,
+            unlimited,
+            explore,
+            random_actions,
+        )
+
+    def _sample_complete(
+        self,
+        goes_on: Callable[[int, np.ndarray], bool],
+        shares: np.ndarray,
+        explore: bool | None,
+        random_actions: bool,
+    ) -> Sample:
+        self.reset()
+        sample = self._sample(goes_on, explore, random_actions, shares)
+        self.reset()
+        return sample
+
+    def reset(self) -> None:
+        """Begin a new episode in every environment."""
+        seeds: list[int | None] = list(self._reset_seeds) if not self._state else []
+        self._trajectories = {}
+        self._state = [
+            _EnvState(place, seeds[place] if seeds else None) for place in range(self.num_envs)
+        ]
+        for state in self._state:
+            self._reset_env(state)
+
+    def _reset_env(self, state: _EnvState) -> None:
+        obs, _ = self.envs[state.place].reset(seed=state.seed)
+        state.begin(self._clock())
+        self._observe(state, obs)
+
+    def _sample(
+        self,
+        goes_on: Callable[[int, np.ndarray], bool],
+        explore: bool | None,
+        random_actions: bool,
+        shares: np.ndarray | None = None,
+    ) -> Sample:
+        explore = self.config.explore if explore is None else explore
+        self._episodes: list[EpisodeResult] = []
+        self._shares = shares
+        if not self._state:
+            self.reset()
+        times, clock, began = SampleTimes(), self._clock, self._clock()
+        first_episodes = [state.episode for state in self._state]
+        taken = 0
+        ended = np.zeros(self.num_envs, np.int64)
+        while goes_on(taken, ended):
+            start = clock()
+            actions = self._act(explore, random_actions)
+            acted = clock()
+            for state in self._state:
+                self._step(state, actions[state.place])
+            times.inference_s += acted - start
+            times.env_s += clock() - acted
+            taken += 1
+            ended = np.array(
+                [
+                    state.episode - first
+                    for state, first in zip(self._state, first_episodes, strict=True)
+                ]
+            )
+        times.total_s = clock() - began
+        return self._hand_over(taken, times, shares, first_episodes)
+
+    def _act(self, explore: bool, random_actions: bool) -> list[dict[Any, Tree]]:
+        """Return the actions of all agents that have an observation, by environment."""
+        waiting: dict[str, list[Trajectory]] = {}
+        noise: dict[str, list[np.ndarray]] = {}
+        for state in self._state:
+            random = self._random[state.place]
+            for module_id, trajectory in state.acting:
+                policy = self._acting[module_id]
+                waiting.setdefault(module_id, []).append(trajectory)
+                drawn = (
+                    random.random(policy.noise_size)
+                    if policy.noise_kind == "uniform"
+                    else random.standard_normal(policy.noise_size)
+                )
+                noise.setdefault(module_id, []).append(drawn)
+        actions: list[dict[Any, Tree]] = [{} for _ in self._state]
+        for module_id, trajectories in waiting.items():
+            self._act_with(
+                module_id,
+                trajectories,
+                np.stack(noise[module_id]),
+                explore,
+                random_actions,
+                actions,
+            )
+        return actions
+
+    def _act_with(
+        self,
+        module_id: str,
+        trajectories: list[Trajectory],
+        noise: np.ndarray,
+        explore: bool,
+        random_actions: bool,
+        actions: list[dict[Any, Tree]],
+    ) -> None:
+        obs = stack_trees(np.stack, [each.obs for each in trajectories])
+        states = None
+        if self._initial[module_id] is not None:
+            states = stack_trees(np.stack, [each.state for each in trajectories])
+        columns, next_states = self._acting[module_id].act(obs, noise, explore, states)
+        if random_actions:
+            space = self.module[module_id].action_space
+            columns[Columns.ACTIONS] = stack_trees(
+                np.stack,
+                [
+                    random_action(space, self._random[each.env], self.config.normalize_actions)
+                    for each in trajectories
+                ],
+            )
+        to_env = self._to_env[module_id]
+        chosen = columns[Columns.ACTIONS]
+        for_env = chosen if to_env is None else to_env(chosen)
+        for n, trajectory in enumerate(trajectories):
+            trajectory.acted(_row(columns, n), None if states is None else _row(next_states, n))
+            actions[trajectory.env][trajectory.agent] = _row(for_env, n)
+
+    def _step(self, state: _EnvState, actions: dict[Any, Tree]) -> None:
+        env = self.envs[state.place]
+        obs, rewards, terminateds, truncateds, _ = env.step(actions)
+        state.length += 1
+        for agent in actions:
+            state.agent_steps[agent] = state.agent_steps.get(agent, 0) + 1
+        for agent, reward in rewards.items():
+            state.returns[agent] = state.returns.get(agent, 0.0) + float(reward)
+            if agent in state.trajectories:
+                state.trajectories[agent][1].reward += float(reward)
+            else:
+                state.early_rewards[agent] = state.early_rewards.get(agent, 0.0) + float(reward)
+        over = bool(terminateds.get(ALL, False) or truncateds.get(ALL, False))
+        all_terminated = bool(terminateds.get(ALL, False))
+        for agent, (_, trajectory) in list(state.trajectories.items()):
+            terminated = bool(terminateds.get(agent, over and all_terminated))
+            truncated = bool(truncateds.get(agent, over and not all_terminated)) and not terminated
+            if terminated or truncated or over:
+                final = obs.get(agent)
+                if final is None:
+                    final = self._missing_final(state, agent, trajectory, terminated)
+                truncated = truncated or not terminated
+                trajectory.ended(terminated, truncated, _as_array(final), state.episode)
+                del state.trajectories[agent]
+                state.finished.add(agent)
+        if over:
+            self._end_episode(state)
+        else:
+            self._observe(state, {a: each for a, each in obs.items() if a not in state.finished})
+
+    def _missing_final(
+        self, state: _EnvState, agent: Any, trajectory: Trajectory, terminated: bool
+    ) -> Tree:
+        """Return an observation in place of a missing last one: after a terminal state it has no
+        effect; otherwise its value is needed.
+        """
+        if terminated or trajectory.columns is None:
+            return trajectory.obs
+        raise ValueError(
+            f"The episode of the agent {agent!r} was truncated at step {state.length} of "
+            f"environment {self._env_numbers[state.place]} without a last observation, whose value "
+            "is needed: return one in the dictionary of observations of that step, or set "
+            f"`terminateds[{agent!r}]`."
+        )
+
+    def _observe(self, state: _EnvState, obs: dict[Any, Tree]) -> None:
+        """Hand new observations to their agents, who act next."""
+        state.acting = []
+        for agent, each in obs.items():
+            if agent not in state.trajectories:
+                state.trajectories[agent] = self._trajectory(state, agent)
+            module_id, trajectory = state.trajectories[agent]
+            trajectory.observed(_as_array(each), self._initial[module_id], state.episode)
+            trajectory.reward += state.early_rewards.pop(agent, 0.0)
+            state.acting.append((module_id, trajectory))
+        if not state.acting and not state.trajectories:
+            raise ValueError(
+                f"No agent of environment {self._env_numbers[state.place]} has an observation at "
+                f"step {state.length}, and the episode is not over: nobody could act again. Return "
+                f"observations, or set `terminateds[{ALL!r}]`."
+            )
+
+    def _trajectory(self, state: _EnvState, agent: Any) -> tuple[str, Trajectory]:
+        module_id = state.modules.get(agent)
+        if module_id is None:
+            episode = SimpleNamespace(
+                id_=f"{self._env_numbers[state.place]}-{state.episode}",
+                env_t=state.length,
+                agent_ids=set(self._agents),
+            )
+            module_id = state.modules[agent] = self._module_id(agent, episode)
+        key = (state.place, agent, module_id)
+        if key not in self._trajectories:
+            if agent not in self._agents:
+                self._agents.append(agent)
+            number = self._env_numbers[state.place] * 1000 + self._agents.index(agent)
+            self._trajectories[key] = Trajectory(number, state.place, agent)
+        return module_id, self._trajectories[key]
+
+    def _end_episode(self, state: _EnvState) -> None:
+        if self._shares is None or state.counted < self._shares[state.place]:
+            by_module: dict[str, list[float]] = {}
+            for agent, value in state.returns.items():
+                if agent in state.modules:
+                    by_module.setdefault(state.modules[agent], []).append(value)
+            self._episodes.append(
+                EpisodeResult(
+                    env=self._env_numbers[state.place],
+                    episode_return=sum(state.returns.values()),
+                    length=state.length,
+                    duration_s=self._clock() - state.began,
+                    agent_returns=dict(state.returns),
+                    module_returns={
+                        module_id: float(np.mean(values)) for module_id, values in by_module.items()
+                    },
+                    agent_steps=dict(state.agent_steps),
+                )
+            )
+        state.counted += 1
+        state.episode += 1
+        state.seed = None
+        self._reset_env(state)
+
+    def _hand_over(
+        self, taken: int, times: SampleTimes, shares: np.ndarray | None, first_episodes: list[int]
+    ) -> Sample:
+        if shares is not None:
+            for trajectory in self._trajectories.values():
+                state = self._state[trajectory.env]
+                last = min(
+                    first_episodes[trajectory.env] + int(min(shares[trajectory.env], 2**60)),
+                    state.episode,
+                )
+                trajectory.rows = [row for row in trajectory.rows if row.episode < last]
+                trajectory.obs = None
+        fragments = {}
+        agent_steps: dict[Any, int] = {}
+        for module_id, trajectories in self._by_module():
+            fragments[module_id] = fragment_of(
+                trajectories,
+                int(self.module[module_id].model_config.get("max_seq_len", 20)),
+                self.weights_version,
+            )
+            for each in trajectories:
+                agent_steps[each.agent] = agent_steps.get(each.agent, 0) + len(each.rows)
+        for each in self._trajectories.values():
+            each.handed_over()
+        if shares is None:
+            env_steps = taken * self.num_envs
+        else:
+            env_steps = sum(each.length for each in self._episodes)
+        return Sample(
+            fragments=fragments,
+            episodes=self._episodes,
+            env_steps=env_steps,
+            agent_steps=agent_steps,
+            module_steps={name: each.num_steps for name, each in fragments.items()},
+            times=times,
+        )
+
+    def _by_module(self) -> Iterator[tuple[str, list[Trajectory]]]:
+        """Yield the trajectories with finished steps, by module."""
+        for module_id in self.module:
+            found = [
+                each
+                for (_, _, name), each in self._trajectories.items()
+                if name == module_id and each.rows
+            ]
+            if found:
+                yield module_id, sorted(found, key=lambda each: each.number)
+
+    # -- state
+
+    def set_weights(self, weights: dict[str, Any], version: int) -> None:
+        """Set the weights of the modules, by module id."""
+        for module_id, state in weights.items():
+            if module_id in self.module:
+                self.module[module_id].set_state(state)
+        self.weights_version = version
+
+    def get_state(self) -> dict[str, Any]:
+        """Return the states of the random generators; environments begin new episodes."""
+        return {"random": [each.bit_generator.state for each in self._random]}
+
+    def set_state(self, state: dict[str, Any]) -> bool:
+        """Continue from a state; return False, as environments begin new episodes."""
+        for made, saved in zip(self._random, state["random"], strict=True):
+            made.bit_generator.state = saved
+        return False
+
+    def ping(self) -> str:
+        """Return "pong"."""
+        return "pong"
+
+    def stop(self) -> None:
+        """Close the environments."""
+        for env in self.envs:
+            env.close()
+
+
+class _EnvState:
+    """Where an environment stands."""
+
+    def __init__(self, place: int, seed: int | None) -> None:
+        self.place = place
+        self.seed = seed
+        self.episode = 0
+        self.counted = 0
+        self.acting: list[tuple[str, Trajectory]] = []
+        self.begin(0.0)
+
+    def begin(self, now: float) -> None:
+        """Begin an episode."""
+        self.began = now
+        self.length = 0
+        self.modules: dict[Any, str] = {}
+        self.trajectories: dict[Any, tuple[str, Trajectory]] = {}
+        self.returns: dict[Any, float] = {}
+        self.agent_steps: dict[Any, int] = {}
+        self.early_rewards: dict[Any, float] = {}
+        self.finished: set[Any] = set()
+
+
+def _row(tree: Tree, n: int) -> Any:
+    return map_tree(lambda leaf: leaf[n], tree)
+
+
+def _as_array(obs: Tree) -> Tree:
+    return map_tree(np.asarray, obs)
