@@ -61,6 +61,11 @@ def register_env(name: str, env_creator: Callable[..., object]) -> None:
     _environments[name] = env_creator
 
 
+def registered_environments() -> dict[str, Callable[..., object]]:
+    """Return the functions that create the registered environments, by name; a copy."""
+    return dict(_environments)
+
+
 def get_trainable_cls(trainable_name: str) -> type[Trainable]:
     """Return the class registered under a name.
 

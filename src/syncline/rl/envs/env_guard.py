@@ -1,0 +1,183 @@
+"""`EnvGuard`: one environment of a vector, with checks, clear errors and restarts.
+
+Covered: the checked step and reset, the adaptation of gym's older API, errors that name the
+environment, its configuration and seed, and restarts after failures. Not covered: loops over
+several environments (`vector`), hanging environments (the limits of env runners).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import gymnasium as gym
+
+from syncline.rl.envs.checks import mismatch, out_of_bounds, reset_problem, step_problem
+from syncline.rl.envs.env_context import EnvContext
+from syncline.rl.envs.env_errors import EnvError, StepFailedRecreateEnvError, user_frame
+from syncline.rl.envs.older_gym import OlderGymEnv, as_new_step
+
+logger = logging.getLogger("syncline")
+
+MAX_FAILURES_IN_A_ROW = 10
+"""Failures without a successful step in between after which a restart is given up."""
+
+_SEED_STRIDE = 1_000_003
+"""Distance of the seeds before and after a restart."""
+
+StepResult = tuple[Any, Any, Any, Any, dict[str, Any]]
+
+
+class EnvGuard:
+    """One environment and what is needed to explain and replace it.
+
+    Args:
+        make: Creates the environment.
+        context: Its configuration.
+        index: Its index among all environments of the run.
+        name: Name of the environment for messages.
+        restart: Create it again after an exception.
+        check: Check the values that it returns.
+    """
+
+    def __init__(
+        self,
+        make: Callable[[EnvContext], gym.Env[Any, Any]],
+        *,
+        context: EnvContext,
+        index: int,
+        name: str,
+        restart: bool = False,
+        check: bool = True,
+    ) -> None:
+        self._make = make
+        self._context = context
+        self.index = index
+        self._name = name
+        self._restart = restart
+        self._check = check
+        self._seed: int | None = None
+        self._fresh_seed: int | None = None  # of an environment that was created again
+        self._failures = 0
+        self._warned = False
+        self.num_restarts = 0
+        """Number of times that the environment was created again."""
+        self.env = make(context)
+
+    # ---- checked calls ----
+
+    def step(self, action: Any) -> StepResult:
+        """Step with checks; exceptions of the environment pass."""
+        result: Any = self.env.step(action)
+        if isinstance(result, tuple) and len(result) == 4:
+            self.env = OlderGymEnv(self.env)
+            result = as_new_step(result)
+        if self._check:
+            problem = step_problem(result) or self._observation_problem(result[0])
+            if problem:
+                raise EnvError(problem)
+        self._failures = 0
+        made: StepResult = result
+        return made
+
+    def reset(
+        self, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
+        """Reset with checks, and with restarts if they are on.
+
+        Raises:
+            EnvError: It failed.
+        """
+        if seed is not None:
+            self._seed = seed
+        while True:
+            if seed is None:
+                seed, self._fresh_seed = self._fresh_seed, None
+            try:
+                return self._reset_once(seed, options)
+            except Exception as error:
+                self._handle(error, f"reset(seed={seed})")
+                seed = None
+
+    def _reset_once(
+        self, seed: int | None, options: dict[str, Any] | None
+    ) -> tuple[Any, dict[str, Any]]:
+        result: Any = self.env.reset(seed=seed, options=options)
+        if not isinstance(result, tuple) and not isinstance(self.env, OlderGymEnv):
+            self.env = OlderGymEnv(self.env)
+            result = result, {}
+        if self._check:
+            problem = reset_problem(result) or self._observation_problem(result[0])
+            if problem:
+                raise EnvError(problem)
+        obs, info = result
+        return obs, info
+
+    def recover(self, error: Exception, action: Any, last_obs: Any) -> StepResult:
+        """Handle an exception of a step: create the environment again if allowed.
+
+        The step then counts as truncated, without reward, and ends at the observation before it.
+
+        Raises:
+            EnvError: Restarts are off, or too many in a row failed.
+        """
+        self._handle(error, f"step({_short(action)})")
+        return last_obs, 0.0, False, True, {"env_restarted": True}
+
+    # ---- errors ----
+
+    def _handle(self, error: Exception, call: str) -> None:
+        requested = isinstance(error, StepFailedRecreateEnvError)
+        self._failures += 1
+        text = self._describe(error, call)
+        if not (self._restart or requested):
+            raise EnvError(
+                f"{text}\nSet `fault_tolerance(restart_failed_sub_environments=True)` to create "
+                f"such environments again.\n{user_frame(error)}"
+            ) from error
+        if self._failures > MAX_FAILURES_IN_A_ROW:
+            raise EnvError(
+                f"{text}\nIt was created again {MAX_FAILURES_IN_A_ROW} times without a successful "
+                f"step since.\n{user_frame(error)}"
+            ) from error
+        if not requested:
+            logger.warning("%s\nIt is created again.\n%s", text, user_frame(error))
+        try:
+            self.env.close()
+        except Exception as close_error:
+            logger.debug("Closing a failed environment raised %r.", close_error)
+        self.env = self._make(self._context)
+        self.num_restarts += 1
+        if self._seed is not None:
+            self._fresh_seed = (self._seed + self.num_restarts * _SEED_STRIDE) % 2**31
+
+    def _describe(self, error: Exception, call: str) -> str:
+        context = self._context
+        what = str(error) if isinstance(error, EnvError) else f"{type(error).__name__}: {error}"
+        return (
+            f"Environment {self.index} ({self._name}; env runner {context.worker_index}, index "
+            f"{context.vector_index} there) failed in {call}: {what}\n"
+            f"env_config={_short(dict(context), 1000)}, last seed {self._seed}"
+        )
+
+    def _observation_problem(self, obs: Any) -> str | None:
+        space = self.env.observation_space
+        problem = mismatch(space, obs)
+        if problem is None and not self._warned:
+            outside = out_of_bounds(space, obs)
+            if outside:
+                self._warned = True
+                logger.warning(
+                    "Environment %d (%s): %s, the bounds of its observation space. Bounds that are "
+                    "too narrow matter if something scales by them. Reported once.",
+                    self.index,
+                    self._name,
+                    outside,
+                )
+        return problem
+
+
+def _short(value: Any, limit: int = 200) -> str:
+    text = repr(value)
+    return text if len(text) <= limit else f"{text[:limit]}…"

@@ -1,0 +1,153 @@
+"""Exact states of environments, for runs that continue after a restart.
+
+Covered: environments with `get_state` and `set_state`, others by their attributes, wrappers and
+random generators included. Not covered: environments whose attributes cannot be pickled, such as
+simulators in C++ or open windows; their state is None, and episodes begin anew.
+
+Attributes are saved rather than objects: the classes of a program may have changed their module,
+and many environments of gymnasium pickle only the arguments of their constructors (`EzPickle`),
+which would lose their state. An environment keeps its identity when its state is restored.
+"""
+
+from __future__ import annotations
+
+import io
+import logging
+import pickle
+from typing import Any
+
+import cloudpickle
+import gymnasium as gym
+
+from syncline.rl.envs.older_gym import OlderGymEnv
+
+logger = logging.getLogger("syncline")
+
+_NOT_SAVED = frozenset({"env", "_cached_spec", "spec"})
+"""Attributes of layers that the restored environment already has."""
+
+_warned: set[str] = set()
+
+
+def get_env_state(env: Any) -> bytes | None:
+    """Return the state of an environment with its wrappers, or None if it cannot be saved."""
+    layers = _layers(env)
+    try:
+        states = [_layer_state(layer) for layer in layers]
+        buffer = io.BytesIO()
+        _StatePickler(buffer, layers).dump([_type_name(layer) for layer in layers])
+        _StatePickler(buffer, layers).dump(states)
+    except Exception as error:
+        _warn(layers[-1], error)
+        return None
+    return buffer.getvalue()
+
+
+def set_env_state(env: Any, state: bytes) -> None:
+    """Put an environment into the state of `get_env_state`.
+
+    Raises:
+        ValueError: It consists of other classes than the saved one.
+    """
+    layers = _layers(env)
+    buffer = io.BytesIO(state)
+    saved = pickle.load(buffer)
+    present = [_type_name(layer) for layer in layers]
+    if saved != present:
+        raise ValueError(
+            f"The checkpoint has the state of an environment made of {saved}, but this environment "
+            f"is made of {present} (outermost wrapper first). Restore with the same environment."
+        )
+    for layer, layer_state in zip(layers, _StateUnpickler(buffer, layers).load(), strict=True):
+        _set_layer_state(layer, layer_state)
+
+
+def _layers(env: Any) -> list[Any]:
+    """Return an environment's wrappers from the outside, and then the environment."""
+    layers = [env]
+    while isinstance(layers[-1], (gym.Wrapper, OlderGymEnv)):
+        layers.append(layers[-1].env)
+    return layers
+
+
+def _layer_state(layer: Any) -> dict[str, Any]:
+    if _offers_state(layer):
+        state = {"own": layer.get_state()}
+        if isinstance(layer, gym.Env):
+            state["np_random"] = layer.__dict__.get("_np_random")
+        return state
+    return {"attributes": {k: v for k, v in vars(layer).items() if k not in _NOT_SAVED}}
+
+
+def _set_layer_state(layer: Any, state: dict[str, Any]) -> None:
+    if "own" in state:
+        layer.set_state(state["own"])
+        if state.get("np_random") is not None:
+            layer._np_random = state["np_random"]
+        return
+    attributes = state["attributes"]
+    for name in [name for name in vars(layer) if name not in _NOT_SAVED]:
+        if name not in attributes:
+            del layer.__dict__[name]
+    layer.__dict__.update(attributes)
+
+
+def _offers_state(layer: Any) -> bool:
+    """Return whether the class of a layer defines both methods (wrappers forward attributes)."""
+    return callable(getattr(type(layer), "get_state", None)) and callable(
+        getattr(type(layer), "set_state", None)
+    )
+
+
+def _type_name(layer: Any) -> str:
+    return type(layer).__name__
+
+
+def _warn(env: Any, error: Exception) -> None:
+    name = _type_name(env)
+    if name in _warned:
+        return
+    _warned.add(name)
+    logger.warning(
+        "The state of the environment %s cannot be saved (%s: %s). A restored run will begin new "
+        "episodes. Define get_state() and set_state(state) in its class for an exact restore.",
+        name,
+        type(error).__name__,
+        error,
+    )
+
+
+class _StatePickler(cloudpickle.Pickler):  # type: ignore[misc]  # untyped base
+    """Pickles attributes; references to the layers themselves become references to the layers that
+    exist when the state is loaded.
+    """
+
+    def __init__(self, file: io.BytesIO, layers: list[Any]) -> None:
+        super().__init__(file)
+        self._places = {id(layer): index for index, layer in enumerate(layers)}
+
+    def persistent_id(self, obj: Any) -> int | None:
+        return self._places.get(id(obj))
+
+    def reducer_override(self, obj: Any) -> Any:
+        """Save environments inside of environments by their attributes, too."""
+        if isinstance(obj, gym.Env) or "_ezpickle_args" in getattr(obj, "__dict__", ()):
+            return _empty, (type(obj),), dict(vars(obj)), None, None, _fill
+        return super().reducer_override(obj)
+
+
+class _StateUnpickler(pickle.Unpickler):
+    def __init__(self, file: io.BytesIO, layers: list[Any]) -> None:
+        super().__init__(file)
+        self._layers = layers
+
+    def persistent_load(self, pid: int) -> Any:
+        return self._layers[pid]
+
+
+def _empty(cls: type) -> Any:
+    return object.__new__(cls)
+
+
+def _fill(obj: Any, attributes: dict[str, Any]) -> None:
+    obj.__dict__.update(attributes)
