@@ -285,9 +285,9 @@ class SingleAgentEnvRunner:
             "envs": get_env_states(self.env),
             "obs": self._obs,
             "state": self._state,
-            "return": self._return,
-            "length": self._length,
-            "episode": self._episode,
+            "return": self._return.copy(),
+            "length": self._length.copy(),
+            "episode": self._episode.copy(),
         }
 
     def set_state(self, state: dict[str, Any]) -> bool:
