@@ -83,7 +83,7 @@ class FakeEngine(Engine):
     def on_item(self, generator, index, callback):
         callback(None)
 
-    def create_placement_group(self, bundles, *, strategy, name, detached):
+    def create_placement_group(self, bundles, *, strategy, name, detached, label_selectors=()):
         return 7
 
     def placement_group_ready(self, group_id):

@@ -63,6 +63,9 @@ def test_an_actor_in_a_placement_group_needs_no_more_than_it_holds():
         ),
         ({"num_cpu": 1}, ValueError, "Did you mean 'num_cpus'"),
         ({"label_selector": {"a": 1}}, TypeError, "label_selector"),
+        ({"fallback_strategy": {"a": "b"}}, TypeError, "fallback_strategy"),
+        ({"fallback_strategy": [{"a": "b"}]}, ValueError, "give only 'label_selector'"),
+        ({"fallback_strategy": [{"label_selector": {"a": 1}}]}, TypeError, "strings"),
         ({"runtime_env": {"env_vars": {"A": 1}}}, TypeError, "env_vars"),
     ],
 )

@@ -180,6 +180,19 @@ def test_fixed_number_and_autoscaling_replace_each_other():
             ValueError,
             "has 2 items for 3 bundles",
         ),
+        (
+            {
+                "placement_group_bundles": [{"CPU": 1}],
+                "placement_group_bundle_label_selector": [{"a": 1}],
+            },
+            TypeError,
+            "labels and their values are strings",
+        ),
+        (
+            {"ray_actor_options": {"fallback_strategy": [{"zone": "a"}]}},
+            ValueError,
+            "give only 'label_selector'",
+        ),
         ({"logging_config": {"log_level": "LOUD"}}, ValueError, "`log_level='LOUD'` is unknown"),
         ({"logging_config": {"log_levels": "INFO"}}, ValueError, "Did you mean 'log_level'"),
         ({"logging_config": "DEBUG"}, TypeError, "a dict or a LoggingConfig"),
@@ -250,12 +263,17 @@ def test_placement_groups_are_accepted():
     assert config.resources == {"CPU": 1, "GPU": 1}
 
 
-def test_label_selectors_of_bundles_are_refused_and_never_ignored():
-    with pytest.raises(NotImplementedError, match="custom resource"):
-        configured(
-            placement_group_bundles=[{"CPU": 1}],
-            placement_group_bundle_label_selector=[{"zone": "a"}],
+def test_one_label_selector_is_for_all_bundles():
+    bundles = [{"CPU": 1}, {"CPU": 2}]
+    for given, expected in (
+        ([{"zone": "a"}], [{"zone": "a"}] * 2),
+        ([{"zone": "a"}, {}], [{"zone": "a"}, {}]),
+        (None, []),
+    ):
+        config = configured(
+            placement_group_bundles=bundles, placement_group_bundle_label_selector=given
         )
+        assert config.bundle_labels == expected
 
 
 def test_gangs_take_multiples_of_their_size():

@@ -51,6 +51,20 @@ def test_unknown_lifetime_is_refused() -> None:
         placement_group([{"CPU": 1}], lifetime="forever")
 
 
+def test_labels_of_bundles_are_checked() -> None:
+    bundles = [{"CPU": 1}] * 2
+    for wrong, error in (
+        ({"zone": "a"}, TypeError),
+        ([{"zone": 1}] * 2, TypeError),
+        ([{"zone": "a"}], ValueError),
+    ):
+        with pytest.raises(error, match="bundle_label_selector"):
+            placement_group(bundles, bundle_label_selector=wrong)
+    with pytest.raises(ValueError, match="bundle 1 .*'zone': 'a'.* no labels"):
+        placement_group(bundles, bundle_label_selector=[{"zone": "!a"}, {"zone": "a"}])
+    util.remove_placement_group(placement_group(bundles, bundle_label_selector=[{}, {}]))
+
+
 def test_group_is_found_by_its_name_until_it_is_removed() -> None:
     group = placement_group([{"CPU": 1}], name="findable")
     assert get_placement_group("findable") == group

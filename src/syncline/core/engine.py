@@ -17,6 +17,7 @@ from typing import Any, ClassVar, Literal, Protocol
 
 from syncline.core import refs
 from syncline.core.definitions import ActorDefinition, CallDefinition, TaskDefinition
+from syncline.core.labels import Selector
 from syncline.core.options import MethodOptions
 from syncline.core.refs import AnyGenerator, AnyRef, Hold
 from syncline.core.runtime_env import Env
@@ -337,10 +338,17 @@ class Engine(ABC):
 
     @abstractmethod
     def create_placement_group(
-        self, bundles: Sequence[Mapping[str, float]], *, strategy: str, name: str, detached: bool
+        self,
+        bundles: Sequence[Mapping[str, float]],
+        *,
+        strategy: str,
+        name: str,
+        detached: bool,
+        label_selectors: Sequence[Selector] = (),
     ) -> int:
         """Start to reserve all `bundles` together and return the group's id.
 
+        `label_selectors` has the labels that the node of each bundle must have; empty: any node.
         Raises ValueError if the bundles are infeasible.
         """
 

@@ -118,6 +118,31 @@ def labels(name: str, value: object) -> None:
             )
 
 
+def bundle_labels(name: str, value: object, bundles: int) -> None:
+    """Check the label selectors of the bundles of a placement group: none, or one for each."""
+    if not isinstance(value, (list, tuple)):
+        raise _wrong_type(name, value, "a list of dicts")
+    if value and len(value) != bundles:
+        raise ValueError(
+            f"`{name}` has {len(value)} items for {bundles} bundles: give one for each"
+        )
+    for number, selector in enumerate(value):
+        labels(f"{name}[{number}]", selector)
+
+
+def fallbacks(name: str, value: object) -> None:
+    """Check a sequence of dicts with a `label_selector`."""
+    if not isinstance(value, tuple):
+        raise _wrong_type(name, value, "a list such as [{'label_selector': {'zone': 'a'}}]")
+    for number, each in enumerate(value):
+        items = dict(_named_items(f"{name}[{number}]", each, "a dict with a 'label_selector'"))
+        if items.keys() != {"label_selector"}:
+            raise ValueError(
+                f"`{name}[{number}]` has the keys {sorted(items)}: give only 'label_selector'"
+            )
+        labels(f"{name}[{number}]['label_selector']", items["label_selector"])
+
+
 def concurrency_groups(value: object) -> None:
     """Check numbers of concurrent calls by name."""
     for name, limit in _named_items("concurrency_groups", value, "a dict such as {'io': 2}"):

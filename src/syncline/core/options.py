@@ -44,7 +44,6 @@ _IGNORED = frozenset(
         "allow_out_of_order_execution",
         "enable_task_events",
         "enable_tensor_transport",
-        "fallback_strategy",
         "isolate_process",
         "object_store_memory",
         "tensor_transport",
@@ -74,6 +73,8 @@ class _Demand:
     """Environment of the worker in normal form, without the program's own."""
     label_selector: Mapping[str, str] = field(default_factory=dict)
     """Required labels of the node."""
+    fallback_strategy: tuple[Mapping[str, Mapping[str, str]], ...] = ()
+    """Selectors to use where no node meets `label_selector`, such as {"label_selector": {...}}."""
 
     def __post_init__(self) -> None:
         check.amount("num_cpus", self.num_cpus)
@@ -83,6 +84,7 @@ class _Demand:
         check.text("accelerator_type", self.accelerator_type)
         check.text("name", self.name)
         check.labels("label_selector", self.label_selector)
+        check.fallbacks("fallback_strategy", self.fallback_strategy)
         check.strategy(self.scheduling_strategy)
 
     @property
@@ -286,6 +288,8 @@ def _translated(keywords: Keywords, known: Keywords) -> dict[str, Any]:
     for name in ("resources", "label_selector", "concurrency_groups"):
         if given.get(name, ...) is None:
             given[name] = {}
+    if "fallback_strategy" in given and isinstance(given["fallback_strategy"] or [], list):
+        given["fallback_strategy"] = tuple(given["fallback_strategy"] or ())
     if isinstance(given.get("concurrency_groups"), (list, tuple)):
         given["concurrency_groups"] = {
             group["name"]: group["max_concurrency"] for group in given["concurrency_groups"]

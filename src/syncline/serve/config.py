@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
+from syncline.core.option_checks import bundle_labels
 from syncline.core.options import ActorOptions, updated
 from syncline.core.placement import check_bundles
 from syncline.core.remote import ActorClass
@@ -196,7 +197,7 @@ class DeploymentConfig:
     placement_group_strategy: str | None = None
     """Placement of the bundles; None: "PACK"."""
     placement_group_bundle_label_selector: tuple[Mapping[str, str], ...] | None = None
-    """Not implemented: NotImplementedError if set."""
+    """Labels that the node of each bundle must have; one item is for all bundles."""
     max_replicas_per_node: int | None = None
     """Largest number of replicas on one node."""
     user_config: Any = None
@@ -309,18 +310,15 @@ class DeploymentConfig:
                 "one of them out"
             )
         check_bundles(bundles, strategy or "PACK")
+        name = "placement_group_bundle_label_selector"
         selectors = self.placement_group_bundle_label_selector
-        if selectors is not None and len(selectors) not in (1, len(bundles)):
-            raise ValueError(
-                f"`placement_group_bundle_label_selector` has {len(selectors)} items for "
-                f"{len(bundles)} bundles: give one for all, or one for each"
-            )
         if selectors is not None:
-            raise NotImplementedError(
-                "`placement_group_bundle_label_selector` is not implemented: placement groups "
-                "ignore labels of nodes. Leave it out, and add a custom resource of the nodes to "
-                "the bundles, such as {'CPU': 1, 'fast_disk': 0.001}."
-            )
+            if len(selectors) not in (1, len(bundles)):
+                raise ValueError(
+                    f"`{name}` has {len(selectors)} items for {len(bundles)} bundles: give one "
+                    "for all, or one for each"
+                )
+            bundle_labels(name, selectors, len(selectors))
         for name, amount in self.resources.items():
             reserved = bundles[0].get(name, 0)
             if amount > reserved:
@@ -353,6 +351,13 @@ class DeploymentConfig:
     def resources(self) -> dict[str, float]:
         """Resources of each replica by name, without zeros and placement group."""
         return self.actor_options.resources_needed()
+
+    @property
+    def bundle_labels(self) -> list[Mapping[str, str]]:
+        """Labels of the nodes of `placement_group_bundles`, one item for each; empty: any."""
+        selectors = self.placement_group_bundle_label_selector or ()
+        bundles = len(self.placement_group_bundles or ())
+        return list(selectors) * (bundles if len(selectors) == 1 else 1)
 
     @property
     def first_replicas(self) -> int:

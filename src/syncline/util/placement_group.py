@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
+from syncline.core import option_checks as check
 from syncline.core.lifecycle import ensure_engine
 from syncline.core.placement import PlacementGroup, PlacementStrategy
 
@@ -26,6 +27,7 @@ def placement_group(
     strategy: PlacementStrategy = "PACK",
     name: str = "",
     lifetime: Literal["detached"] | None = None,
+    bundle_label_selector: Sequence[Mapping[str, str]] | None = None,
     **_ignored: Any,
 ) -> PlacementGroup:
     """Start to reserve all `bundles` together, such as ``[{"CPU": 2}, {"GPU": 1}]``.
@@ -38,9 +40,10 @@ def placement_group(
             and STRICT_SPREAD place them on different nodes.
         name: Name for `get_placement_group`.
         lifetime: "detached" groups outlive the program if the engine does.
+        bundle_label_selector: Labels that the node of each bundle must have.
 
     Raises:
-        ValueError: The bundles can never be reserved.
+        ValueError: The bundles can never be reserved, or no node has their labels.
         TypeError: `bundles` is not a list of dicts.
     """
     if (
@@ -56,8 +59,14 @@ def placement_group(
             f"`lifetime={lifetime!r}` of a placement group is unknown: pass 'detached' or omit it."
         )
     specs = [dict(bundle) for bundle in bundles]
+    selectors = bundle_label_selector or []
+    check.bundle_labels("bundle_label_selector", selectors, len(specs))
     group_id = ensure_engine().create_placement_group(
-        specs, strategy=strategy, name=name, detached=lifetime == "detached"
+        specs,
+        strategy=strategy,
+        name=name,
+        detached=lifetime == "detached",
+        label_selectors=selectors,
     )
     return PlacementGroup(group_id, specs)
 

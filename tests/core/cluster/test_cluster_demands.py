@@ -11,7 +11,12 @@ import pytest
 import syncline
 from syncline.testing import eventually
 from syncline.testing.clusters import RayCluster
-from syncline.util.scheduling_strategies import In, NodeLabelSchedulingStrategy
+from syncline.util.placement_group import placement_group, remove_placement_group
+from syncline.util.scheduling_strategies import (
+    In,
+    NodeLabelSchedulingStrategy,
+    PlacementGroupSchedulingStrategy,
+)
 
 pytest.importorskip("ray")
 pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("cluster")]
@@ -80,6 +85,32 @@ def test_labels_by_a_strategy_choose_the_node() -> None:
         )
         == nodes_by_zone()["b"]
     )
+
+
+def test_a_fallback_chooses_the_node_where_no_node_has_the_labels() -> None:
+    fallback = [{"label_selector": {"zone": "d"}}, {"label_selector": {"zone": "b"}}]
+    options: dict[str, Any] = {"label_selector": {"zone": "c"}, "fallback_strategy": fallback}
+    found = [node.options(**options).remote()]
+    found.append(Placed.options(**options).remote().node.remote())  # type: ignore[attr-defined]
+    assert set(syncline.get(found, timeout=60)) == {nodes_by_zone()["b"]}
+    with pytest.raises(ValueError, match="'zone': 'c'} or {'zone': 'd'}"):
+        node.options(**(options | {"fallback_strategy": fallback[:1]})).remote()
+
+
+def test_labels_choose_the_nodes_of_bundles() -> None:
+    zones = nodes_by_zone()
+    selectors = [{"zone": "b"}, {"zone": "a"}]
+    group = placement_group([{"CPU": 0.5}] * 2, bundle_label_selector=selectors)
+    found = [
+        node.options(
+            num_cpus=0.5, scheduling_strategy=PlacementGroupSchedulingStrategy(group, bundle)
+        ).remote()
+        for bundle in range(2)
+    ]
+    assert syncline.get(found, timeout=60) == [zones["b"], zones["a"]]
+    remove_placement_group(group)
+    with pytest.raises(ValueError, match="bundle 1 .*'zone': 'c'"):
+        placement_group([{"CPU": 1}] * 2, bundle_label_selector=[{}, {"zone": "c"}])
 
 
 def test_infeasible_labels_are_refused() -> None:

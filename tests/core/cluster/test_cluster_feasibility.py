@@ -58,3 +58,21 @@ def test_a_resource_that_no_node_has_is_answered_with_the_nearest() -> None:
         check_demand({"fast-disk": 1}, nodes, "f")
     with pytest.raises(ValueError, match="Did you mean 'fast_disk'"):
         check_bundles([{"CPU": 1}, {"fast-disk": 1}], "PACK", nodes)
+
+
+def test_a_fallback_may_have_the_node() -> None:
+    nodes = [node(CPU=8) | {"Labels": {"gpu": "a100"}}, node(CPU=2) | {"Labels": {"gpu": "l4"}}]
+    check_demand({"CPU": 2}, nodes, "f", {"gpu": "h100"}, {"gpu": "l4"})
+    check_demand({"CPU": 8}, nodes, "f", {"gpu": "h100"}, {})  # any node
+    with pytest.raises(ValueError, match="labels {'gpu': 'h100'} or {'gpu': 'l4'} none has more"):
+        check_demand({"CPU": 3}, nodes, "f", {"gpu": "h100"}, {"gpu": "l4"})
+
+
+def test_bundles_need_nodes_with_their_labels() -> None:
+    nodes = [node(CPU=8) | {"Labels": {"zone": "a"}}, node(CPU=2) | {"Labels": {"zone": "b"}}]
+    bundles = [{"CPU": 8}, {"CPU": 2}]
+    check_bundles(bundles, "PACK", nodes, [{"zone": "a"}, {"zone": "b"}])
+    with pytest.raises(ValueError, match="bundle 0 .* needs 8 CPU.*labels {'zone': 'b'}"):
+        check_bundles(bundles, "PACK", nodes, [{"zone": "b"}, {"zone": "a"}])
+    with pytest.raises(ValueError, match="bundle 1 .* labels {'zone': 'c'}, but the cluster has"):
+        check_bundles(bundles, "PACK", nodes, [{}, {"zone": "c"}])

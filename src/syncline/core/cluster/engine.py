@@ -46,6 +46,7 @@ from syncline.core.engine import (
     Submitted,
     TaskListing,
 )
+from syncline.core.labels import Selector, alternatives
 from syncline.core.options import ActorOptions, Keywords, TaskOptions
 from syncline.core.refs import AnyGenerator, AnyRef, Hold, ObjectRefGenerator
 
@@ -375,9 +376,21 @@ class ClusterEngine(Engine):
     # -- placement groups
 
     def create_placement_group(
-        self, bundles: Sequence[Mapping[str, float]], *, strategy: str, name: str, detached: bool
+        self,
+        bundles: Sequence[Mapping[str, float]],
+        *,
+        strategy: str,
+        name: str,
+        detached: bool,
+        label_selectors: Sequence[Selector] = (),
     ) -> int:
-        return self._groups.create(bundles, strategy=strategy, name=name, detached=detached)
+        return self._groups.create(
+            bundles,
+            strategy=strategy,
+            name=name,
+            detached=detached,
+            label_selectors=label_selectors,
+        )
 
     def placement_group_ready(self, group_id: int) -> AnyRef:
         return self._groups.ready(group_id)
@@ -467,7 +480,8 @@ class ClusterEngine(Engine):
         self, demand: Mapping[str, float], options: TaskOptions | ActorOptions, what: str
     ) -> None:
         if not self._may_grow():
-            feasibility.check_demand(demand, ray.nodes(), what, options.label_selector)
+            selectors = alternatives(options.label_selector, options.fallback_strategy)
+            feasibility.check_demand(demand, ray.nodes(), what, *selectors)
 
     def _own_environment(self, options: TaskOptions | ActorOptions) -> runtime_env.Env | None:
         if not options.runtime_env:

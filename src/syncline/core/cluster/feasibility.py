@@ -2,31 +2,25 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
 
+from syncline.core.labels import Nodes, Selector, has_labels, selectors_text
 from syncline.core.resources import IMPLICIT_PREFIX
 from syncline.suggestions import did_you_mean
 
 _TOLERANCE = 1e-6
 
 Amounts = Mapping[str, float]
-Nodes = Iterable[Mapping[str, Any]]
-"""Rows with Ray's fields, as `Engine.nodes` returns them."""
-NO_LABELS: Mapping[str, str] = {}
-
-_CONDITION = re.compile(r"(?P<no>!?)(?:in\((?P<several>.*)\)|(?P<one>.*))")
-"""Value of a label in a `label_selector`: `x`, `!x`, `in(x, y)` or `!in(x, y)`."""
+NO_LABELS: Selector = {}
 
 
-def check_demand(
-    demand: Amounts, nodes: Nodes, what: str, selector: Mapping[str, str] = NO_LABELS
-) -> None:
+def check_demand(demand: Amounts, nodes: Nodes, what: str, *selectors: Selector) -> None:
     """Raise ValueError, with the amounts, if no single node can satisfy the demand.
 
-    A node must also have the labels of `selector`. `what` names the demand in the message.
+    A node must also have the labels of one of the selectors. `what` names the demand in the
+    message.
     """
+    selectors = selectors or (NO_LABELS,)
     nodes = list(nodes)
     demand = {
         name: amount for name, amount in demand.items() if not name.startswith(IMPLICIT_PREFIX)
@@ -34,11 +28,11 @@ def check_demand(
     living = _living(
         node
         for node in nodes
-        if all(_has(node, label, condition) for label, condition in selector.items())
+        if any(has_labels(node.get("Labels", {}), selector) for selector in selectors)
     )
     if any(_fits(demand, node) for node in living):
         return
-    labels = f" with the labels {dict(selector)}" if selector else ""
+    labels = f" with the labels {selectors_text(selectors)}" if all(selectors) else ""
     if labels and not living:
         raise ValueError(
             f"{what} needs a node{labels}, but the cluster has none, so it could never start. "
@@ -58,11 +52,17 @@ def check_demand(
     )
 
 
-def check_bundles(bundles: Sequence[Amounts], strategy: str, nodes: Nodes) -> None:
-    """Raise ValueError if a placement group is infeasible on these nodes."""
+def check_bundles(
+    bundles: Sequence[Amounts], strategy: str, nodes: Nodes, selectors: Sequence[Selector] = ()
+) -> None:
+    """Raise ValueError if a placement group is infeasible on these nodes.
+
+    `selectors` has the labels of the node of each bundle; empty: any node.
+    """
     nodes = list(nodes)
     for number, bundle in enumerate(bundles):
-        check_demand(bundle, nodes, f"bundle {number} of the placement group")
+        what = f"bundle {number} of the placement group"
+        check_demand(bundle, nodes, what, *selectors[number : number + 1])
     living = _living(nodes)
     if strategy == "STRICT_SPREAD" and len(bundles) > len(living):
         raise ValueError(
@@ -95,14 +95,6 @@ def _nearest(short: Amounts, nodes: Sequence[Amounts]) -> str:
 
 def _living(nodes: Nodes) -> list[Amounts]:
     return [node["Resources"] for node in nodes if node["Alive"]]
-
-
-def _has(node: Mapping[str, Any], label: str, condition: str) -> bool:
-    found = _CONDITION.fullmatch(condition)
-    assert found is not None, "any text matches"
-    wanted = found["several"].split(",") if found["several"] is not None else [found["one"]]
-    is_one = node["Labels"].get(label) in [value.strip() for value in wanted]
-    return is_one != bool(found["no"])
 
 
 def _fits(demand: Amounts, node: Amounts) -> bool:

@@ -13,6 +13,7 @@ from syncline.core.cluster import feasibility, ray_options
 from syncline.core.cluster.handles import ReadyRef
 from syncline.core.definitions import AnyFunction
 from syncline.core.engine import Row
+from syncline.core.labels import Selector
 from syncline.core.placement import check_bundles
 from syncline.core.refs import Id
 
@@ -28,18 +29,28 @@ class Groups:
         self._removed: set[int] = set()
 
     def create(
-        self, bundles: Sequence[Mapping[str, float]], *, strategy: str, name: str, detached: bool
+        self,
+        bundles: Sequence[Mapping[str, float]],
+        *,
+        strategy: str,
+        name: str,
+        detached: bool,
+        label_selectors: Sequence[Selector],
     ) -> int:
         """See `Engine.create_placement_group`."""
         check_bundles(bundles, strategy)
         if not self._may_grow():
-            feasibility.check_bundles(bundles, strategy, ray.nodes())
+            feasibility.check_bundles(bundles, strategy, ray.nodes(), label_selectors)
         specs = [
             {resource: amount for resource, amount in bundle.items() if amount}
             for bundle in bundles
         ]
         group = ray.util.placement_group(
-            specs, strategy=strategy, name=name, lifetime="detached" if detached else None
+            specs,
+            strategy=strategy,
+            name=name,
+            lifetime="detached" if detached else None,
+            bundle_label_selector=[dict(each) for each in label_selectors] or None,
         )
         return ray_options.group_number(group)
 

@@ -143,6 +143,8 @@ def _demand(options: TaskOptions | ActorOptions, runtime_env: Env | None) -> Kwa
         keywords["resources"] = dict(options.resources)
     if options.label_selector:
         keywords["label_selector"] = dict(options.label_selector)
+    if options.fallback_strategy:
+        keywords["fallback_strategy"] = [dict(each) for each in options.fallback_strategy]
     if runtime_env:
         keywords["runtime_env"] = dict(runtime_env)
     return keywords

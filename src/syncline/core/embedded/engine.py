@@ -36,6 +36,7 @@ from syncline.core.engine import (
     Submitted,
     TaskListing,
 )
+from syncline.core.labels import Selector, check_machine
 from syncline.core.options import ASYNC_CONCURRENCY, ActorOptions, RetryExceptions, TaskOptions
 from syncline.core.placement import PlacementGroupSchedulingStrategy
 from syncline.core.refs import AnyGenerator, AnyRef, Hold, ObjectRef, ObjectRefGenerator
@@ -370,8 +371,16 @@ class EmbeddedEngine(Engine):
     # -- placement groups
 
     def create_placement_group(
-        self, bundles: Sequence[Mapping[str, float]], *, strategy: str, name: str, detached: bool
+        self,
+        bundles: Sequence[Mapping[str, float]],
+        *,
+        strategy: str,
+        name: str,
+        detached: bool,
+        label_selectors: Sequence[Selector] = (),
     ) -> int:
+        for number, selector in enumerate(label_selectors):
+            check_machine(self.nodes(), [selector], f"bundle {number} of the placement group")
         group_id = self.new_id()
         self._connection.request(
             "create_group", group_id, [dict(bundle) for bundle in bundles], strategy, name

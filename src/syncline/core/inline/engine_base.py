@@ -24,6 +24,7 @@ from syncline.core.inline.generator_streams import Stream
 from syncline.core.inline.inline_actor import InlineActor
 from syncline.core.inline.inline_call import InlineContext
 from syncline.core.inline.inline_objects import InlineObjects
+from syncline.core.labels import Selector, check_machine
 from syncline.core.refs import AnyRef, ObjectRef
 
 TIMELINE_EVENTS = 100_000
@@ -125,8 +126,16 @@ class InlineEngineBase(Engine):
     # -- placement groups
 
     def create_placement_group(
-        self, bundles: Sequence[Mapping[str, float]], *, strategy: str, name: str, detached: bool
+        self,
+        bundles: Sequence[Mapping[str, float]],
+        *,
+        strategy: str,
+        name: str,
+        detached: bool,
+        label_selectors: Sequence[Selector] = (),
     ) -> int:
+        for number, selector in enumerate(label_selectors):
+            check_machine(self.nodes(), [selector], f"bundle {number} of the placement group")
         self._objects.apply_refcounts()
         id = self._objects.new_id()
         with self._lock:

@@ -112,6 +112,7 @@ def _group(step: StartReplica) -> GroupStart | None:
         name=name,
         bundles=tuple(bundles_of(config)),
         strategy=strategy if gangs is None else gangs.gang_placement_strategy.value,
+        label_selectors=tuple(config.bundle_labels * config.gang_size),
     )
 
 

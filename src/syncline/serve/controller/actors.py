@@ -17,6 +17,7 @@ from typing import Any, Protocol
 
 from syncline.core.api import ActorHandle, ensure_engine, get_actor, remote
 from syncline.core.api import kill as kill_actor
+from syncline.core.labels import alternatives, check_machine
 from syncline.core.placement import PlacementGroup, PlacementGroupSchedulingStrategy
 from syncline.serve.controller.process import NAMESPACE
 
@@ -47,6 +48,8 @@ class GroupStart:
     name: str
     bundles: tuple[Mapping[str, float], ...]
     strategy: str
+    label_selectors: tuple[Mapping[str, str], ...] = ()
+    """Labels that the node of each bundle must have; empty: any node."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -159,6 +162,7 @@ class ServeActors:
     def _create(self, start: ActorStart, actor: _Actor) -> None:
         options = dict(start.options)
         try:
+            _check_labels(options)
             if start.group is not None:
                 options["scheduling_strategy"] = PlacementGroupSchedulingStrategy(
                     self._group(start.group), start.bundle, True
@@ -214,7 +218,11 @@ class ServeActors:
         if group is None:
             bundles = [dict(bundle) for bundle in start.bundles]
             id = ensure_engine().create_placement_group(
-                bundles, strategy=start.strategy, name=start.name, detached=True
+                bundles,
+                strategy=start.strategy,
+                name=start.name,
+                detached=True,
+                label_selectors=start.label_selectors,
             )
             group = self._groups[start.name] = PlacementGroup(id, bundles)
         return group
@@ -274,6 +282,15 @@ class ServeActors:
         group = actor.group
         if group is not None and all(each.group != group for each in self._actors.values()):
             self._thread.submit(self._guarded, partial(self._remove_group, group))
+
+
+def _check_labels(options: Mapping[str, Any]) -> None:
+    """Raise ValueError for labels that this machine does not have; Ray checks those of clusters."""
+    engine = ensure_engine()
+    selector = options.get("label_selector")
+    if selector and not engine.outlives_driver:
+        selectors = alternatives(selector, options.get("fallback_strategy") or ())
+        check_machine(engine.nodes(), selectors, "a replica")
 
 
 def _cause(error: BaseException) -> str:

@@ -1,4 +1,4 @@
-"""Placement groups of replicas and gangs, with real processes; they end with the replicas."""
+"""Placement of replicas and gangs, with real processes: groups, which end with them; labels."""
 
 import os
 import signal
@@ -15,6 +15,7 @@ from syncline.util import get_current_placement_group
 pytestmark = pytest.mark.processes
 
 SMALL = {"num_cpus": 0.1}
+LABELS = {"zone": "a", "disk": "fast"}
 
 
 @serve.deployment(ray_actor_options=SMALL)
@@ -32,7 +33,7 @@ class Shard:
 
 @pytest.fixture(scope="module")
 def engine():
-    syncline.init(num_cpus=2)
+    syncline.init(num_cpus=2, labels=LABELS)
     yield ensure_engine()
     serve.shutdown()
     syncline.shutdown()
@@ -122,3 +123,64 @@ def test_a_replica_runs_in_the_first_of_its_bundles(engine):
     (each,) = facts(handle).values()
     assert each["bundles"] == bundles
     assert each["gang"] is None
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"ray_actor_options": {**SMALL, "label_selector": {"zone": "a"}}},
+        {
+            "ray_actor_options": {
+                **SMALL,
+                "label_selector": {"zone": "b"},
+                "fallback_strategy": [{"label_selector": {"zone": "!b", "disk": "fast"}}],
+            }
+        },
+        {
+            "placement_group_bundles": [{"CPU": 0.2}, {"CPU": 0.3}],
+            "placement_group_bundle_label_selector": [{"zone": "in(a, b)"}],
+        },
+    ],
+    ids=["actor", "fallback", "bundles"],
+)
+def test_labels_that_the_machine_has_are_accepted(engine, options):
+    handle = serve.run(Shard.options(**options).bind(), route_prefix=None)
+    assert len(facts(handle)) == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "wanted"),
+    [
+        ({"ray_actor_options": {**SMALL, "label_selector": {"zone": "b"}}}, "a replica.*'zone'"),
+        (
+            {
+                "ray_actor_options": {
+                    **SMALL,
+                    "label_selector": {"zone": "b"},
+                    "fallback_strategy": [{"label_selector": {"disk": "slow"}}],
+                }
+            },
+            "{'zone': 'b'} or {'disk': 'slow'}",
+        ),
+        (
+            {
+                "placement_group_bundles": [{"CPU": 0.2}, {"CPU": 0.3}],
+                "placement_group_bundle_label_selector": [{}, {"zone": "b"}],
+            },
+            "bundle 1 .*'zone'",
+        ),
+        (
+            {
+                "placement_group_bundles": [{"CPU": 0.2}],
+                "placement_group_bundle_label_selector": [{"zone": "b"}],
+                "gang_scheduling_config": {"gang_size": 2},
+                "num_replicas": 2,
+            },
+            "bundle 0 .*'zone'",
+        ),
+    ],
+    ids=["actor", "fallback", "bundles", "gang"],
+)
+def test_labels_that_the_machine_does_not_have_are_refused_at_once(engine, options, wanted):
+    with pytest.raises(RuntimeError, match=f"{wanted}.*this machine has {LABELS}"):
+        serve.run(Shard.options(**options).bind(), route_prefix=None)
