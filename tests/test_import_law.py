@@ -138,6 +138,7 @@ LOADS_OWN_MODULES_BY_NAME = frozenset(
         "data/__init__.py",
         "serve/__init__.py",
         "cli/migration/surface.py",
+        "rl/public_paths.py",
         "train/__init__.py",
         "train/xgboost/__init__.py",
         "tune/__init__.py",

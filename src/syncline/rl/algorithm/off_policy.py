@@ -157,7 +157,7 @@ class OffPolicyAlgorithm(Algorithm):
 
     def sample_round(self, **options: Any) -> list[Sample]:
         """Sample a fragment of every environment."""
-        samples = self.env_runner_group.sample_steps(**options)
+        samples = self.env_runner_group.sample_steps(step=self._steps_sampled, **options)
         self.log_samples(samples)
         return samples
 

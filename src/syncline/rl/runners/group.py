@@ -15,6 +15,7 @@ from syncline.core import api
 from syncline.core.remote import remote
 from syncline.exceptions import GetTimeoutError, RayActorError
 from syncline.rl.config.algorithm_config import AlgorithmConfig
+from syncline.rl.envs.registry import resolve_env
 from syncline.rl.modules.rl_module import MultiRLModule
 from syncline.rl.runners.remote_env_runner import RemoteEnvRunner
 from syncline.rl.runners.sample import Sample
@@ -254,7 +255,9 @@ class EnvRunnerGroup:
                 else None
             ),
         )
-        return actor_class.remote(self._runner_class, config, index)
+        sent = config.copy(copy_frozen=False)
+        sent.env = resolve_env(config.env)  # names are registered in this process only
+        return actor_class.remote(self._runner_class, sent, index)
 
     def _call_one(self, index: int, method: str, *args: Any) -> Any:
         return self._gather({index: (method, args)}, None)[0]

@@ -16,12 +16,14 @@ import numpy as np
 from syncline.rl.columns.names import Columns
 from syncline.rl.columns.trees import Tree, map_tree, stack_trees
 from syncline.rl.config.algorithm_config import AlgorithmConfig
+from syncline.rl.envs.env_context import EnvContext
 from syncline.rl.envs.multi_agent_env import MultiAgentEnv
-from syncline.rl.envs.registry import make_env
+from syncline.rl.envs.registry import resolve_env
 from syncline.rl.modules.rl_module import MultiRLModule
 from syncline.rl.runners.actions import actions_for_env, random_action
 from syncline.rl.runners.noise import generator
 from syncline.rl.runners.sample import EpisodeResult, Sample, SampleTimes
+from syncline.rl.runners.single_agent_env_runner import set_step
 from syncline.rl.runners.trajectory import Trajectory, fragment_of
 from syncline.suggestions import did_you_mean
 
@@ -71,12 +73,16 @@ class MultiAgentEnvRunner:
         """Create the environments, in place of earlier ones."""
         for env in self.envs:
             env.close()
+        config = self.config
+        maker = resolve_env(config.env, render_mode="rgb_array" if config.render_env else None)
         self.envs = [
-            make_env(
-                self.config,
-                worker_index=self.worker_index,
-                vector_index=place,
-                num_workers=self.num_workers,
+            maker.make(
+                EnvContext(
+                    config.env_config or {},
+                    worker_index=self.worker_index,
+                    vector_index=place,
+                    num_workers=self.num_workers,
+                )
             )
             for place in range(self.num_envs)
         ]
@@ -149,9 +155,17 @@ class MultiAgentEnvRunner:
     # -- sampling
 
     def sample_steps(
-        self, steps: int, *, explore: bool | None = None, random_actions: bool = False
+        self,
+        steps: int,
+        *,
+        explore: bool | None = None,
+        random_actions: bool = False,
+        step: int | None = None,
     ) -> Sample:
-        """Take `steps` steps in every environment."""
+        """Take `steps` steps in every environment; see `SingleAgentEnvRunner.sample_steps`."""
+        if step is not None:
+            for acting in self._acting.values():
+                set_step(acting, step)
         return self._sample(lambda taken, _: taken < steps, explore, random_actions)
 
     def sample_episodes(

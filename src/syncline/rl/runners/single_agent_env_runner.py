@@ -119,9 +119,23 @@ class SingleAgentEnvRunner:
     # -- sampling
 
     def sample_steps(
-        self, steps: int, *, explore: bool | None = None, random_actions: bool = False
+        self,
+        steps: int,
+        *,
+        explore: bool | None = None,
+        random_actions: bool = False,
+        step: int | None = None,
     ) -> Sample:
-        """Take `steps` steps in every environment."""
+        """Take `steps` steps in every environment.
+
+        Args:
+            steps: Number of steps.
+            explore: Draw actions; None for the configured value.
+            random_actions: Draw all actions uniformly.
+            step: Environment steps that the algorithm sampled so far, for exploration schedules.
+        """
+        if step is not None:
+            set_step(self._acting, step)
         return self._sample(lambda rollout: rollout.steps < steps, steps, explore, random_actions)
 
     def sample_episodes(
@@ -311,6 +325,12 @@ class SingleAgentEnvRunner:
     def stop(self) -> None:
         """Close the environments."""
         self.env.close()
+
+
+def set_step(acting: Any, step: int) -> None:
+    """Tell a policy whose exploration follows a schedule how many steps were sampled."""
+    if hasattr(acting, "set_step"):
+        acting.set_step(step)
 
 
 class _Rollout:

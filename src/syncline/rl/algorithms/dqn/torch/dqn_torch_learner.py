@@ -7,18 +7,18 @@ from typing import Any
 import torch
 from torch.nn import functional
 
+from syncline.rl.algorithms.dqn.torch.dqn_torch_module import (
+    QF_LOGITS,
+    QF_NEXT_PREDS,
+    QF_PREDS,
+    QF_TARGET_NEXT_PREDS,
+    QF_TARGET_NEXT_PROBS,
+)
 from syncline.rl.buffers.replay_columns import N_STEP, WEIGHTS
 from syncline.rl.columns.names import Columns
 from syncline.rl.learners.torch.target_networks import TargetNetworkLearner
 from syncline.rl.learners.torch.train_batch import Batch
-from syncline.rl.metrics.names import TD_ERROR_KEY
 
-QF_PREDS = "qf_preds"
-QF_NEXT_PREDS = "qf_next_preds"
-QF_TARGET_NEXT_PREDS = "qf_target_next_preds"
-QF_LOGITS = "qf_logits"
-QF_TARGET_NEXT_PROBS = "qf_target_next_probs"
-ATOMS = "atoms"
 QF_LOSS_KEY = "qf_loss"
 QF_MEAN_KEY = "qf_mean"
 QF_MAX_KEY = "qf_max"
@@ -31,9 +31,7 @@ class DQNTorchLearner(TargetNetworkLearner):
 
     def configure_optimizers_for_module(self, module_id: str, config: Any) -> None:
         """Create Adam for the online network."""
-        module: Any = self.module[module_id]
-        targets = {id(each) for each in module.target_parameters()}
-        parameters = [p for p in self.get_parameters(module) if id(p) not in targets]
+        parameters = [p for p in self.get_parameters(self.module[module_id]) if p.requires_grad]
         self.register_adam(
             module_id, "default_optimizer", parameters, config.lr, eps=config.adam_epsilon
         )
@@ -133,6 +131,3 @@ def project(
     projected.scatter_add_(1, lower.long(), probabilities * (1.0 - upper_share))
     projected.scatter_add_(1, lower.long() + 1, probabilities * upper_share)
     return projected
-
-
-__all__ = ["TD_ERROR_KEY", "DQNTorchLearner", "project"]
