@@ -29,15 +29,98 @@ _SEED_STRIDE = 1_000_003
 StepResult = tuple[Any, Any, Any, Any, dict[str, Any]]
 
 
-class EnvGuard:
-    """One environment and what is needed to explain and replace it.
+class FailureHandler:
+    """Explains failures of one environment, and creates it again if allowed.
 
     Args:
         make: Creates the environment.
         context: Its configuration.
         index: Its index among all environments of the run.
         name: Name of the environment for messages.
-        restart: Create it again after an exception.
+        restart: Create it again after any exception.
+    """
+
+    def __init__(
+        self,
+        make: Callable[[EnvContext], Any],
+        *,
+        context: EnvContext,
+        index: int,
+        name: str,
+        restart: bool,
+    ) -> None:
+        self._make = make
+        self._context = context
+        self._restart = restart
+        self.index = index
+        self.name = name
+        self._seed: int | None = None
+        self._fresh_seed: int | None = None  # of an environment that was created again
+        self._failures = 0
+        self.num_restarts = 0
+        """Number of times that the environment was created again."""
+
+    def seeded(self, seed: int | None) -> None:
+        """Note the seed of a reset."""
+        if seed is not None:
+            self._seed = seed
+
+    def next_seed(self, seed: int | None) -> int | None:
+        """Return the seed for a reset: the given one, or the one of an environment that was created
+        again and not seeded yet.
+        """
+        if seed is None:
+            seed, self._fresh_seed = self._fresh_seed, None
+        return seed
+
+    def succeeded(self) -> None:
+        """Note a successful step."""
+        self._failures = 0
+
+    def replace(self, env: Any, error: Exception, call: str) -> Any:
+        """Return a new environment in place of one that failed in `call`.
+
+        Raises:
+            EnvError: Restarts are off, or too many in a row failed.
+        """
+        requested = isinstance(error, StepFailedRecreateEnvError)
+        self._failures += 1
+        text = self._describe(error, call)
+        if not (self._restart or requested):
+            raise EnvError(
+                f"{text}\nSet `fault_tolerance(restart_failed_sub_environments=True)` to create "
+                f"such environments again.\n{user_frame(error)}"
+            ) from error
+        if self._failures > MAX_FAILURES_IN_A_ROW:
+            raise EnvError(
+                f"{text}\nIt was created again {MAX_FAILURES_IN_A_ROW} times without a successful "
+                f"step since.\n{user_frame(error)}"
+            ) from error
+        if not requested:
+            logger.warning("%s\nIt is created again.\n%s", text, user_frame(error))
+        try:
+            env.close()
+        except Exception as close_error:
+            logger.debug("Closing a failed environment raised %r.", close_error)
+        self.num_restarts += 1
+        if self._seed is not None:
+            self._fresh_seed = (self._seed + self.num_restarts * _SEED_STRIDE) % 2**31
+        return self._make(self._context)
+
+    def _describe(self, error: Exception, call: str) -> str:
+        context = self._context
+        what = str(error) if isinstance(error, EnvError) else f"{type(error).__name__}: {error}"
+        return (
+            f"Environment {self.index} ({self.name}; env runner {context.worker_index}, index "
+            f"{context.vector_index} there) failed in {call}: {what}\n"
+            f"env_config={_short(dict(context), 1000)}, last seed {self._seed}"
+        )
+
+
+class EnvGuard:
+    """A single-agent environment and what is needed to check, explain and replace it.
+
+    Arguments as for `FailureHandler`, and:
         check: Check the values that it returns.
     """
 
@@ -51,19 +134,19 @@ class EnvGuard:
         restart: bool = False,
         check: bool = True,
     ) -> None:
-        self._make = make
-        self._context = context
+        self._failures = FailureHandler(
+            make, context=context, index=index, name=name, restart=restart
+        )
         self.index = index
-        self._name = name
-        self._restart = restart
+        """Index of the environment among all environments of the run."""
         self._check = check
-        self._seed: int | None = None
-        self._fresh_seed: int | None = None  # of an environment that was created again
-        self._failures = 0
         self._warned = False
-        self.num_restarts = 0
-        """Number of times that the environment was created again."""
         self.env = make(context)
+
+    @property
+    def num_restarts(self) -> int:
+        """Number of times that the environment was created again."""
+        return self._failures.num_restarts
 
     # ---- checked calls ----
 
@@ -77,7 +160,7 @@ class EnvGuard:
             problem = step_problem(result) or self._observation_problem(result[0])
             if problem:
                 raise EnvError(problem)
-        self._failures = 0
+        self._failures.succeeded()
         made: StepResult = result
         return made
 
@@ -89,15 +172,13 @@ class EnvGuard:
         Raises:
             EnvError: It failed.
         """
-        if seed is not None:
-            self._seed = seed
+        self._failures.seeded(seed)
         while True:
-            if seed is None:
-                seed, self._fresh_seed = self._fresh_seed, None
+            seed = self._failures.next_seed(seed)
             try:
                 return self._reset_once(seed, options)
             except Exception as error:
-                self._handle(error, f"reset(seed={seed})")
+                self.env = self._failures.replace(self.env, error, f"reset(seed={seed})")
                 seed = None
 
     def _reset_once(
@@ -122,44 +203,8 @@ class EnvGuard:
         Raises:
             EnvError: Restarts are off, or too many in a row failed.
         """
-        self._handle(error, f"step({_short(action)})")
+        self.env = self._failures.replace(self.env, error, f"step({_short(action)})")
         return last_obs, 0.0, False, True, {"env_restarted": True}
-
-    # ---- errors ----
-
-    def _handle(self, error: Exception, call: str) -> None:
-        requested = isinstance(error, StepFailedRecreateEnvError)
-        self._failures += 1
-        text = self._describe(error, call)
-        if not (self._restart or requested):
-            raise EnvError(
-                f"{text}\nSet `fault_tolerance(restart_failed_sub_environments=True)` to create "
-                f"such environments again.\n{user_frame(error)}"
-            ) from error
-        if self._failures > MAX_FAILURES_IN_A_ROW:
-            raise EnvError(
-                f"{text}\nIt was created again {MAX_FAILURES_IN_A_ROW} times without a successful "
-                f"step since.\n{user_frame(error)}"
-            ) from error
-        if not requested:
-            logger.warning("%s\nIt is created again.\n%s", text, user_frame(error))
-        try:
-            self.env.close()
-        except Exception as close_error:
-            logger.debug("Closing a failed environment raised %r.", close_error)
-        self.env = self._make(self._context)
-        self.num_restarts += 1
-        if self._seed is not None:
-            self._fresh_seed = (self._seed + self.num_restarts * _SEED_STRIDE) % 2**31
-
-    def _describe(self, error: Exception, call: str) -> str:
-        context = self._context
-        what = str(error) if isinstance(error, EnvError) else f"{type(error).__name__}: {error}"
-        return (
-            f"Environment {self.index} ({self._name}; env runner {context.worker_index}, index "
-            f"{context.vector_index} there) failed in {call}: {what}\n"
-            f"env_config={_short(dict(context), 1000)}, last seed {self._seed}"
-        )
 
     def _observation_problem(self, obs: Any) -> str | None:
         space = self.env.observation_space
@@ -172,7 +217,7 @@ class EnvGuard:
                     "Environment %d (%s): %s, the bounds of its observation space. Bounds that are "
                     "too narrow matter if something scales by them. Reported once.",
                     self.index,
-                    self._name,
+                    self._failures.name,
                     outside,
                 )
         return problem

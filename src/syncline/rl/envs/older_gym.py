@@ -24,11 +24,7 @@ class OlderGymEnv(gym.Env[Any, Any]):
         self.action_space = as_gymnasium_space(env.action_space)
         self.metadata = dict(getattr(env, "metadata", None) or {})
         self.render_mode = getattr(env, "render_mode", None)
-        parameters = inspect.signature(env.reset).parameters
-        takes_all = any(each.kind is each.VAR_KEYWORD for each in parameters.values())
-        self._reset_takes = [
-            name for name in ("seed", "options") if takes_all or name in parameters
-        ]
+        self._reset_takes = reset_arguments(env)
         warnings.warn(
             f"{type(env).__name__} has the API of gym before 0.26. Return (observation, info) from "
             "reset(*, seed=None, options=None) and (observation, reward, terminated, truncated, "
@@ -73,9 +69,14 @@ def has_older_reset(env: Any) -> bool:
     """Return whether an environment needs the adapter because of its type or `reset`."""
     if not isinstance(env, gym.Env):
         return True
+    return reset_arguments(env) != ["seed", "options"]
+
+
+def reset_arguments(env: Any) -> list[str]:
+    """Return which of "seed" and "options" the `reset` of an environment takes."""
     parameters = inspect.signature(env.reset).parameters
     takes_all = any(each.kind is each.VAR_KEYWORD for each in parameters.values())
-    return not takes_all and not {"seed", "options"} <= set(parameters)
+    return [name for name in ("seed", "options") if takes_all or name in parameters]
 
 
 def as_new_step(result: Any) -> Any:

@@ -20,6 +20,7 @@ from gymnasium.envs.registration import EnvSpec
 from syncline.optional import load
 from syncline.rl.envs.env_context import EnvContext
 from syncline.rl.envs.env_errors import EnvError, user_frame
+from syncline.rl.envs.multi_agent_env import MultiAgentEnv
 from syncline.rl.envs.older_gym import OlderGymEnv, has_older_reset
 from syncline.suggestions import did_you_mean
 from syncline.tune.registry import registered_environments
@@ -77,7 +78,9 @@ class EnvMaker:
                 f"The creator of {self.name} returned {env!r}, which has no {', '.join(missing)}. "
                 "Return a gymnasium.Env or a MultiAgentEnv."
             )
-        return OlderGymEnv(env) if has_older_reset(env) else env
+        if isinstance(env, MultiAgentEnv) or not has_older_reset(env):
+            return env
+        return OlderGymEnv(env)
 
     def make_vector(self, context: EnvContext, num_envs: int, seed: int | None) -> Any:
         """Create a vector of environments whose class steps all of them at once.

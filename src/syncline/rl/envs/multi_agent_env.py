@@ -1,0 +1,381 @@
+"""`MultiAgentEnv`: environments with several agents, and two ways to get one.
+
+Covered: the interface, n copies of a single-agent environment (`make_multi_agent`), and groups of
+agents as one agent (`with_agent_groups`). Not covered: PettingZoo (`pettingzoo`), checks and
+restarts (`multi_agent_guard`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import Any, TypeAlias
+
+import gymnasium as gym
+import numpy as np
+from gymnasium import spaces
+
+AgentID = Hashable
+MultiAgentDict = dict[Any, Any]
+"""Values by agent id."""
+MultiAgentStep: TypeAlias = Any
+"""Observations, rewards, terminateds, truncateds and infos: a tuple of five `MultiAgentDict`."""
+
+ALL_AGENTS = "__all__"
+"""Key of the end flags for the whole episode."""
+ENV_STATE = "state"
+"""Key of the global state in observations."""
+GROUP_REWARDS = "_group_rewards"
+"""Key of the members' rewards in the info of a group."""
+GROUP_INFO = "_group_info"
+"""Key of the members' infos in the info of a group."""
+
+
+class MultiAgentEnv(gym.Env[Any, Any]):
+    """An environment in which several agents act.
+
+    Set `possible_agents`, and `observation_spaces` and `action_spaces` with a space for each of
+    them (or override `get_observation_space` and `get_action_space`; a single `observation_space`
+    and `action_space` hold for all agents). `agents` may change during an episode.
+
+    All dicts have only those agents that are concerned. An agent that has an observation acts in
+    the next step; others wait. A reward may come for any agent that has taken part; rewards of an
+    agent that waits are added up until it acts again.
+    """
+
+    observation_spaces: Mapping[Any, spaces.Space[Any]] | None = None
+    action_spaces: Mapping[Any, spaces.Space[Any]] | None = None
+    agents: list[Any] = []
+    possible_agents: list[Any] = []
+    observation_space: Any = None
+    action_space: Any = None
+
+    def __init__(self) -> None:
+        super().__init__()
+        if not hasattr(self, "_agent_ids"):
+            self._agent_ids: set[Any] = set()
+        if not self.agents:
+            self.agents = list(self._agent_ids)
+        if not self.possible_agents:
+            self.possible_agents = list(self.agents)
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[MultiAgentDict, MultiAgentDict]:
+        """Begin an episode. Return observations of the agents that act first, and infos by agent.
+
+        A subclass that uses `self.np_random` calls `super().reset(seed=seed)` and ignores its
+        result.
+        """
+        super().reset(seed=seed, options=options)
+        return {}, {}
+
+    def step(self, action_dict: MultiAgentDict) -> MultiAgentStep:
+        """Take the actions of all agents that had an observation.
+
+        Returns:
+            Observations, rewards, terminateds, truncateds and infos, by agent. The end flags also
+            have the key "__all__": True ends the episode for all agents. An agent whose episode
+            ends needs a last observation.
+        """
+        raise NotImplementedError
+
+    def render(self) -> Any:
+        """Return an image; None by default."""
+        return None
+
+    def get_observation_space(self, agent_id: Any) -> spaces.Space[Any]:
+        """Return the observation space of an agent.
+
+        Raises:
+            KeyError: There is none.
+        """
+        return _space_of(agent_id, self.observation_spaces, self.observation_space)
+
+    def get_action_space(self, agent_id: Any) -> spaces.Space[Any]:
+        """Return the action space of an agent.
+
+        Raises:
+            KeyError: There is none.
+        """
+        return _space_of(agent_id, self.action_spaces, self.action_space)
+
+    @property
+    def num_agents(self) -> int:
+        """Number of agents at present."""
+        return len(self.agents)
+
+    @property
+    def max_num_agents(self) -> int:
+        """Number of agents that may appear."""
+        return len(self.possible_agents)
+
+    def get_agent_ids(self) -> set[Any]:
+        """Return the ids of all agents; older name of `possible_agents`."""
+        return set(self._agent_ids or self.possible_agents or self.agents)
+
+    def with_agent_groups(
+        self,
+        groups: Mapping[Any, Sequence[Any]],
+        obs_space: spaces.Space[Any] | None = None,
+        act_space: spaces.Space[Any] | None = None,
+    ) -> GroupAgentsWrapper:
+        """Return this environment with groups of agents that act as one agent.
+
+        Args:
+            groups: Members by group id. The group id becomes the id of the new agent; agents in no
+                group remain.
+            obs_space: Observation space of every group; by default the Tuple of its members'
+                spaces.
+            act_space: Action space of every group, likewise.
+        """
+        return GroupAgentsWrapper(self, groups, obs_space, act_space)
+
+
+class GroupAgentsWrapper(MultiAgentEnv):
+    """Groups agents: observations and actions are tuples of the members', rewards are added up.
+
+    All members of a group act at the same time. The group's info has the members' rewards
+    (`_group_rewards`) and infos (`_group_info`).
+    """
+
+    def __init__(
+        self,
+        env: MultiAgentEnv,
+        groups: Mapping[Any, Sequence[Any]],
+        obs_space: spaces.Space[Any] | None = None,
+        act_space: spaces.Space[Any] | None = None,
+    ) -> None:
+        self.env = env
+        self.groups = {group: list(members) for group, members in groups.items()}
+        self.agent_id_to_group: dict[Any, Any] = {}
+        known = all_agents(env)
+        for group, members in self.groups.items():
+            for agent in members:
+                if agent in self.agent_id_to_group:
+                    raise ValueError(
+                        f"The agent {agent!r} is in the groups {self.agent_id_to_group[agent]!r} "
+                        f"and {group!r}, but may be in one only."
+                    )
+                if known and agent not in known:
+                    raise ValueError(
+                        f"The group {group!r} has the member {agent!r}, which is no agent of the "
+                        f"environment. Agents: {known}."
+                    )
+                self.agent_id_to_group[agent] = group
+        single = [agent for agent in known if agent not in self.agent_id_to_group]
+        self.agents = [*self.groups, *single]
+        self.possible_agents = list(self.agents)
+        self._agent_ids = set(self.agents)
+        super().__init__()
+        self.observation_spaces = {
+            **{g: obs_space or self._tuple(g, env.get_observation_space) for g in self.groups},
+            **{agent: env.get_observation_space(agent) for agent in single},
+        }
+        self.action_spaces = {
+            **{g: act_space or self._tuple(g, env.get_action_space) for g in self.groups},
+            **{agent: env.get_action_space(agent) for agent in single},
+        }
+        if obs_space is not None:
+            self.observation_space = obs_space
+        if act_space is not None:
+            self.action_space = act_space
+
+    def _tuple(self, group: Any, space_of: Callable[[Any], spaces.Space[Any]]) -> spaces.Space[Any]:
+        return spaces.Tuple([space_of(agent) for agent in self.groups[group]])
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[MultiAgentDict, MultiAgentDict]:
+        obs, infos = self.env.reset(seed=seed, options=options)
+        return self._group(obs, self._as_tuple), self._group_infos(infos, {})
+
+    def step(self, action_dict: MultiAgentDict) -> MultiAgentStep:
+        obs, rewards, terminateds, truncateds, infos = self.env.step(self._ungroup(action_dict))
+        return (
+            self._group(obs, self._as_tuple),
+            self._group(rewards, lambda _, values: sum(values.values())),
+            self._group(terminateds, self._all_true),
+            self._group(truncateds, self._all_true),
+            self._group_infos(infos, rewards),
+        )
+
+    def render(self) -> Any:
+        return self.env.render()
+
+    def close(self) -> None:
+        self.env.close()
+
+    def _ungroup(self, actions: MultiAgentDict) -> MultiAgentDict:
+        single: MultiAgentDict = {}
+        for agent, action in actions.items():
+            members = self.groups.get(agent)
+            if members is None:
+                single[agent] = action
+                continue
+            if len(action) != len(members):
+                raise ValueError(
+                    f"The action of the group {agent!r} has {len(action)} parts, but the group has "
+                    f"the members {members}."
+                )
+            single.update(zip(members, action, strict=True))
+        return single
+
+    def _group(
+        self, items: MultiAgentDict, merge: Callable[[Any, MultiAgentDict], Any]
+    ) -> MultiAgentDict:
+        """Return the items with one value, `merge(group, values)`, for each group that has any."""
+        grouped: MultiAgentDict = {}
+        for agent, item in items.items():
+            group = self.agent_id_to_group.get(agent)
+            if group is None:
+                grouped[agent] = item
+            elif group not in grouped:
+                members = self.groups[group]
+                grouped[group] = merge(group, {m: items[m] for m in members if m in items})
+        return grouped
+
+    def _as_tuple(self, group: Any, values: MultiAgentDict) -> tuple[Any, ...]:
+        missing = [agent for agent in self.groups[group] if agent not in values]
+        if missing:
+            raise ValueError(
+                f"The members {missing} of the group {group!r} have no observation, but "
+                f"{list(values)} have one. All members of a group must act at the same time."
+            )
+        return tuple(values.values())
+
+    def _all_true(self, group: Any, values: MultiAgentDict) -> bool:
+        return len(values) == len(self.groups[group]) and all(values.values())
+
+    def _group_infos(self, infos: MultiAgentDict, rewards: MultiAgentDict) -> MultiAgentDict:
+        grouped = {
+            agent: info for agent, info in infos.items() if agent not in self.agent_id_to_group
+        }
+        for group, members in self.groups.items():
+            if any(agent in infos or agent in rewards for agent in members):
+                grouped[group] = {GROUP_INFO: [infos.get(agent, {}) for agent in members]}
+            if any(agent in rewards for agent in members):
+                grouped[group][GROUP_REWARDS] = [rewards.get(agent, 0.0) for agent in members]
+        return grouped
+
+
+def make_multi_agent(
+    env_name_or_creator: str | Callable[[Any], gym.Env[Any, Any]],
+) -> type[MultiAgentEnv]:
+    """Return the class of a multi-agent environment of n independent single-agent ones.
+
+    Its constructor takes a configuration with `num_agents` (by default 1); a creator gets the rest.
+    The agents are 0 to n - 1. Agent i is seeded with the seed + i.
+
+    Args:
+        env_name_or_creator: A gymnasium id, or a function of the configuration.
+    """
+
+    class MultiEnv(_CopiesOfOneEnv):
+        creator = staticmethod(
+            env_name_or_creator if callable(env_name_or_creator) else _maker(env_name_or_creator)
+        )
+
+    name = env_name_or_creator if isinstance(env_name_or_creator, str) else "custom"
+    MultiEnv.__qualname__ = f"make_multi_agent({name!r})"
+    return MultiEnv
+
+
+def _maker(env_id: str) -> Callable[[Any], gym.Env[Any, Any]]:
+    return lambda _: gym.make(env_id)
+
+
+class _CopiesOfOneEnv(MultiAgentEnv):
+    """The environment that `make_multi_agent` makes."""
+
+    creator: Callable[[Any], gym.Env[Any, Any]]
+
+    def __init__(self, config: dict[str, Any] | None = None) -> None:
+        config = _copied({} if config is None else config)
+        num = config.pop("num_agents", 1)
+        self.envs = [self.creator(config) for _ in range(num)]
+        self.agents = list(range(num))
+        self.possible_agents = list(range(num))
+        super().__init__()
+        self.observation_spaces = {i: env.observation_space for i, env in enumerate(self.envs)}
+        self.action_spaces = {i: env.action_space for i, env in enumerate(self.envs)}
+        self.terminateds: set[int] = set()
+        self.truncateds: set[int] = set()
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[MultiAgentDict, MultiAgentDict]:
+        self.terminateds, self.truncateds = set(), set()
+        obs, infos = {}, {}
+        for agent, env in enumerate(self.envs):
+            agent_seed = None if seed is None else seed + agent
+            obs[agent], infos[agent] = env.reset(seed=agent_seed, options=options)
+        return obs, infos
+
+    def step(self, action_dict: MultiAgentDict) -> MultiAgentStep:
+        if not action_dict:
+            raise ValueError(
+                "step() got no action, but needs one for each agent that has not ended."
+            )
+        obs: MultiAgentDict = {}
+        rewards: MultiAgentDict = {}
+        terminated: MultiAgentDict = {}
+        truncated: MultiAgentDict = {}
+        infos: MultiAgentDict = {}
+        for agent, action in action_dict.items():
+            obs[agent], rewards[agent], terminated[agent], truncated[agent], infos[agent] = (
+                self.envs[agent].step(action)
+            )
+            if terminated[agent]:
+                self.terminateds.add(agent)
+            if truncated[agent]:
+                self.truncateds.add(agent)
+        terminated[ALL_AGENTS] = len(self.terminateds | self.truncateds) == len(self.envs)
+        truncated[ALL_AGENTS] = len(self.truncateds) == len(self.envs)
+        return obs, rewards, terminated, truncated, infos
+
+    def render(self) -> Any:
+        """Return the images of all agents side by side, or below each other if they are wide."""
+        images: list[Any] = [env.render() for env in self.envs]
+        wide = images[0].shape[1] > images[0].shape[0]
+        return np.concatenate(images, axis=0 if wide else 1)
+
+    def close(self) -> None:
+        for env in self.envs:
+            env.close()
+
+
+def all_agents(env: Any) -> list[Any]:
+    """Return the ids of all agents that an environment declares, in any of the known ways."""
+    declared = getattr(env, "possible_agents", None) or getattr(env, "_agent_ids", None)
+    if not declared:
+        for name in ("observation_spaces", "observation_space"):
+            declared = getattr(env, name, None)
+            if isinstance(declared, (Mapping, spaces.Dict)):
+                break
+            declared = None
+    if not declared:
+        declared = getattr(env, "agents", None) or []
+    if isinstance(declared, (set, frozenset)):
+        return sorted(declared, key=lambda agent: (type(agent).__name__, agent))
+    return list(declared)
+
+
+def _space_of(
+    agent: Any, by_agent: Mapping[Any, spaces.Space[Any]] | None, shared: Any
+) -> spaces.Space[Any]:
+    if by_agent is not None:
+        return by_agent[agent]
+    if isinstance(shared, spaces.Dict) and agent in shared.spaces:
+        return shared[agent]
+    if shared is None:
+        raise KeyError(agent)
+    space: spaces.Space[Any] = shared
+    return space
+
+
+def _copied(config: dict[str, Any]) -> dict[str, Any]:
+    """Return a copy of a configuration that keeps the attributes of an EnvContext."""
+    if hasattr(config, "copy_with_overrides"):
+        copied: dict[str, Any] = config.copy_with_overrides()
+        return copied
+    return dict(config)
