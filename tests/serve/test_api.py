@@ -125,6 +125,7 @@ def test_run_passes_options_of_the_application(client):
     target = client.targets["default"]
     assert target.external_scaler_enabled
     assert target.deployments[0].config.logging_config == LoggingConfig(log_level="DEBUG")
+    assert client.requests[0].logging_config == LoggingConfig(log_level="DEBUG")  # of proxies
 
 
 def test_warning_of_running_proxies_is_shown_by_start_and_not_by_run(client, caplog):

@@ -84,7 +84,7 @@ def start(
         proxy_location: "EveryNode" (nodes with replicas), "HeadOnly", or "Disabled" for no HTTP.
         http_options: Fields of `HTTPOptions`: host, port, timeouts, TLS, limits.
         grpc_options: Fields of `gRPCOptions`.
-        logging_config: Fields of `LoggingConfig`, for the proxies.
+        logging_config: Fields of `LoggingConfig`, for proxies and their access log.
         tracing_config: Fields of `TracingConfig`, for proxies, replicas and calls of this program.
         controller_options: Fields of `ControllerOptions`.
 
@@ -165,7 +165,8 @@ def run(
         blocking: True to wait for Ctrl-C afterwards.
         name: Name of the application.
         route_prefix: Path of its HTTP requests; None: no HTTP.
-        logging_config: Options of logs of the deployments that set none.
+        logging_config: Options of logs of the deployments that set none; and of the proxies, if
+            this call starts them.
         external_scaler_enabled: True if the number of replicas is set from outside.
         controller_options: Options of the controller, if it does not run yet.
         _local_testing_mode: True to run one instance of each deployment in this process, without
@@ -210,20 +211,34 @@ def run_many(
         for application in applications:
             run_locally(application)
     else:
-        _deploy(applications, wait=wait_for_applications_running)
+        logs = next((each.logging_config for each in targets if each.logging_config), None)
+        _deploy(
+            applications,
+            wait=wait_for_applications_running,
+            logging_config=_given(LoggingConfig, logs, "logging_config"),
+        )
     handles = [_ingress_handle(application) for application in applications]
     if blocking:
         _wait_for_interrupt()
     return handles
 
 
-def _deploy(applications: Sequence[ApplicationTarget], *, wait: bool) -> None:
-    """Let the controller run applications."""
+def _deploy(
+    applications: Sequence[ApplicationTarget],
+    *,
+    wait: bool,
+    logging_config: LoggingConfig | None = None,
+) -> None:
+    """Let the controller run applications; `logging_config` is for proxies that it starts."""
     client = ensure_client()
     for application in applications:
         check_feasible(application)
     if any(application.route_prefix is not None for application in applications):
-        default = StartProxies(location=ProxyLocation.EveryNode.value, http=HTTPOptions())
+        default = StartProxies(
+            location=ProxyLocation.EveryNode.value,
+            http=HTTPOptions(),
+            logging_config=logging_config,
+        )
         client.start_proxies(default)  # the warning about other options is expected here
     began = time.monotonic()
     versions = client.deploy(applications)

@@ -159,7 +159,7 @@ class _Graph:
         config = deployment.config
         if config.logging_config is None:
             config = replace(config, logging_config=self._logging_config)
-        if config.logging_config is not None and not config.logging_config.enable_access_log:
+        elif not config.logging_config.enable_access_log:
             logger.warning(
                 "`enable_access_log=False` of deployment %r has no effect: proxies write the "
                 "access log. Disable it with "

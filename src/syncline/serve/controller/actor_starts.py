@@ -87,6 +87,7 @@ def proxy_start(step: StartProxy, session: Session, fd_path: str | None) -> Acto
             http=step.options.http,
             grpc=step.options.grpc,
             tracing_config=step.options.tracing_config,
+            logging_config=step.options.logging_config,
             key=session.key,
             controller=session.controller,
             fd_path=fd_path,

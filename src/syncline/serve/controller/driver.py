@@ -41,6 +41,7 @@ from syncline.serve.controller.rollout import PLACE, demand, has_resources
 from syncline.serve.controller.snapshot import Snapshot, SnapshotWriter
 from syncline.serve.controller.state import ControllerMachine
 from syncline.serve.exceptions import RayServeException
+from syncline.serve.logging_config import LoggingConfig
 from syncline.serve.monitoring.reports import ProxyReport, RecordTo, ReplicaReport
 from syncline.serve.proxy.listening import fd_path
 from syncline.serve.wire.connection import Hello, Listener, LoopConnection
@@ -77,7 +78,7 @@ class Recorder(Protocol):
     def details(self, details: m.ServeDetails) -> None:
         """Record the state."""
 
-    def record_to(self, logging_config: object = None) -> RecordTo:
+    def record_to(self, logging_config: LoggingConfig | None = None) -> RecordTo:
         """Return the message that tells a proxy where the record is."""
 
 

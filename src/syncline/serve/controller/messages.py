@@ -22,7 +22,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from syncline.serve.wire.routes import Address, DeploymentId
 
 if TYPE_CHECKING:
-    from syncline.serve.config import DeploymentConfig, HTTPOptions, TracingConfig, gRPCOptions
+    from syncline.serve.config import (
+        DeploymentConfig,
+        HTTPOptions,
+        LoggingConfig,
+        TracingConfig,
+        gRPCOptions,
+    )
 
 # -- targets
 
@@ -284,7 +290,8 @@ class StartProxies:
     """A value of `ProxyLocation`: "Disabled", "HeadOnly", "EveryNode"."""
     http: HTTPOptions
     grpc: gRPCOptions | None = None
-    logging_config: Any = None
+    logging_config: LoggingConfig | None = None
+    """Logs of the proxies; None for the default."""
     tracing_config: TracingConfig | None = None
     """Traces of proxies and of replicas that start later."""
     replace: bool = False

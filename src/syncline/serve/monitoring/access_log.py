@@ -47,7 +47,7 @@ ACCESS_LOG = "access"
 
 
 def access_log_for(message: RecordTo, *, is_same_node: bool) -> AccessLog | None:
-    """Return the running access log of a proxy; None if it is disabled.
+    """Return the running access log of a proxy; None if it is disabled, or INFO is.
 
     Also None on another node than the controller's that does not have its directory.
 
@@ -55,14 +55,23 @@ def access_log_for(message: RecordTo, *, is_same_node: bool) -> AccessLog | None
     """
     config = message.logging_config or LoggingConfig()
     directory = config.logs_dir or os.path.join(message.directory, "logs")
-    if not config.enable_access_log or not (is_same_node or os.path.isdir(directory)):
+    if not config.enable_access_log or _hides_info(config.log_level):
+        return None
+    if not (is_same_node or os.path.isdir(directory)):
         return None
     stem = ACCESS_LOG if is_same_node else f"{ACCESS_LOG}-{socket.gethostname()}"
     log = AccessLog(
-        os.path.join(directory, f"{stem}.log"), as_json=config.encoding is EncodingType.JSON
+        os.path.join(directory, f"{stem}.log"),
+        as_json=config.encoding is EncodingType.JSON,
+        attributes=config.additional_log_standard_attrs,
     )
     log.start()
     return log
+
+
+def _hides_info(level: str) -> bool:
+    number = logging.getLevelName(level)
+    return isinstance(number, int) and number > logging.INFO
 
 
 class AccessLog:
@@ -71,9 +80,11 @@ class AccessLog:
     Args:
         path: File.
         as_json: Write one JSON object per line.
+        attributes: Attributes of `logging.LogRecord` to add to each line.
     """
 
-    def __init__(self, path: str, *, as_json: bool = False) -> None:
+    def __init__(self, path: str, *, as_json: bool = False, attributes: Sequence[str] = ()) -> None:
+        self._attributes = tuple(attributes)
         self._path = path
         self._as_json = as_json
         self._entries: list[Entry] = []
@@ -156,6 +167,7 @@ class AccessLog:
         for request_id, method, target, status, started, elapsed in entries:
             moment = self._moment(started + elapsed)
             path = target.partition(b"?")[0][:_LONGEST_PATH].decode("ascii", "backslashreplace")
+            more = self._more(started + elapsed, moment) if self._attributes else {}
             if self._as_json:
                 line = json.dumps(
                     {
@@ -165,14 +177,26 @@ class AccessLog:
                         "route": path,
                         "status": status,
                         "ms": round(elapsed * 1e3, 2),
+                        **more,
                     }
                 )
                 lines.append(f"{line}\n")
             else:
+                shown = "".join([f" {name}={value}" for name, value in more.items()])
                 lines.append(
-                    f"{moment} {request_id} {method} {path} {status} {elapsed * 1e3:.2f}ms\n"
+                    f"{moment} {request_id} {method} {path} {status} {elapsed * 1e3:.2f}ms{shown}\n"
                 )
         return "".join(lines).encode()
+
+    def _more(self, ended: float, moment: str) -> dict[str, object]:
+        """Return the additional attributes, as of a record that was made at the end."""
+        record = logging.LogRecord("syncline.serve", logging.INFO, __file__, 0, "", (), None)
+        started = record.created - record.relativeCreated / 1e3
+        record.created = ended + self._wall_offset
+        record.msecs = record.created % 1 * 1e3
+        record.relativeCreated = (record.created - started) * 1e3
+        record.asctime = moment
+        return {name: getattr(record, name, None) for name in self._attributes}
 
     def _moment(self, ended: float) -> str:
         wall = ended + self._wall_offset

@@ -38,6 +38,7 @@ from syncline.runs.run_list import summarize_run
 from syncline.runs.run_storage import LocalDirectory
 from syncline.serve.controller.events import RecordEvent
 from syncline.serve.controller.messages import ServeDetails
+from syncline.serve.logging_config import LoggingConfig
 from syncline.serve.monitoring.history import RESOLUTIONS, History
 from syncline.serve.monitoring.metrics import Metrics
 from syncline.serve.monitoring.metrics_text import metrics_text
@@ -121,7 +122,7 @@ class ServeRecorder:
         """Record the state, once a second."""
         self._put(details)
 
-    def record_to(self, logging_config: object = None) -> RecordTo:
+    def record_to(self, logging_config: LoggingConfig | None = None) -> RecordTo:
         """Return the message that tells a proxy where the record is."""
         return RecordTo(
             directory=self.path,

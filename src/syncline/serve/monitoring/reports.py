@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal
 
+from syncline.serve.logging_config import LoggingConfig
 from syncline.serve.monitoring.histogram import NO_TIMES, Times
 from syncline.serve.wire.routes import DeploymentId
 
@@ -28,8 +29,8 @@ class RecordTo:
     """File with the Prometheus text of all processes."""
     is_same_node: bool = True
     """True if the receiver is on the controller's node."""
-    logging_config: Any = None
-    """The `LoggingConfig` of the proxies; None for the default."""
+    logging_config: LoggingConfig | None = None
+    """Logs of the proxies; None for the default."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -34,7 +34,8 @@ from syncline.serve.controller.messages import (
     Subscribe,
 )
 from syncline.serve.event_loop import new_event_loop
-from syncline.serve.logging_config import TracingConfig
+from syncline.serve.log_output import LogOutput, LogSource
+from syncline.serve.logging_config import LoggingConfig, TracingConfig
 from syncline.serve.monitoring.request_times import ProxyMonitor
 from syncline.serve.proxy.grpc_server import GrpcServer
 from syncline.serve.proxy.http_protocol import HttpConnection
@@ -81,6 +82,8 @@ class ProxyConfig:
     grpc: gRPCOptions | None = None
     """Services for gRPC clients; None, or no services: no gRPC."""
     tracing_config: TracingConfig | None = None
+    logging_config: LoggingConfig | None = None
+    """Logs of the proxy; None for those of other loggers."""
     fd_path: str | None = None
     """Unix socket at which the controller passes the listening socket (`listening.fd_path`); None:
     the proxy binds `http.host` and `http.port` itself.
@@ -160,6 +163,7 @@ class Proxy:
             node_id=node_id,
             is_near=config.controller.node_id == node_id,
         )
+        self._logs = LogOutput(LogSource.of_proxy(config.proxy_id, node_id))
         self.grpc: GrpcServer | None = None
         """Server of gRPC clients; None without services."""
 
@@ -168,12 +172,14 @@ class Proxy:
         self._controller.open()
         sweep = self._loop.create_task(self._sweep())
         try:
+            self._logs.apply(self._config.logging_config)
             acceptor = await self._start()
             await self._finish(acceptor, await self._drain)
         except Exception as error:
             await self._report_failure(error)
         finally:
             sweep.cancel()
+            self._logs.apply(None)
 
     def statistics(self) -> HttpStatistics:
         """Return the current counts."""

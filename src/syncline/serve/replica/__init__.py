@@ -9,5 +9,5 @@
 - `http_calls`: HTTP requests, as ASGI. `http_response`: results as HTTP responses.
 - `asgi`: lifespan of ASGI applications; `fastapi_routes`: routes that are methods of the ingress.
 - `websocket`: WebSockets of ASGI applications.
-- `health`: the watchdog of the event loop. `log_output`: level and format of serve's loggers.
+- `health`: the watchdog of the event loop.
 """

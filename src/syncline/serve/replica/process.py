@@ -42,6 +42,7 @@ from syncline.serve.controller.messages import (
     ReplicaReady,
 )
 from syncline.serve.event_loop import new_event_loop
+from syncline.serve.log_output import LogOutput, LogSource
 from syncline.serve.logging_config import TracingConfig
 from syncline.serve.monitoring.call_times import ReplicaReporter
 from syncline.serve.replica.asgi import AsgiApplication, build_application
@@ -51,7 +52,6 @@ from syncline.serve.replica.handle_calls import HandleCall
 from syncline.serve.replica.health import LoopWatchdog
 from syncline.serve.replica.http_calls import AsgiCall, HttpCall, PlainCall
 from syncline.serve.replica.ledger import Ledger
-from syncline.serve.replica.log_output import LogOutput
 from syncline.serve.replica.threads import HandlerThreads
 from syncline.serve.replica.user_code import UserCode
 from syncline.serve.replica.user_statistics import UserStatistics
@@ -195,7 +195,7 @@ class Replica:
             on_connected=self._on_connected,
         )
         self._watchdog = LoopWatchdog(loop, config.replica_id)
-        self._logs = LogOutput(config.deployment, config.replica_id)
+        self._logs = LogOutput(LogSource.of_replica(config.deployment, config.replica_id))
         self._reporter = ReplicaReporter(
             loop,
             self.dispatcher.times,

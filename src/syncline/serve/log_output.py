@@ -1,7 +1,8 @@
-"""Output of the serve loggers of a replica, as its `LoggingConfig` says.
+"""Output of the serve loggers of a replica or proxy, as its `LoggingConfig` says.
 
 The loggers are "ray.serve", which user code writes to, and serve's own. Without a configuration,
-their records go where those of other loggers go. Access logs are not covered: proxies write them.
+their records go where those of other loggers go. Access logs are not covered: see
+`monitoring.access_log`.
 """
 
 from __future__ import annotations
@@ -9,6 +10,8 @@ from __future__ import annotations
 import json
 import logging
 import os
+from collections.abc import Mapping
+from dataclasses import dataclass
 
 from syncline.serve.context import request_context
 from syncline.serve.logging_config import EncodingType, LoggingConfig
@@ -17,13 +20,34 @@ from syncline.serve.wire.routes import DeploymentId
 LOGGERS = ("ray.serve", "syncline.serve")
 
 
-class _Formatter(logging.Formatter):
-    """Lines with the replica and the request, as text or as JSON objects."""
+@dataclass(frozen=True, kw_only=True)
+class LogSource:
+    """The process whose log it is."""
 
-    def __init__(self, deployment: DeploymentId, replica_id: str, config: LoggingConfig) -> None:
+    kind: str
+    """"replica" or "proxy"."""
+    id: str
+    fields: Mapping[str, str]
+    """Fields of JSON lines, besides the id."""
+
+    @staticmethod
+    def of_replica(deployment: DeploymentId, replica_id: str) -> LogSource:
+        """Return the source of a replica."""
+        fields = {"application": deployment.app, "deployment": deployment.name}
+        return LogSource(kind="replica", id=replica_id, fields=fields)
+
+    @staticmethod
+    def of_proxy(proxy_id: str, node_id: str) -> LogSource:
+        """Return the source of a proxy."""
+        return LogSource(kind="proxy", id=proxy_id, fields={"node_id": node_id})
+
+
+class _Formatter(logging.Formatter):
+    """Lines with the process and the request, as text or as JSON objects."""
+
+    def __init__(self, source: LogSource, config: LoggingConfig) -> None:
         super().__init__()
-        self._deployment = deployment
-        self._replica_id = replica_id
+        self._source = source
         self._is_json = config.encoding is EncodingType.JSON
         self._attributes = config.additional_log_standard_attrs
 
@@ -39,16 +63,15 @@ class _Formatter(logging.Formatter):
             line = {
                 "levelname": record.levelname,
                 "asctime": record.asctime,
-                "application": self._deployment.app,
-                "deployment": self._deployment.name,
-                "replica": self._replica_id,
+                **self._source.fields,
+                self._source.kind: self._source.id,
                 **({"request_id": request_id} if request_id else {}),
                 "message": record.message,
                 **more,
                 **({"exc_text": traceback} if traceback else {}),
             }
             return json.dumps(line, default=str)
-        parts = [record.levelname, record.asctime, self._replica_id]
+        parts = [record.levelname, record.asctime, self._source.id]
         parts += [request_id] if request_id else []
         parts += [f"{name}={value}" for name, value in more.items()]
         text = f"{' '.join(parts)} -- {record.message}"
@@ -58,9 +81,8 @@ class _Formatter(logging.Formatter):
 class LogOutput:
     """Handler and level of the serve loggers of this process."""
 
-    def __init__(self, deployment: DeploymentId, replica_id: str) -> None:
-        self._deployment = deployment
-        self._replica_id = replica_id
+    def __init__(self, source: LogSource) -> None:
+        self._source = source
         self._config: LoggingConfig | None = None
         self._handler: logging.Handler | None = None
 
@@ -85,7 +107,8 @@ class LogOutput:
         handler: logging.Handler = logging.StreamHandler()
         if config.logs_dir is not None:
             os.makedirs(config.logs_dir, exist_ok=True)
-            name = f"replica_{self._replica_id.replace('#', '_').replace('/', '_')}.log"
+            id = self._source.id.replace("#", "_").replace("/", "_")
+            name = f"{self._source.kind}_{id}.log"
             handler = logging.FileHandler(os.path.join(config.logs_dir, name), encoding="utf-8")
-        handler.setFormatter(_Formatter(self._deployment, self._replica_id, config))
+        handler.setFormatter(_Formatter(self._source, config))
         return handler

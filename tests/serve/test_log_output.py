@@ -6,14 +6,14 @@ import logging
 import pytest
 
 from syncline.serve.context import RequestContext, request_context
+from syncline.serve.log_output import LOGGERS, LogOutput, LogSource
 from syncline.serve.logging_config import LoggingConfig
-from syncline.serve.replica.log_output import LOGGERS, LogOutput
 from syncline.serve.wire.routes import DeploymentId
 
 
 @pytest.fixture
 def output():
-    output = LogOutput(DeploymentId("app", "D"), "app#D#1")
+    output = LogOutput(LogSource.of_replica(DeploymentId("app", "D"), "app#D#1"))
     yield output
     output.apply(None)
 
