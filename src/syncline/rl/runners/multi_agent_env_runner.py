@@ -16,9 +16,8 @@ import numpy as np
 from syncline.rl.columns.names import Columns
 from syncline.rl.columns.trees import Tree, map_tree, stack_trees
 from syncline.rl.config.algorithm_config import AlgorithmConfig
-from syncline.rl.envs.env_context import EnvContext
 from syncline.rl.envs.multi_agent_env import MultiAgentEnv
-from syncline.rl.envs.registry import resolve_env
+from syncline.rl.envs.multi_agent_vector import make_multi_agent_env
 from syncline.rl.modules.rl_module import MultiRLModule
 from syncline.rl.runners.actions import actions_for_env, random_action
 from syncline.rl.runners.noise import generator
@@ -73,16 +72,13 @@ class MultiAgentEnvRunner:
         """Create the environments, in place of earlier ones."""
         for env in self.envs:
             env.close()
-        config = self.config
-        maker = resolve_env(config.env, render_mode="rgb_array" if config.render_env else None)
         self.envs = [
-            maker.make(
-                EnvContext(
-                    config.env_config or {},
-                    worker_index=self.worker_index,
-                    vector_index=place,
-                    num_workers=self.num_workers,
-                )
+            make_multi_agent_env(
+                self.config,
+                worker_index=self.worker_index,
+                vector_index=place,
+                num_workers=self.num_workers,
+                index=self._env_numbers.start + place,
             )
             for place in range(self.num_envs)
         ]

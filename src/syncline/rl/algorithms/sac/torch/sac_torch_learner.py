@@ -1,0 +1,139 @@
+"""The losses of SAC: critics, policy and temperature."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import torch
+from torch import nn
+
+from syncline.rl.buffers.replay_columns import N_STEP, WEIGHTS
+from syncline.rl.checkpointable import StateDict
+from syncline.rl.columns.names import Columns
+from syncline.rl.learners.torch.target_networks import TargetNetworkLearner
+from syncline.rl.learners.torch.train_batch import Batch
+
+
+class SACTorchLearner(TargetNetworkLearner):
+    """A loss of three parts, each for parameters of its own: one backward pass suffices."""
+
+    def build(self) -> None:
+        """Create modules, temperatures and optimizers."""
+        self.log_alphas: dict[str, nn.Parameter] = {}
+        self.target_entropies: dict[str, float] = {}
+        super().build()
+
+    def configure_optimizers_for_module(self, module_id: str, config: Any) -> None:
+        """Create Adam for critics, policy and temperature."""
+        module: Any = self.module[module_id]
+        self.log_alphas[module_id] = nn.Parameter(
+            torch.tensor([math.log(config.initial_alpha)], device=self.device)
+        )
+        self.target_entropies[module_id] = _target_entropy(config, module.action_space)
+        policy = [*module.pi_encoder.parameters(), *module.pi.parameters()]
+        self.register_adam(module_id, "qf", list(module.critics.parameters()), config.critic_lr)
+        self.register_adam(module_id, "policy", policy, config.actor_lr)
+        self.register_adam(module_id, "alpha", [self.log_alphas[module_id]], config.alpha_lr)
+
+    def forward_train(self, batch: dict[str, Batch]) -> dict[str, Any]:
+        """Return nothing: the losses need several passes each."""
+        return {module_id: {} for module_id in batch}
+
+    def compute_loss_for_module(
+        self, *, module_id: str, config: Any, batch: Batch, fwd_out: dict[str, Any]
+    ) -> torch.Tensor:
+        """Return the sum of the three losses."""
+        module: Any = self.module[module_id]
+        alpha = self.log_alphas[module_id].exp().detach()
+        losses = self._discrete if module.is_discrete else self._continuous
+        critic_loss, policy_loss, entropy, values, errors = losses(module, config, batch, alpha)
+        alpha_loss = torch.mean(
+            self.log_alphas[module_id] * (entropy.detach() - self.target_entropies[module_id])
+        )
+        self.errors[module_id] = errors.detach()
+        self.metrics.log_dict(
+            {
+                "qf_loss": critic_loss,
+                "policy_loss": policy_loss,
+                "alpha_loss": alpha_loss,
+                "alpha_value": alpha,
+                "target_entropy": self.target_entropies[module_id],
+                "entropy": entropy.mean(),
+                "qf_mean": values.mean(),
+                "td_error_mean": errors.mean(),
+            },
+            key=module_id,
+            window=1,
+        )
+        return critic_loss + policy_loss + alpha_loss
+
+    def _continuous(self, module: Any, config: Any, batch: Batch, alpha: torch.Tensor) -> Any:
+        """Return critic loss, policy loss, entropies, values and errors."""
+        following = {Columns.OBS: batch[Columns.NEXT_OBS]}
+        with torch.no_grad():
+            actions, logp = module.policy(following).sample_and_logp()
+            soft = module.forward_target(following, actions) - alpha * logp
+            targets = batch[Columns.REWARDS] + self._discounts(config, batch) * soft
+        values = [each(batch, batch[Columns.ACTIONS]) for each in module.critics]
+        critic_loss, errors = self._critic_loss(values, targets, batch)
+        actions, logp = module.policy(batch).rsample_and_logp()
+        with module.frozen_critics():
+            best = module.compute_q_values(batch, actions)["qf_preds"]
+        return critic_loss, (alpha * logp - best).mean(), -logp, values[0], errors
+
+    def _discrete(self, module: Any, config: Any, batch: Batch, alpha: torch.Tensor) -> Any:
+        """Return the same, with expectations over all actions instead of draws."""
+        following = {Columns.OBS: batch[Columns.NEXT_OBS]}
+        with torch.no_grad():
+            logp = torch.log_softmax(module.policy_inputs(following), -1)
+            soft = (logp.exp() * (module.forward_target(following) - alpha * logp)).sum(-1)
+            targets = batch[Columns.REWARDS] + self._discounts(config, batch) * soft
+        index = batch[Columns.ACTIONS].long().unsqueeze(-1)
+        all_values = [each(batch, None) for each in module.critics]
+        values = [each.gather(-1, index).squeeze(-1) for each in all_values]
+        critic_loss, errors = self._critic_loss(values, targets, batch)
+        logp = torch.log_softmax(module.policy_inputs(batch), -1)
+        best = torch.stack([each.detach() for each in all_values]).min(0).values
+        policy_loss = (logp.exp() * (alpha * logp - best)).sum(-1).mean()
+        return critic_loss, policy_loss, -(logp.exp() * logp).sum(-1), values[0], errors
+
+    def _critic_loss(
+        self, values: list[torch.Tensor], targets: torch.Tensor, batch: Batch
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return the weighted squared errors of all critics, and the mean absolute errors."""
+        differences = torch.stack([each - targets for each in values])
+        loss = 0.5 * (batch[WEIGHTS] * differences.square()).mean(-1).sum()
+        return loss, differences.abs().mean(0)
+
+    def _discounts(self, config: Any, batch: Batch) -> torch.Tensor:
+        discounts: torch.Tensor = config.gamma ** batch[N_STEP] * ~batch[Columns.TERMINATEDS]
+        return discounts
+
+    def get_state(self, *args: Any, **kwargs: Any) -> StateDict:
+        """Return modules, optimizers, counters and temperatures."""
+        return {
+            **super().get_state(*args, **kwargs),
+            "log_alphas": {
+                module_id: each.detach().cpu().numpy().copy()
+                for module_id, each in self.log_alphas.items()
+            },
+        }
+
+    @torch.no_grad()
+    def set_state(self, state: StateDict) -> None:
+        """Set what `get_state` returned."""
+        super().set_state(state)
+        for module_id, value in state.get("log_alphas", {}).items():
+            if module_id in self.log_alphas:
+                self.log_alphas[module_id].copy_(torch.from_numpy(np.asarray(value)))
+
+
+def _target_entropy(config: Any, space: Any) -> float:
+    if config.target_entropy not in ("auto", None):
+        return float(config.target_entropy)
+    if isinstance(space, gym.spaces.Discrete):
+        return 0.98 * math.log(space.n)
+    return -float(np.prod(space.shape))
