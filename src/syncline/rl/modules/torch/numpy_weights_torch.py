@@ -1,0 +1,135 @@
+"""Weights of fully connected policies in torch as views for `NumpyActing`."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import torch
+from torch import nn
+
+from syncline.rl.modules.numpy_acting import ActivationName, Layer, NumpyActing, PolicyWeights
+from syncline.rl.modules.torch.distributions.categorical import TorchCategorical
+from syncline.rl.modules.torch.distributions.gaussian import TorchDiagGaussian
+from syncline.rl.modules.torch.encoders import TorchActorCriticEncoder, TorchMLPEncoder
+from syncline.rl.modules.torch.heads import TorchFreeLogStdMLPHead, TorchMLPHead
+
+_ACTIVATIONS: dict[type, ActivationName] = {
+    nn.Tanh: "tanh",
+    nn.ReLU: "relu",
+    nn.SiLU: "silu",
+    nn.ELU: "elu",
+    nn.Identity: "linear",
+}
+_FORWARD_METHODS = ("_forward", "_forward_exploration", "_forward_inference", "acting_policy")
+
+
+class TorchPolicyWeights:
+    """The layers of an encoder and a head of torch, as views."""
+
+    def __init__(self, stacks: list[nn.Sequential], log_std: nn.Parameter | None) -> None:
+        self._stacks = stacks
+        self._log_std = log_std
+        self._first: Any = next(stacks[0].parameters())
+        self._last: Any = list(stacks[-1].parameters())[-1]
+        self._pointers = (0, 0)
+
+    def is_current(self) -> bool:
+        """Return False if parameters got other memory, as flat optimizers give them."""
+        return self._pointers == (self._first.data_ptr(), self._last.data_ptr())
+
+    def views(self) -> PolicyWeights:
+        """Return views of the parameters."""
+        self._pointers = (self._first.data_ptr(), self._last.data_ptr())
+        layers: list[Layer] = []
+        for stack in self._stacks:
+            for part in stack:
+                if isinstance(part, nn.Linear):
+                    layers.append(_layer(part))
+                else:
+                    last = layers.pop()
+                    layers.append(
+                        Layer(
+                            weight=last.weight, bias=last.bias, activation=_ACTIVATIONS[type(part)]
+                        )
+                    )
+        log_std = None if self._log_std is None else self._log_std.detach().numpy()
+        return PolicyWeights(layers=tuple(layers), log_std=log_std)
+
+
+def _layer(linear: nn.Linear) -> Layer:
+    bias: Any = linear.bias
+    return Layer(
+        weight=linear.weight.detach().numpy().T,
+        bias=None if bias is None else bias.detach().numpy(),
+        activation="linear",
+    )
+
+
+def numpy_policy(module: Any) -> NumpyActing | None:
+    """Return NumPy's acting for an actor-critic module; None if it is not of the simple kind.
+
+    That is a fully connected encoder and head, on the CPU in float32, whose forward methods no
+    subclass overrides, and `TorchCategorical` or `TorchDiagGaussian` actions.
+    """
+    encoder, head, space = module.encoder, module.pi, module.action_space
+    if _is_customized(module) or type(encoder) is not TorchActorCriticEncoder:
+        return None
+    actor = encoder.encoder if encoder.config.shared else encoder.actor_encoder
+    if type(actor) is not TorchMLPEncoder or type(head) not in (
+        TorchMLPHead,
+        TorchFreeLogStdMLPHead,
+    ):
+        return None
+    stacks = [actor.net.mlp, head.net.mlp]
+    log_std = head.log_std if isinstance(head, TorchFreeLogStdMLPHead) else None
+    if not all(map(_is_simple, stacks)) or not _on_cpu(module):
+        return None
+    weights = TorchPolicyWeights(stacks, log_std)
+    cls = module.get_exploration_action_dist_cls()
+    if cls is not module.get_inference_action_dist_cls():
+        return None
+    if cls is TorchCategorical:
+        return NumpyActing(weights, kind="categorical", noise_size=1)
+    if cls is TorchDiagGaussian and isinstance(space, gym.spaces.Box) and len(space.shape) == 1:
+        limit = head.log_std_clip_param if head.clip_log_std else math.inf
+        return NumpyActing(
+            weights,
+            kind="gaussian",
+            noise_size=int(np.prod(space.shape)),
+            log_std_limit=limit,
+            event_shape=space.shape,
+        )
+    return None
+
+
+def _is_customized(module: Any) -> bool:
+    """Return True if a subclass, or an attribute of the object, replaces a forward method."""
+    if module._forward_hooks or module._forward_pre_hooks:
+        return True
+    for name in _FORWARD_METHODS:
+        owner = next(cls for cls in type(module).__mro__ if name in vars(cls))
+        if name in vars(module) or not owner.__module__.startswith("syncline.rl.modules."):
+            return True
+    return False
+
+
+def _is_simple(stack: nn.Sequential) -> bool:
+    """Return True for linear layers, each followed by at most one known activation."""
+    before: type | None = None
+    for part in stack:
+        if type(part) is nn.Linear:
+            before = nn.Linear
+        elif type(part) in _ACTIVATIONS and before is nn.Linear:
+            before = type(part)
+        else:
+            return False
+    return len(stack) > 0
+
+
+def _on_cpu(module: Any) -> bool:
+    return all(
+        each.device.type == "cpu" and each.dtype is torch.float32 for each in module.parameters()
+    )

@@ -1,0 +1,181 @@
+"""`TorchActing`: acting of any module in torch.
+
+Covered: modules with memory, nested actions, custom distributions, modules that return actions
+themselves. Algorithms with another exploration subclass it and override `columns`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Literal
+
+import numpy as np
+import torch
+
+from syncline.rl.columns.names import Columns
+from syncline.rl.columns.trees import first_leaf, map_tree
+from syncline.rl.modules.acting import Arrays
+from syncline.rl.modules.distribution import Noise
+
+_SAMPLING = ("sample", "logp", "sample_and_logp", "_get_torch_distribution")
+
+
+class TorchActing:
+    """Acting of a `TorchRLModule`. Implements `ActingPolicy`.
+
+    The last number of a row's noise seeds torch's generator during the call, for modules and
+    distributions that draw random numbers themselves; these depend on all rows of the call.
+    """
+
+    def __init__(self, module: Any) -> None:
+        self.module = module
+        self._stateful = module.is_stateful()
+        self._parameter = next(module.parameters(), None)
+        self._explore_cls = _class_or_none(module.get_exploration_action_dist_cls)
+        self._greedy_cls = _class_or_none(module.get_inference_action_dist_cls)
+        noise = sampling_noise(self._explore_cls, module.action_space, module.model_config)
+        self._takes_noise = noise is not None
+        self.noise_size = 1 + (noise.size if noise is not None else 0)
+        self.noise_kind: Literal["uniform", "normal"] = "uniform" if noise is None else noise.kind
+
+    @property
+    def device(self) -> torch.device:
+        """Device of the weights."""
+        return torch.device("cpu") if self._parameter is None else self._parameter.device
+
+    def act(
+        self, obs: Arrays, noise: np.ndarray, explore: bool, state: Arrays = None
+    ) -> tuple[dict[str, Any], Arrays]:
+        """Return the columns of one step and the next state. See `ActingPolicy.act`."""
+        device = self.device
+        batch = {Columns.OBS: map_tree(lambda leaf: to_tensor(leaf, device), obs)}
+        if self._stateful:
+            if state is None:
+                state = self.initial_state(len(first_leaf(obs)))
+            batch[Columns.OBS] = map_tree(lambda leaf: leaf.unsqueeze(1), batch[Columns.OBS])
+            batch[Columns.STATE_IN] = map_tree(lambda leaf: to_tensor(leaf, device), state)
+        with torch.inference_mode(), seeded(device, noise):
+            output = dict(self._forward(batch, explore))
+            next_state = output.pop(Columns.STATE_OUT, None)
+            if self._stateful:
+                output = {name: map_tree(_without_time, leaf) for name, leaf in output.items()}
+            columns = self.columns(output, noise, explore)
+        columns = {name: map_tree(to_numpy, column) for name, column in columns.items()}
+        return columns, None if next_state is None else map_tree(to_numpy, next_state)
+
+    def _forward(self, batch: dict[str, Any], explore: bool) -> dict[str, Any]:
+        forward = self.module.forward_exploration if explore else self.module.forward_inference
+        output: dict[str, Any] = forward(batch)
+        return output
+
+    def columns(self, output: dict[str, Any], noise: np.ndarray, explore: bool) -> dict[str, Any]:
+        """Return the columns of the module's output, actions included.
+
+        Actions that the module returns are taken as they are; otherwise they are sampled, or are
+        the greedy ones without `explore`.
+        """
+        inputs = output.get(Columns.ACTION_DIST_INPUTS)
+        cls = self._explore_cls if explore else self._greedy_cls
+        if Columns.ACTIONS in output:
+            if explore and Columns.ACTION_LOGP not in output and cls and inputs is not None:
+                output[Columns.ACTION_LOGP] = cls.from_logits(inputs).logp(output[Columns.ACTIONS])
+            return output
+        if inputs is None or cls is None:
+            raise ValueError(
+                f"{type(self.module).__name__} returned {sorted(output) or 'nothing'} to act with. "
+                "Return `actions`, or `action_dist_inputs` together with a distribution class "
+                "(`self.action_dist_cls` in `setup`)."
+            )
+        distribution = cls.from_logits(inputs)
+        if not explore:
+            output[Columns.ACTIONS] = distribution.to_deterministic().sample()
+        elif self._takes_noise:
+            drawn = to_tensor(noise[:, :-1], inputs.device, keep_double=True)
+            output[Columns.ACTIONS], logp = distribution.sample_with_noise(drawn)
+            output.setdefault(Columns.ACTION_LOGP, logp)
+        else:
+            output[Columns.ACTIONS] = actions = distribution.sample()
+            output.setdefault(Columns.ACTION_LOGP, distribution.logp(actions))
+        return output
+
+    def initial_state(self, rows: int) -> Arrays:
+        """Return the state at the start of episodes, [rows, ...]."""
+        return map_tree(
+            lambda leaf: np.repeat(np.asarray(leaf)[None], rows, axis=0),
+            self.module.get_initial_state(),
+        )
+
+
+def sampling_noise(cls: Any, space: Any, model_config: Any) -> Noise | None:
+    """Return the noise from which a distribution can sample; None if it draws its own.
+
+    It does if a subclass replaces how it samples.
+    """
+    if cls is None or _replaces_sampling(cls):
+        return None
+    try:
+        size = int(cls.required_input_dim(space, model_config=model_config))
+        noise: Noise | None = cls.from_logits(torch.zeros(1, size)).noise
+    except Exception:  # a custom class with needs of its own
+        return None
+    return noise
+
+
+def _replaces_sampling(cls: Any) -> bool:
+    """Return True if a class overrides how its base class samples, but not how that uses noise."""
+    for each in cls.__mro__:
+        if "sample_with_noise" in vars(each):
+            return False
+        if any(name in vars(each) for name in _SAMPLING):
+            return True
+    return True
+
+
+def _class_or_none(get: Any) -> Any:
+    """Return the class of the distributions; None if the module has none."""
+    try:
+        return get()
+    except (NotImplementedError, ValueError):
+        return None
+
+
+@contextmanager
+def seeded(device: torch.device, noise: np.ndarray) -> Iterator[None]:
+    """Seed the generator of a device with the last column of the noise, and restore it after."""
+    generator = (
+        torch.cuda.default_generators[device.index or 0]
+        if device.type == "cuda"
+        else torch.default_generator
+    )
+    before = generator.get_state()
+    bits = np.ascontiguousarray(noise[:, -1]).view(np.uint64)
+    generator.manual_seed(int(np.bitwise_xor.reduce(bits) >> np.uint64(1)))
+    try:
+        yield
+    finally:
+        generator.set_state(before)
+
+
+def to_tensor(array: Any, device: torch.device, keep_double: bool = False) -> torch.Tensor:
+    """Return an array as a tensor on a device, without a copy if possible; doubles as floats."""
+    array = np.asarray(array)
+    if array.dtype == np.float64 and not keep_double:
+        array = array.astype(np.float32)
+    elif not array.flags.writeable or any(stride < 0 for stride in array.strides):
+        array = array.copy()
+    tensor = torch.from_numpy(array)
+    return tensor if device.type == "cpu" else tensor.to(device)
+
+
+def to_numpy(value: Any) -> Any:
+    """Return a tensor as an array; other values as they are."""
+    if not isinstance(value, torch.Tensor):
+        return np.asarray(value)
+    if value.dtype is torch.bfloat16:
+        value = value.float()
+    return value.detach().cpu().numpy()
+
+
+def _without_time(leaf: Any) -> Any:
+    return leaf[:, 0]
