@@ -100,6 +100,7 @@ class Algorithm(Checkpointable, Trainable):
         self.config: Any = config
         self._config_dict: dict[str, Any] | None = None
         self.metrics = MetricsLogger(root=True)
+        self._env_steps = 0
         self.callbacks = make_callbacks(config)
         if config.num_env_runners or config.num_learners or config.evaluation_num_env_runners:
             ensure_engine()
@@ -213,6 +214,7 @@ class Algorithm(Checkpointable, Trainable):
 
     def log_samples(self, samples: list[Sample]) -> None:
         """Log the results of samples."""
+        self._env_steps += sum(sample.env_steps for sample in samples)
         log_samples(
             self.metrics,
             (ENV_RUNNER_RESULTS,),
@@ -232,8 +234,7 @@ class Algorithm(Checkpointable, Trainable):
 
     @property
     def _steps_sampled(self) -> int:
-        key = (ENV_RUNNER_RESULTS, NUM_ENV_STEPS_SAMPLED_LIFETIME)
-        return int(self.metrics.peek(key)) if key in self.metrics else 0
+        return self._env_steps
 
     @property
     def _steps_trained(self) -> int:
@@ -310,6 +311,7 @@ class Algorithm(Checkpointable, Trainable):
             "config": self.config.get_state(),
             "progress": self._progress.totals(),
             "metrics": self.metrics.get_state(),
+            "env_steps": self._env_steps,
             "env_runners": self.env_runner_group.get_states(),
         }
         if self._check_component(COMPONENT_LEARNER_GROUP, components, not_components):
@@ -322,6 +324,7 @@ class Algorithm(Checkpointable, Trainable):
             self.learner_group.set_state(state[COMPONENT_LEARNER_GROUP])
         if "metrics" in state:
             self.metrics.set_state(state["metrics"])
+            self._env_steps = state["env_steps"]
         if "progress" in state:
             self.continue_from(state["progress"])
         if "env_runners" in state and not self.env_runner_group.set_states(state["env_runners"]):

@@ -16,7 +16,7 @@ from syncline.rl.columns.fragment import concatenate
 from syncline.rl.config.algorithm_config import AlgorithmConfig
 from syncline.rl.config.section import NotProvided
 from syncline.rl.learners.group import fragments_of
-from syncline.rl.metrics.names import REPLAY_BUFFER_RESULTS
+from syncline.rl.metrics.names import LEARNER_RESULTS, REPLAY_BUFFER_RESULTS
 from syncline.rl.runners.sample import Sample
 from syncline.suggestions import did_you_mean
 
@@ -197,6 +197,7 @@ class OffPolicyAlgorithm(Algorithm):
             self.buffers[module_id].update_priorities(drawn[module_id][INDICES], found)
 
     def _results(self, returned: Any, calls: int) -> dict[str, Any]:
+        self.metrics.aggregate(self.learner_group.reduce_metrics(), key=LEARNER_RESULTS)
         found = super()._results(returned, calls)
         found[REPLAY_BUFFER_RESULTS] = {
             module_id: {

@@ -14,6 +14,7 @@ from syncline.rl.config.algorithm_config import AlgorithmConfig
 from syncline.rl.config.schedule import Schedule
 from syncline.rl.config.section import NotProvided, check_choice
 from syncline.rl.modules.rl_module import RLModuleSpec
+from syncline.rl.modules.torch.catalog import Catalog
 
 ConfigT = TypeVar("ConfigT", bound="DQNConfig")
 
@@ -102,7 +103,7 @@ class DQNConfig(OffPolicyConfig):
 
     def get_default_rl_module_spec(self) -> RLModuleSpec:
         """Return the specification of a Q-network."""
-        return RLModuleSpec(module_class=DefaultDQNTorchRLModule)
+        return RLModuleSpec(module_class=DefaultDQNTorchRLModule, catalog_class=Catalog)
 
     def get_default_learner_class(self) -> type[DQNTorchLearner]:
         """Return DQN's learner."""

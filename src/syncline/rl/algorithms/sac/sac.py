@@ -12,6 +12,7 @@ from syncline.rl.algorithms.sac.torch.sac_torch_learner import SACTorchLearner
 from syncline.rl.algorithms.sac.torch.sac_torch_module import DefaultSACTorchRLModule
 from syncline.rl.config.section import NotProvided
 from syncline.rl.modules.rl_module import RLModuleSpec
+from syncline.rl.modules.torch.catalog import Catalog
 
 ConfigT = TypeVar("ConfigT", bound="SACConfig")
 
@@ -97,7 +98,7 @@ class SACConfig(OffPolicyConfig):
 
     def get_default_rl_module_spec(self) -> RLModuleSpec:
         """Return the specification of policy and critics."""
-        return RLModuleSpec(module_class=DefaultSACTorchRLModule)
+        return RLModuleSpec(module_class=DefaultSACTorchRLModule, catalog_class=Catalog)
 
     def get_default_learner_class(self) -> type[SACTorchLearner]:
         """Return SAC's learner."""

@@ -106,9 +106,13 @@ class TorchLearner(Checkpointable):
         if self.config.seed is None:
             yield
             return
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed((self.config.seed << 32) + number)
+        random = torch.default_generator  # torch.manual_seed would take a stack trace, too
+        before = random.get_state()
+        random.manual_seed((self.config.seed << 32) + number)
+        try:
             yield
+        finally:
+            random.set_state(before)
 
     @property
     def module(self) -> MultiRLModule:

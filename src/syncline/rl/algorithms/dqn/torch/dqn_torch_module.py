@@ -182,6 +182,7 @@ class EpsilonGreedyActing:
 
     def __init__(self, module: DefaultDQNTorchRLModule, epsilon: Schedule) -> None:
         self._module = module
+        self._is_noisy = bool(module.model_config.get("noisy"))
         self._schedule = epsilon
         self.epsilon = epsilon.value(0)
 
@@ -194,7 +195,8 @@ class EpsilonGreedyActing:
     ) -> tuple[dict[str, Any], Any]:
         """Return actions [N]."""
         module = self._module
-        module.train(explore)  # noisy layers draw noise in training mode only
+        if self._is_noisy:
+            module.train(explore)  # noisy layers draw noise in training mode only
         tensors = map_tree(torch.from_numpy, obs)
         if first_leaf(tensors).dtype == torch.float64:
             tensors = map_tree(lambda leaf: leaf.float(), tensors)
