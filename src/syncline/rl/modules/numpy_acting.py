@@ -16,6 +16,7 @@ import numpy as np
 
 from syncline.rl.columns.names import Columns
 from syncline.rl.modules.acting import Arrays
+from syncline.rl.modules.distribution import Noise
 
 ActivationName = Literal["tanh", "relu", "silu", "elu", "linear"]
 HALF_LOG_2PI = 0.5 * math.log(2.0 * math.pi)
@@ -55,6 +56,71 @@ class WeightSource(Protocol):
         ...
 
 
+class CategoricalSampler:
+    """Samples discrete actions by the inverse of the cumulative probability."""
+
+    noise = Noise(1, "uniform")
+
+    def __init__(self) -> None:
+        self._offsets = np.zeros(0, np.int64)
+
+    def __call__(self, logits: np.ndarray, noise: np.ndarray, explore: bool) -> dict[str, Any]:
+        """Return the columns for logits [N, K] and noise [N, 1]."""
+        if not explore:
+            return {Columns.ACTIONS: logits.argmax(1)}
+        shifted = logits - np.maximum.reduce(logits, axis=1, keepdims=True)
+        cumulative = np.add.accumulate(np.exp(shifted), axis=1, dtype=np.float64)
+        total = cumulative[:, -1:]
+        actions = (cumulative > noise * total).argmax(1)  # the first one beyond the noise
+        if len(self._offsets) != len(actions):
+            self._offsets = np.arange(len(actions)) * logits.shape[1]
+        logp = shifted.reshape(-1).take(self._offsets + actions)
+        logp -= np.log(total[:, 0])
+        return {
+            Columns.ACTIONS: actions,
+            Columns.ACTION_LOGP: logp,
+            Columns.ACTION_DIST_INPUTS: logits,
+        }
+
+
+class GaussianSampler:
+    """Samples continuous actions.
+
+    Args:
+        shape: Shape of an action.
+    """
+
+    def __init__(self, shape: tuple[int, ...]) -> None:
+        self._shape = shape
+        self._size = math.prod(shape)
+        self.noise = Noise(self._size, "normal")
+        self._log_normalizer = np.float32(self._size * HALF_LOG_2PI)
+
+    def __call__(self, outputs: np.ndarray, noise: np.ndarray, explore: bool) -> dict[str, Any]:
+        """Return the columns for means and log standard deviations [N, 2D] and noise [N, D]."""
+        mean, log_std = outputs[:, : self._size], outputs[:, self._size :]
+        if not explore:
+            return {Columns.ACTIONS: self._shaped(mean.copy())}
+        z = noise.astype(np.float32)
+        logp = np.add.reduce(z * z, axis=1)
+        logp *= -0.5
+        logp -= np.add.reduce(log_std, axis=1)
+        logp -= self._log_normalizer
+        z *= np.exp(log_std)
+        z += mean
+        return {
+            Columns.ACTIONS: self._shaped(z),
+            Columns.ACTION_LOGP: logp,
+            Columns.ACTION_DIST_INPUTS: outputs,
+        }
+
+    def _shaped(self, actions: np.ndarray) -> np.ndarray:
+        return actions if len(self._shape) == 1 else actions.reshape(-1, *self._shape)
+
+
+Sampler = CategoricalSampler | GaussianSampler
+
+
 class NumpyActing:
     """Acting of a policy with the outputs of a categorical or Gaussian distribution.
 
@@ -62,31 +128,17 @@ class NumpyActing:
 
     Args:
         source: Owner of the weights.
-        kind: Distribution of the actions.
-        noise_size: 1 for a categorical, otherwise the number of elements of an action.
-        log_std_limit: Largest absolute log standard deviation.
-        event_shape: Shape of a continuous action.
+        sampler: From outputs to actions.
+        log_std_limit: Largest absolute log standard deviation of a Gaussian.
     """
 
     def __init__(
-        self,
-        source: WeightSource,
-        *,
-        kind: Literal["categorical", "gaussian"],
-        noise_size: int,
-        log_std_limit: float = math.inf,
-        event_shape: tuple[int, ...] = (),
+        self, source: WeightSource, sampler: Sampler, *, log_std_limit: float = math.inf
     ) -> None:
-        self.noise_size = noise_size
-        self.noise_kind: Literal["uniform", "normal"] = (
-            "uniform" if kind == "categorical" else "normal"
-        )
+        self.noise_size, self.noise_kind = sampler.noise
         self._source = source
-        self._kind = kind
+        self._sample = sampler
         self._limit = log_std_limit
-        self._event_shape = event_shape
-        self._log_normalizer = noise_size * HALF_LOG_2PI
-        self._rows = np.arange(0)
         self._bind()
 
     def _bind(self) -> None:
@@ -109,54 +161,12 @@ class NumpyActing:
                 x += bias
             if activation is not None:
                 activation(x)
-        if self._kind == "categorical":
-            return self._categorical(x, noise, explore), None
-        return self._gaussian(x, noise, explore), None
-
-    def _categorical(self, logits: np.ndarray, noise: np.ndarray, explore: bool) -> dict[str, Any]:
-        """Sample by the inverse of the cumulative probability, as `TorchCategorical` does."""
-        if not explore:
-            return {Columns.ACTIONS: logits.argmax(1)}
-        shifted = logits - np.maximum.reduce(logits, axis=1, keepdims=True)
-        cumulative = np.add.accumulate(np.exp(shifted), axis=1)
-        total = cumulative[:, -1:]
-        actions = np.add.reduce(cumulative <= noise * total, axis=1)
-        if len(self._rows) != len(actions):
-            self._rows = np.arange(len(actions))
-        return {
-            Columns.ACTIONS: actions,
-            Columns.ACTION_LOGP: shifted[self._rows, actions] - np.log(total[:, 0]),
-            Columns.ACTION_DIST_INPUTS: logits,
-        }
-
-    def _gaussian(self, outputs: np.ndarray, noise: np.ndarray, explore: bool) -> dict[str, Any]:
-        size = self.noise_size
         if self._log_std is not None:
-            outputs = np.concatenate(
-                [outputs, np.broadcast_to(self._log_std, outputs.shape)], axis=1
-            )
-        mean, log_std = outputs[:, :size], outputs[:, size:]
-        if not explore:
-            return {Columns.ACTIONS: self._shaped(mean.copy())}
+            x = np.concatenate([x, np.broadcast_to(self._log_std, x.shape)], axis=1)
         if self._limit != math.inf:
+            log_std = x[:, x.shape[1] // 2 :]
             np.clip(log_std, -self._limit, self._limit, out=log_std)
-        z = noise.astype(np.float32)
-        logp = np.add.reduce(z * z, axis=1)
-        logp *= -0.5
-        logp -= np.add.reduce(log_std, axis=1)
-        logp -= np.float32(self._log_normalizer)
-        z *= np.exp(log_std)
-        z += mean
-        return {
-            Columns.ACTIONS: self._shaped(z),
-            Columns.ACTION_LOGP: logp,
-            Columns.ACTION_DIST_INPUTS: outputs,
-        }
-
-    def _shaped(self, actions: np.ndarray) -> np.ndarray:
-        if len(self._event_shape) == 1:
-            return actions
-        return actions.reshape(-1, *self._event_shape)
+        return self._sample(x, noise, explore), None
 
 
 def _tanh(x: np.ndarray) -> None:

@@ -16,7 +16,7 @@ from syncline.rl.modules.rl_module import Batch, RLModule
 from syncline.rl.modules.torch.catalog import PPOCatalog
 from syncline.rl.modules.torch.encoders import TorchActorCriticEncoder
 from syncline.rl.modules.torch.models import ACTOR, CRITIC, ENCODER_OUT
-from syncline.rl.modules.torch.numpy_weights_torch import numpy_policy
+from syncline.rl.modules.torch.policy_weights import numpy_policy
 from syncline.rl.modules.torch.torch_rl_module import TorchRLModule
 
 

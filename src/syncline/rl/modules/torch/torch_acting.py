@@ -17,6 +17,7 @@ from syncline.rl.columns.names import Columns
 from syncline.rl.columns.trees import first_leaf, map_tree
 from syncline.rl.modules.acting import Arrays
 from syncline.rl.modules.distribution import Noise
+from syncline.rl.modules.torch.policy_weights import numpy_sampler
 
 _SAMPLING = ("sample", "logp", "sample_and_logp", "_get_torch_distribution")
 
@@ -34,6 +35,7 @@ class TorchActing:
         self._parameter = next(module.parameters(), None)
         self._explore_cls = _class_or_none(module.get_exploration_action_dist_cls)
         self._greedy_cls = _class_or_none(module.get_inference_action_dist_cls)
+        self._sampler = numpy_sampler(self._explore_cls, module.action_space)
         noise = sampling_noise(self._explore_cls, module.action_space, module.model_config)
         self._takes_noise = noise is not None
         self.noise_size = 1 + (noise.size if noise is not None else 0)
@@ -48,6 +50,8 @@ class TorchActing:
         self, obs: Arrays, noise: np.ndarray, explore: bool, state: Arrays = None
     ) -> tuple[dict[str, Any], Arrays]:
         """Return the columns of one step and the next state. See `ActingPolicy.act`."""
+        if self.module.training:
+            self.module.eval()  # `forward_train` goes back
         device = self.device
         batch = {Columns.OBS: map_tree(lambda leaf: to_tensor(leaf, device), obs)}
         if self._stateful:
@@ -87,12 +91,15 @@ class TorchActing:
                 "Return `actions`, or `action_dist_inputs` together with a distribution class "
                 "(`self.action_dist_cls` in `setup`)."
             )
+        if self._sampler is not None and cls is self._explore_cls and inputs.dim() == 2:
+            drawn = self._sampler(to_numpy(inputs), noise[:, :-1], explore)
+            return {**drawn, **output, Columns.ACTIONS: drawn[Columns.ACTIONS]}
         distribution = cls.from_logits(inputs)
         if not explore:
             output[Columns.ACTIONS] = distribution.to_deterministic().sample()
         elif self._takes_noise:
-            drawn = to_tensor(noise[:, :-1], inputs.device, keep_double=True)
-            output[Columns.ACTIONS], logp = distribution.sample_with_noise(drawn)
+            numbers = to_tensor(noise[:, :-1], inputs.device, keep_double=True)
+            output[Columns.ACTIONS], logp = distribution.sample_with_noise(numbers)
             output.setdefault(Columns.ACTION_LOGP, logp)
         else:
             output[Columns.ACTIONS] = actions = distribution.sample()

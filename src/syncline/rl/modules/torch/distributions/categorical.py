@@ -106,7 +106,7 @@ class TorchCategorical(TorchDistribution):
         """
         logits = self.logits.detach()
         weights = (logits - logits.amax(-1, keepdim=True)).exp_()
-        cumulative = weights.cumsum(-1)
+        cumulative = weights.cumsum(-1, dtype=torch.float64)
         below: torch.Tensor = cumulative <= noise * cumulative[..., -1:]
         return below.sum(-1)
 

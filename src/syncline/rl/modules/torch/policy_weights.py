@@ -6,11 +6,18 @@ import math
 from typing import Any
 
 import gymnasium as gym
-import numpy as np
 import torch
 from torch import nn
 
-from syncline.rl.modules.numpy_acting import ActivationName, Layer, NumpyActing, PolicyWeights
+from syncline.rl.modules.numpy_acting import (
+    ActivationName,
+    CategoricalSampler,
+    GaussianSampler,
+    Layer,
+    NumpyActing,
+    PolicyWeights,
+    Sampler,
+)
 from syncline.rl.modules.torch.distributions.categorical import TorchCategorical
 from syncline.rl.modules.torch.distributions.gaussian import TorchDiagGaussian
 from syncline.rl.modules.torch.encoders import TorchActorCriticEncoder, TorchMLPEncoder
@@ -74,7 +81,7 @@ def numpy_policy(module: Any) -> NumpyActing | None:
     That is a fully connected encoder and head, on the CPU in float32, whose forward methods no
     subclass overrides, and `TorchCategorical` or `TorchDiagGaussian` actions.
     """
-    encoder, head, space = module.encoder, module.pi, module.action_space
+    encoder, head = module.encoder, module.pi
     if _is_customized(module) or type(encoder) is not TorchActorCriticEncoder:
         return None
     actor = encoder.encoder if encoder.config.shared else encoder.actor_encoder
@@ -91,17 +98,20 @@ def numpy_policy(module: Any) -> NumpyActing | None:
     cls = module.get_exploration_action_dist_cls()
     if cls is not module.get_inference_action_dist_cls():
         return None
+    sampler = numpy_sampler(cls, module.action_space)
+    limit = head.log_std_clip_param if head.clip_log_std else math.inf
+    return None if sampler is None else NumpyActing(weights, sampler, log_std_limit=limit)
+
+
+def numpy_sampler(cls: Any, space: Any) -> Sampler | None:
+    """Return the function that samples in NumPy as a distribution of torch does, if there is one.
+
+    It takes a third of the time for the rows of an acting step.
+    """
     if cls is TorchCategorical:
-        return NumpyActing(weights, kind="categorical", noise_size=1)
-    if cls is TorchDiagGaussian and isinstance(space, gym.spaces.Box) and len(space.shape) == 1:
-        limit = head.log_std_clip_param if head.clip_log_std else math.inf
-        return NumpyActing(
-            weights,
-            kind="gaussian",
-            noise_size=int(np.prod(space.shape)),
-            log_std_limit=limit,
-            event_shape=space.shape,
-        )
+        return CategoricalSampler()
+    if cls is TorchDiagGaussian and isinstance(space, gym.spaces.Box):
+        return GaussianSampler(tuple(space.shape))
     return None
 
 
