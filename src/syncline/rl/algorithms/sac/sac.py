@@ -34,7 +34,6 @@ class SACConfig(OffPolicyConfig):
     def __init__(self, algo_class: type | None = None) -> None:
         super().__init__(algo_class=algo_class or SAC)
         self.lr = None
-        self.train_batch_size_per_learner = 256
         self.train_batch_size = 256
         self.tau = 5e-3
         self.target_network_update_freq = 0

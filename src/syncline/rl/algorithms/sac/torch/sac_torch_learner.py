@@ -68,7 +68,8 @@ class SACTorchLearner(TargetNetworkLearner):
             key=module_id,
             window=1,
         )
-        return critic_loss + policy_loss + alpha_loss
+        loss: torch.Tensor = critic_loss + policy_loss + alpha_loss
+        return loss
 
     def _continuous(self, module: Any, config: Any, batch: Batch, alpha: torch.Tensor) -> Any:
         """Return critic loss, policy loss, entropies, values and errors."""
