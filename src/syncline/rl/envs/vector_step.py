@@ -1,0 +1,40 @@
+"""What vectors of environments return from `step`.
+
+All vectors follow gymnasium's `VectorEnv`, with these differences, which save time:
+
+* `step` returns new arrays in every call, so that the caller may keep them.
+* `infos` has only `final_obs` and `final_info` (lists by environment; None where the episode goes
+  on), and `per_env`, the list of the environments' info dicts. They are missing if there is nothing
+  to say; see `infos_per_env`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+FINAL_OBS, FINAL_INFO, PER_ENV, RESET_ONLY = "final_obs", "final_info", "per_env", "reset_only"
+"""Keys of `infos`. `reset_only` is a mask of the environments whose step only began an episode and
+ignored the action; only native vectors with `AutoresetMode.NEXT_STEP` have it."""
+
+Arrays = Any
+"""An array, or a dict or tuple of arrays as deep as the space."""
+VectorStep = tuple[Arrays, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]
+"""Observations, rewards, terminated, truncated, infos."""
+
+
+def infos_per_env(infos: dict[str, Any], num_envs: int) -> list[dict[str, Any]]:
+    """Return the info dict of each environment, for `infos` of any vector."""
+    if PER_ENV in infos:
+        listed: list[dict[str, Any]] = infos[PER_ENV]
+        return listed
+    split: list[dict[str, Any]] = [{} for _ in range(num_envs)]
+    for key, values in infos.items():
+        mask = infos.get(f"_{key}")
+        if key.startswith("_") or key in (FINAL_OBS, FINAL_INFO, RESET_ONLY) or mask is None:
+            continue
+        for index in np.flatnonzero(mask):
+            value = values[index] if not isinstance(values, dict) else None
+            split[index][key] = infos_per_env(values, num_envs)[index] if value is None else value
+    return split
