@@ -260,7 +260,7 @@ class GroupAgentsWrapper(MultiAgentEnv):
 
 def make_multi_agent(
     env_name_or_creator: str | Callable[[Any], gym.Env[Any, Any]],
-) -> type[MultiAgentEnv]:
+) -> type[CopiesOfOneEnv]:
     """Return the class of a multi-agent environment of n independent single-agent ones.
 
     Its constructor takes a configuration with `num_agents` (by default 1); a creator gets the rest.
@@ -270,7 +270,7 @@ def make_multi_agent(
         env_name_or_creator: A gymnasium id, or a function of the configuration.
     """
 
-    class MultiEnv(_CopiesOfOneEnv):
+    class MultiEnv(CopiesOfOneEnv):
         creator = staticmethod(
             env_name_or_creator if callable(env_name_or_creator) else _maker(env_name_or_creator)
         )
@@ -284,7 +284,7 @@ def _maker(env_id: str) -> Callable[[Any], gym.Env[Any, Any]]:
     return lambda _: gym.make(env_id)
 
 
-class _CopiesOfOneEnv(MultiAgentEnv):
+class CopiesOfOneEnv(MultiAgentEnv):
     """The environment that `make_multi_agent` makes."""
 
     creator: Callable[[Any], gym.Env[Any, Any]]
