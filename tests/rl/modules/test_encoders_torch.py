@@ -151,7 +151,7 @@ def test_wrong_convolutions_are_named():
     [
         spaces.Discrete(5, start=3),
         spaces.MultiDiscrete([2, 3], start=[1, -1]),
-        spaces.MultiDiscrete([[2, 3], [4, 5]]),
+        spaces.MultiDiscrete(np.array([[2, 3], [4, 5]])),
         spaces.MultiBinary([2, 3]),
         spaces.Box(-1, 1, (3, 4)),
         spaces.Box(-1, 1, ()),
