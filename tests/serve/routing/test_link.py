@@ -328,6 +328,39 @@ def test_a_removed_replica_answers_its_calls(network):
     network(test)
 
 
+def test_a_replica_that_comes_back_into_the_table_gets_calls_again(network):
+    async def test(net):
+        replica = await net.replica("a")
+        net.publish("a")
+        first = net.submit()
+        await replica.frame(0)
+        net.publish()
+        net.publish("a")
+        net.submit()
+        await replica.frame(1)
+        assert len(replica.connections) == 1
+        replica.send(Kind.VALUE, replica.frames[0][1], b"value")
+        assert await first.ended() == (Kind.VALUE, b"value")
+        net.submit()
+        await replica.frame(2)
+
+    network(test)
+
+
+def test_a_replica_that_comes_back_while_the_link_connects_gets_one_connection(network):
+    async def test(net):
+        replica = await net.replica("a")
+        for names in (["a"], [], ["a"]):
+            net.publish(*names)
+        net.submit()
+        await replica.frame(0)
+        await asyncio.sleep(0)
+        assert len(replica.connections) == 1
+        assert net.link.statistics().connections == 1
+
+    network(test)
+
+
 def test_the_link_connects_again_to_a_replica_that_is_still_in_the_table(network):
     async def test(net):
         replica = await net.replica("a")

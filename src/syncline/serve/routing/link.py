@@ -85,6 +85,7 @@ class Link(ABC):
         self._calls: dict[int, Call] = {}
         self._routers: dict[DeploymentId, DeploymentRouter] = {}
         self._connections: dict[str, Connection] = {}
+        self._connecting: set[str] = set()  # replicas to which a connection is made
         self._wanted: dict[str, ReplicaRoute] = {}  # replicas in the table
         self._links: dict[str, DeploymentId] = {}  # replica id -> its deployment
         self._lost: dict[str, list[Lost]] = {}  # replica id -> calls that wait for the cause
@@ -221,12 +222,11 @@ class Link(ABC):
                 if id in self._wanted and id not in current:
                     self._remove_replica(id, router)
             for id, replica in current.items():
-                if id not in self._wanted:
-                    self._wanted[id] = replica
+                is_new = id not in self._wanted
+                self._wanted[id] = replica
+                if is_new:
                     self._links[id] = route.id
-                    self._connect(replica, RECONNECT_S)
-                else:
-                    self._wanted[id] = replica
+                    self._add_replica(replica, router)
         removed = set(update.removed)
         if update.is_complete:
             removed |= self._routers.keys() - {route.id for route in update.deployments}
@@ -283,6 +283,16 @@ class Link(ABC):
             self._early.remove(call)
             reason = f"serve's controller sent no routing table within {TABLE_S:.0f} s"
             self._fail(call, DeploymentUnavailableError(call.deployment, reason))
+
+    def _add_replica(self, replica: ReplicaRoute, router: DeploymentRouter) -> None:
+        """Use a replica of the table, which may have left it before."""
+        id = replica.replica_id
+        self._departures.pop(id, None)
+        if id in self._connections:
+            self._execute(router.replica_added(id, self._clock()))
+        elif id not in self._connecting:
+            self._connecting.add(id)
+            self._connect(replica, RECONNECT_S)
 
     def _remove_replica(self, replica_id: str, router: DeploymentRouter) -> None:
         del self._wanted[replica_id]
@@ -349,6 +359,7 @@ class Link(ABC):
     def _connected(self, replica: ReplicaRoute, connection: Connection) -> None:
         """Handle a connection that is ready."""
         id = replica.replica_id
+        self._connecting.discard(id)
         if id not in self._wanted:
             connection.close()
             return
@@ -365,6 +376,7 @@ class Link(ABC):
             again = partial(self._connect, replica, min(2 * delay_s, RECONNECT_MAX_S))
             self._call_later(delay_s, again)
         else:
+            self._connecting.discard(replica.replica_id)
             self._links.pop(replica.replica_id, None)
 
     def _disconnected(self, replica: ReplicaRoute) -> None:
@@ -383,6 +395,7 @@ class Link(ABC):
         elif id in self._lost:  # the controller is about to send the cause
             self._call_later(CAUSE_S, partial(self._fail_lost, id, "its process ended"))
         if id in self._wanted:  # alive after all, or not yet removed from the table
+            self._connecting.add(id)
             self._call_later(RECONNECT_S, partial(self._connect, replica, 2 * RECONNECT_S))
         else:
             del self._links[id]

@@ -258,11 +258,13 @@ class DeploymentRouter:
     # -- replicas
 
     def replica_added(self, replica_id: str, now: float) -> list[Instruction]:
-        """Add a connected replica."""
-        if replica_id not in self._replicas:
+        """Add a connected replica, or one that was removed and still has calls."""
+        replica = self._replicas.get(replica_id)
+        if replica is None:
             replica = self._replicas[replica_id] = RoutedReplica(replica_id)
-            if self._has_slot(replica):
-                self._add_free(replica)
+        replica.is_removed = False
+        if not replica.is_busy and self._has_slot(replica):
+            self._add_free(replica)
         return self._dispatch(now)
 
     def replica_removed(self, replica_id: str, now: float) -> list[Instruction]:
