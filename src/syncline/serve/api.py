@@ -40,6 +40,8 @@ from syncline.suggestions import did_you_mean, unknown_argument
 logger = logging.getLogger("syncline.serve")
 
 DEFAULT_APP_NAME = "default"
+_SERVING = ("RUNNING", "UPDATING", "RECOVERING", "PENDING_MIGRATION")
+"""States of replicas that take calls, as the status shows them."""
 
 T = TypeVar("T")
 Handle = DeploymentHandle[Any]
@@ -286,7 +288,7 @@ def _log_ready(
     for application in applications:
         status = details.status.applications.get(application.name)
         for name, deployment in () if status is None else status.deployments.items():
-            running = deployment.replica_states.get("RUNNING", 0)
+            running = sum(deployment.replica_states.get(state, 0) for state in _SERVING)
             logger.info("Deployment %s#%s: %d replicas run.", application.name, name, running)
         where = ""
         if application.route_prefix is not None and details.http_addresses:
