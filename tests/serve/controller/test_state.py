@@ -599,6 +599,39 @@ def test_a_replica_that_died_with_the_controller_is_replaced():
     assert len(world.serving()) == 3
 
 
+def test_a_replica_that_ran_although_its_snapshot_is_older_drains():
+    world = running(2)
+    world.start_s = lambda code: 0.5
+    before = set(world.serving())
+    world.deploy(application(deployment(num_replicas=3)))
+    world.run(0.1)
+    saved = world.machine.save()
+    world.run(1)
+    (third,) = set(world.serving()) - before
+    assert third in world.subscribers["proxy"].routes[D]
+    world.restart_controller(connect=False, saved=saved)
+    assert world.deployment().replicas[third].state.value == "STARTING"
+    world.deploy(application(deployment(code="v2", num_replicas=2)))
+    world.run(0.1)
+    assert third not in world.processes
+    assert world.killed == []
+    world.run(5)
+    assert world.codes() == ["v2", "v2"]
+
+
+def test_a_starting_replica_that_a_restarted_controller_ends_is_killed_in_the_end():
+    world = running(2, graceful_shutdown_timeout_s=2)
+    world.start_s = lambda code: 100
+    world.deploy(application(deployment(num_replicas=3, graceful_shutdown_timeout_s=2)))
+    world.run(0.1)
+    world.restart_controller()
+    world.deploy(application(deployment(num_replicas=2, graceful_shutdown_timeout_s=2)))
+    world.run(1)
+    assert len(world.processes) == 3
+    world.run(3)
+    assert len(world.processes) == 2
+
+
 def test_an_update_goes_on_after_a_restart_of_the_controller():
     world = running(6)
     world.start_s = lambda code: 0.5

@@ -187,21 +187,22 @@ class World:
                 self._execute(instruction)
             self.check()
 
-    def restart_controller(self, *, connect=True):
-        """Kill the controller and start another one from the last snapshot."""
-        saved = self.machine.save()
+    def restart_controller(self, *, connect=True, saved=None):
+        """Kill the controller and start another one from the last snapshot, or an older one."""
+        saved = saved or self.machine.save()
         self.machine = self._machine()
-        subscribers = list(self.subscribers.values())
+        subscribers, self.subscribers = self.subscribers, {}  # which are not connected yet
         for instruction in self.machine.restore(saved, self.now):
             self._execute(instruction)
+        self.subscribers = subscribers
         known = {id for each in self.machine.deployments() for id in each.replicas}
         for id in known - set(self.processes):
             self.handle(e.ReplicaEnded(replica_id=id, cause="it is gone"))
         for actor in [a for each in self.machine.deployments() for a in each.actors.by_id]:
             if actor in self.actors and self.actors[actor] == "runs":
                 self.handle(e.DeploymentActorReady(actor_id=actor))
-        for each in subscribers:
-            self.handle(e.SubscriberJoined(subscriber=each.name))
+        for name in subscribers:
+            self.handle(e.SubscriberJoined(subscriber=name))
         if connect:
             for id, process in list(self.processes.items()):
                 if process.state in ("runs", "drains"):
@@ -414,7 +415,7 @@ class World:
 
     def _drain(self, instruction):
         process = self.processes.get(instruction.replica_id)
-        if process is None or process.state == "constructs":
+        if process is None or process.state not in ("runs", "drains"):
             return
         process.state = "drains"
         for subscriber in self.subscribers.values():  # nobody sends to it any more

@@ -69,7 +69,12 @@ class Effects:
 class Worker:
     """Notes each request at its begin and its end."""
 
-    def __init__(self, effects: Effects, work_s: float = 0.02, version: int = 1) -> None:
+    def __init__(
+        self, effects: Effects, work_s: float = 0.02, version: int = 1, gate: str = ""
+    ) -> None:
+        """Return once the file `gate` exists."""
+        while gate and not os.path.exists(gate):
+            time.sleep(0.01)
         self.effects = effects
         self.work_s = work_s
         self.version = version
@@ -249,18 +254,21 @@ def wait_until(condition: Any, limit_s: float = WAIT_S) -> None:
 
 
 def replicas(app: str = "default") -> list[Any]:
-    """Return the running replicas of an application."""
+    """Return the replicas of an application that take calls.
+
+    Those that have not connected to a restarted controller yet are among them.
+    """
     return [
         replica
         for deployment in running_client().details().deployments
         if deployment.id.app == app
         for replica in deployment.replicas
-        if replica.state == "RUNNING"
+        if replica.state in ("RUNNING", "RECOVERING")
     ]
 
 
 def pids(app: str = "default") -> set[int]:
-    """Return the processes of the running replicas."""
+    """Return the processes of the replicas that take calls."""
     return {replica.pid for replica in replicas(app)}
 
 

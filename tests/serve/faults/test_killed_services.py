@@ -12,6 +12,7 @@ import psutil
 import pytest
 
 from syncline import serve
+from syncline.core.api import ensure_engine
 from tests.serve.faults.harness import (
     ANSWERED,
     Effects,
@@ -68,7 +69,46 @@ def test_killed_controller_stops_no_request_and_decides_again(port, effects):
         serve.run(app.bind(effects, version=2))  # while it restarts
         assert len(pids()) == 2
         assert not before & pids()
-        assert json.loads(post(port, "last").text)["version"] == 2
+        # The proxy may connect to the new controller later than the program does.
+        wait_until(lambda: json.loads(post(port, new_id()).text)["version"] == 2)
+        load.wait_for(20)
+    assert load.outcomes().keys() == {ANSWERED}
+    check_effects(effects, load.answers)
+
+
+@pytest.mark.parametrize("shown", ["no replica", "STARTING"])
+def test_controller_that_restarts_from_an_old_snapshot_stops_no_request(
+    port, effects, tmp_path, shown
+):
+    """The snapshot does not show that callers know the third replica."""
+    gate = tmp_path / "gate"
+    app = Worker.options(num_replicas=2)
+    gate.touch()
+    handle = serve.run(app.bind(effects, gate=str(gate)))
+    before = pids()
+    snapshot = ensure_engine().session_directory / "serve" / "controller.snapshot"
+    stored = snapshot.read_bytes()
+    gate.unlink()
+    serve.run_many(
+        [
+            serve.RunTarget(
+                app.options(num_replicas=3).bind(effects, gate=str(gate)), route_prefix="/"
+            )
+        ],
+        wait_for_applications_running=False,
+    )
+    if shown == "STARTING":
+        stored = snapshot.read_bytes()
+    with Load(port, CLIENTS, handle=handle) as load:
+        gate.touch()
+        wait_until(lambda: {each.pid for each in effects.read()} - before)
+        (third,) = {each.pid for each in effects.read()} - before
+        killed = controller_pid()
+        os.kill(killed, signal.SIGSTOP)
+        snapshot.write_bytes(stored)
+        os.kill(killed, signal.SIGKILL)
+        serve.run(app.bind(effects, gate=str(gate), version=2))
+        wait_until(lambda: not is_alive(third))
         load.wait_for(20)
     assert load.outcomes().keys() == {ANSWERED}
     check_effects(effects, load.answers)
@@ -88,6 +128,10 @@ def test_controller_and_replica_killed_at_once(port, effects):
     assert load.outcomes().keys() <= {ANSWERED, "502", "ReplicaUnavailableError"}
     assert load.outcomes()[ANSWERED] >= 60
     check_effects(effects, load.answers)
+
+
+def new_id():
+    return f"probe-{uuid.uuid4().hex}"
 
 
 PROGRAM = """

@@ -110,13 +110,26 @@ class ServeActors:
 
     def kill_unknown(self, prefix: str, known: Iterable[str] = ()) -> None:
         """Kill actors whose names begin with `prefix`, except watched and `known` ones."""
+
+        def kill(name: str) -> None:
+            logger.warning("Actor %s is killed: the controller does not know it.", name)
+            kill_actor(get_actor(name, NAMESPACE))
+
+        self._find_unknown(prefix, kill, known)
+
+    def find_unknown(self, prefix: str, found: Callable[[str], None]) -> None:
+        """Call `found` on the loop with the names of actors that are not watched."""
+        self._find_unknown(prefix, partial(self.post, found), ())
+
+    def _find_unknown(
+        self, prefix: str, found: Callable[[str], None], known: Iterable[str]
+    ) -> None:
         known = {*self._actors, *known}
 
         def find() -> None:
             for namespace, name in ensure_engine().list_named_actors(all_namespaces=True):
                 if namespace == NAMESPACE and name.startswith(prefix) and name not in known:
-                    logger.warning("Actor %s is killed: the controller does not know it.", name)
-                    kill_actor(get_actor(name, NAMESPACE))
+                    found(name)
 
         self._thread.submit(self._guarded, find)
 

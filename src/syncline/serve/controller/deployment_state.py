@@ -179,7 +179,7 @@ class DeploymentState(ReplicaSet):
             make_room=self._must_make_room(),
         )
         for replica in plan.cancel:
-            self.kill(replica, "it is no longer wanted")
+            self.cancel(replica, "it is no longer wanted")
         for replica in plan.drain:
             self.drain(replica, self._reason_to_stop(replica))
         for replica in plan.update:

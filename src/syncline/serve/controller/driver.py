@@ -1,7 +1,9 @@
 """`Controller`: the driver of the state machine, on one event loop.
 
 It turns messages, ends of processes and time into events, and executes the instructions: it creates
-and ends actors, sends messages, publishes the routing table, and saves snapshots.
+and ends actors, sends messages, publishes the routing table, and saves snapshots. A snapshot is
+stored before the instructions that follow from its state are executed, so that a controller that
+restarts knows all processes that exist and every target that a program was told is set.
 """
 
 from __future__ import annotations
@@ -37,6 +39,7 @@ from syncline.serve.controller.deployment_actor_driver import DeploymentActorDri
 from syncline.serve.controller.deployment_actor_state import ActorState
 from syncline.serve.controller.events import Event, Instruction
 from syncline.serve.controller.listening_sockets import ListeningSockets
+from syncline.serve.controller.replica_set import KILL_MARGIN_S
 from syncline.serve.controller.rollout import PLACE, demand, has_resources
 from syncline.serve.controller.snapshot import Snapshot, SnapshotWriter
 from syncline.serve.controller.state import ControllerMachine
@@ -57,8 +60,12 @@ NODES_S = 5.0
 """Seconds between two looks at the nodes of a cluster."""
 DETAILS_S = 1.0
 """Seconds between two records of the state."""
-SAVE_SHARE = 0.1
-"""Largest share of the time that snapshots may take."""
+SAVE_SHARE = 0.5
+"""Largest share of the time that snapshots may take; events wait for the next one together."""
+SAVE_AGAIN_S = 1.0
+"""Seconds until the next attempt after a snapshot could not be stored."""
+DRAIN_UNKNOWN_S = 20.0
+"""Seconds that an unknown replica has for its calls."""
 RECENT_EVENTS = 500
 _LEVELS = {"debug": logging.DEBUG, "info": logging.DEBUG, "warning": logging.WARNING}
 
@@ -177,6 +184,7 @@ class Controller(Dispatcher[Instruction, None], handles=Instruction):
         self._save_timer: asyncio.TimerHandle | None = None
         self._saved_at = -1e9
         self._save_s = 0.0
+        self._is_unsaved = False  # True after a snapshot that could not be stored
         self.recent: deque[str] = deque(maxlen=RECENT_EVENTS)
 
     # -- life
@@ -224,7 +232,20 @@ class Controller(Dispatcher[Instruction, None], handles=Instruction):
             if proxy_id not in new:
                 self._actors.attach(PROXY + proxy_id)
         for prefix in (REPLICA, PROXY):
-            self._actors.kill_unknown(prefix)
+            self._actors.find_unknown(prefix, self._stop_unknown)
+
+    def _stop_unknown(self, name: str) -> None:
+        """Let a process finish its calls that is in no snapshot, because one could not be stored.
+
+        Callers may have its address until they get the routing table of this controller.
+        """
+        logger.warning("Actor %s is stopped: the controller does not know it.", name)
+        is_replica = name.startswith(REPLICA)
+        timeout_s = DRAIN_UNKNOWN_S if is_replica else DRAIN_PROXY_S
+        message = m.Drain(timeout_s=timeout_s) if is_replica else m.DrainProxy(timeout_s=timeout_s)
+        self._actors.attach(name, name if is_replica else None)
+        self._send_drain(name.removeprefix(REPLICA).removeprefix(PROXY), _pickled(message))
+        self._loop.call_later(timeout_s + KILL_MARGIN_S, self._actors.kill, name)
 
     def close(self) -> None:
         """Close the sockets and remove the files."""
@@ -334,7 +355,10 @@ class Controller(Dispatcher[Instruction, None], handles=Instruction):
         self._plan_wake()
 
     def handle(self, event: Event) -> None:
-        """Handle an event at the end of this turn of the loop, with the others of the turn."""
+        """Handle an event at the end of this turn of the loop, with the others of the turn.
+
+        After a snapshot that took long it is handled later, with all that arrive meanwhile.
+        """
         try:
             self._machine.note(event, self._clock())
         except Exception:
@@ -342,7 +366,11 @@ class Controller(Dispatcher[Instruction, None], handles=Instruction):
             return
         if not self._will_settle:
             self._will_settle = True
-            self._loop.call_soon(self._settle)
+            pause_s = self._saved_at + self._save_s * (1 / SAVE_SHARE - 1) - self._clock()
+            if pause_s > 0:
+                self._loop.call_later(pause_s, self._settle)
+            else:
+                self._loop.call_soon(self._settle)
 
     def _settle(self) -> None:
         self._will_settle = False
@@ -548,23 +576,29 @@ class Controller(Dispatcher[Instruction, None], handles=Instruction):
     # -- snapshots
 
     @on(e.Save)
-    def _save_soon(self, step: e.Save) -> None:
-        """Save now, or later if large snapshots would take too much of the time."""
-        earliest = self._saved_at + self._save_s / SAVE_SHARE
-        delay_s = earliest - self._clock()
-        if delay_s <= 0:
-            self._save()
-        elif self._save_timer is None:
-            self._save_timer = self._loop.call_later(delay_s, self._save)
+    def _save_state(self, step: e.Save) -> None:
+        self._save()
 
     def _save(self) -> None:
         if self._save_timer is not None:
             self._save_timer.cancel()
             self._save_timer = None
         began = self._clock()
-        self._snapshots.save(
-            Snapshot(key=self.key, directory=self._directory, state=self._machine.save())
-        )
+        try:
+            self._snapshots.save(
+                Snapshot(key=self.key, directory=self._directory, state=self._machine.save())
+            )
+        except OSError as error:
+            if not self._is_unsaved:
+                logger.error(
+                    "The state of serve cannot be stored, so that a controller that restarts would "
+                    "continue from an earlier one: %s",
+                    error,
+                )
+            self._is_unsaved = True
+            self._save_timer = self._loop.call_later(SAVE_AGAIN_S, self._save)
+        else:
+            self._is_unsaved = False
         self._saved_at = self._clock()
         self._save_s = self._saved_at - began
 

@@ -449,6 +449,19 @@ class ReplicaSet:
         for each in replica.siblings:
             self.kill(each, f"{replica.id} of its gang {what}")
 
+    def cancel(self, replica: Replica, reason: str) -> None:
+        """End a replica that starts.
+
+        If the controller restarted from an old snapshot, callers may know the replica already, so
+        it drains.
+        """
+        if replica.is_restored:
+            self._stop_starting(replica, reason)
+            replica.removed_at = self._step.table_version  # it is in no table of this controller
+            self._step.after("acknowledge", replica.id, ACKNOWLEDGE_S)
+        else:
+            self.kill(replica, reason)
+
     def kill(self, replica: Replica, reason: str) -> None:
         """Kill the process of a replica."""
         if replica.state is not _S.DRAINING:

@@ -143,6 +143,8 @@ class Replica:
     created_at: float
     gang: Gang | None = None
     """The replicas that it starts and stops with; None if it is on its own."""
+    is_restored: bool = False
+    """True if a controller that ended since then started it."""
     lifecycle: Lifecycle[ReplicaState] = field(init=False)
     is_placed: bool = False
     """True once its process exists."""

@@ -294,6 +294,7 @@ def _restore_replica(
                 gang.gang_id, Gang(gang.gang_id, gang.member_replica_ids, gang.pg_name)
             )
         ),
+        is_restored=True,
     )
     replica.is_placed, replica.route = saved.is_placed, saved.route
     replica.pid, replica.node_id = saved.pid, saved.node_id
