@@ -16,7 +16,7 @@ from syncline.core.lifecycle import ensure_engine
 from syncline.core.placement import PlacementStrategy
 from syncline.rl.algorithm.evaluation import evaluate_with
 from syncline.rl.algorithm.sampling_results import log_samples
-from syncline.rl.callbacks.callback_list import HOOKS, CallbackList
+from syncline.rl.callbacks.callback_list import configured_callbacks
 from syncline.rl.checkpointable import Checkpointable, StateDict
 from syncline.rl.config.algorithm_config import AlgorithmConfig
 from syncline.rl.learners.group import LearnerGroup
@@ -101,7 +101,7 @@ class Algorithm(Checkpointable, Trainable):
         self._config_dict: dict[str, Any] | None = None
         self.metrics = MetricsLogger(root=True)
         self._env_steps = 0
-        self.callbacks = make_callbacks(config)
+        self.callbacks = configured_callbacks(config)
         if config.num_env_runners or config.num_learners or config.evaluation_num_env_runners:
             ensure_engine()
         self.env_runner_group = self._make_runners(config)
@@ -364,13 +364,6 @@ class Algorithm(Checkpointable, Trainable):
         if not isinstance(config, AlgorithmConfig):
             config = cls.get_default_config().update_from_dict(config or {})
         return resources(config)
-
-
-def make_callbacks(config: AlgorithmConfig) -> CallbackList:
-    """Return the configured callbacks."""
-    return CallbackList(
-        config.callbacks_class, {name: getattr(config, f"callbacks_{name}", None) for name in HOOKS}
-    )
 
 
 def resources(config: AlgorithmConfig) -> PlacementGroupFactory:

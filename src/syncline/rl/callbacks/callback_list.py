@@ -105,6 +105,13 @@ class CallbackList:
                 set_state(state)
 
 
+def configured_callbacks(config: Any) -> CallbackList:
+    """Return the callbacks of an algorithm's configuration."""
+    return CallbackList(
+        config.callbacks_class, {name: getattr(config, f"callbacks_{name}", None) for name in HOOKS}
+    )
+
+
 def make_callback(
     callback_name: str,
     callbacks_objects: RLlibCallback | Sequence[RLlibCallback] | None = None,

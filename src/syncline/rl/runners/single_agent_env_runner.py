@@ -13,15 +13,18 @@ from typing import Any
 
 import numpy as np
 
+from syncline.rl.callbacks.callback_list import configured_callbacks
 from syncline.rl.columns.fragment import Fragment
 from syncline.rl.columns.names import Columns
 from syncline.rl.columns.trees import Tree, map_tree, stack_trees
 from syncline.rl.config.algorithm_config import AlgorithmConfig
 from syncline.rl.envs.vector import get_env_states, make_vector_env, set_env_states
+from syncline.rl.metrics.metrics_logger import MetricsLogger
 from syncline.rl.metrics.names import DEFAULT_MODULE_ID
 from syncline.rl.modules.acting import ActingPolicy
 from syncline.rl.modules.rl_module import MultiRLModule, RLModule
 from syncline.rl.runners.actions import actions_for_env, random_action
+from syncline.rl.runners.episode_tracker import EpisodeTracker
 from syncline.rl.runners.noise import EnvNoise
 from syncline.rl.runners.sample import EpisodeResult, Sample, SampleTimes
 
@@ -54,6 +57,11 @@ class SingleAgentEnvRunner:
         self._envs = range(first, first + self.num_envs)
         self._noise = EnvNoise(config.seed or 0, self._envs)
         self.weights_version = 0
+        self.metrics = MetricsLogger()
+        self.callbacks = configured_callbacks(config)
+        self._tracker: EpisodeTracker | None = None
+        if self.callbacks.needs_episodes or self.callbacks.has("on_sample_end"):
+            self._tracker = EpisodeTracker(self, self.callbacks, self.metrics)
         self.env: Any = None
         self.make_env()
         self.module: RLModule = self.make_module()
@@ -80,6 +88,13 @@ class SingleAgentEnvRunner:
             clip=self.config.clip_actions,
         )
         self._obs: Tree = None
+        self.callbacks.call(
+            "on_environment_created",
+            env_runner=self,
+            metrics_logger=self.metrics,
+            env=self.env,
+            env_context=self.config.env_config,
+        )
 
     def make_module(self) -> RLModule:
         """Create the module that acts."""
@@ -108,9 +123,11 @@ class SingleAgentEnvRunner:
     def reset(self) -> None:
         """Begin a new episode in every environment."""
         seeds = self._noise.reset_seeds if self._obs is None else None
-        self._obs, _ = self.env.reset(seed=seeds)
+        self._obs, infos = self.env.reset(seed=seeds)
         self._obs = map_tree(np.copy, self._obs)
         self._state = self._initial_state
+        if self._tracker is not None:
+            self._tracker.begin(self._obs, infos)
         self._return = np.zeros(self.num_envs)
         self._length = np.zeros(self.num_envs, np.int64)
         self._began = np.full(self.num_envs, self._clock())
@@ -211,6 +228,8 @@ class SingleAgentEnvRunner:
             times.inference_s += acted - start
             times.env_s += stepped - acted
             rollout.add(obs, columns, rewards, terminated, truncated)
+            if self._tracker is not None:
+                self._tracker.step(obs, columns, rewards, terminated, truncated, infos)
             self._obs, self._state = obs, state
             self._return += rewards
             self._length += 1
@@ -229,6 +248,7 @@ class SingleAgentEnvRunner:
             env_steps=fragment.num_steps,
             module_steps={DEFAULT_MODULE_ID: fragment.num_steps},
             times=times,
+            metrics=None if self._tracker is None else self._tracker.hand_over(),
         )
 
     def _random_actions(self) -> Tree:

@@ -27,6 +27,8 @@ def as_tensor(array: np.ndarray, device: torch.device) -> torch.Tensor:
         array = array.astype(np.float32)
     elif array.dtype in (np.int32, np.int16, np.uint16, np.uint32):
         array = array.astype(np.int64)
+    if not array.flags.writeable:  # from another process; torch warns about such arrays
+        array = array.copy()
     return torch.from_numpy(np.ascontiguousarray(array)).to(device, non_blocking=True)
 
 
