@@ -5,6 +5,8 @@ as its public modules). `data`, `train`, `tune`, `serve`, `runs`, `util`, `air` 
 on first use. `cli` and `dashboard` are applications on top. Every package may use `settings`
 (environment variables), `faults` (fault points for tests), `optional` (imports of optional
 libraries), `suggestions` (for misspelled names) and `storage` (files and retries).
+
+Files: `rl`, `rllib`.
 """
 
 import importlib

@@ -20,4 +20,6 @@ Files in the order in which a call flows through them:
   `live_region`: lines that displays redraw below the output of the program.
 - `state_machine`: base of the state machines; `event_loops`: end of event loops in threads;
   `random_states`: states of the global random generators.
+
+Also: `labels`, `message`.
 """

@@ -5,6 +5,8 @@ Folders in the order of the data flow: `config` (options), `envs` (environments)
 `episodes` (the same as objects, for programs), `connectors`, `returns` (advantages and targets),
 `learners`, `algorithm` (the base of `algorithms`), `metrics`, `callbacks`, `checkpointable`,
 `public_paths` (RLlib's module paths).
+
+Files: `annotations`, `array_msgpack`, `buffers`.
 """
 
 from syncline.rl.public_paths import install, package_attribute

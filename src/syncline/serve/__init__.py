@@ -12,6 +12,7 @@ connections), `replica/` (runs user code), `monitoring/` (measurements and recor
 `response` (calls from programs and replicas), `tracing` (OpenTelemetry), `context`, `batching`,
 `batch_queue`, `multiplex`, `metrics`, `grpc_util`, `destructors` and `deployment_actors` (for user
 code), `experimental/` (further routers), `generated/` (gRPC messages), `exceptions`, `event_loop`.
+Also: `log_output`.
 """
 
 import importlib

@@ -217,12 +217,12 @@ def test_all_other_bytes_stay_with_every_kind_of_line_end(program: str) -> None:
 def test_missing_names_are_noted_at_each_use_and_their_imports_stay() -> None:
     program = textwrap.dedent("""\
         import ray
-        import ray.rllib.algorithms.ppo
+        import ray.widgets.algorithms.ppo
         from ray.util.multiprocessing import Pool
         from ray import workflow, tune
 
         ray.init()
-        ray.rllib.algorithms.ppo.PPO()
+        ray.widgets.algorithms.ppo.PPO()
         ray.workflow.run(None)
         tune.Tuner.nonsense
         """)
@@ -231,10 +231,10 @@ def test_missing_names_are_noted_at_each_use_and_their_imports_stay() -> None:
         "from ray import", "from syncline import"
     ).replace("ray.init", "syncline.init").replace("ray.workflow", "syncline.workflow")
     assert noted(program) == [
-        (2, "ray.rllib", "no counterpart"),
+        (2, "ray.widgets", "no counterpart"),
         (3, "ray.util.multiprocessing", "no counterpart"),
         (4, "ray.workflow", "no counterpart"),
-        (7, "ray.rllib", "no counterpart"),
+        (7, "ray.widgets", "no counterpart"),
         (8, "ray.workflow", "no counterpart"),
         (9, "ray.tune.Tuner.nonsense", "no counterpart"),
     ]

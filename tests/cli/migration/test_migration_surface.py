@@ -30,7 +30,6 @@ def test_existing_names_are_found(name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "missing"),
     [
-        ("ray.rllib.algorithms.ppo", "ray.rllib"),
         ("ray.util.multiprocessing.Pool", "ray.util.multiprocessing"),
         ("ray.tune.Tuner.nonsense", "ray.tune.Tuner.nonsense"),
         ("ray.data.np.array", "ray.data.np"),

@@ -36,7 +36,6 @@ REMEDIES = {
     "ray.java_function": _LANGUAGES,
     "ray.job_submission": "use `syncline submit` and `syncline jobs`, with --json in scripts",
     "ray.llm": _RAY_ONLY,
-    "ray.rllib": f"reinforcement learning is not available yet: {_RAY_ONLY}",
     "ray.serve.gradio_integrations": _RAY_ONLY,
     "ray.serve.llm": f"run vLLM's own server in a deployment, or {_RAY_ONLY}",
     "ray.serve.task_consumer": _RAY_ONLY,

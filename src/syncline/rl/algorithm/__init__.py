@@ -2,4 +2,6 @@
 
 Files: `algorithm` (the class), `sampling_results` (results of samples), `evaluation`,
 `checkpoints` (reading and the constructor's arguments).
+
+Also: `off_policy`.
 """

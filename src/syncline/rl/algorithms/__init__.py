@@ -1,1 +1,4 @@
-"""Algorithms, a folder each: options and training step in one file, the loss in `torch/`."""
+"""Algorithms, a folder each: options and training step in one file, the loss in `torch/`.
+
+Files: `dqn`, `ppo`, `sac`.
+"""

@@ -1,1 +1,4 @@
-"""Columns of samples: names, fragments, sequences."""
+"""Columns of samples: names, fragments, sequences.
+
+Files: `fragment`, `trees`.
+"""

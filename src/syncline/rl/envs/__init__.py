@@ -6,4 +6,6 @@ Files in the order of use: `env_context` (configuration), `registry` (what a pro
 `vector` with `vector_step`, `sync_vector`, `async_vector` and `native_vector` (many environments of
 one agent); `multi_agent_env`, `multi_agent_guard`, `multi_agent_vector` and `pettingzoo` (several
 agents); `examples` (small environments).
+
+Also: `space_serialization`.
 """

@@ -1,1 +1,5 @@
-"""Modules: networks, their specifications, action distributions, acting."""
+"""Modules: networks, their specifications, action distributions, acting.
+
+Files: `apis`, `default_model_config`, `distribution`, `module_dict`, `numpy_acting`, `rl_module`,
+`torch`.
+"""

@@ -3,4 +3,6 @@
 Files: `noise` (random numbers of each environment), `actions` (from modules' actions to
 environments'), `sample` (what a runner hands over), `single_agent_env_runner` (the loop), `group`
 (runners in this process and others).
+
+Also: `episode_tracker`, `multi_agent_env_runner`, `remote_env_runner`, `threads`, `trajectory`.
 """

@@ -1,4 +1,7 @@
-"""Deep Q-networks."""
+"""Deep Q-networks.
+
+Files: `dqn`, `torch`.
+"""
 
 from syncline.rl.algorithms.dqn.dqn import DQN, DQNConfig
 

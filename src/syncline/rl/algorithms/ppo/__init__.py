@@ -1,4 +1,7 @@
-"""Proximal policy optimization."""
+"""Proximal policy optimization.
+
+Files: `ppo`, `torch`.
+"""
 
 from syncline.rl.algorithms.ppo.ppo import PPO, PPOConfig
 

@@ -1,4 +1,7 @@
-"""Soft actor-critic."""
+"""Soft actor-critic.
+
+Files: `sac`, `torch`.
+"""
 
 from syncline.rl.algorithms.sac.sac import SAC, SACConfig
 

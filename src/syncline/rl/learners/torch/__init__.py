@@ -1,1 +1,4 @@
-"""The parts of learners that use torch."""
+"""The parts of learners that use torch.
+
+Files: `adam`, `flat_parameters`, `optimizers`, `target_networks`, `torch_learner`, `train_batch`.
+"""

@@ -4,4 +4,6 @@ Files, in the order in which data flows: `observations` (nested observations to 
 `encoders`, `memory` (LSTM, GRU) and `attention` (GTrXL), `heads`, `distributions/`, `catalog` (what
 fits to spaces), `torch_rl_module` (the base class), `actor_critic` (the default module of policy
 gradients), `torch_acting` (acting).
+
+Also: `models`, `policy_weights`, `primitives`.
 """

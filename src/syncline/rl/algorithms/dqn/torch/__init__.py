@@ -1,1 +1,4 @@
-"""The module and the loss of DQN."""
+"""The module and the loss of DQN.
+
+Files: `dqn_torch_learner`, `dqn_torch_module`.
+"""

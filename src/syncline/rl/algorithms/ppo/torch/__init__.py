@@ -1,1 +1,4 @@
-"""The loss of PPO."""
+"""The loss of PPO.
+
+Files: `ppo_torch_learner`.
+"""

@@ -1,1 +1,4 @@
-"""The module and the losses of SAC."""
+"""The module and the losses of SAC.
+
+Files: `sac_torch_learner`, `sac_torch_module`.
+"""
