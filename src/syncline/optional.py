@@ -1,13 +1,14 @@
 """Optional libraries: loaded on first use, with an install hint in the error if they are missing.
 
-Covered as well: modules of this package that import such a library at the top, and
-`pyarrow.dataset`, which is always installed but slow to import.
+Covered as well: modules of this package that import such a library at the top, and libraries that
+are always installed but slow to import.
 """
 
 from __future__ import annotations
 
 from importlib import import_module
 from importlib.util import find_spec
+from types import ModuleType
 from typing import Any
 
 
@@ -45,6 +46,16 @@ def _missing(library: str, purpose: str, install: str) -> ImportError:
         f"{purpose} needs the library {library!r}, which is not installed: pip install '{install}'",
         name=library,
     )
+
+
+class _Deferred(ModuleType):
+    def __getattr__(self, name: str) -> Any:
+        return getattr(import_module(self.__name__), name)
+
+
+def deferred(module: str) -> Any:
+    """Return a stand-in for a module that is imported at the first use of an attribute."""
+    return _Deferred(module)
 
 
 def arrow_dataset() -> Any:

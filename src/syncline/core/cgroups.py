@@ -12,9 +12,15 @@ import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
-import psutil
+from syncline.optional import deferred
+
+if TYPE_CHECKING:
+    import psutil
+else:
+    psutil = deferred("psutil")
+
 
 _Number = TypeVar("_Number", int, float)
 _ROOT = Path("/")

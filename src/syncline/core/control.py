@@ -18,9 +18,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-
-import psutil
+from typing import TYPE_CHECKING, Any
 
 from syncline import settings
 from syncline.core import host
@@ -38,6 +36,12 @@ from syncline.core.embedded.session_directories import (
     is_private,
     sessions_directory,
 )
+from syncline.optional import deferred
+
+if TYPE_CHECKING:
+    import psutil
+else:
+    psutil = deferred("psutil")
 
 logger = logging.getLogger("syncline")
 

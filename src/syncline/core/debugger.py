@@ -17,10 +17,14 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
-import psutil
-
 from syncline import settings
 from syncline.core.host import short_socket_path
+from syncline.optional import deferred
+
+if TYPE_CHECKING:
+    import psutil
+else:
+    psutil = deferred("psutil")
 
 if TYPE_CHECKING:
     from syncline.core.remote_pdb import RemotePdb

@@ -15,9 +15,15 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple, Protocol, TextIO
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TextIO
 
-import psutil
+from syncline.optional import deferred
+
+if TYPE_CHECKING:
+    import psutil
+else:
+    psutil = deferred("psutil")
+
 
 _CREDENTIALS = struct.Struct("=iII")
 _READ_BYTES = 65_536

@@ -27,7 +27,7 @@ EngineName = Literal["cluster", "embedded", "inline"]
 
 _ENTRY_POINTS = {
     "cluster": ("syncline.core.cluster.start", "start_engine"),
-    "embedded": ("syncline.core.embedded.start", "start_engine"),
+    "embedded": ("syncline.core.embedded.launch", "start_engine"),
     "inline": ("syncline.core.inline.engine", "InlineEngine"),
     "child": ("syncline.core.embedded.child_processes", "join"),
 }

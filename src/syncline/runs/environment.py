@@ -16,11 +16,16 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import psutil
-
+from syncline.optional import deferred
 from syncline.runs.json_values import JsonObject
 from syncline.runs.secrets import masked_code
+
+if TYPE_CHECKING:
+    import psutil
+else:
+    psutil = deferred("psutil")
 
 _LIBRARIES = ("torch", "numpy", "pyarrow", "syncline")
 MAX_DIFF_LENGTH = 200_000

@@ -15,11 +15,15 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import psutil
-
+from syncline.optional import deferred
 from syncline.runs.json_values import JsonObject
+
+if TYPE_CHECKING:
+    import psutil
+else:
+    psutil = deferred("psutil")
 
 FIRST_LISTINGS = 3
 """Number of first samples that list the descendants each time."""

@@ -4,15 +4,15 @@ Files in the order of the data flow: `deployment` and `ingress` (declarations), 
 `autoscaling_config`, `autoscaling_policy`, `gang_config`, `logging_config`, `proxy_options` and
 `option_values` (options and their checks), `api` (functions of programs), `client` (requests to the
 controller), `program_control` and `program_client` (requests of other programs of this machine),
-`application_graph` and `code_version` (from applications to targets), `local` (applications in this
-process), `config_file`, `application_loader`, `application_files` and `schema` (configuration
-files, states), `controller/` (decides which replicas run and where), `proxy/` (HTTP and gRPC),
-`routing/` and `request_router` (choice of a replica for each call), `wire/` (frames and
-connections), `replica/` (runs user code), `monitoring/` (measurements and records), `handle` and
-`response` (calls from programs and replicas), `tracing` (OpenTelemetry), `context`, `batching`,
-`batch_queue`, `multiplex`, `metrics`, `grpc_util`, `destructors` and `deployment_actors` (for user
-code), `experimental/` (further routers), `generated/` (gRPC messages), `exceptions`, `event_loop`.
-Also: `log_output`.
+`application_graph` and `code_version` (from applications to targets), `local` and
+`local_application` (applications in this process), `config_file`, `application_loader`,
+`application_files` and `schema` (configuration files, states), `controller/` (decides which
+replicas run and where), `proxy/` (HTTP and gRPC), `routing/` and `request_router` (choice of a
+replica for each call), `wire/` (frames and connections), `replica/` (runs user code), `monitoring/`
+(measurements and records), `handle` and `response` (calls from programs and replicas), `tracing`
+(OpenTelemetry), `context`, `batching`, `batch_queue`, `multiplex`, `metrics`, `grpc_util`,
+`destructors` and `deployment_actors` (for user code), `experimental/` (further routers),
+`generated/` (gRPC messages), `exceptions`, `event_loop`.
 """
 
 import importlib

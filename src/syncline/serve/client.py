@@ -38,7 +38,7 @@ from syncline.serve.controller.messages import (
 from syncline.serve.controller.messages import Request as ControllerRequest
 from syncline.serve.controller.process import find_controller, start_controller, stop_controller
 from syncline.serve.exceptions import RayServeException
-from syncline.serve.routing.process_link import close_process_link
+from syncline.serve.routing.process_link import close_process_link, wait_for_table
 from syncline.serve.schema import ServeStatus
 from syncline.serve.wire import thread_connection
 from syncline.serve.wire.routes import Address
@@ -99,6 +99,7 @@ class ServeClient:
         """Wait until a version of an application is RUNNING; raise RuntimeError if it fails."""
         info = self.request(WaitForApplication(name=name, version=version))
         assert isinstance(info, ApplicationInfo)
+        wait_for_table(info.table_version)
         return info
 
     def application(self, name: str) -> ApplicationInfo | None:

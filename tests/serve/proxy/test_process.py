@@ -33,7 +33,8 @@ from syncline.serve.proxy.listening import (
     receive_listening_socket,
     send_listening_socket,
 )
-from syncline.serve.proxy.process import SPARE_FILES, Proxy, ProxyConfig, fit_to_open_files
+from syncline.serve.proxy.process import SPARE_FILES, Proxy, fit_to_open_files
+from syncline.serve.proxy.proxy_config import ProxyConfig
 from syncline.serve.proxy_options import HTTPOptions
 from syncline.serve.replica.ledger import Ledger
 from syncline.serve.wire.connection import Hello, Listener, LoopConnection

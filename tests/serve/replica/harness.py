@@ -17,7 +17,8 @@ from syncline.serve import context
 from syncline.serve.controller.messages import Drain, Drained, ReplicaFailed, ReplicaReady
 from syncline.serve.event_loop import new_event_loop
 from syncline.serve.replica import process
-from syncline.serve.replica.process import Replica, ReplicaConfig
+from syncline.serve.replica.process import Replica
+from syncline.serve.replica.replica_config import ReplicaConfig
 from syncline.serve.wire.connection import Hello, Listener, LoopConnection, connect
 from syncline.serve.wire.frames import (
     Kind,

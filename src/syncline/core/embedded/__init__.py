@@ -2,7 +2,7 @@
 
 Files, in the order in which a task passes them:
 
-- `start`: construction and end of all parts in the driver.
+- `launch`: start of an engine; `start`: construction and end of all parts in the driver.
 - `engine`: API calls become messages and requests.
 - `messages`: all messages and values; `segments`, `object_store`: large values in shared memory.
 - `hub_connection`: a process's connection to the hub; `channel`: messages over a socket;
@@ -11,9 +11,9 @@ Files, in the order in which a task passes them:
   `actor_table`, `group_table`: its tables; `hub_requests`: operations on request.
 - `scheduler`: placement, a pure state machine; `scheduler_state`, `resource_pools`, `instructions`:
   its state and results; `actor_state_machine`: the lifecycle of an actor.
-- `session_directories`, `worker_processes`, `fork_server_messages`, `fork_server`: files and worker
-  processes of a session; `exit_status`: reasons of their ends; `program_register`: CPUs and GPUs
-  that other programs of the user hold.
+- `session_directories`, `worker_processes`, `fork_server_messages`, `fork_server_process`,
+  `fork_server`: files and worker processes of a session; `exit_status`: reasons of their ends;
+  `program_register`: CPUs and GPUs that other programs of the user hold.
 - `worker`: set-up of a worker process; `executor`, `actor_executor`, `invocation`: user code in it.
 - `worker_output`, `log_display`: log files and the driver's terminal; `line_deduplicator`: repeated
   lines; `terminal_rows`: progress bars drawn in place; `stack_dump`: worker stacks.

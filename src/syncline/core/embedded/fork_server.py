@@ -16,6 +16,8 @@ import signal
 import socket
 import sys
 import threading
+from collections import deque
+from dataclasses import replace
 from multiprocessing import resource_tracker
 
 from syncline import settings
@@ -53,6 +55,7 @@ class ForkServer:
         self._connection = connection
         self._config = config
         self._workers: dict[int, int] = {}  # pid -> number
+        self._idle_work: deque[Preload] = deque()
         self._wake_read, self._wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
 
     def serve(self) -> None:
@@ -66,7 +69,9 @@ class ForkServer:
         for fd in (self._connection.fileno(), self._wake_read):
             poller.register(fd, select.POLLIN | select.POLLHUP)
         while True:
-            readable = {fd for fd, _ in poller.poll()}
+            readable = {fd for fd, _ in poller.poll(0 if self._idle_work else None)}
+            if not readable:
+                self._preload(self._idle_work.popleft())
             if self._wake_read in readable:
                 os.read(self._wake_read, 4096)
                 self._reap()
@@ -78,7 +83,10 @@ class ForkServer:
                 if received is None:
                     break
                 message, fds = received
-                if isinstance(message, Preload):
+                if isinstance(message, Preload) and message.when_idle:
+                    each = [replace(message, modules=(name,)) for name in message.modules]
+                    self._idle_work.extend(each)
+                elif isinstance(message, Preload):
                     self._preload(message)
                 elif isinstance(message, LaunchWorker):
                     self._start(message, fds)

@@ -24,6 +24,8 @@ class Preload:
 
     modules: tuple[str, ...]
     sys_path: tuple[str, ...]
+    when_idle: bool = False
+    """True to import them while there is nothing else to do; workers do not wait for them."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,12 +9,11 @@ from __future__ import annotations
 import json
 import logging
 import os
+import shutil
 import threading
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
-
-import psutil
 
 from syncline import settings
 from syncline.core import cgroups, control, gpus, refs
@@ -25,6 +24,7 @@ from syncline.core.embedded import child_processes, interrupts
 from syncline.core.embedded.channel import Channel
 from syncline.core.embedded.engine import EmbeddedEngine, SessionInfo
 from syncline.core.embedded.fork_server_messages import ForkServerConfig
+from syncline.core.embedded.fork_server_process import ForkServerProcess
 from syncline.core.embedded.hub import Hub
 from syncline.core.embedded.hub_connection import HubConnection
 from syncline.core.embedded.hub_records import ItemCallback
@@ -91,16 +91,16 @@ class LocalHubConnection(HubConnection):
         self._hub.request_item(self._hub.driver, stream_id, index, callback)
 
 
-def start_engine(config: EngineConfig) -> EmbeddedEngine:
-    """Start an engine on this machine."""
+def start_engine(config: EngineConfig, fork_server: ForkServerProcess) -> EmbeddedEngine:
+    """Start an engine on this machine, with a fork server that has been started."""
     child_processes.check_main_is_imported()
-    return _Driver(config).engine
+    return _Driver(config, fork_server).engine
 
 
 class _Driver:
     """The parts of a running engine in the driver's process."""
 
-    def __init__(self, config: EngineConfig) -> None:
+    def __init__(self, config: EngineConfig, launched: ForkServerProcess) -> None:
         self._session = create_session(
             str(config.temp_dir) if config.temp_dir else str(settings.temporary_directory())
         )
@@ -119,7 +119,7 @@ class _Driver:
         node_id = f"{abs(hash(paths.id)):032x}"
         self._reactor = Reactor()
         total, gpu_ids = machine_resources(config, found)
-        shm_bytes = psutil.disk_usage(paths.shm_directory).free if paths.shm_directory else 0
+        shm_bytes = shutil.disk_usage(paths.shm_directory).free if paths.shm_directory else 0
         output = WorkerOutput(
             self._session.directory / "logs",
             to_driver=config.log_to_driver,
@@ -163,7 +163,7 @@ class _Driver:
         self._listener = child_processes.listen(self._session.directory)
         self._reactor.register(self._listener.fileno(), self._on_connection)
         refs.journal.clear()
-        self._workers.start_fork_server()
+        self._workers.use_fork_server(launched)
         child_processes.announce(session)
         self.engine = EmbeddedEngine(
             connection,

@@ -5,13 +5,11 @@ from __future__ import annotations
 import os
 import select
 import socket
-import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
-from syncline import settings
 from syncline.core.embedded import fork_server_messages
 from syncline.core.embedded.exit_status import SAMPLE_INTERVAL_S, ExitStatus, MemoryMonitor
 from syncline.core.embedded.fork_server_messages import (
@@ -21,6 +19,7 @@ from syncline.core.embedded.fork_server_messages import (
     WorkerEnded,
     WorkerStarted,
 )
+from syncline.core.embedded.fork_server_process import ForkServerProcess
 from syncline.core.embedded.log_display import Stream
 from syncline.core.embedded.reactor import Reactor
 from syncline.core.embedded.worker_output import WorkerOutput
@@ -65,6 +64,16 @@ FIRST_USE_MODULES = {
 pyarrow imports pandas, for a quarter of a second, when it makes its first column from an array,
 which every worker of a dataset does. Programs that use serve do not import the modules of its
 processes.
+"""
+NEXT_MODULES = {
+    "syncline.serve.controller.controller_thread": (
+        "syncline.serve.proxy.process",
+        "syncline.serve.replica.process",
+    )
+}
+"""Modules that the fork server imports, as soon as it is idle, after the ones before them.
+
+The first worker, which does not need them, starts meanwhile.
 """
 LATER_MODULES = ("torch._dynamo",)
 """Modules that the fork server imports after the first workers have started.
@@ -122,8 +131,7 @@ class WorkerProcesses:
         self._output = output
         self._on_started = on_started
         self._on_ended = on_ended
-        self._connection: socket.socket | None = None
-        self._fork_server: subprocess.Popen[bytes] | None = None
+        self._fork_server: ForkServerProcess | None = None
         self._preloaded: set[str] = set()
         self._unconfirmed: dict[int, tuple[LaunchWorker, tuple[int, ...]]] = {}
         self._pids: dict[int, int] = {}
@@ -143,28 +151,15 @@ class WorkerProcesses:
     @property
     def fork_server_pid(self) -> int | None:
         """Process id of the fork server."""
-        return self._fork_server.pid if self._fork_server is not None else None
+        return self._fork_server.process.pid if self._fork_server is not None else None
 
-    def start_fork_server(self) -> None:
-        """Start the fork server, which imports this process's heavy modules in parallel."""
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        code = (
-            f"import sys; sys.path[:] = {sys.path!r}; "
-            f"from syncline.core.embedded.fork_server import main; main({theirs.fileno()})"
-        )
-        self._fork_server = subprocess.Popen(
-            [sys.executable, "-c", code],
-            pass_fds=[theirs.fileno()],
-            stdin=subprocess.DEVNULL,
-            start_new_session=True,
-            env=settings.inherited_environment(),
-        )
-        theirs.close()
-        self._connection = ours
+    def use_fork_server(self, fork_server: ForkServerProcess) -> None:
+        """Use a new fork server, which imports this process's heavy modules in parallel."""
+        self._fork_server = fork_server
         self._fork_servers += 1
         self._preloaded.clear()
-        fork_server_messages.send(ours, self._config)
-        self._reactor.register(ours.fileno(), self._on_fork_server)
+        fork_server_messages.send(fork_server.connection, self._config)
+        self._reactor.register(fork_server.connection.fileno(), self._on_fork_server)
         self._preload()
         if self._fork_servers == 1:
             self._sample_memory()
@@ -186,7 +181,8 @@ class WorkerProcesses:
             self._preloaded.update(LATER_MODULES)
             self._reactor.call_later(LATER_S, self._preload_later)
         self._started += 1
-        self._send_start(message, fds)
+        self._try_send(message, fds)
+        self._preload_next()
         return ours
 
     def read_output(self) -> None:
@@ -206,15 +202,9 @@ class WorkerProcesses:
         self._memory.close()
         for pid in self._pids.values():
             kill_group(pid)
-        if self._connection is not None:
-            self._reactor.unregister(self._connection.fileno())
-            self._connection.close()
         if self._fork_server is not None:
-            try:
-                self._fork_server.wait(timeout=5)
-            except subprocess.TimeoutExpired:  # busy with an import
-                self._fork_server.kill()
-                self._fork_server.wait()
+            self._reactor.unregister(self._fork_server.connection.fileno())
+            self._fork_server.close()
         for _, fds in self._unconfirmed.values():
             _close_all(fds)
         for fd in list(self._pipes):
@@ -224,21 +214,26 @@ class WorkerProcesses:
         """Close the inherited descriptors in a forked child of the driver; end nothing."""
         self._closed = True
         self._memory.close()
-        if self._connection is not None:
-            self._connection.close()
         for fd in self._pipes:
             os.close(fd)
         if self._fork_server is not None:
-            self._fork_server.returncode = 0  # not a child of this process
+            self._fork_server.connection.close()
+            self._fork_server.process.returncode = 0  # not a child of this process
 
     def _preload(self) -> None:
         """Send the names of newly imported heavy modules to the fork server."""
         imported = [name for name in HEAVY_MODULES if name in sys.modules]
         imported += [first for name, first in FIRST_USE_MODULES.items() if name in imported]
         wanted = tuple(name for name in imported if name not in self._preloaded)
-        if wanted and self._connection is not None:
+        if wanted:
             self._preloaded.update(wanted)
             self._try_send(Preload(modules=wanted, sys_path=tuple(sys.path)), ())
+
+    def _preload_next(self) -> None:
+        for before, names in NEXT_MODULES.items():
+            if before in self._preloaded and self._preloaded.isdisjoint(names):
+                self._preloaded.update(names)
+                self._try_send(Preload(modules=names, sys_path=tuple(sys.path), when_idle=True), ())
 
     def _sample_memory(self) -> None:
         if not self._closed:
@@ -246,24 +241,23 @@ class WorkerProcesses:
             self._reactor.call_later(SAMPLE_INTERVAL_S, self._sample_memory)
 
     def _preload_later(self) -> None:
-        if self._connection is not None and not self._closed:
-            self._try_send(Preload(modules=LATER_MODULES, sys_path=tuple(sys.path)), ())
-
-    def _send_start(self, message: LaunchWorker, fds: tuple[int, ...]) -> None:
-        if self._connection is not None:
-            self._try_send(message, fds)
+        if not self._closed:
+            self._try_send(
+                Preload(modules=LATER_MODULES, sys_path=tuple(sys.path), when_idle=True), ()
+            )
 
     def _try_send(self, message: object, fds: tuple[int, ...]) -> None:
-        assert self._connection is not None
+        if self._fork_server is None:
+            return
         try:
-            fork_server_messages.send(self._connection, message, fds)
+            fork_server_messages.send(self._fork_server.connection, message, fds)
         except OSError:
             pass  # dead: `_on_fork_server` starts another and repeats unconfirmed messages
 
     def _on_fork_server(self, _: int) -> None:
-        assert self._connection is not None
+        assert self._fork_server is not None
         try:
-            received = fork_server_messages.receive(self._connection)
+            received = fork_server_messages.receive(self._fork_server.connection)
         except ConnectionError:
             received = None
         if received is None:
@@ -288,17 +282,16 @@ class WorkerProcesses:
             self._drain(fd)
 
     def _replace_fork_server(self) -> None:
-        assert self._connection is not None
-        self._reactor.unregister(self._connection.fileno())
-        self._connection.close()
-        self._connection = None
+        dead, self._fork_server = self._fork_server, None
+        assert dead is not None
+        self._reactor.unregister(dead.connection.fileno())
         if self._closed:
+            dead.connection.close()
             return
-        if self._fork_server is not None:
-            self._fork_server.wait()
-        self.start_fork_server()
+        dead.close()
+        self.use_fork_server(ForkServerProcess.start())
         for start, fds in self._unconfirmed.values():
-            self._send_start(start, fds)
+            self._try_send(start, fds)
 
     def _on_output(self, fd: int, _: int) -> None:
         """Read a pipe, and not again for a moment, so that many lines are handled together."""

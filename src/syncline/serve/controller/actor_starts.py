@@ -13,8 +13,10 @@ from syncline.serve.controller.actors import ActorStart, GroupStart
 from syncline.serve.controller.events import StartProxy, StartReplica
 from syncline.serve.controller.rollout import bundles_of
 from syncline.serve.logging_config import TracingConfig
-from syncline.serve.proxy.process import ProxyConfig, ServeProxy
-from syncline.serve.replica.process import ReplicaConfig, ServeReplica
+from syncline.serve.proxy.actor import ServeProxy
+from syncline.serve.proxy.proxy_config import ProxyConfig
+from syncline.serve.replica.actor import ServeReplica
+from syncline.serve.replica.replica_config import ReplicaConfig
 from syncline.serve.wire.routes import Address, DeploymentId
 
 REPLICA = "SERVE_REPLICA::"

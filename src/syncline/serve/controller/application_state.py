@@ -206,7 +206,7 @@ class ApplicationState:
             is_asgi=deployment is not None and deployment.is_asgi,
         )
 
-    def info(self) -> ApplicationInfo:
+    def info(self, table_version: int = 0) -> ApplicationInfo:
         """Return the names from which handles are made."""
         return ApplicationInfo(
             name=self.name,
@@ -216,6 +216,7 @@ class ApplicationState:
                 DeploymentId(self.name, each.name) for each in self.target.deployments
             ),
             version=self.version,
+            table_version=table_version,
         )
 
     def status(self) -> ApplicationStatus:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Literal
 
+from syncline.core.message import Message
 from syncline.serve.config import DeploymentActorConfig
 from syncline.serve.context import GangContext
 from syncline.serve.controller.messages import (
@@ -36,23 +37,20 @@ from syncline.serve.wire.routes import DeploymentId, TableUpdate
 # -- events
 
 
-@dataclass(frozen=True, kw_only=True)
-class ReplicaPlaced:
+class ReplicaPlaced(Message):
     """The process of a replica exists and holds its resources."""
 
     replica_id: str
 
 
-@dataclass(frozen=True, kw_only=True)
-class StartRefused:
+class StartRefused(Message):
     """A replica can never start, for example because its resources do not exist."""
 
     replica_id: str
     reason: str
 
 
-@dataclass(frozen=True, kw_only=True)
-class StartInspected:
+class StartInspected(Message):
     """Answer to `InspectStart`: available resources, or the stack of the constructor."""
 
     replica_id: str
@@ -61,8 +59,7 @@ class StartInspected:
     """True if the resources of a replica without a process are not free."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class ReplicaEnded:
+class ReplicaEnded(Message):
     """The process of a replica is gone."""
 
     replica_id: str
@@ -70,53 +67,46 @@ class ReplicaEnded:
     """Exit code or signal and the last lines of its log; empty after an orderly exit."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class SubscriberJoined:
+class SubscriberJoined(Message):
     """A process subscribed to the routing table."""
 
     subscriber: str
 
 
-@dataclass(frozen=True, kw_only=True)
-class SubscriberLeft:
+class SubscriberLeft(Message):
     """A subscriber disconnected."""
 
     subscriber: str
 
 
-@dataclass(frozen=True, kw_only=True)
-class Acknowledged:
+class Acknowledged(Message):
     """A subscriber has applied the updates up to a version."""
 
     subscriber: str
     version: int
 
 
-@dataclass(frozen=True, kw_only=True)
-class Load:
+class Load(Message):
     """A subscriber reports the calls that it has for some deployments."""
 
     subscriber: str
     loads: Mapping[DeploymentId, DeploymentLoad]
 
 
-@dataclass(frozen=True, kw_only=True)
-class ProxyEnded:
+class ProxyEnded(Message):
     """The process of a proxy is gone."""
 
     proxy_id: str
     cause: str
 
 
-@dataclass(frozen=True, kw_only=True)
-class DeploymentActorReady:
+class DeploymentActorReady(Message):
     """The constructor of a deployment actor has returned, or the actor still lives."""
 
     actor_id: str
 
 
-@dataclass(frozen=True, kw_only=True)
-class DeploymentActorFailed:
+class DeploymentActorFailed(Message):
     """A deployment actor did not start; its process is gone."""
 
     actor_id: str
@@ -126,8 +116,7 @@ class DeploymentActorFailed:
     """True if no other attempt can succeed."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class DeploymentActorInspected:
+class DeploymentActorInspected(Message):
     """Answer to `InspectDeploymentActor`."""
 
     actor_id: str
@@ -137,16 +126,14 @@ class DeploymentActorInspected:
     """Needed and available resources."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class DeploymentActorEnded:
+class DeploymentActorEnded(Message):
     """The process of a deployment actor is gone."""
 
     actor_id: str
     cause: str
 
 
-@dataclass(frozen=True, kw_only=True)
-class NodesChanged:
+class NodesChanged(Message):
     """The nodes that are alive."""
 
     nodes: tuple[str, ...]
@@ -154,8 +141,7 @@ class NodesChanged:
     """Nodes that will leave, with the seconds that are left; None if unknown."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Tick:
+class Tick(Message):
     """Time has passed: handle the deadlines that are due."""
 
 
@@ -196,8 +182,7 @@ Event = (
 # -- instructions
 
 
-@dataclass(frozen=True, kw_only=True)
-class StartReplica:
+class StartReplica(Message):
     """Create the actor of a replica.
 
     Answered by `ReplicaPlaced` and later `ReplicaReady` or `ReplicaFailed`, or by `StartRefused`;
@@ -217,32 +202,28 @@ class StartReplica:
     """Replicas with which it shares a placement group; all of them are started together."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class SendToReplica:
+class SendToReplica(Message):
     """Send a message to a replica; it is dropped if the replica is not connected."""
 
     replica_id: str
     message: Reconfigure | CheckHealth | Exit
 
 
-@dataclass(frozen=True, kw_only=True)
-class DrainReplica:
+class DrainReplica(Message):
     """Tell a replica, which no router knows any more, to finish its calls and exit."""
 
     replica_id: str
     timeout_s: float
 
 
-@dataclass(frozen=True, kw_only=True)
-class KillReplica:
+class KillReplica(Message):
     """Kill the process of a replica; `ReplicaEnded` follows."""
 
     replica_id: str
     reason: str
 
 
-@dataclass(frozen=True, kw_only=True)
-class InspectStart:
+class InspectStart(Message):
     """Find out why a start takes long; answered by `StartInspected`."""
 
     replica_id: str
@@ -250,8 +231,7 @@ class InspectStart:
     """It waits for resources, or its constructor runs."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Publish:
+class Publish(Message):
     """Send an update to one subscriber, or to all."""
 
     update: TableUpdate
@@ -259,8 +239,7 @@ class Publish:
     """None: all."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class StartProxy:
+class StartProxy(Message):
     """Create the actor of a proxy on a node; `ProxyEnded` follows at its end."""
 
     proxy_id: str
@@ -268,16 +247,14 @@ class StartProxy:
     options: StartProxies
 
 
-@dataclass(frozen=True, kw_only=True)
-class StopProxy:
+class StopProxy(Message):
     """Drain a proxy, or kill it if `force`."""
 
     proxy_id: str
     force: bool
 
 
-@dataclass(frozen=True, kw_only=True)
-class StartDeploymentActor:
+class StartDeploymentActor(Message):
     """Create an actor that the replicas of a deployment share.
 
     Answered by `DeploymentActorReady`, and `DeploymentActorEnded` at its end; or by
@@ -291,8 +268,7 @@ class StartDeploymentActor:
     """Environment of the deployment, for actors without an own one; None or empty: none."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class InspectDeploymentActor:
+class InspectDeploymentActor(Message):
     """Find out why a start takes long; answered by `DeploymentActorInspected`."""
 
     actor_id: str
@@ -300,15 +276,13 @@ class InspectDeploymentActor:
     """Resources of the actor."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class KillDeploymentActor:
+class KillDeploymentActor(Message):
     """Kill an actor; `DeploymentActorEnded` or `DeploymentActorFailed` follows."""
 
     actor_id: str
 
 
-@dataclass(frozen=True, kw_only=True)
-class RecordEvent:
+class RecordEvent(Message):
     """Note something in the record of the session."""
 
     kind: str
@@ -321,15 +295,13 @@ class RecordEvent:
     data: Mapping[str, Any] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, kw_only=True)
-class StatusChanged:
+class StatusChanged(Message):
     """The status of an application, or of the proxies if `app` is None, may have changed."""
 
     app: str | None
 
 
-@dataclass(frozen=True, kw_only=True)
-class Save:
+class Save(Message):
     """Save a snapshot, before the instructions that follow are executed."""
 
 

@@ -19,6 +19,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from syncline.core.message import Message
 from syncline.serve.wire.routes import Address, DeploymentId
 
 if TYPE_CHECKING:
@@ -82,8 +83,7 @@ class ApplicationTarget:
 # -- replica -> controller, notices
 
 
-@dataclass(frozen=True, kw_only=True)
-class ReplicaReady:
+class ReplicaReady(Message):
     """The constructor, `reconfigure` and the first health check succeeded; the replica listens."""
 
     replica_id: str
@@ -97,8 +97,7 @@ class ReplicaReady:
     """Seconds that the constructor took."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class ReplicaFailed:
+class ReplicaFailed(Message):
     """The constructor, `reconfigure` or the first health check failed; the process will exit."""
 
     replica_id: str
@@ -108,8 +107,7 @@ class ReplicaFailed:
     """The traceback as text, the user's frame last."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Reconfigured:
+class Reconfigured(Message):
     """A `Reconfigure` was applied, or failed with `traceback`."""
 
     replica_id: str
@@ -119,8 +117,7 @@ class Reconfigured:
     """The traceback of an exception in user code, as text; None after success."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class HealthReport:
+class HealthReport(Message):
     """Answer to `CheckHealth`; also sent unasked when the replica notices a change."""
 
     replica_id: str
@@ -129,24 +126,21 @@ class HealthReport:
     """The error of `check_health`; or the frame that blocks the event loop."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class AutoscalingStats:
+class AutoscalingStats(Message):
     """Result of the user's `record_autoscaling_stats`."""
 
     replica_id: str
     stats: Mapping[str, float]
 
 
-@dataclass(frozen=True, kw_only=True)
-class RoutingStats:
+class RoutingStats(Message):
     """Result of the user's `record_routing_stats`, published to all callers."""
 
     replica_id: str
     stats: Mapping[str, Any]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Drained:
+class Drained(Message):
     """A draining replica finished its last call and will exit."""
 
     replica_id: str
@@ -155,8 +149,7 @@ class Drained:
 # -- controller -> replica, notices
 
 
-@dataclass(frozen=True, kw_only=True)
-class Drain:
+class Drain(Message):
     """Refuse new calls, finish those in flight, send `Drained`, run `__del__`, and exit.
 
     A replica of a gang waits for `Exit` before `__del__`, as others may need it for their calls.
@@ -167,13 +160,11 @@ class Drain:
     timeout_s: float
 
 
-@dataclass(frozen=True, kw_only=True)
-class Exit:
+class Exit(Message):
     """All replicas of the gang have sent `Drained`: run `__del__` and exit."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Reconfigure:
+class Reconfigure(Message):
     """Apply new options; answered by `Reconfigured`.
 
     User code `reconfigure(user_config, rank=)` is called only if `user_config_changed` is True, or
@@ -191,21 +182,18 @@ class Reconfigure:
     logging_config: Any = None
 
 
-@dataclass(frozen=True, kw_only=True)
-class CheckHealth:
+class CheckHealth(Message):
     """Run the user's `check_health` and answer with a `HealthReport`."""
 
 
 # -- subscriber -> controller, notices
 
 
-@dataclass(frozen=True, kw_only=True)
-class Subscribe:
+class Subscribe(Message):
     """Send the complete routing table now, and every change from now on."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Acknowledge:
+class Acknowledge(Message):
     """The router of the subscriber applied all updates up to `version`.
 
     From then on the subscriber sends no new call to a replica that the table no longer has. A
@@ -224,8 +212,7 @@ class DeploymentLoad(NamedTuple):
     """By replica id: calls that were sent and have no answer."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class LoadReport:
+class LoadReport(Message):
     """The load that the sender causes: deployments whose counts changed, at most every 50 ms.
 
     A deployment without calls is reported once, as `DeploymentLoad(0, {})`.
@@ -234,8 +221,7 @@ class LoadReport:
     loads: Mapping[DeploymentId, DeploymentLoad]
 
 
-@dataclass(frozen=True, kw_only=True)
-class PoisonRequest:
+class PoisonRequest(Message):
     """A call was given up because it ended two replicas."""
 
     deployment: DeploymentId
@@ -246,8 +232,7 @@ class PoisonRequest:
 # -- proxy <-> controller, notices
 
 
-@dataclass(frozen=True, kw_only=True)
-class ProxyReady:
+class ProxyReady(Message):
     """The proxy accepts requests."""
 
     proxy_id: str
@@ -258,8 +243,7 @@ class ProxyReady:
     grpc_address: tuple[str, int] | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
-class ProxyFailed:
+class ProxyFailed(Message):
     """The proxy cannot start, for example because the port is taken; it will exit."""
 
     proxy_id: str
@@ -268,8 +252,7 @@ class ProxyFailed:
     traceback: str
 
 
-@dataclass(frozen=True, kw_only=True)
-class DrainProxy:
+class DrainProxy(Message):
     """Accept no more connections, finish the requests in flight, and exit: `run()` returns."""
 
     timeout_s: float
@@ -298,8 +281,7 @@ class StartProxies:
     """True to apply other options to running proxies instead of warning."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Deploy:
+class Deploy(Message):
     """Set the targets of applications; replied by the dict of their versions by name.
 
     The reply is sent when the targets are stored; `WaitForApplication` waits for the rollout. An
@@ -312,8 +294,7 @@ class Deploy:
     """True to delete the applications that are not named here, as config files do."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class WaitForApplication:
+class WaitForApplication(Message):
     """Replied by the `ApplicationInfo` when the application is RUNNING.
 
     Fails with RuntimeError if this version does not start, is replaced, or is deleted; the message
@@ -324,22 +305,19 @@ class WaitForApplication:
     version: int
 
 
-@dataclass(frozen=True, kw_only=True)
-class DeleteApplications:
+class DeleteApplications(Message):
     """Delete applications; replied by None when their replicas are gone. Unknown names: nothing."""
 
     names: tuple[str, ...]
 
 
-@dataclass(frozen=True, kw_only=True)
-class GetApplication:
+class GetApplication(Message):
     """Replied by the `ApplicationInfo`, or None if the application does not exist."""
 
     name: str
 
 
-@dataclass(frozen=True, kw_only=True)
-class ApplicationInfo:
+class ApplicationInfo(Message):
     """Names in an application, from which handles are made."""
 
     name: str
@@ -347,20 +325,19 @@ class ApplicationInfo:
     ingress: DeploymentId
     deployments: tuple[DeploymentId, ...]
     version: int
+    table_version: int = 0
+    """Version of the routing table that has its replicas, in replies to `WaitForApplication`."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class GetStatus:
+class GetStatus(Message):
     """Replied by the `schema.ServeStatus`."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class GetDetails:
+class GetDetails(Message):
     """Replied by the `ServeDetails` of the dashboard."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class ReplicaDetails:
+class ReplicaDetails(Message):
     """A replica as the dashboard shows it."""
 
     replica_id: str
@@ -379,8 +356,7 @@ class ReplicaDetails:
     """Last failed health check, or the resources that it waits for."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class DeploymentDetails:
+class DeploymentDetails(Message):
     """A deployment as the dashboard shows it."""
 
     id: DeploymentId
@@ -392,8 +368,7 @@ class DeploymentDetails:
     """The last decision of the autoscaler, with its numbers."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class ServeDetails:
+class ServeDetails(Message):
     """Everything the controller knows, for the dashboard and `serve status -v`."""
 
     status: Any
@@ -409,27 +384,23 @@ class ServeDetails:
     """Host and port of the proxy by node id."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class GetRecordPath:
+class GetRecordPath(Message):
     """Replied by the run directory that the controller writes; empty if it writes none."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class GetStack:
+class GetStack(Message):
     """Replied by the stacks of the threads of a replica, as text."""
 
     replica_id: str
 
 
-@dataclass(frozen=True, kw_only=True)
-class GetTarget:
+class GetTarget(Message):
     """Replied by the `ApplicationTarget` as last deployed, or None."""
 
     name: str
 
 
-@dataclass(frozen=True, kw_only=True)
-class SetReplicas:
+class SetReplicas(Message):
     """Set the number of replicas of a deployment (external scaler); replied by None.
 
     Fails with RayServeException if the application does not allow it or does not exist.
@@ -439,8 +410,7 @@ class SetReplicas:
     count: int
 
 
-@dataclass(frozen=True, kw_only=True)
-class RestartReplica:
+class RestartReplica(Message):
     """Start a replacement of a replica, then drain it; replied by None.
 
     Fails with KeyError if the replica does not exist.
@@ -449,8 +419,7 @@ class RestartReplica:
     replica_id: str
 
 
-@dataclass(frozen=True, kw_only=True)
-class Shutdown:
+class Shutdown(Message):
     """Drain and end all replicas, then the proxies; replied by None when all are gone.
 
     The controller stays and can be killed then; `process.stop_controller` does both.

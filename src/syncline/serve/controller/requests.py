@@ -89,7 +89,7 @@ def application_runs(request: m.WaitForApplication) -> Answer:
             raise RuntimeError(f"Deploying application {name!r} failed.\n{application.message()}")
         if status is ApplicationStatus.DEPLOYING:
             return None
-        return (application.info(),)
+        return (application.info(machine.table.version),)
 
     return answer
 

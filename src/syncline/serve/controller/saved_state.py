@@ -6,8 +6,8 @@ Loads, health counts and pauses between tries are not saved: they build up again
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
+from syncline.core.message import Message
 from syncline.core.state_machine import Lifecycle
 from syncline.serve.config import DeploymentActorConfig
 from syncline.serve.context import GangContext
@@ -41,8 +41,7 @@ VersionKey = tuple[int, int]
 """Number and config number of a version."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class SavedVersion:
+class SavedVersion(Message):
     """A version of a deployment."""
 
     number: int
@@ -54,8 +53,7 @@ class SavedVersion:
     was_complete: bool
 
 
-@dataclass(frozen=True, kw_only=True)
-class SavedReplica:
+class SavedReplica(Message):
     """A replica whose process may exist."""
 
     id: str
@@ -74,8 +72,7 @@ class SavedReplica:
     gang: GangContext | None
 
 
-@dataclass(frozen=True, kw_only=True)
-class SavedActor:
+class SavedActor(Message):
     """A deployment actor."""
 
     id: str
@@ -85,8 +82,7 @@ class SavedActor:
     state: str
 
 
-@dataclass(frozen=True, kw_only=True)
-class SavedDeployment:
+class SavedDeployment(Message):
     """A deployment."""
 
     name: str
@@ -103,8 +99,7 @@ class SavedDeployment:
     actors: tuple[SavedActor, ...]
 
 
-@dataclass(frozen=True, kw_only=True)
-class SavedApplication:
+class SavedApplication(Message):
     """An application."""
 
     target: ApplicationTarget
@@ -115,8 +110,7 @@ class SavedApplication:
     deployments: tuple[SavedDeployment, ...]
 
 
-@dataclass(frozen=True, kw_only=True)
-class SavedProxy:
+class SavedProxy(Message):
     """A proxy whose process may exist."""
 
     id: str
@@ -128,8 +122,7 @@ class SavedProxy:
     was_ready: bool
 
 
-@dataclass(frozen=True, kw_only=True)
-class SavedState:
+class SavedState(Message):
     """Everything that a restarted controller needs to continue."""
 
     table_version: int

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from syncline.core.message import Message
 from syncline.serve.logging_config import LoggingConfig
 from syncline.serve.monitoring.histogram import NO_TIMES, Times
 from syncline.serve.wire.routes import DeploymentId
@@ -19,8 +20,7 @@ REPORT_S = 1.0
 """Seconds between two reports of a process."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class RecordTo:
+class RecordTo(Message):
     """Controller -> proxy, replica: where the record of this serve is."""
 
     directory: str
@@ -33,8 +33,7 @@ class RecordTo:
     """Logs of the proxies; None for the default."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class SlowRequest:
+class SlowRequest(Message):
     """One of the slowest requests of a proxy in a period."""
 
     request_id: str
@@ -53,8 +52,7 @@ class SlowRequest:
     """The last byte of the response was written."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class SlowCall:
+class SlowCall(Message):
     """One of the slowest calls of a replica in a period."""
 
     request_id: str
@@ -68,8 +66,7 @@ class SlowCall:
     """Its last frame was handed to the socket."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class FailedCall:
+class FailedCall(Message):
     """An exception of user code."""
 
     request_id: str
@@ -92,8 +89,7 @@ class BatchTimes:
     """Seconds that batches took."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class UserMetric:
+class UserMetric(Message):
     """A metric of `serve.metrics` in one replica."""
 
     name: str
@@ -114,8 +110,7 @@ class HistogramValue:
     """Sum of the observations."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class ReplicaReport:
+class ReplicaReport(Message):
     """Statistics of a replica."""
 
     replica_id: str
@@ -151,8 +146,7 @@ class ReplicaReport:
     """None if they have not changed."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class RouteReport:
+class RouteReport(Message):
     """Requests of one route in a proxy."""
 
     app: str
@@ -164,8 +158,7 @@ class RouteReport:
     """Seconds from the complete head of a request to the last byte of its response."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class ProxyReport:
+class ProxyReport(Message):
     """Statistics of a proxy."""
 
     proxy_id: str

@@ -2,7 +2,7 @@
 
 A request goes through the modules in this order:
 
-- `process`: the actor; its configuration, start, drain and end
+- `actor`, `proxy_config`: the actor and its configuration; `process`: its start, drain and end
 - `listening`: the listening socket, TLS, and the limit of connections
 - `http_protocol`: a connection of a client
 - `request_parser`: bytes to requests, within the limits of `limits`

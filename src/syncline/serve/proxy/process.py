@@ -1,4 +1,4 @@
-"""`ServeProxy`: the actor of a proxy. `Proxy`: its life on the event loop.
+"""`Proxy`: the life of a proxy on its event loop.
 
 A proxy connects to the controller, waits for the routing table, takes the listening socket, reports
 `ProxyReady`, and serves until the controller drains it. When the controller dies, requests go on
@@ -16,7 +16,7 @@ import resource
 import socket
 import traceback
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
 from syncline import faults
@@ -35,7 +35,6 @@ from syncline.serve.controller.messages import (
 )
 from syncline.serve.event_loop import new_event_loop
 from syncline.serve.log_output import LogOutput, LogSource
-from syncline.serve.logging_config import LoggingConfig, TracingConfig
 from syncline.serve.monitoring.request_times import ProxyMonitor
 from syncline.serve.proxy.grpc_server import GrpcServer
 from syncline.serve.proxy.http_protocol import HttpConnection
@@ -48,15 +47,15 @@ from syncline.serve.proxy.listening import (
     tls_context,
     warn_if_exposed,
 )
+from syncline.serve.proxy.proxy_config import ProxyConfig
 from syncline.serve.proxy.routes import RouteTable
 from syncline.serve.proxy.server import HttpServer
 from syncline.serve.proxy.statistics import HttpStatistics
-from syncline.serve.proxy_options import HTTPOptions, gRPCOptions
 from syncline.serve.routing.controller_connection import ControllerConnection
 from syncline.serve.routing.link import LoopLink
 from syncline.serve.routing.load_changes import REPORT_INTERVAL_S, LoadChanges
 from syncline.serve.wire.connection import Hello
-from syncline.serve.wire.routes import Address, DeploymentId, TableUpdate
+from syncline.serve.wire.routes import DeploymentId, TableUpdate
 
 logger = logging.getLogger("syncline.serve")
 
@@ -70,51 +69,18 @@ SPARE_FILES = 256
 """Open files of a proxy besides the connections of clients."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class ProxyConfig:
-    """Everything that a proxy needs to start. The controller makes it."""
-
-    proxy_id: str
-    http: HTTPOptions
-    key: bytes
-    """Key of the session."""
-    controller: Address
-    grpc: gRPCOptions | None = None
-    """Services for gRPC clients; None, or no services: no gRPC."""
-    tracing_config: TracingConfig | None = None
-    logging_config: LoggingConfig | None = None
-    """Logs of the proxy; None for those of other loggers."""
-    fd_path: str | None = None
-    """Unix socket at which the controller passes the listening socket (`listening.fd_path`); None:
-    the proxy binds `http.host` and `http.port` itself.
-    """
-
-
-class ServeProxy:
-    """The actor of a proxy."""
-
-    def __init__(self) -> None:
-        """Do nothing: `run` starts the proxy."""
-
-    def run(self, config: ProxyConfig) -> None:
-        """Serve in the main thread until the controller has drained the proxy.
-
-        Returns as well if the proxy cannot listen, of which the controller was notified.
-        """
-        loop = new_event_loop()
-        asyncio.set_event_loop(loop)
-        try:
-            node_id = get_runtime_context().get_node_id()
-            loop.run_until_complete(Proxy(config, loop, node_id=node_id).run())
-        finally:
-            with contextlib.suppress(Exception):
-                loop.run_until_complete(cancel_all())
-            asyncio.set_event_loop(None)
-            loop.close()
-
-    def ping(self) -> int:
-        """Return the process id; the process has started and imported serve."""
-        return os.getpid()
+def run(config: ProxyConfig) -> None:
+    """Serve until the controller has drained the proxy; see `ServeProxy.run`."""
+    loop = new_event_loop()
+    asyncio.set_event_loop(loop)
+    try:
+        node_id = get_runtime_context().get_node_id()
+        loop.run_until_complete(Proxy(config, loop, node_id=node_id).run())
+    finally:
+        with contextlib.suppress(Exception):
+            loop.run_until_complete(cancel_all())
+        asyncio.set_event_loop(None)
+        loop.close()
 
 
 class Proxy:

@@ -1,6 +1,7 @@
 """Replicas: the processes that run user code.
 
-- `process`: the actor, its configuration and its life: construct, listen, reconfigure, drain.
+- `actor`, `replica_config`: the actor and its configuration; `process`: its life: construct,
+  listen, reconfigure, drain.
 - `dispatcher`: frames of callers, from admission to the answer.
 - `admission`: the limit of ongoing requests (pure). `ledger`: the calls that have begun, in a file.
 - `user_code`: the user's class or function, its methods and hooks; `threads`: its sync methods;

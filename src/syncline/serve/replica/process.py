@@ -1,4 +1,4 @@
-"""`ServeReplica`: the actor of a replica. `Replica`: its life on the event loop.
+"""`Replica`: the life of a replica on its event loop.
 
 A replica connects to the controller, constructs the user's object in the main thread, applies
 `user_config`, checks its health, starts the ASGI application, listens, and reports `ReplicaReady`.
@@ -12,7 +12,7 @@ import contextlib
 import logging
 import os
 import time
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from syncline import faults
@@ -23,7 +23,6 @@ from syncline.core.tracebacks import user_traceback
 from syncline.serve import metrics, tracing
 from syncline.serve.batching import warn_of_batches
 from syncline.serve.context import (
-    GangContext,
     ReplicaContext,
     ReplicaID,
     ReplicaRank,
@@ -43,7 +42,6 @@ from syncline.serve.controller.messages import (
 )
 from syncline.serve.event_loop import new_event_loop
 from syncline.serve.log_output import LogOutput, LogSource
-from syncline.serve.logging_config import TracingConfig
 from syncline.serve.monitoring.call_times import ReplicaReporter
 from syncline.serve.replica.asgi import AsgiApplication, build_application
 from syncline.serve.replica.dispatcher import Caller, Dispatcher
@@ -52,6 +50,7 @@ from syncline.serve.replica.handle_calls import HandleCall
 from syncline.serve.replica.health import LoopWatchdog
 from syncline.serve.replica.http_calls import AsgiCall, HttpCall, PlainCall
 from syncline.serve.replica.ledger import Ledger
+from syncline.serve.replica.replica_config import ReplicaConfig
 from syncline.serve.replica.threads import HandlerThreads
 from syncline.serve.replica.user_code import UserCode
 from syncline.serve.replica.user_statistics import UserStatistics
@@ -60,7 +59,6 @@ from syncline.serve.routing.controller_connection import ControllerConnection
 from syncline.serve.routing.process_link import set_process_link
 from syncline.serve.wire.connection import Hello, Listener
 from syncline.serve.wire.frames import decode_request
-from syncline.serve.wire.routes import Address, DeploymentId
 
 logger = logging.getLogger("syncline.serve")
 
@@ -70,73 +68,24 @@ FLUSH_S = 5.0
 """Seconds that callers have to read the last answers of a replica that exits."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class ReplicaConfig:
-    """Everything that a replica needs to start. The controller makes it."""
-
-    replica_id: str
-    deployment: DeploymentId
-    socket_path: str
-    """Unix socket to listen on."""
-    ledger_path: str
-    key: bytes
-    """Key of the session."""
-    controller: Address
-    func_or_class: bytes
-    """`core.serialization.pack_callable` of the user's class or function."""
-    init_args: bytes
-    """The pickled pair (args, kwargs) of the constructor."""
-    user_config: Any = None
-    max_ongoing_requests: int = 5
-    graceful_shutdown_timeout_s: float = 20.0
-    health_check_timeout_s: float = 30.0
-    logging_config: Any = None
-    tracing_config: TracingConfig | None = None
-    routing_stats_period_s: float = 10.0
-    """Seconds between two calls of the user's `record_routing_stats`."""
-    routing_stats_timeout_s: float = 30.0
-    """Seconds until such a call counts as failed."""
-    route_prefix: str | None = None
-    rank: int = 0
-    world_size: int = 1
-    """Number of replicas that the deployment should have."""
-    code_version: str | None = None
-    """`DeploymentTarget.code_version`."""
-    gang: GangContext | None = None
-    """Replicas with which it starts and stops; None: none."""
-
-
-class ServeReplica:
-    """The actor of a replica."""
-
-    def __init__(self) -> None:
-        """Do nothing: `run` constructs the user's object."""
-
-    def run(self, config: ReplicaConfig) -> None:
-        """Serve in the main thread until the controller has drained the replica.
-
-        Returns as well if the user's constructor failed, of which the controller was notified.
-        """
-        loop = new_event_loop()
-        asyncio.set_event_loop(loop)
-        try:
-            engine = ensure_engine()
-            replica = Replica(
-                config,
-                loop,
-                node_id=engine.runtime_info().node_id,
-                host=engine.node_address() if engine.outlives_driver else None,
-            )
-            loop.run_until_complete(replica.run())
-        finally:
-            with contextlib.suppress(Exception):
-                loop.run_until_complete(cancel_all())
-            asyncio.set_event_loop(None)
-            loop.close()
-
-    def ping(self) -> int:
-        """Return the process id; the process has started and imported serve."""
-        return os.getpid()
+def run(config: ReplicaConfig) -> None:
+    """Serve until the controller has drained the replica; see `ServeReplica.run`."""
+    loop = new_event_loop()
+    asyncio.set_event_loop(loop)
+    try:
+        engine = ensure_engine()
+        replica = Replica(
+            config,
+            loop,
+            node_id=engine.runtime_info().node_id,
+            host=engine.node_address() if engine.outlives_driver else None,
+        )
+        loop.run_until_complete(replica.run())
+    finally:
+        with contextlib.suppress(Exception):
+            loop.run_until_complete(cancel_all())
+        asyncio.set_event_loop(None)
+        loop.close()
 
 
 class Replica:

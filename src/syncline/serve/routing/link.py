@@ -92,8 +92,8 @@ class Link(ABC):
         self._departures: dict[str, str] = {}  # connected replicas that left the table, and why
         self._drivers: dict[DeploymentId, RequestRouterDriver] = {}
         self._early: list[Call] = []  # calls before the first table
-        self._awaiting: list[tuple[DeploymentId, Callable[[list[str]], None]]] = []
-        self._has_table = False
+        self._awaiting: list[tuple[Callable[[], bool], Callable[[], None]]] = []
+        self._table_version = -1  # before the first table
         caller = secrets.randbits(64 - _CALL_ID_BITS) << _CALL_ID_BITS
         self._new_id = itertools.count(caller | 1).__next__
         self._deadlines: dict[int, dict[int, Call]] = {}  # by step
@@ -165,25 +165,34 @@ class Link(ABC):
 
         After `TABLE_S`, it is called with those that are connected.
         """
-        waiting = (deployment, action)
+        self._when(
+            lambda: self._connections.keys() >= self._replicas_of(deployment),
+            lambda: action(self.running_replicas(deployment)),
+        )
+
+    def when_updated(self, version: int, action: Callable[[], None]) -> None:
+        """Call `action` once this version of the routing table is applied, or after `TABLE_S`."""
+        self._when(lambda: self._table_version >= version, action)
+
+    def _when(self, condition: Callable[[], bool], action: Callable[[], None]) -> None:
+        """Call `action` once there is a routing table and a condition holds."""
+        waiting = (condition, action)
         self._awaiting.append(waiting)
         self._end_waits()
         if waiting in self._awaiting:
             self._call_later(TABLE_S, partial(self._end_wait, waiting))
 
     def _end_waits(self) -> None:
-        """Call the actions whose replicas are connected."""
-        if not self._has_table:
-            return
-        for waiting in list(self._awaiting):
-            if self._connections.keys() >= self._replicas_of(waiting[0]):
-                self._end_wait(waiting)
+        """Call the actions whose conditions hold."""
+        if self._table_version >= 0:
+            for waiting in list(self._awaiting):
+                if waiting[0]():
+                    self._end_wait(waiting)
 
-    def _end_wait(self, waiting: tuple[DeploymentId, Callable[[list[str]], None]]) -> None:
+    def _end_wait(self, waiting: tuple[Callable[[], bool], Callable[[], None]]) -> None:
         if waiting in self._awaiting:
             self._awaiting.remove(waiting)
-            deployment, action = waiting
-            action(self.running_replicas(deployment))
+            waiting[1]()
 
     def _replicas_of(self, deployment: DeploymentId) -> set[str]:
         """Return the replicas of a deployment in the table."""
@@ -237,7 +246,7 @@ class Link(ABC):
                 self._fail_lost(id, cause)
             elif id in self._connections:
                 self._departures[id] = cause
-        self._has_table = True
+        self._table_version = update.version
         early, self._early = self._early, []
         for call in early:
             if self._calls.pop(call.call_id, None) is not None:
@@ -265,7 +274,7 @@ class Link(ABC):
             connection.close()
 
     def _submit_unknown(self, call: Call) -> None:
-        if self._has_table:
+        if self._table_version >= 0:
             known = sorted(map(str, self._routers))
             self._fail(
                 call,

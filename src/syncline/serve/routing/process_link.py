@@ -8,14 +8,16 @@ from __future__ import annotations
 import os
 import secrets
 import threading
+from functools import partial
 from typing import Any
 
 from syncline.core import engine as engines
 from syncline.core.api import ensure_engine, get
+from syncline.core.embedded.shared_reactor import Waiter
 from syncline.core.lifecycle import shutdown_hooks
 from syncline.serve.controller.process import find_controller
 from syncline.serve.exceptions import RayServeException
-from syncline.serve.routing.link import Link
+from syncline.serve.routing.link import TABLE_S, Link
 from syncline.serve.routing.thread_link import ThreadLink
 from syncline.serve.wire.connection import Hello
 
@@ -57,6 +59,18 @@ def process_link() -> Link:
             _set(_connect(), owner)
         assert _current.link is not None
         return _current.link
+
+
+def wait_for_table(version: int) -> None:
+    """Wait until the link of this program, if it has one, knows a version of the routing table.
+
+    Without it, calls right after a deployment might not know its replicas yet.
+    """
+    link = _current.link
+    if isinstance(link, ThreadLink) and _current.owner == (os.getpid(), engines.current):
+        waiter = Waiter()
+        link.run(partial(link.when_updated, version, waiter.settle))
+        link.wait(waiter, TABLE_S)
 
 
 def set_process_link(link: Link) -> None:
