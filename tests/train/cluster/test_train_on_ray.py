@@ -247,11 +247,15 @@ epochs = [report["metrics"]["epoch"] for report in result.reports]
 tell(value=result.return_value, epochs=epochs, alive=[node["NodeID"] for node in syncline.nodes() if node["Alive"]])
 """)
     places = {}
+    events = tmp_path / "runs/run/events.jsonl"
     for epoch in range(3):
         for rank in range(2):
             place = tmp_path / f"{epoch}-{rank}"
             eventually(place.exists)
             places[epoch, rank] = place.read_text().split()
+        # `report` returns before the controller has the report: a rank killed at once repeats it.
+        committed = f'"event":"checkpoint","report":{epoch}'
+        eventually(lambda text=committed: text in events.read_text(), what=committed)  # type: ignore[misc]
         if epoch == 0:
             os.kill(int(places[0, 1][0]), signal.SIGKILL)
         elif epoch == 1:
