@@ -40,6 +40,11 @@ PATHS: dict[str, dict[str, str]] = {
     "algorithms.ppo.torch.default_ppo_torch_rl_module": {
         "modules.torch.actor_critic": "DefaultPPOTorchRLModule"
     },
+    "connectors.connector_v2": {"connectors.connector": "ConnectorV2"},
+    "connectors.connector_pipeline_v2": {"connectors.pipeline": "ConnectorPipelineV2"},
+    "connectors.env_to_module": {"connectors.pipeline": "EnvToModulePipeline"},
+    "connectors.module_to_env": {"connectors.pipeline": "ModuleToEnvPipeline"},
+    "connectors.learner": {"connectors.pipeline": "LearnerConnectorPipeline"},
     "core": {
         "metrics.names": (
             "COMPONENT_ENV_RUNNER COMPONENT_ENV_TO_MODULE_CONNECTOR COMPONENT_EVAL_ENV_RUNNER "
@@ -86,6 +91,53 @@ PATHS: dict[str, dict[str, str]] = {
     "env.single_agent_env_runner": {"runners.single_agent_env_runner": "SingleAgentEnvRunner"},
     "env": {"envs.env_context": "EnvContext", "envs.multi_agent_env": "MultiAgentEnv"},
     "env.env_runner_group": {"runners.group": "EnvRunnerGroup"},
+    "examples.envs.classes.action_mask_env": {"envs.examples.actions": "ActionMaskEnv"},
+    "examples.envs.classes.cartpole_crashing": {"envs.examples.cart_poles": "CartPoleCrashing"},
+    "examples.envs.classes.cartpole_sparse_rewards": {
+        "envs.examples.cart_poles": "CartPoleSparseRewards"
+    },
+    "examples.envs.classes.cartpole_with_dict_observation_space": {
+        "envs.examples.cart_poles": "CartPoleWithDictObservationSpace"
+    },
+    "examples.envs.classes.cliff_walking_wall_env": {"envs.examples.mazes": "CliffWalkingWallEnv"},
+    "examples.envs.classes.correlated_actions_env": {
+        "envs.examples.actions": "CorrelatedActionsEnv"
+    },
+    "examples.envs.classes.multi_agent.guess_the_number_game": {
+        "envs.examples.games": "GuessTheNumberGame"
+    },
+    "examples.envs.classes.multi_agent.rock_paper_scissors": {
+        "envs.examples.games": "RockPaperScissors"
+    },
+    "examples.envs.classes.multi_agent.tic_tac_toe": {"envs.examples.games": "TicTacToe"},
+    "examples.envs.classes.multi_agent.two_step_game": {
+        "envs.examples.games": "TwoStepGame TwoStepGameWithGroupedAgents"
+    },
+    "examples.envs.classes.multi_agent": {
+        "envs.examples.multi_agent": (
+            "MultiAgentCartPole MultiAgentMountainCar MultiAgentPendulum "
+            "MultiAgentStatelessCartPole MultiAgentCartPoleWithDictObservationSpace "
+            "MultiAgentNestedSpaceRepeatAfterMeEnv MultiAgentCartPoleCrashing"
+        ),
+        "envs.examples.games": "GuessTheNumberGame RockPaperScissors TicTacToe",
+    },
+    "examples.envs.classes.nested_space_repeat_after_me_env": {
+        "envs.examples.actions": "NestedSpaceRepeatAfterMeEnv"
+    },
+    "examples.envs.classes.parametric_actions_cartpole": {
+        "envs.examples.cart_poles": "ParametricActionsCartPole"
+    },
+    "examples.envs.classes.random_env": {
+        "envs.examples.random_env": "RandomEnv RandomLargeObsSpaceEnv RandomLargeObsSpaceEnvContActions"
+    },
+    "examples.envs.classes.repeat_after_me_env": {"envs.examples.memory": "RepeatAfterMeEnv"},
+    "examples.envs.classes.repeat_initial_obs_env": {"envs.examples.memory": "RepeatInitialObsEnv"},
+    "examples.envs.classes.simple_corridor": {"envs.examples.mazes": "SimpleCorridor"},
+    "examples.envs.classes.stateless_cartpole": {"envs.examples.memory": "StatelessCartPole"},
+    "examples.envs.classes.stateless_pendulum": {"envs.examples.memory": "StatelessPendulum"},
+    "examples.envs.classes.two_step_game": {
+        "envs.examples.games": "TwoStepGame TwoStepGameWithGroupedAgents"
+    },
     "utils.annotations": {
         "annotations": (
             "override PublicAPI DeveloperAPI OverrideToImplementCustomLogic "

@@ -1,7 +1,8 @@
 """Model serving: deployments behind HTTP and behind handles, with the API of Ray Serve.
 
 Files in the order of the data flow: `deployment` and `ingress` (declarations), `config`,
-`autoscaling_config`, `autoscaling_policy`, `gang_config`, `logging_config`, `proxy_options` and
+`autoscaling_config`, `autoscaling_policy`, `gang_config`, `logging_config`, `log_output`,
+`proxy_options` and
 `option_values` (options and their checks), `api` (functions of programs), `client` (requests to the
 controller), `program_control` and `program_client` (requests of other programs of this machine),
 `application_graph` and `code_version` (from applications to targets), `local` and

@@ -44,3 +44,8 @@ def first_leaf(tree: Tree) -> Any:
 def stack_trees(function: Callable[[Sequence[Any]], Any], trees: Sequence[Tree]) -> Tree:
     """Return the tree whose leaves are `function([leaf of the first tree, of the second, …])`."""
     return map_tree(lambda *each: function(each), trees[0], *trees[1:])
+
+
+def row(tree: Tree, place: int) -> Tree:
+    """Return the tree of `leaf[place]`."""
+    return map_tree(lambda leaf: leaf[place], tree)

@@ -1,8 +1,8 @@
 """Env runners: from modules and environments to fragments.
 
 Files: `noise` (random numbers of each environment), `actions` (from modules' actions to
-environments'), `sample` (what a runner hands over), `single_agent_env_runner` (the loop), `group`
-(runners in this process and others).
-
-Also: `episode_tracker`, `multi_agent_env_runner`, `remote_env_runner`, `threads`, `trajectory`.
+environments'), `sample` (what a runner hands over), `single_agent_env_runner` (the loop),
+`episode_tracker` (episodes as objects) and `connections` (connectors on both sides of the module),
+`multi_agent_env_runner` and `trajectory` (several agents), `remote_env_runner` and `group` (runners
+in this process and others), `threads` (how many a runner in this process uses).
 """

@@ -1,47 +1,61 @@
-"""`EpisodeTracker`: episode objects beside the columns, for callbacks."""
+"""`EpisodeTracker`: episode objects beside the columns, for callbacks and connectors."""
 
 from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from syncline.rl.callbacks.callback_list import CallbackList
 from syncline.rl.columns.names import Columns
-from syncline.rl.columns.trees import Tree, map_tree
+from syncline.rl.columns.trees import Tree, row, stack_trees
 from syncline.rl.envs.vector_step import FINAL_INFO, FINAL_OBS, infos_per_env
 from syncline.rl.episodes.single_agent_episode import SingleAgentEpisode
 from syncline.rl.metrics.metrics_logger import MetricsLogger
+from syncline.rl.runners.connections import Connections
 
 
 class EpisodeTracker:
     """The present episode of each environment.
 
-    Only runners whose callbacks need episodes have one: it costs a few microseconds a step.
+    Only runners whose callbacks or connectors need episodes have one: it costs microseconds a step.
 
     Args:
         runner: The env runner.
         callbacks: Callbacks to call.
         metrics: Logger of the callbacks.
+        connections: The runner's connectors.
     """
 
-    def __init__(self, runner: Any, callbacks: CallbackList, metrics: MetricsLogger) -> None:
+    def __init__(
+        self,
+        runner: Any,
+        callbacks: CallbackList,
+        metrics: MetricsLogger,
+        connections: Connections | None = None,
+    ) -> None:
         self._runner = runner
+        self._connections = connections
         self._callbacks = callbacks
         self._metrics = metrics
         self.episodes: list[SingleAgentEpisode] = []
         self.finished: list[SingleAgentEpisode] = []
         """Episodes that ended since the last hand-over."""
+        self.explore = True
+        """Whether connectors are told that actions are drawn."""
 
-    def begin(self, obs: Tree, infos: dict[str, Any]) -> None:
-        """Begin an episode in every environment."""
+    def begin(self, obs: Tree, infos: dict[str, Any]) -> Tree:
+        """Begin an episode in every environment; return the observations for the module."""
         per_env = infos_per_env(infos, self._runner.num_envs)
         self.episodes = []
         for place in range(self._runner.num_envs):
-            self.episodes.append(self._new(place, _row(obs, place), per_env[place]))
+            self.episodes.append(self._new(place, row(obs, place), per_env[place]))
+        return self._observed(obs)
 
     def _new(self, place: int, obs: Tree, info: dict[str, Any]) -> SingleAgentEpisode:
         runner = self._runner
         episode = SingleAgentEpisode(
-            observation_space=runner.observation_space, action_space=runner.action_space
+            observation_space=runner.input_observation_space, action_space=runner.action_space
         )
         self._call("on_episode_created", place, episode)
         episode.add_env_reset(observation=obs, infos=info)
@@ -56,26 +70,53 @@ class EpisodeTracker:
         terminated: Any,
         truncated: Any,
         infos: dict[str, Any],
-    ) -> None:
-        """Add a step to every episode; begin new ones where episodes ended."""
+    ) -> Tree:
+        """Add a step to every episode, and begin new ones where episodes ended.
+
+        Returns the observations for the module; those in `infos["final_obs"]` become such, too.
+        """
         per_env = infos_per_env(infos, self._runner.num_envs)
         outputs = {name: column for name, column in columns.items() if name != Columns.ACTIONS}
+        ended = np.flatnonzero(terminated | truncated)
         for place, episode in enumerate(self.episodes):
             done = bool(terminated[place] or truncated[place])
             episode.add_env_step(
-                observation=infos[FINAL_OBS][place] if done else _row(obs, place),
-                action=_row(columns[Columns.ACTIONS], place),
+                observation=infos[FINAL_OBS][place] if done else row(obs, place),
+                action=row(columns[Columns.ACTIONS], place),
                 reward=float(rewards[place]),
                 infos=infos[FINAL_INFO][place] if done else per_env[place],
                 terminated=bool(terminated[place]),
                 truncated=bool(truncated[place]),
-                extra_model_outputs={name: _row(each, place) for name, each in outputs.items()},
+                extra_model_outputs={name: row(each, place) for name, each in outputs.items()},
             )
+        if self._connections is not None and len(ended):
+            finished = [self.episodes[place] for place in ended]
+            for place, final in zip(ended, self._observe(finished), strict=True):
+                infos[FINAL_OBS][place] = final
+        for place, episode in enumerate(self.episodes):
             self._call("on_episode_step", place, episode)
-            if done:
+            if episode.is_done:
                 self._call("on_episode_end", place, episode, prev_episode_chunks=[])
                 self.finished.append(episode)
-                self.episodes[place] = self._new(place, _row(obs, place), per_env[place])
+                self.episodes[place] = self._new(place, row(obs, place), per_env[place])
+        return self._observed(obs)
+
+    def _observed(self, obs: Tree) -> Tree:
+        """Return the newest observations [N, ...] as connectors leave them."""
+        if self._connections is None:
+            return obs
+        return stack_trees(np.stack, self._observe(self.episodes))
+
+    def _observe(self, episodes: list[SingleAgentEpisode]) -> list[Tree]:
+        return self._connections.observe(self._runner.module, episodes, explore=self.explore)
+
+    def get_state(self) -> list[dict[str, Any]]:
+        """Return the states of the present episodes."""
+        return [episode.get_state() for episode in self.episodes]
+
+    def set_state(self, states: list[dict[str, Any]]) -> None:
+        """Continue episodes."""
+        self.episodes = [SingleAgentEpisode.from_state(state) for state in states]
 
     def hand_over(self) -> Any:
         """Return what the callbacks logged since the previous call, for `aggregate`."""
@@ -99,7 +140,3 @@ class EpisodeTracker:
                 rl_module=getattr(runner, "module", None),
                 **further,
             )
-
-
-def _row(tree: Tree, place: int) -> Any:
-    return map_tree(lambda leaf: leaf[place], tree)

@@ -1,7 +1,7 @@
 """`SingleAgentEnvRunner`: samples a vector of environments with one module.
 
 Covered: the loop over steps, ends of episodes, states of modules, random numbers, exact state. Not
-covered: episodes as objects and connectors (`episode_tracker`), several agents
+covered: episodes as objects (`episode_tracker`), connectors (`connections`), several agents
 (`multi_agent_env_runner`).
 """
 
@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from syncline.rl.callbacks.callback_list import configured_callbacks
+from syncline.rl.checkpointable import StateDict
 from syncline.rl.columns.fragment import Fragment
 from syncline.rl.columns.names import Columns
 from syncline.rl.columns.trees import Tree, map_tree, stack_trees
@@ -24,6 +25,7 @@ from syncline.rl.metrics.names import DEFAULT_MODULE_ID
 from syncline.rl.modules.acting import ActingPolicy
 from syncline.rl.modules.rl_module import MultiRLModule, RLModule
 from syncline.rl.runners.actions import actions_for_env, random_action
+from syncline.rl.runners.connections import Connections
 from syncline.rl.runners.episode_tracker import EpisodeTracker
 from syncline.rl.runners.noise import EnvNoise
 from syncline.rl.runners.sample import EpisodeResult, Sample, SampleTimes
@@ -60,8 +62,6 @@ class SingleAgentEnvRunner:
         self.metrics = MetricsLogger()
         self.callbacks = configured_callbacks(config)
         self._tracker: EpisodeTracker | None = None
-        if self.callbacks.needs_episodes or self.callbacks.has("on_sample_end"):
-            self._tracker = EpisodeTracker(self, self.callbacks, self.metrics)
         self.env: Any = None
         self.make_env()
         self.module: RLModule = self.make_module()
@@ -80,8 +80,26 @@ class SingleAgentEnvRunner:
             num_workers=self.num_workers,
             first_env=self._envs.start,
         )
-        self.observation_space = self.config.observation_space or self.env.single_observation_space
+        self.input_observation_space = (
+            self.config.observation_space or self.env.single_observation_space
+        )
         self.action_space = self.config.action_space or self.env.single_action_space
+        self._connections = Connections.configured(
+            self.config,
+            env=self.env,
+            observation_space=self.input_observation_space,
+            action_space=self.action_space,
+            metrics=self.metrics,
+        )
+        self.observation_space = self.input_observation_space
+        if self._connections is not None:
+            self.observation_space = self._connections.env_to_module.observation_space
+        if (
+            self._connections is not None
+            or self.callbacks.needs_episodes
+            or self.callbacks.has("on_sample_end")
+        ):
+            self._tracker = EpisodeTracker(self, self.callbacks, self.metrics, self._connections)
         self._to_env = actions_for_env(
             self.action_space,
             normalize=self.config.normalize_actions,
@@ -127,7 +145,7 @@ class SingleAgentEnvRunner:
         self._obs = map_tree(np.copy, self._obs)
         self._state = self._initial_state
         if self._tracker is not None:
-            self._tracker.begin(self._obs, infos)
+            self._obs = self._tracker.begin(self._obs, infos)
         self._return = np.zeros(self.num_envs)
         self._length = np.zeros(self.num_envs, np.int64)
         self._began = np.full(self.num_envs, self._clock())
@@ -202,6 +220,8 @@ class SingleAgentEnvRunner:
         explore = self.config.explore if explore is None else explore
         if self._obs is None:
             self.reset()
+        if self._tracker is not None:
+            self._tracker.explore = explore
         rollout = _Rollout(self._obs, self._length.copy(), self._episode.copy(), self.num_envs)
         times, clock, began = SampleTimes(), self._clock, self._clock()
         stateful = self._initial_state is not None
@@ -219,6 +239,10 @@ class SingleAgentEnvRunner:
             )
             if random_actions:
                 columns[Columns.ACTIONS] = self._random_actions()
+            if self._connections is not None and self._tracker is not None:
+                columns = self._connections.act(
+                    self.module, self._tracker.episodes, columns, explore=explore
+                )
             actions = columns[Columns.ACTIONS]
             acted = clock()
             obs, rewards, terminated, truncated, infos = self.env.step(
@@ -227,9 +251,9 @@ class SingleAgentEnvRunner:
             stepped = clock()
             times.inference_s += acted - start
             times.env_s += stepped - acted
-            rollout.add(obs, columns, rewards, terminated, truncated)
             if self._tracker is not None:
-                self._tracker.step(obs, columns, rewards, terminated, truncated, infos)
+                obs = self._tracker.step(obs, columns, rewards, terminated, truncated, infos)
+            rollout.add(obs, columns, rewards, terminated, truncated)
             self._obs, self._state = obs, state
             self._return += rewards
             self._length += 1
@@ -298,6 +322,22 @@ class SingleAgentEnvRunner:
                 self._initial_state,
             )
 
+    # -- connectors
+
+    def get_connector_state(self) -> StateDict | None:
+        """Return the state of the connectors; None without connectors."""
+        return None if self._connections is None else self._connections.get_state()
+
+    def merge_connector_states(self, states: list[StateDict]) -> StateDict:
+        """Return the state that joins those of several runners."""
+        assert self._connections is not None
+        return self._connections.merge_states(states)
+
+    def set_connector_state(self, state: StateDict) -> None:
+        """Set the state of the connectors."""
+        assert self._connections is not None
+        self._connections.set_state(state)
+
     # -- state
 
     def get_spaces(self) -> dict[str, tuple[Any, Any]]:
@@ -312,10 +352,15 @@ class SingleAgentEnvRunner:
 
     def get_state(self) -> dict[str, Any]:
         """Return everything that the next sample depends on, except the weights."""
+        state: StateDict = {"noise": self._noise.get_state(), "envs": None}
+        if self._connections is not None:
+            state["connectors"] = self._connections.get_state()
         if self._obs is None:
-            return {"noise": self._noise.get_state(), "envs": None}
+            return state
+        if self._tracker is not None:
+            state["episodes"] = self._tracker.get_state()
         return {
-            "noise": self._noise.get_state(),
+            **state,
             "envs": get_env_states(self.env),
             "obs": self._obs,
             "state": self._state,
@@ -327,15 +372,20 @@ class SingleAgentEnvRunner:
     def set_state(self, state: dict[str, Any]) -> bool:
         """Continue from a state; return False if environments had to begin new episodes."""
         self._noise.set_state(state["noise"])
+        if state["envs"] is not None:
+            self.reset()
+        if self._connections is not None and "connectors" in state:
+            self._connections.set_state(state["connectors"])
         if state["envs"] is None:
             return True
-        self.reset()
         if any(each is None for each in state["envs"]):
             return False
         set_env_states(self.env, state["envs"])
         self._obs, self._state = state["obs"], state["state"]
         self._return, self._length = state["return"].copy(), state["length"].copy()
         self._episode = state["episode"].copy()
+        if self._tracker is not None and "episodes" in state:
+            self._tracker.set_state(state["episodes"])
         return True
 
     def ping(self) -> str:

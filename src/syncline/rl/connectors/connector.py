@@ -1,0 +1,245 @@
+"""`ConnectorV2`: a piece between environments and modules, and helpers for batches of items."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator
+from typing import Any
+
+import gymnasium as gym
+
+from syncline.rl.checkpointable import Checkpointable, StateDict
+
+Batch = dict[str, Any]
+"""Column -> episode's key -> list of items, one for each time step."""
+
+
+class ConnectorV2(Checkpointable):
+    """A piece that changes episodes and batches on their way.
+
+    Subclasses implement `__call__`, and `recompute_output_observation_space` if what they write
+    has another space than what they read.
+
+    Args:
+        input_observation_space: Space of the observations that arrive.
+        input_action_space: Space of the actions that arrive.
+        **kwargs: Further arguments of the subclass.
+    """
+
+    def __init__(
+        self,
+        input_observation_space: gym.Space[Any] | None = None,
+        input_action_space: gym.Space[Any] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        self._kwargs = kwargs
+        self._input_observation_space: gym.Space[Any] | None = None
+        self._input_action_space: gym.Space[Any] | None = None
+        self._observation_space: gym.Space[Any] | None = None
+        self._action_space: gym.Space[Any] | None = None
+        if input_observation_space is not None or input_action_space is not None:
+            self.set_input_spaces(input_observation_space, input_action_space)
+
+    def __call__(
+        self,
+        *,
+        rl_module: Any,
+        batch: Batch,
+        episodes: list[Any],
+        explore: bool | None = None,
+        shared_data: dict[str, Any] | None = None,
+        metrics: Any = None,
+        **kwargs: Any,
+    ) -> Batch:
+        """Change episodes and batch; return the batch.
+
+        Args:
+            rl_module: The module that acts.
+            batch: Items by column and episode.
+            episodes: Episodes that have a new observation or a new action.
+            explore: Whether actions are drawn.
+            shared_data: What pieces of a pipeline hand to later ones.
+            metrics: A `MetricsLogger`.
+            **kwargs: For arguments of later releases.
+        """
+        raise NotImplementedError(f"{type(self).__name__} must implement `__call__`.")
+
+    # -- spaces
+
+    def set_input_spaces(
+        self, observation_space: gym.Space[Any] | None, action_space: gym.Space[Any] | None
+    ) -> None:
+        """Set the spaces that arrive, and compute those that leave."""
+        self._input_observation_space = observation_space
+        self._input_action_space = action_space
+        if observation_space is not None:
+            self._observation_space = self.recompute_output_observation_space(
+                observation_space, action_space
+            )
+        if action_space is not None:
+            self._action_space = self.recompute_output_action_space(observation_space, action_space)
+
+    def recompute_output_observation_space(
+        self, input_observation_space: Any, input_action_space: Any
+    ) -> Any:
+        """Return the space of the observations that leave; by default, of those that arrive."""
+        return input_observation_space
+
+    def recompute_output_action_space(
+        self, input_observation_space: Any, input_action_space: Any
+    ) -> Any:
+        """Return the space of the actions that leave; by default, of those that arrive."""
+        return input_action_space
+
+    @property
+    def input_observation_space(self) -> Any:
+        """Space of the observations that arrive."""
+        return self._input_observation_space
+
+    @input_observation_space.setter
+    def input_observation_space(self, space: Any) -> None:
+        self.set_input_spaces(space, self._input_action_space)
+
+    @property
+    def input_action_space(self) -> Any:
+        """Space of the actions that arrive."""
+        return self._input_action_space
+
+    @input_action_space.setter
+    def input_action_space(self, space: Any) -> None:
+        self.set_input_spaces(self._input_observation_space, space)
+
+    @property
+    def observation_space(self) -> Any:
+        """Space of the observations that leave."""
+        return self._observation_space
+
+    @property
+    def action_space(self) -> Any:
+        """Space of the actions that leave."""
+        return self._action_space
+
+    # -- state
+
+    def get_state(
+        self,
+        components: str | Collection[str] | None = None,
+        *,
+        not_components: str | Collection[str] | None = None,
+        **kwargs: Any,
+    ) -> StateDict:
+        """Return the state; by default there is none."""
+        return {}
+
+    def set_state(self, state: StateDict) -> None:
+        """Set the state."""
+
+    def reset_state(self) -> None:
+        """Forget the state."""
+
+    def merge_states(self, states: list[StateDict]) -> StateDict:
+        """Return the state that joins those of this piece in several env runners."""
+        return states[0] if states else {}
+
+    def get_ctor_args_and_kwargs(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Return the arguments that construct an equal piece."""
+        return (self.input_observation_space, self.input_action_space), dict(self._kwargs)
+
+    # -- helpers
+
+    @staticmethod
+    def single_agent_episode_iterator(
+        episodes: Iterable[Any],
+        agents_that_stepped_only: bool = True,
+        zip_with_batch_column: Any = None,
+    ) -> Iterator[Any]:
+        """Yield the episodes of single agents.
+
+        Args:
+            episodes: Episodes of one agent or of several.
+            agents_that_stepped_only: Of several agents, only those that have a new observation.
+            zip_with_batch_column: A column of a batch; then pairs of episode and item come.
+        """
+        singles = (
+            single
+            for episode in episodes
+            for single in _singles_of(episode, agents_that_stepped_only)
+        )
+        if zip_with_batch_column is None:
+            yield from singles
+        elif isinstance(zip_with_batch_column, dict):
+            taken: dict[Any, int] = {}
+            for episode in singles:
+                key = batch_key(episode)
+                place = taken.get(key, 0)
+                taken[key] = place + 1
+                yield episode, zip_with_batch_column[key][place]
+        else:
+            yield from zip(singles, zip_with_batch_column, strict=True)
+
+    @staticmethod
+    def add_batch_item(
+        batch: Batch, column: str, item_to_add: Any, single_agent_episode: Any = None
+    ) -> None:
+        """Append an item to a column, at its episode's key if there is one."""
+        ConnectorV2.add_n_batch_items(batch, column, [item_to_add], 1, single_agent_episode)
+
+    @staticmethod
+    def add_n_batch_items(
+        batch: Batch,
+        column: str,
+        items_to_add: Any,
+        num_items: int,
+        single_agent_episode: Any = None,
+    ) -> None:
+        """Append `num_items` items to a column, at its episode's key if there is one."""
+        if len(items_to_add) != num_items:
+            raise ValueError(
+                f"add_n_batch_items() got {len(items_to_add)} items for column {column!r}, but "
+                f"num_items={num_items}."
+            )
+        if single_agent_episode is None:
+            batch.setdefault(column, []).extend(items_to_add)
+        else:
+            key = batch_key(single_agent_episode)
+            batch.setdefault(column, {}).setdefault(key, []).extend(items_to_add)
+
+    @staticmethod
+    def foreach_batch_item_change_in_place(
+        batch: Batch, column: str | list[str], func: Callable[..., Any]
+    ) -> None:
+        """Replace each item of a column by `func(item, episode_id, agent_id, module_id)`.
+
+        With a list of columns, `func` gets and returns tuples of their items.
+        """
+        columns = [column] if isinstance(column, str) else column
+        missing = [each for each in columns if each not in batch]
+        if missing:
+            raise ValueError(f"The batch has no column {missing[0]!r}; it has {sorted(batch)}.")
+        first = batch[columns[0]]
+        keys = list(first) if isinstance(first, dict) else [None]
+        for key in keys:
+            lists = [batch[each] if key is None else batch[each][key] for each in columns]
+            episode, agent, module = (*(key or ()), None, None, None)[:3]
+            for place, items in enumerate(zip(*lists, strict=True)):
+                if isinstance(column, str):
+                    lists[0][place] = func(items[0], episode, agent, module)
+                else:
+                    for each, item in zip(lists, func(items, episode, agent, module), strict=True):
+                        each[place] = item
+
+    def __str__(self) -> str:
+        return type(self).__name__
+
+
+def _singles_of(episode: Any, stepped_only: bool) -> Iterable[Any]:
+    if not hasattr(episode, "agent_episodes"):
+        return [episode]
+    agents = episode.get_agents_that_stepped() if stepped_only else episode.agent_ids
+    return [episode.agent_episodes[agent] for agent in agents if agent in episode.agent_episodes]
+
+
+def batch_key(episode: Any) -> tuple[Any, ...]:
+    """Return the key of an episode's items in a batch."""
+    if episode.agent_id is None:
+        return (episode.id_,)
+    return (episode.multi_agent_episode_id, episode.agent_id, episode.module_id)

@@ -1,0 +1,188 @@
+"""`ConnectorPipelineV2`: connectors in a row, as one connector."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import Any
+
+from syncline.rl.checkpointable import StateDict
+from syncline.rl.connectors.connector import Batch, ConnectorV2
+from syncline.suggestions import did_you_mean
+
+Place = str | type[ConnectorV2]
+"""A connector's class, or its name."""
+
+
+class ConnectorPipelineV2(ConnectorV2):
+    """Connectors in a row: each gets what the previous one returns.
+
+    Args:
+        input_observation_space: Space of the observations that the first one gets.
+        input_action_space: Space of the actions that the first one gets.
+        connectors: The connectors, in order.
+    """
+
+    def __init__(
+        self,
+        input_observation_space: Any = None,
+        input_action_space: Any = None,
+        *,
+        connectors: Sequence[ConnectorV2] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        self.connectors: list[ConnectorV2] = list(connectors or [])
+        super().__init__(input_observation_space, input_action_space, **kwargs)
+
+    def __len__(self) -> int:
+        return len(self.connectors)
+
+    def __getitem__(self, place: int | Place) -> ConnectorV2:
+        """Return the connector at a position, or of a class or name."""
+        return self.connectors[place if isinstance(place, int) else self._index(place)]
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({', '.join(map(str, self.connectors))})"
+
+    def __call__(
+        self,
+        *,
+        rl_module: Any,
+        batch: Batch,
+        episodes: list[Any],
+        explore: bool | None = None,
+        shared_data: dict[str, Any] | None = None,
+        metrics: Any = None,
+        **kwargs: Any,
+    ) -> Batch:
+        """Call all connectors; return the last one's batch.
+
+        Raises:
+            TypeError: A connector returned no batch.
+        """
+        shared_data = {} if shared_data is None else shared_data
+        for connector in self.connectors:
+            batch = connector(
+                rl_module=rl_module,
+                batch=batch,
+                episodes=episodes,
+                explore=explore,
+                shared_data=shared_data,
+                metrics=metrics,
+                **kwargs,
+            )
+            if not isinstance(batch, dict):
+                raise TypeError(
+                    f"The connector {connector} returned {type(batch).__name__}; `__call__` must "
+                    "return the batch, a dict. Add `return batch` at its end."
+                )
+        return batch
+
+    # -- order
+
+    def append(self, connector: ConnectorV2) -> None:
+        """Add a connector at the end."""
+        self._insert(len(self.connectors), connector)
+
+    def prepend(self, connector: ConnectorV2) -> None:
+        """Add a connector at the beginning."""
+        self._insert(0, connector)
+
+    def insert_before(self, name_or_class: Place, connector: ConnectorV2) -> ConnectorV2:
+        """Add a connector before another one; return it."""
+        self._insert(self._index(name_or_class), connector)
+        return connector
+
+    def insert_after(self, name_or_class: Place, connector: ConnectorV2) -> ConnectorV2:
+        """Add a connector after another one; return it."""
+        self._insert(self._index(name_or_class) + 1, connector)
+        return connector
+
+    def remove(self, name_or_class: Place) -> None:
+        """Remove a connector.
+
+        Raises:
+            ValueError: There is none of this class or name.
+        """
+        del self.connectors[self._index(name_or_class)]
+        self.set_input_spaces(self.input_observation_space, self.input_action_space)
+
+    def _insert(self, index: int, connector: ConnectorV2) -> None:
+        self.connectors.insert(index, connector)
+        self.set_input_spaces(self.input_observation_space, self.input_action_space)
+
+    def _index(self, place: Place) -> int:
+        name = place if isinstance(place, str) else place.__name__
+        for index, connector in enumerate(self.connectors):
+            if name == type(connector).__name__:
+                return index
+        names = [type(each).__name__ for each in self.connectors]
+        raise ValueError(
+            f"The pipeline has no connector {name!r}; it has {names}.{did_you_mean(name, names)}"
+        )
+
+    # -- spaces
+
+    def set_input_spaces(self, observation_space: Any, action_space: Any) -> None:
+        """Set the spaces that arrive at the first connector, and so those of all."""
+        self._input_observation_space = observation_space
+        self._input_action_space = action_space
+        for connector in self.connectors:
+            connector.set_input_spaces(observation_space, action_space)
+            observation_space = connector.observation_space
+            action_space = connector.action_space
+        self._observation_space = observation_space
+        self._action_space = action_space
+
+    # -- state
+
+    def get_state(
+        self,
+        components: str | Collection[str] | None = None,
+        *,
+        not_components: str | Collection[str] | None = None,
+        **kwargs: Any,
+    ) -> StateDict:
+        """Return the states of the connectors by position and name; those without one lack."""
+        states = {name: each.get_state() for name, each in self._named().items()}
+        return {name: state for name, state in states.items() if state}
+
+    def set_state(self, state: StateDict) -> None:
+        """Set the states of the connectors that `state` has."""
+        for name, each in self._named().items():
+            if name in state:
+                each.set_state(state[name])
+
+    def reset_state(self) -> None:
+        """Forget the states of all connectors."""
+        for each in self.connectors:
+            each.reset_state()
+
+    def merge_states(self, states: list[StateDict]) -> StateDict:
+        """Return the state that joins those of this pipeline in several env runners."""
+        return {
+            name: each.merge_states([state[name] for state in states if name in state])
+            for name, each in self._named().items()
+            if any(name in state for state in states)
+        }
+
+    def _named(self) -> dict[str, ConnectorV2]:
+        return {
+            f"{index:03d}_{type(each).__name__}": each for index, each in enumerate(self.connectors)
+        }
+
+    def get_ctor_args_and_kwargs(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Return the arguments that construct an equal pipeline."""
+        args, kwargs = super().get_ctor_args_and_kwargs()
+        return args, {**kwargs, "connectors": self.connectors}
+
+
+class EnvToModulePipeline(ConnectorPipelineV2):
+    """Connectors from environments to the module."""
+
+
+class ModuleToEnvPipeline(ConnectorPipelineV2):
+    """Connectors from the module to environments."""
+
+
+class LearnerConnectorPipeline(ConnectorPipelineV2):
+    """Connectors from episodes to the learner's batch."""
