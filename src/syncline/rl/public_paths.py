@@ -128,7 +128,9 @@ PATHS: dict[str, dict[str, str]] = {
         "envs.examples.cart_poles": "ParametricActionsCartPole"
     },
     "examples.envs.classes.random_env": {
-        "envs.examples.random_env": "RandomEnv RandomLargeObsSpaceEnv RandomLargeObsSpaceEnvContActions"
+        "envs.examples.random_env": (
+            "RandomMultiAgentEnv RandomEnv RandomLargeObsSpaceEnv RandomLargeObsSpaceEnvContActions"
+        )
     },
     "examples.envs.classes.repeat_after_me_env": {"envs.examples.memory": "RepeatAfterMeEnv"},
     "examples.envs.classes.repeat_initial_obs_env": {"envs.examples.memory": "RepeatInitialObsEnv"},

@@ -47,9 +47,6 @@ def deploy(version: int, replicas: int) -> None:
 
 def main() -> None:
     """Serve and update until SIGTERM."""
-    syncline.init(num_cpus=2)
-    serve.start(http_options={"host": options.HOST, "port": int(sys.argv[1])})
-    deploy(0, 1)
     updating, toggled, stopped = threading.Event(), threading.Event(), threading.Event()
 
     def toggle(*_: object) -> None:
@@ -60,8 +57,12 @@ def main() -> None:
         stopped.set()
         toggled.set()
 
+    # The first answer may arrive before `deploy` returns, and a signal right after it.
     signal.signal(signal.SIGUSR1, toggle)
     signal.signal(signal.SIGTERM, stop)
+    syncline.init(num_cpus=2)
+    serve.start(http_options={"host": options.HOST, "port": int(sys.argv[1])})
+    deploy(0, 1)
     for version in itertools.count(1):
         if not updating.is_set():
             deploy(version, 1)

@@ -91,8 +91,9 @@ class EpisodeTracker:
             )
         if self._connections is not None and len(ended):
             finished = [self.episodes[place] for place in ended]
-            for place, final in zip(ended, self._observe(finished), strict=True):
-                infos[FINAL_OBS][place] = final
+            observed = self._observe(self._connections, finished)
+            for index, final in zip(ended, observed, strict=True):
+                infos[FINAL_OBS][index] = final
         for place, episode in enumerate(self.episodes):
             self._call("on_episode_step", place, episode)
             if episode.is_done:
@@ -105,10 +106,10 @@ class EpisodeTracker:
         """Return the newest observations [N, ...] as connectors leave them."""
         if self._connections is None:
             return obs
-        return stack_trees(np.stack, self._observe(self.episodes))
+        return stack_trees(np.stack, self._observe(self._connections, self.episodes))
 
-    def _observe(self, episodes: list[SingleAgentEpisode]) -> list[Tree]:
-        return self._connections.observe(self._runner.module, episodes, explore=self.explore)
+    def _observe(self, connections: Connections, episodes: list[SingleAgentEpisode]) -> list[Tree]:
+        return connections.observe(self._runner.module, episodes, explore=self.explore)
 
     def get_state(self) -> list[dict[str, Any]]:
         """Return the states of the present episodes."""
