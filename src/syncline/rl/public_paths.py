@@ -54,6 +54,8 @@ PATHS: dict[str, dict[str, str]] = {
         ),
         "columns.names": "Columns",
     },
+    "offline.offline_data": {"offline.offline_data": "OfflineData"},
+    "offline.offline_prelearner": {"offline.prelearner": "OfflinePreLearner"},
     "core.columns": {"columns.names": "Columns"},
     "core.learner": {
         "learners.torch.torch_learner": "TorchLearner:Learner",

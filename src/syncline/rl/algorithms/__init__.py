@@ -1,4 +1,4 @@
 """Algorithms, a folder each: options and training step in one file, the loss in `torch/`.
 
-Files: `dqn`, `ppo`, `sac`.
+Folders: `ppo`, `dqn`, `sac`, `bc`.
 """

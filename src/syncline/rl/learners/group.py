@@ -62,6 +62,10 @@ class LearnerGroup(Checkpointable):
             )
         return result
 
+    def batch_of_rows(self, columns: dict[str, dict[str, Any]]) -> dict[str, Any]:
+        """Return rows by module id as batches for `update`."""
+        return {module_id: self._learner.batch_of_rows(rows) for module_id, rows in columns.items()}
+
     def update_on_rows(
         self, columns: dict[str, dict[str, Any]], *, timesteps: dict[str, int]
     ) -> dict[str, Any]:

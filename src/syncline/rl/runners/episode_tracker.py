@@ -41,6 +41,8 @@ class EpisodeTracker:
         self.episodes: list[SingleAgentEpisode] = []
         self.finished: list[SingleAgentEpisode] = []
         """Episodes that ended since the last hand-over."""
+        self.ended: dict[int, SingleAgentEpisode] = {}
+        """Episodes that ended in the last step, by environment."""
         self.explore = True
         """Whether connectors are told that actions are drawn."""
 
@@ -77,7 +79,9 @@ class EpisodeTracker:
         """
         per_env = infos_per_env(infos, self._runner.num_envs)
         outputs = {name: column for name, column in columns.items() if name != Columns.ACTIONS}
-        ended = np.flatnonzero(terminated | truncated)
+        self.ended = {
+            int(place): self.episodes[place] for place in np.flatnonzero(terminated | truncated)
+        }
         for place, episode in enumerate(self.episodes):
             done = bool(terminated[place] or truncated[place])
             episode.add_env_step(
@@ -89,10 +93,9 @@ class EpisodeTracker:
                 truncated=bool(truncated[place]),
                 extra_model_outputs={name: row(each, place) for name, each in outputs.items()},
             )
-        if self._connections is not None and len(ended):
-            finished = [self.episodes[place] for place in ended]
-            observed = self._observe(self._connections, finished)
-            for index, final in zip(ended, observed, strict=True):
+        if self._connections is not None and self.ended:
+            observed = self._observe(self._connections, list(self.ended.values()))
+            for index, final in zip(self.ended, observed, strict=True):
                 infos[FINAL_OBS][index] = final
         for place, episode in enumerate(self.episodes):
             self._call("on_episode_step", place, episode)

@@ -26,6 +26,8 @@ logger = logging.getLogger("syncline")
 Calls = dict[int, tuple[str, tuple[Any, ...]]]
 """Method and arguments by the index of a runner."""
 
+STOP_S = 60.0
+"""Seconds that runners have to write recorded episodes when they stop."""
 FIRST_DELAY_S = 0.05
 """Delay before the first restart of a runner; it doubles up to the configured one."""
 
@@ -237,6 +239,9 @@ class EnvRunnerGroup:
         """Stop all runners."""
         if self._local is not None:
             self._local.stop()
+        if self.config.output:  # they write what they recorded
+            stopped = [actor.stop.remote() for actor in self._remotes.values()]
+            api.wait(stopped, num_returns=len(stopped), timeout=STOP_S)
         for actor in self._remotes.values():
             api.kill(actor)
         self._remotes = {}

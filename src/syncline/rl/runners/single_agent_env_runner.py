@@ -24,6 +24,7 @@ from syncline.rl.metrics.metrics_logger import MetricsLogger
 from syncline.rl.metrics.names import DEFAULT_MODULE_ID
 from syncline.rl.modules.acting import ActingPolicy
 from syncline.rl.modules.rl_module import MultiRLModule, RLModule
+from syncline.rl.offline.recorder import EpisodeRecorder
 from syncline.rl.runners.actions import actions_for_env, random_action
 from syncline.rl.runners.connections import Connections
 from syncline.rl.runners.episode_tracker import EpisodeTracker
@@ -62,6 +63,7 @@ class SingleAgentEnvRunner:
         self.metrics = MetricsLogger()
         self.callbacks = configured_callbacks(config)
         self._tracker: EpisodeTracker | None = None
+        self._recorder = EpisodeRecorder(config, worker_index) if config.output else None
         self.env: Any = None
         self.make_env()
         self.module: RLModule = self.make_module()
@@ -98,6 +100,7 @@ class SingleAgentEnvRunner:
             self._connections is not None
             or self.callbacks.needs_episodes
             or self.callbacks.has("on_sample_end")
+            or self._recorder is not None
         ):
             self._tracker = EpisodeTracker(self, self.callbacks, self.metrics, self._connections)
         self._to_env = actions_for_env(
@@ -308,6 +311,8 @@ class SingleAgentEnvRunner:
                     )
                 )
                 rollout.finished_steps += int(self._length[n])
+                if self._recorder is not None and self._tracker is not None:
+                    self._recorder.add(self._tracker.ended[int(n)])
             rollout.ended[n] += 1
             self._return[n] = 0.0
             self._length[n] = 0
@@ -393,7 +398,9 @@ class SingleAgentEnvRunner:
         return "pong"
 
     def stop(self) -> None:
-        """Close the environments."""
+        """Close the environments, and write the episodes that were not written yet."""
+        if self._recorder is not None:
+            self._recorder.write()
         self.env.close()
 
 

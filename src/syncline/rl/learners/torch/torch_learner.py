@@ -18,7 +18,7 @@ from syncline.rl.checkpointable import Checkpointable, StateDict
 from syncline.rl.columns.fragment import Fragment, concatenate
 from syncline.rl.columns.names import Columns
 from syncline.rl.columns.sequences import sequences
-from syncline.rl.columns.trees import Tree, map_tree
+from syncline.rl.columns.trees import Tree, first_leaf, map_tree
 from syncline.rl.config.algorithm_config import AlgorithmConfig
 from syncline.rl.learners.torch.optimizers import DEFAULT_OPTIMIZER, Gradients, Optimizers
 from syncline.rl.learners.torch.train_batch import Batch, TrainBatch, as_tensor, as_tensors
@@ -239,6 +239,12 @@ class TorchLearner(Checkpointable):
         made.update(states)
         made[Columns.LOSS_MASK] = as_tensor(pieces.mask, self.device)
         return TrainBatch(columns=made, num_rows=int(pieces.length.sum()), is_sequence=True)
+
+    def batch_of_rows(self, columns: Mapping[str, Tree]) -> TrainBatch:
+        """Return rows [B, …], such as recorded steps, as a batch."""
+        return TrainBatch(
+            columns=as_tensors(dict(columns), self.device), num_rows=len(first_leaf(columns))
+        )
 
     def values(self, module_id: str, fragment: Fragment) -> tuple[np.ndarray, np.ndarray]:
         """Return V(s_t) and V(s_{t+1}) of a module's value function, both [T, N], float32.

@@ -1,0 +1,4 @@
+"""The loss of behavior cloning.
+
+Files: `bc_torch_learner`.
+"""

@@ -1,0 +1,101 @@
+"""`OfflineData`: batches of recorded steps, read with `syncline.data`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from syncline import data
+from syncline.rl.columns.names import Columns
+from syncline.rl.columns.trees import Tree
+from syncline.rl.offline.filesystems import named_filesystem
+from syncline.rl.offline.prelearner import OfflinePreLearner, nested
+from syncline.suggestions import did_you_mean
+
+SHUFFLED_BATCHES = 8
+"""Batches to draw rows from, unless `shuffle_buffer_size` says otherwise."""
+_NOT_LEARNED = (Columns.EPS_ID, Columns.AGENT_ID, Columns.MODULE_ID)
+
+
+class OfflineData:
+    """The data of `config.input_`, again and again in new orders.
+
+    Args:
+        config: The algorithm's options.
+    """
+
+    def __init__(self, config: Any) -> None:
+        self.config = config
+        self.passes = 0
+        """Number of passes through the data that have begun."""
+        self.data = self._mapped(self._read())
+        """The dataset of steps."""
+        self._batches: Iterator[dict[str, Any]] = iter(())
+
+    def sample(self, num_samples: int) -> dict[str, Tree]:
+        """Return the columns of the next `num_samples` steps; the last batch of a pass has fewer.
+
+        Raises:
+            ValueError: There are no data.
+        """
+        batch = next(self._batches, None)
+        if batch is None:
+            self._batches = self._pass(num_samples)
+            batch = next(self._batches, None)
+        if batch is None:
+            raise ValueError(f"There are no recorded steps in `input_={self.config.input_!r}`.")
+        return nested({name: column for name, column in batch.items() if name not in _NOT_LEARNED})
+
+    def one_pass(self, num_samples: int) -> Iterator[dict[str, Tree]]:
+        """Yield the batches that are left of this pass, or those of a new one."""
+        yield self.sample(num_samples)
+        for batch in self._batches:
+            yield nested(
+                {name: column for name, column in batch.items() if name not in _NOT_LEARNED}
+            )
+
+    def _pass(self, batch_size: int) -> Iterator[dict[str, Any]]:
+        config = self.config
+        options = {
+            "local_shuffle_buffer_size": config.shuffle_buffer_size
+            or SHUFFLED_BATCHES * batch_size,
+            "local_shuffle_seed": None if config.seed is None else config.seed + self.passes,
+            **config.iter_batches_kwargs,
+        }
+        self.passes += 1
+        return iter(self.data.iter_batches(batch_size=batch_size, **options))
+
+    def _read(self) -> Any:
+        config = self.config
+        if callable(config.input_read_method):
+            dataset = config.input_read_method(config.input_, **config.input_read_method_kwargs)
+        elif callable(config.input_):
+            dataset = config.input_()
+        else:
+            options = dict(config.input_read_method_kwargs)
+            filesystem = named_filesystem(config.input_filesystem, config.input_filesystem_kwargs)
+            if filesystem is not None:
+                options["filesystem"] = filesystem
+            dataset = _reader(config.input_read_method)(config.input_, **options)
+        return dataset.materialize() if config.materialize_data else dataset
+
+    def _mapped(self, dataset: Any) -> Any:
+        config = self.config
+        mapped = dataset.map_batches(
+            config.prelearner_class or OfflinePreLearner,
+            fn_constructor_kwargs={"config": config},
+            batch_size=config.input_read_batch_size or config.train_batch_size_per_learner,
+            batch_format="numpy",
+            **{"concurrency": 1, **config.map_batches_kwargs},
+        )
+        return mapped.materialize() if config.materialize_mapped_data else mapped
+
+
+def _reader(name: str) -> Any:
+    if not name.startswith("read_") or not hasattr(data, name):
+        readers = [each for each in dir(data) if each.startswith("read_")]
+        raise ValueError(
+            f"`input_read_method={name!r}` is no reader of `syncline.data`."
+            f"{did_you_mean(name, readers)}"
+        )
+    return getattr(data, name)

@@ -1,0 +1,82 @@
+"""`EpisodeRecorder`: writes an env runner's complete episodes to files, as `config.output` says.
+
+An episode is a row with its state as msgpack, or as many rows as it has steps. Episodes without
+an end are not written: those that go on when the algorithm stops, or when a runner dies.
+"""
+
+from __future__ import annotations
+
+import re
+import uuid
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from syncline import data
+from syncline.rl import array_msgpack
+from syncline.rl.config.algorithm_config import AlgorithmConfig
+from syncline.rl.episodes.single_agent_episode import SingleAgentEpisode
+from syncline.rl.offline.filesystems import named_filesystem
+from syncline.rl.offline.prelearner import EPISODE, steps_of
+
+
+class EpisodeRecorder:
+    """Collects episodes and writes a file, or a folder of files, whenever there are enough.
+
+    Args:
+        config: The algorithm's options; `output` is set.
+        worker_index: Number of the runner, part of the names of its files.
+    """
+
+    def __init__(self, config: AlgorithmConfig, worker_index: int) -> None:
+        self._config = config
+        self._prefix = f"run-{worker_index:06d}-{uuid.uuid4().hex[:8]}"
+        self._written = 0
+        self._rows: list[dict[str, Any]] = []
+        self._size = 0
+        if config.output_write_episodes:
+            array_msgpack.pack({})  # an error now rather than after the first episode
+
+    def add(self, episode: SingleAgentEpisode) -> None:
+        """Add a complete episode; write what was collected if it is enough."""
+        episode = episode.to_numpy()
+        if self._config.output_write_episodes:
+            packed = array_msgpack.pack(episode.get_state())
+            self._rows.append({EPISODE: packed})
+            self._size += len(packed)
+        else:
+            steps = steps_of(episode)
+            self._rows.extend(
+                {name: column[place] for name, column in steps.items()}
+                for place in range(len(episode))
+            )
+            self._size += sum(np.asarray(column).nbytes for column in steps.values())
+        most = self._config.output_max_rows_per_file
+        if self._size >= self._config.output_max_file_size or (most and len(self._rows) >= most):
+            self.write()
+
+    def write(self) -> None:
+        """Write what was collected."""
+        if not self._rows:
+            return
+        config = self._config
+        write = getattr(_dataset(self._rows), config.output_write_method)
+        write(
+            f"{config.output}/{_env_name(config.env)}/{self._prefix}-{self._written:05d}",
+            filesystem=named_filesystem(config.output_filesystem, config.output_filesystem_kwargs),
+            **config.output_write_method_kwargs,
+        )
+        self._written += 1
+        self._rows, self._size = [], 0
+
+
+def _dataset(rows: list[dict[str, Any]]) -> Any:
+    if EPISODE in rows[0]:
+        return data.from_arrow(pa.table({EPISODE: [row[EPISODE] for row in rows]}))
+    return data.from_items(rows, override_num_blocks=1)
+
+
+def _env_name(env: Any) -> str:
+    name = env if isinstance(env, str) else getattr(env, "__name__", type(env).__name__)
+    return re.sub(r"[^\w.-]+", "-", name).lower()
