@@ -16,6 +16,7 @@ import syncline
 from syncline import serve
 from syncline.core.api import actors, ensure_engine
 from syncline.serve.client import running_client
+from syncline.testing.waiting import eventually
 
 pytestmark = pytest.mark.processes
 
@@ -123,6 +124,13 @@ def controller_pid():
     return pid
 
 
+def is_alive(process):
+    try:
+        return process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
 def proxy_pid():
     (pid,) = [actor.pid for actor in actors().actors if actor.class_name == "ServeProxy"]
     return pid
@@ -188,8 +196,11 @@ def test_a_killed_proxy_is_replaced_and_new_connections_wait_for_it(url):
     slowest = 0.0
     for _ in range(3):
         pid = proxy_pid()
-        os.kill(pid, signal.SIGKILL)
+        process = psutil.Process(pid)
+        process.kill()
         began = time.monotonic()
+        # A process that is being killed may still finish a system call that accepts a connection.
+        eventually(lambda process=process: not is_alive(process), what="the proxy has ended")
         assert httpx.get(url, timeout=30).status_code == 200  # no connection is refused
         slowest = max(slowest, time.monotonic() - began)
         assert proxy_pid() != pid
