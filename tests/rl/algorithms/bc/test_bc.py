@@ -28,10 +28,8 @@ def rule(observations):
 def demonstrations():
     generator = np.random.default_rng(0)
     observations = generator.uniform(-0.2, 0.2, (600, 4)).astype(np.float32)
-    actions = rule(observations)
-    return data.from_items(
-        [{"state": each, "push": action} for each, action in zip(observations, actions, strict=True)]
-    )
+    pairs = zip(observations, rule(observations), strict=True)
+    return data.from_items([{"state": each, "push": action} for each, action in pairs])
 
 
 def config(**options):
