@@ -2,6 +2,7 @@
 
 import functools
 import inspect
+import tracemalloc
 from typing import Any
 
 import pytest
@@ -145,6 +146,7 @@ def test_memory_tracking_logs_sizes():
     lines = logger.peek("tracemalloc")
     assert lines
     assert all(set(line) == {"size", "count"} for line in lines.values())
+    assert not tracemalloc.is_tracing(), "tracing outlives the callbacks, and slows everything"
 
 
 def test_env_context():

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gc
 import tracemalloc
+import weakref
 from typing import Any
 
 import gymnasium as gym
@@ -266,12 +267,14 @@ DefaultCallbacks = RLlibCallback
 
 class MemoryTrackingCallbacks(RLlibCallback):
     """Logs the ten lines of code that hold most memory, at the end of every episode, below
-    `tracemalloc`. For debugging: it slows the run down.
+    `tracemalloc`. For debugging: it slows the process down as long as the callbacks exist.
     """
 
     def __init__(self) -> None:
         super().__init__()
-        tracemalloc.start(10)
+        if not tracemalloc.is_tracing():
+            tracemalloc.start(10)
+            weakref.finalize(self, tracemalloc.stop)
 
     def on_episode_end(self, *, metrics_logger: MetricsLogger | None = None, **kwargs: Any) -> None:
         gc.collect()
