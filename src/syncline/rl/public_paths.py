@@ -28,6 +28,7 @@ PATHS: dict[str, dict[str, str]] = {
         "config.algorithm_config": "AlgorithmConfig",
         "algorithms.ppo": "PPO PPOConfig",
     },
+    "algorithms.a2c.a2c": {"algorithms.a2c": "A2C A2CConfig"},
     "algorithms.algorithm": {"algorithm.algorithm": "Algorithm"},
     "algorithms.algorithm_config": {
         "config.algorithm_config": "AlgorithmConfig",

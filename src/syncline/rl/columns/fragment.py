@@ -74,6 +74,14 @@ class Fragment:
         done: np.ndarray = self.terminated | self.truncated
         return done
 
+    @property
+    def ends(self) -> np.ndarray:
+        """[T, N]: the step was the last of its episode, or of its trajectory."""
+        ends = self.done
+        if self.valid is not None:
+            ends[:-1] |= self.valid[:-1] & ~self.valid[1:]
+        return ends
+
     def next_obs(self) -> Tree:
         """Return the observations [T, N, …] after each step, of the same episode."""
         times, trajectories = self.final_at.T

@@ -1,4 +1,5 @@
 """The parts of learners that use torch.
 
-Files: `adam`, `flat_parameters`, `optimizers`, `target_networks`, `torch_learner`, `train_batch`.
+Files: `actor_critic_learner`, `adam`, `flat_parameters`, `optimizers`, `target_networks`,
+`torch_learner`, `train_batch`.
 """

@@ -233,9 +233,7 @@ class TorchLearner(Checkpointable):
         made = as_tensors(
             {name: pieces.column(column) for name, column in columns.items()}, self.device
         )
-        states = as_tensors(
-            {Columns.STATE_IN: pieces.states(_as_arrays(module.get_initial_state()))}, self.device
-        )
+        states = as_tensors({Columns.STATE_IN: pieces.states(initial_state(module))}, self.device)
         made.update(states)
         made[Columns.LOSS_MASK] = as_tensor(pieces.mask, self.device)
         return TrainBatch(columns=made, num_rows=int(pieces.length.sum()), is_sequence=True)
@@ -283,7 +281,7 @@ class TorchLearner(Checkpointable):
             module,
             {
                 Columns.OBS: pieces.observations(),
-                Columns.STATE_IN: pieces.states(_as_arrays(module.get_initial_state())),
+                Columns.STATE_IN: pieces.states(initial_state(module)),
             },
         )
         return pieces.scatter(found[:, :-1]), pieces.scatter(found[:, 1:])
@@ -602,8 +600,9 @@ def _network(module: Any) -> nn.Module:
     return found
 
 
-def _as_arrays(tree: Tree) -> Tree:
-    return map_tree(lambda leaf: np.asarray(_to_array(leaf)), tree)
+def initial_state(module: RLModule) -> Tree:
+    """Return the state at the beginning of episodes as arrays without a batch dimension."""
+    return map_tree(lambda leaf: np.asarray(_to_array(leaf)), module.get_initial_state())
 
 
 def _to_array(leaf: Any) -> Any:

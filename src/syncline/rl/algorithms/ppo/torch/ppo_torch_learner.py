@@ -150,7 +150,4 @@ class PPOTorchLearner(TorchLearner):
 
 def trajectory_ends(fragment: Fragment) -> np.ndarray:
     """Return the mask [T, N] of the last steps of episodes and of trajectories."""
-    ends = fragment.done
-    if fragment.valid is not None:
-        ends[:-1] |= fragment.valid[:-1] & ~fragment.valid[1:]
-    return ends
+    return fragment.ends
