@@ -27,6 +27,19 @@ PATHS: dict[str, dict[str, str]] = {
         "algorithm.algorithm": "Algorithm",
         "config.algorithm_config": "AlgorithmConfig",
         "algorithms.ppo": "PPO PPOConfig",
+        "algorithms.bc": "BC BCConfig",
+        "algorithms.dqn": "DQN DQNConfig",
+        "algorithms.sac": "SAC SACConfig",
+        "algorithms.td3": "TD3 TD3Config DDPG DDPGConfig",
+    },
+    "algorithms.ddpg": {"algorithms.td3": "DDPG DDPGConfig"},
+    "algorithms.ddpg.ddpg": {"algorithms.td3": "DDPG DDPGConfig"},
+    "algorithms.dqn.dqn_learner": {"algorithms.dqn.torch.dqn_torch_learner": "*"},
+    "algorithms.dqn.torch.default_dqn_torch_rl_module": {
+        "algorithms.dqn.torch.dqn_torch_module": "DefaultDQNTorchRLModule"
+    },
+    "algorithms.sac.torch.default_sac_torch_rl_module": {
+        "algorithms.sac.torch.sac_torch_module": "DefaultSACTorchRLModule"
     },
     "algorithms.a2c.a2c": {"algorithms.a2c": "A2C A2CConfig"},
     "algorithms.algorithm": {"algorithm.algorithm": "Algorithm"},

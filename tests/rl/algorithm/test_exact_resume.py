@@ -7,6 +7,7 @@ from syncline.rl.algorithm.algorithm import Algorithm
 from syncline.rl.algorithms.dqn import DQNConfig
 from syncline.rl.algorithms.ppo import PPOConfig
 from syncline.rl.algorithms.sac import SACConfig
+from syncline.rl.algorithms.td3 import TD3Config
 from syncline.rl.columns.trees import leaves
 
 MODEL = {"fcnet_hiddens": [8], "fcnet_activation": "tanh"}
@@ -45,11 +46,23 @@ def sac():
     )
 
 
+def td3():
+    return (
+        TD3Config()
+        .environment("Pendulum-v1")
+        .training(num_steps_sampled_before_learning_starts=20, train_batch_size_per_learner=16)
+        .training(replay_buffer_config={"type": "EpisodeReplayBuffer", "capacity": 500})
+        .rl_module(model_config=MODEL)
+        .reporting(min_sample_timesteps_per_iteration=30)
+    )
+
+
 CONFIGS = {
     "ppo": ppo,
     "ppo_lstm": lambda: ppo(use_lstm=True, lstm_cell_size=6, max_seq_len=5),
     "dqn": dqn,
     "sac": sac,
+    "td3": td3,
 }
 
 

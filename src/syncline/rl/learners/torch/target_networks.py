@@ -48,11 +48,15 @@ class TargetNetworkLearner(TorchLearner):
         step = int(timesteps.get(NUM_ENV_STEPS_SAMPLED_LIFETIME, 0))
         for module_id, module in self.module.items():
             config: Any = self.config.get_config_for_module(module_id)
-            last = self._last_target_update.get(module_id, 0)
-            if step - last >= config.target_network_update_freq:
+            if self.is_target_due(module_id, config, step):
                 self._last_target_update[module_id] = step
                 move_targets(module.get_target_network_pairs(), config.tau)
                 self.metrics.log_value((module_id, NUM_TARGET_UPDATES), 1, reduce="lifetime_sum")
+
+    def is_target_due(self, module_id: str, config: Any, step: int) -> bool:
+        """Return True if the target networks of a module have to move after `step` steps."""
+        last = self._last_target_update.get(module_id, 0)
+        return bool(step - last >= config.target_network_update_freq)
 
     def get_state(self, *args: Any, **kwargs: Any) -> StateDict:
         """Return modules, optimizers and counters."""

@@ -1,4 +1,4 @@
 """The module and the losses of SAC.
 
-Files: `sac_torch_learner`, `sac_torch_module`.
+Files: `critics` (shared with other algorithms), `sac_torch_module`, `sac_torch_learner`.
 """

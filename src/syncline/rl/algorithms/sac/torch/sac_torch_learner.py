@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from syncline.rl.algorithms.sac.torch.critics import frozen, smallest
 from syncline.rl.buffers.replay_columns import N_STEP, WEIGHTS
 from syncline.rl.checkpointable import StateDict
 from syncline.rl.columns.names import Columns
@@ -78,10 +79,10 @@ class SACTorchLearner(TargetNetworkLearner):
             actions, logp = module.policy(following).sample_and_logp()
             soft = module.forward_target(following, actions) - alpha * logp
             targets = batch[Columns.REWARDS] + self._discounts(config, batch) * soft
-        values = [each(batch, batch[Columns.ACTIONS]) for each in module.critics]
+        values = module.critics(batch, batch[Columns.ACTIONS])
         critic_loss, errors = self._critic_loss(values, targets, batch)
         actions, logp = module.policy(batch).rsample_and_logp()
-        with module.frozen_critics():
+        with frozen(module.critics):
             best = module.compute_q_values(batch, actions)["qf_preds"]
         return critic_loss, (alpha * logp - best).mean(), -logp, values[0], errors
 
@@ -93,19 +94,19 @@ class SACTorchLearner(TargetNetworkLearner):
             soft = (logp.exp() * (module.forward_target(following) - alpha * logp)).sum(-1)
             targets = batch[Columns.REWARDS] + self._discounts(config, batch) * soft
         index = batch[Columns.ACTIONS].long().unsqueeze(-1)
-        all_values = [each(batch, None) for each in module.critics]
-        values = [each.gather(-1, index).squeeze(-1) for each in all_values]
+        all_values = module.critics(batch)
+        values = all_values.gather(-1, index.expand(len(all_values), -1, -1)).squeeze(-1)
         critic_loss, errors = self._critic_loss(values, targets, batch)
         logp = torch.log_softmax(module.policy_inputs(batch), -1)
-        best = torch.stack([each.detach() for each in all_values]).min(0).values
+        best = smallest(all_values.detach())
         policy_loss = (logp.exp() * (alpha * logp - best)).sum(-1).mean()
         return critic_loss, policy_loss, -(logp.exp() * logp).sum(-1), values[0], errors
 
     def _critic_loss(
-        self, values: list[torch.Tensor], targets: torch.Tensor, batch: Batch
+        self, values: torch.Tensor, targets: torch.Tensor, batch: Batch
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Return the weighted squared errors of all critics, and the mean absolute errors."""
-        differences = torch.stack([each - targets for each in values])
+        differences = values - targets
         loss = 0.5 * (batch[WEIGHTS] * differences.square()).mean(-1).sum()
         return loss, differences.abs().mean(0)
 

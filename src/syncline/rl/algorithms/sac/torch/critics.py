@@ -1,0 +1,112 @@
+"""Critics: networks from observations and actions to values."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import gymnasium as gym
+import torch
+from torch import nn
+
+from syncline.rl.columns.names import Columns
+from syncline.rl.modules.default_model_config import complete_model_config
+from syncline.rl.modules.torch.catalog import Catalog
+from syncline.rl.modules.torch.encoders import plain_vector
+from syncline.rl.modules.torch.heads import MLPHeadConfig
+
+ENCODER_OUT = "encoder_out"
+
+
+class Critic(nn.Module):
+    """Q(s, a), [B]; Q(s, ·), [B, A], for discrete actions; or quantiles of returns, [B, K].
+
+    Args:
+        catalog: Builds encoders.
+        model_config: Options of the networks.
+        observation_space: Space of s.
+        action_space: Space of a.
+        num_quantiles: K; 1 for values.
+    """
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        model_config: dict[str, Any],
+        observation_space: gym.Space[Any],
+        action_space: gym.Space[Any],
+        num_quantiles: int = 1,
+    ) -> None:
+        super().__init__()
+        config = complete_model_config(model_config)
+        is_discrete = isinstance(action_space, gym.spaces.Discrete)
+        actions = 0 if is_discrete else size_of(action_space)
+        outputs = int(action_space.n) if is_discrete else num_quantiles  # type: ignore[attr-defined]
+        self._is_scalar = not is_discrete and num_quantiles == 1
+        hidden = list(config.head_fcnet_hiddens)
+        self.encoder: nn.Module | None = None
+        if plain_vector(observation_space):
+            width = size_of(observation_space)
+            hidden = [*config.fcnet_hiddens, *hidden]
+        else:
+            self.encoder = catalog.build_encoder(framework="torch")
+            width = int(catalog.latent_dims[0])
+        self.layers = MLPHeadConfig(
+            input_dims=[width + actions],
+            hidden_layer_dims=hidden,
+            hidden_layer_activation=config.fcnet_activation,
+            output_layer_dim=outputs,
+        ).build()
+
+    def forward(self, batch: dict[str, Any], actions: torch.Tensor | None) -> torch.Tensor:
+        """Return values; `actions` [B, …] is None for discrete ones."""
+        inputs = batch[Columns.OBS]
+        if self.encoder is not None:
+            inputs = self.encoder(batch)[ENCODER_OUT]
+        if actions is not None:
+            inputs = torch.cat([inputs.float(), actions.reshape(len(actions), -1)], -1)
+        values: torch.Tensor = self.layers(inputs)
+        return values.squeeze(-1) if self._is_scalar else values
+
+
+class Critics(nn.Module):
+    """C critics with weights of their own: values [C, B, …].
+
+    Args:
+        count: C.
+        arguments: Those of `Critic`.
+    """
+
+    def __init__(self, count: int, *arguments: Any) -> None:
+        super().__init__()
+        self.each = nn.ModuleList(Critic(*arguments) for _ in range(count))
+
+    def forward(self, batch: dict[str, Any], actions: torch.Tensor | None = None) -> torch.Tensor:
+        """Return the values of all critics."""
+        return torch.stack([each(batch, actions) for each in self.each])
+
+
+@contextmanager
+def frozen(module: nn.Module) -> Iterator[None]:
+    """Let gradients pass through a module, but not into its weights."""
+    module.requires_grad_(False)
+    try:
+        yield
+    finally:
+        module.requires_grad_(True)
+
+
+def smallest(values: torch.Tensor) -> torch.Tensor:
+    """Return the minimum over the critics of values [C, …]."""
+    if len(values) == 1:
+        return values[0]
+    return torch.minimum(values[0], values[1]) if len(values) == 2 else values.amin(0)
+
+
+def size_of(space: Any) -> int:
+    """Return the number of elements of a Box."""
+    size = 1
+    for length in space.shape:
+        size *= int(length)
+    return size

@@ -1,0 +1,87 @@
+"""The losses of TD3: critics, and a delayed policy."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from syncline.rl.buffers.replay_columns import N_STEP, WEIGHTS
+from syncline.rl.columns.names import Columns
+from syncline.rl.learners.torch.optimizers import Gradients
+from syncline.rl.learners.torch.target_networks import TargetNetworkLearner
+from syncline.rl.learners.torch.train_batch import Batch
+
+
+class TD3TorchLearner(TargetNetworkLearner):
+    """Critics learn in every update; policy and targets in every `policy_delay`-th."""
+
+    def configure_optimizers_for_module(self, module_id: str, config: Any) -> None:
+        """Create Adam for critics and policy."""
+        module: Any = self.module[module_id]
+        self.register_adam(module_id, "qf", list(module.critics.parameters()), config.critic_lr)
+        self.register_adam(module_id, "policy", list(module.policy.parameters()), config.actor_lr)
+
+    def forward_train(self, batch: dict[str, Batch]) -> dict[str, Any]:
+        """Return nothing: the losses need several passes each."""
+        return {module_id: {} for module_id in batch}
+
+    def compute_loss_for_module(
+        self, *, module_id: str, config: Any, batch: Batch, fwd_out: dict[str, Any]
+    ) -> torch.Tensor:
+        """Return the loss of the critics, and of the policy if it is its turn."""
+        module: Any = self.module[module_id]
+        targets = self._targets(module, config, batch)
+        values = module.critics(batch, batch[Columns.ACTIONS])
+        differences = values - targets
+        critic_loss = (batch[WEIGHTS] * differences.square()).mean(-1).sum()
+        if config.l2_reg:
+            squares = [each.square().sum() for each in module.critics.parameters()]
+            critic_loss = critic_loss + 0.5 * config.l2_reg * torch.stack(squares).sum()
+        errors = differences.detach().abs().mean(0)
+        self.errors[module_id] = errors
+        found = {
+            "qf_loss": critic_loss,
+            "qf_mean": values[0].mean(),
+            "td_error_mean": errors.mean(),
+        }
+        loss = critic_loss
+        if self._is_policys_turn(config):
+            found["policy_loss"] = policy_loss = -module.value_of_policy(batch).mean()
+            loss = loss + policy_loss
+        self.metrics.log_dict(found, key=module_id, window=1)
+        return loss
+
+    @torch.no_grad()
+    def _targets(self, module: Any, config: Any, batch: Batch) -> torch.Tensor:
+        """Return r + gamma^n min_i Q'_i(s', pi'(s') + noise), [B]; equation 14 of the paper."""
+        following = {Columns.OBS: batch[Columns.NEXT_OBS]}
+        actions = module.target_policy(following)
+        if config.smooth_target_policy:
+            noise = config.target_noise * torch.randn_like(actions)
+            limit = config.target_noise_clip
+            actions = (actions + noise.clamp(-limit, limit)).clamp(-1.0, 1.0)
+        discounts = config.gamma ** batch[N_STEP] * ~batch[Columns.TERMINATEDS]
+        targets: torch.Tensor = batch[Columns.REWARDS] + discounts * module.forward_target(
+            following, actions
+        )
+        return targets
+
+    def _is_policys_turn(self, config: Any) -> bool:
+        return self.updates % int(config.policy_delay) == 0
+
+    def apply_gradients(self, gradients_dict: Gradients) -> None:
+        """Take one step of the critics, and of the policies whose turn it is.
+
+        A gradient of 0 would move a policy, too: Adam has momentum.
+        """
+        for module_id in self.optimizers.module_ids:
+            if not self._is_policys_turn(self.config.get_config_for_module(module_id)):
+                module: Any = self.module[module_id]
+                for parameter in module.policy.parameters():
+                    gradients_dict.pop(parameter, None)
+        super().apply_gradients(gradients_dict)
+
+    def is_target_due(self, module_id: str, config: Any, step: int) -> bool:
+        """Return True if the target networks of a module have to move: with the policy."""
+        return self._is_policys_turn(config) and super().is_target_due(module_id, config, step)
