@@ -104,6 +104,11 @@ def train_resource_timeout_s() -> float:
     return _seconds("SYNCLINE_TRAIN_RESOURCE_TIMEOUT_S", "1800")
 
 
+def rl_record() -> bool:
+    """Return `SYNCLINE_RL_RECORD`: False if algorithms outside of searches write no records."""
+    return environment("SYNCLINE_RL_RECORD") is None or flag("SYNCLINE_RL_RECORD")
+
+
 def serve_local_testing() -> bool:
     """Return `SYNCLINE_SERVE_LOCAL_TESTING`: True if `serve.run` runs everything in this process.
 

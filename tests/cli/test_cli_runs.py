@@ -342,3 +342,15 @@ def test_node_says_whether_it_is_the_head_and_which_gpus_it_has():
         ["H200"],
         {"CPU": 2.0, "GPU": 1.0},
     )
+
+
+def test_a_run_of_reinforcement_learning_shows_return_and_speed(write_run):
+    metrics = {
+        "env_runners/episode_return_mean": 475.0,
+        "env_runners/episode_len_mean": float("nan"),
+        "num_env_steps_sampled_lifetime": 120_000,
+        "num_env_steps_sampled_throughput_per_sec": 20_345.67,
+        "learners/default_policy/entropy": 0.5,
+    }
+    run = run_list.summarize_run(LocalDirectory(str(write_run("cart", reports=[metrics]))))
+    assert last_text(replace(run, kind="rl")) == "return=475 steps=120000 steps/s=20346"

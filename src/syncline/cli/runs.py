@@ -11,7 +11,7 @@ from rich.text import Text
 
 from syncline.cli import find_runs, run_changes
 from syncline.cli.output import ago, json_option, print_json, print_one_line_rows, state, warn
-from syncline.dashboard.run_query import metrics_text
+from syncline.dashboard.run_query import report_text
 from syncline.runs import RunSummary
 from syncline.runs.durations import duration
 
@@ -58,7 +58,7 @@ def last_text(run: RunSummary) -> str:
     if run.error is not None:
         return run.cause or "errored"
     stall = f"{run.cause};" if run.cause else ""
-    return " ".join(filter(None, (stall, trials_text(run.trials), metrics_text(run.metrics))))
+    return " ".join(filter(None, (stall, trials_text(run.trials), report_text(run))))
 
 
 def trials_text(trials: Mapping[str, int] | None) -> str:

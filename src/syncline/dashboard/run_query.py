@@ -13,7 +13,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 from syncline.dashboard.metric_curves import is_counter
-from syncline.runs.json_values import Record
+from syncline.runs.json_values import Record, finite
 from syncline.runs.metric_series import numbers
 from syncline.runs.run_list import RunSummary
 
@@ -313,6 +313,28 @@ def metrics_text(metrics: Record, most: int = SHOWN_METRICS) -> str:
     found.sort(key=lambda each: is_counter(each[0]))
     shown = " ".join(f"{name}={_short(value)}" for name, value in found[:most])
     return f"{shown} …" if len(found) > most else shown
+
+
+RL_TEXTS = (
+    ("env_runners/episode_return_mean", "return"),
+    ("evaluation/env_runners/episode_return_mean", "evaluation"),
+    ("env_runners/episode_len_mean", "length"),
+    ("num_env_steps_sampled_lifetime", "steps"),
+    ("num_env_steps_sampled_throughput_per_sec", "steps/s"),
+)
+"""Metrics of reinforcement learning that the list shows, with their short names."""
+
+
+def report_text(run: RunSummary, most: int = SHOWN_METRICS) -> str:
+    """Return the first numbers of a run's last report, with short names for kind `rl`."""
+    if run.kind != "rl":
+        return metrics_text(run.metrics, most)
+    found = ((text, finite(run.metrics.get(name))) for name, text in RL_TEXTS)
+    return " ".join(f"{text}={_short_count(value)}" for text, value in found if value is not None)
+
+
+def _short_count(value: float) -> str:
+    return f"{value:.0f}" if abs(value) >= 1000 else _short(value)
 
 
 def _short(value: float) -> str:

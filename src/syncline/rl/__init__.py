@@ -4,8 +4,9 @@ Folders in the order of the data flow: `config` (options), `envs` (environments)
 (networks, distributions, acting), `runners` (sampling), `columns` (fragments and sequences),
 `episodes` (the same as objects, for programs), `connectors` (pieces between environments and
 modules), `offline` (recorded episodes), `buffers` (replay), `returns` (advantages and targets),
-`learners`, `algorithm` (the base of `algorithms`), `metrics`, `callbacks`, `checkpointable` and
-`array_msgpack` (state in files), `annotations`, `public_paths` (RLlib's module paths).
+`learners`, `algorithm` (the base of `algorithms`), `metrics`, `records` (records and videos),
+`callbacks`, `checkpointable` and `array_msgpack` (state in files), `annotations`, `public_paths`
+(RLlib's module paths).
 """
 
 from syncline.rl.public_paths import install, package_attribute

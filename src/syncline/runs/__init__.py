@@ -4,8 +4,8 @@ the dashboard and the command line.
 Format 1. All files contain JSON or lines of JSON; times are seconds since the epoch. Readers ignore
 fields that they do not know. Written once per start:
 
-    run.json            "format", "kind" (train, tune, data, serve), "name", "started", "config",
-                        "environment"
+    run.json            "format", "kind" (train, tune, data, serve, rl), "name", "started",
+                        "config", "environment"
     environment.json    packages, hardware, git diff
 
 Append-only, one JSON object per line:
@@ -18,6 +18,7 @@ Append-only, one JSON object per line:
     data/NAME.jsonl     of a dataset: the operators, then a line every few seconds
     serve/NAME.jsonl    of serving: counts and histograms per deployment, slow requests, errors; a
                         file that is large is renamed to NAME.1.jsonl, and the one before dropped
+    rl/episodes.jsonl   of reinforcement learning: returns and lengths of the last episodes
 
 Replaced as a whole:
 
@@ -35,6 +36,7 @@ Other files:
     logs/               output of the workers: rank-0.log, and rank-0.1.log before it; rank-0.times
                         has the times of the lines
     media/              images in reports, and a TensorBoard file with images and histograms
+    videos/             videos of episodes, GIF or MP4
     profiles/           profiles of live workers: flame graphs, memory, traces
     events.out.tfevents.*  rank 0's reports for TensorBoard, below 5 MB in total
     trackers/           IDs of the runs of experiment trackers that belong to this run

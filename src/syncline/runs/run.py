@@ -202,7 +202,7 @@ class Run:
 
     @property
     def kind(self) -> str:
-        """train, tune, data or serve."""
+        """train, tune, data, serve or rl."""
         return str(self._described.get("kind", "train"))
 
     @property

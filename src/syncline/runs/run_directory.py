@@ -75,7 +75,7 @@ NAMES_OF_THE_RECORD = frozenset(
 )
 """Names that checkpoints may not have."""
 
-RunKind = Literal["train", "tune", "data", "serve"]
+RunKind = Literal["train", "tune", "data", "serve", "rl"]
 
 _THINNED = {
     METRICS_FILE: Thinning(first_bytes=6_000_000),

@@ -100,7 +100,7 @@ class RunSummary:
     stalled_since: float | None = None
     """Time since which ranks of a running run wait in a collective operation, if they do."""
     kind: str = "train"
-    """train, tune, data or serve."""
+    """train, tune, data, serve or rl."""
     trials: Mapping[str, int] | None = None
     """For a search: number of trials by status (PENDING, RUNNING, …), and under `expected` the
     total number of trials if it is known.

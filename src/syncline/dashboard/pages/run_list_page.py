@@ -29,8 +29,8 @@ from syncline.dashboard.run_query import (
     Row,
     Selection,
     column_value,
-    metrics_text,
     progress_text,
+    report_text,
 )
 from syncline.dashboard.widgets import Column
 
@@ -299,7 +299,7 @@ def shown_row(row: Row, storage_path: str, columns: Sequence[str] = ()) -> dict[
             "workers": "",
             **dict.fromkeys((f"column{place}" for place in range(len(columns))), ""),
         }
-    last = widgets.printable(run.cause or metrics_text(run.metrics), 160)
+    last = widgets.printable(run.cause or report_text(run), 160)
     return {
         **shown,
         "name:sub": last,

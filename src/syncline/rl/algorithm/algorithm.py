@@ -34,6 +34,8 @@ from syncline.rl.metrics.names import (
     TIMERS,
 )
 from syncline.rl.modules.rl_module import MultiRLModuleSpec, RLModule
+from syncline.rl.records.recorder import AlgorithmRecorder, recorder_of
+from syncline.rl.records.time_split import STEPS_PER_S, TIME_SPLIT, TimeSplit
 from syncline.rl.runners.group import EnvRunnerGroup
 from syncline.rl.runners.multi_agent_env_runner import MultiAgentEnvRunner
 from syncline.rl.runners.sample import Sample
@@ -101,6 +103,10 @@ class Algorithm(Checkpointable, Trainable):
         self._config_dict: dict[str, Any] | None = None
         self.metrics = MetricsLogger(root=True)
         self._env_steps = 0
+        self._time_split = TimeSplit()
+        self._recorder: AlgorithmRecorder | None = None
+        if self._info.trial_dir is None:  # the search has a record
+            self._recorder = recorder_of(config, type(self).__name__)
         self.callbacks = configured_callbacks(config)
         if config.num_env_runners or config.num_learners or config.evaluation_num_env_runners:
             ensure_engine()
@@ -120,7 +126,8 @@ class Algorithm(Checkpointable, Trainable):
             raise ValueError(
                 f"{type(self).__name__} needs an environment: `config.environment('CartPole-v1')`."
             )
-        return EnvRunnerGroup(config=config, runner_class=self.env_runner_class(config))
+        runner_class = self.env_runner_class(config)
+        return EnvRunnerGroup(config=config, runner_class=runner_class, observe=self.record_event)
 
     def env_runner_class(self, config: AlgorithmConfig) -> type:
         """Return the class of env runners."""
@@ -138,6 +145,19 @@ class Algorithm(Checkpointable, Trainable):
         return self.eval_env_runner_group
 
     # -- iterations
+
+    def train(self) -> Metrics:
+        """Run one iteration and return its result; record it, outside of searches."""
+        if self._recorder is not None:
+            self._recorder.begin()
+        self._time_split.begin()
+        self._steps_before = self._steps_sampled
+        try:
+            return super().train()
+        except BaseException as error:
+            if self._recorder is not None:
+                self._recorder.failed(error)
+            raise
 
     def step(self) -> Metrics:
         """Train until all minima of an iteration hold, evaluate, and return the results."""
@@ -183,11 +203,29 @@ class Algorithm(Checkpointable, Trainable):
         return found
 
     def log_result(self, result: Metrics) -> None:
-        """Call the callbacks of a complete result."""
+        """Call the callbacks of a complete result, and record it."""
+        spent = self._time_split.seconds(self.config.num_env_runners)
+        spent["learning_s"] += self.learner_group.take_busy_s()
+        spent["sampling_s"] += self.env_runner_group.take_sampling_s()
+        result[TIME_SPLIT] = spent
+        steps = self._steps_sampled - self._steps_before
+        result[STEPS_PER_S] = steps / max(spent["total_s"], 1e-9)
         self.callbacks.call(
             "on_train_result", algorithm=self, metrics_logger=self.metrics, result=result
         )
         super().log_result(result)
+        if self._recorder is not None:
+            self._recorder.report(result)
+
+    def record_event(self, event: str, **fields: Any) -> None:
+        """Append an event to the record of the run; does nothing within a search."""
+        if self._recorder is not None:
+            self._recorder.event(event, **fields)
+
+    @property
+    def run_path(self) -> str | None:
+        """Directory of the run's record; None without one."""
+        return None if self._recorder is None else self._recorder.path
 
     def get_auto_filled_metrics(self, *args: Any, **kwargs: Any) -> Metrics:
         """Return the keys that are filled into every result."""
@@ -215,6 +253,9 @@ class Algorithm(Checkpointable, Trainable):
     def log_samples(self, samples: list[Sample]) -> None:
         """Log the results of samples."""
         self._env_steps += sum(sample.env_steps for sample in samples)
+        self._time_split.add_samples(samples)
+        if self._recorder is not None:
+            self._recorder.add_samples(samples)
         log_samples(
             self.metrics,
             (ENV_RUNNER_RESULTS,),
@@ -245,6 +286,10 @@ class Algorithm(Checkpointable, Trainable):
 
     def evaluate(self) -> Metrics:
         """Evaluate the present policy; return results under "env_runners"."""
+        with self._time_split.measure("evaluation"):
+            return self._evaluate()
+
+    def _evaluate(self) -> Metrics:
         group = self._make_eval_runners()
         group.sync_weights(from_worker_or_learner_group=self.learner_group)
         self.callbacks.call("on_evaluate_start", algorithm=self, metrics_logger=self.metrics)
@@ -333,6 +378,12 @@ class Algorithm(Checkpointable, Trainable):
                 "the number of runners is another one."
             )
 
+    def save_to_path(self, path: Any = None, **kwargs: Any) -> str:
+        """Write a checkpoint; return its path."""
+        written: str = super().save_to_path(path, **kwargs)
+        self.record_event("checkpoint", path=str(written), iteration=self.training_iteration)
+        return written
+
     def restore_from_path(self, path: Any, **kwargs: Any) -> None:
         """Restore a checkpoint, or with `component=` a part of one, and hand the weights to the
         runners.
@@ -355,6 +406,8 @@ class Algorithm(Checkpointable, Trainable):
         if self.eval_env_runner_group is not None:
             self.eval_env_runner_group.stop()
         self.learner_group.shutdown()
+        if self._recorder is not None:
+            self._recorder.close()
 
     # -- resources
 

@@ -29,6 +29,7 @@ class RunningOptions(Section):
     min_train_timesteps_per_iteration: int = 0
     min_sample_timesteps_per_iteration: int = 0
     log_gradients: bool = False
+    record: bool | str = True
 
     export_native_model_files: bool = False
     checkpoint_trainable_policies_only: bool = False
@@ -96,6 +97,7 @@ class RunningOptions(Section):
         min_sample_timesteps_per_iteration: int = NotProvided,
         log_gradients: bool = NotProvided,
         custom_stats_cls_lookup: Any = NotProvided,
+        record: bool | str = NotProvided,
     ) -> ConfigT:
         """Set what an iteration contains and reports. It repeats `training_step` until all minima
         hold.
@@ -109,6 +111,9 @@ class RunningOptions(Section):
             min_sample_timesteps_per_iteration: Least sampled steps of an iteration.
             log_gradients: Report norms of gradients.
             custom_stats_cls_lookup: Has no effect.
+            record: Write the record of the run below the storage path, where the dashboard and
+                `syncline runs` find it; a string is the run's name. A search has one record for all
+                trials.
         """
         given = dict(locals())
         del given["custom_stats_cls_lookup"]

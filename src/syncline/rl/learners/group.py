@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
@@ -28,6 +29,7 @@ class LearnerGroup(Checkpointable):
         self.config = config
         self._module_spec = module_spec
         self.weights_version = 0
+        self._busy_s = 0.0
         with self._threads():
             self._learner: Any = config.learner_class(config=config, module_spec=module_spec)
             self._learner.build()
@@ -56,11 +58,18 @@ class LearnerGroup(Checkpointable):
     ) -> dict[str, Any]:
         """Train on samples, or on batches by module; see `TorchLearner.update`."""
         self.weights_version += 1
+        began = time.perf_counter()
         with self._threads():
             result: dict[str, Any] = self._learner.update(
                 None if samples is None else fragments_of(samples), batch=batch, **options
             )
+        self._busy_s += time.perf_counter() - began
         return result
+
+    def take_busy_s(self) -> float:
+        """Return the seconds of updates since the last call."""
+        busy_s, self._busy_s = self._busy_s, 0.0
+        return busy_s
 
     def batch_of_rows(self, columns: dict[str, dict[str, Any]]) -> dict[str, Any]:
         """Return rows by module id as batches for `update`."""
@@ -71,8 +80,10 @@ class LearnerGroup(Checkpointable):
     ) -> dict[str, Any]:
         """Take one step on rows by module id; return their errors. `reduce_metrics` reports."""
         self.weights_version += 1
+        began = time.perf_counter()
         with self._threads():
             errors: dict[str, Any] = self._learner.update_on_rows(columns, timesteps=timesteps)
+        self._busy_s += time.perf_counter() - began
         return errors
 
     def reduce_metrics(self) -> list[dict[str, Any]]:

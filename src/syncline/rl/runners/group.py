@@ -41,6 +41,7 @@ class EnvRunnerGroup:
         config: The algorithm's options.
         runner_class: Class of the runners.
         sleep: Waits for so many seconds.
+        observe: Called with the name and the fields of events: runners that died.
     """
 
     def __init__(
@@ -49,8 +50,11 @@ class EnvRunnerGroup:
         config: AlgorithmConfig,
         runner_class: type,
         sleep: Callable[[float], None] = time.sleep,
+        observe: Callable[..., None] = lambda event, **fields: None,
     ) -> None:
         self.config = config
+        self._observe = observe
+        self._sampling_s = 0.0
         self._runner_class = runner_class
         self._sleep = sleep
         self._weights: tuple[Any, int] | None = None
@@ -144,13 +148,22 @@ class EnvRunnerGroup:
     def _sample(
         self, method: str, amounts: dict[int, int], options: dict[str, Any]
     ) -> list[Sample]:
+        began = time.perf_counter()
         if not self._remotes:
             with limited_threads(self._local_threads):
-                return [getattr(self._local, method)(amounts[0], **options)]
-        return self._gather(
-            {index: ("sample", (method, amount, options)) for index, amount in amounts.items()},
-            self.config.sample_timeout_s,
-        )
+                samples = [getattr(self._local, method)(amounts[0], **options)]
+        else:
+            samples = self._gather(
+                {index: ("sample", (method, amount, options)) for index, amount in amounts.items()},
+                self.config.sample_timeout_s,
+            )
+        self._sampling_s += time.perf_counter() - began
+        return samples
+
+    def take_sampling_s(self) -> float:
+        """Return the seconds until samples were there, since the last call."""
+        sampling_s, self._sampling_s = self._sampling_s, 0.0
+        return sampling_s
 
     # -- weights
 
@@ -308,6 +321,7 @@ class EnvRunnerGroup:
         self._failures_in_row += 1
         if config.ignore_env_runner_failures and not config.restart_failed_env_runners:
             logger.warning("Env runner %d died; the others continue: %s", index, error)
+            self._observe("env_runner_lost", runner=index, error=str(error)[:2000])
             del self._remotes[index]
             if not self._remotes:
                 raise error
@@ -324,6 +338,9 @@ class EnvRunnerGroup:
         )
         self.num_remote_worker_restarts += 1
         logger.warning("Env runner %d died and is started again in %.2f s: %s", index, delay, error)
+        self._observe(
+            "env_runner_restarted", runner=index, delay_s=delay, error=str(error)[:2000]
+        )
         self._sleep(delay)
         self._remotes[index] = self._start(index)
         if self._weights is not None:

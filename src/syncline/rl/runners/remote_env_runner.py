@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import pickle
+import socket
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+import cloudpickle
+
 from syncline.rl.config.algorithm_config import AlgorithmConfig
 from syncline.rl.runners.sample import Sample
+from syncline.rl.runners.shared_memory import MemoryAddress, SampleWriter
 from syncline.rl.runners.threads import limited_threads
 
 T = TypeVar("T")
@@ -23,23 +29,69 @@ class RemoteEnvRunner:
 
     def __init__(self, runner_class: type, config: AlgorithmConfig, worker_index: int) -> None:
         self._threads = max(int(config.num_cpus_per_env_runner), 1)
+        self._index, self._host = worker_index, socket.gethostname()
         with limited_threads(self._threads):
             self._runner: Any = runner_class(config=config, worker_index=worker_index)
+        self._writer = SampleWriter()
+        self._runner.progress = self._writer.progress
 
     def get_spaces(self) -> dict[str, tuple[Any, Any]]:
         """Return observation and action space by module id."""
         spaces: dict[str, tuple[Any, Any]] = self._runner.get_spaces()
         return spaces
 
-    def set_weights(self, weights: dict[str, Any], version: int) -> None:
-        """Set the weights of the modules."""
+    def memory_address(self) -> MemoryAddress | None:
+        """Return where the number of steps is; None if this system has no such memory."""
+        return self._writer.address
+
+    def set_weights(self, weights: dict[str, Any], version: int, is_partial: bool = False) -> None:
+        """Set the weights of the modules, or with `is_partial` of some of them."""
         self._runner.set_weights(weights, version)
 
-    def sample(self, method: str, amount: int, options: dict[str, Any]) -> Sample:
-        """Call a method of the runner that samples."""
+    def sample(
+        self,
+        method: str,
+        amount: int,
+        options: dict[str, Any],
+        slot: int | None = None,
+        with_state: bool = False,
+    ) -> Any:
+        """Call a method of the runner that samples.
+
+        Args:
+            method: Name of the method.
+            amount: Its first argument.
+            options: Its keywords.
+            slot: Piece of shared memory for the arrays; None to return the sample itself.
+            with_state: Return the sample and the state after it, pickled; "" if environments could
+                not continue from it.
+        """
+        sample: Any = self._sample(method, amount, options)
+        if slot is not None:
+            sample = self._writer.write(sample, slot)
+        return (sample, self._pickled_state()) if with_state else sample
+
+    def _sample(self, method: str, amount: int, options: dict[str, Any]) -> Sample:
         with limited_threads(self._threads):
             sample: Sample = getattr(self._runner, method)(amount, **options)
-            return sample
+        sample.runner, sample.pid, sample.host = self._index, os.getpid(), self._host
+        return sample
+
+    def replay(self, method: str, amount: int, options: dict[str, Any]) -> None:
+        """Sample as an earlier process of this runner did, and return nothing."""
+        self._sample(method, amount, options)
+
+    def _pickled_state(self) -> bytes:
+        state = self._runner.get_state()
+        envs = state.get("envs", [None])
+        if envs is not None and any(each is None for each in envs):
+            return b""
+        pickled: bytes = cloudpickle.dumps(state)
+        return pickled
+
+    def load_state(self, pickled: bytes) -> None:
+        """Continue from a state of `sample`."""
+        self._runner.set_state(pickle.loads(pickled))
 
     def apply(self, function: Callable[..., T], *args: Any, **kwargs: Any) -> T:
         """Return `function(runner, …)`."""

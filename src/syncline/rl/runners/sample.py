@@ -52,3 +52,9 @@ class Sample:
     """What callbacks and connectors logged: the state of a `MetricsLogger`, or None."""
     env_restarts: int = 0
     """Environments that were created again after an error."""
+    runner: int = 0
+    """Index of the runner; 0 is that of the algorithm's process."""
+    pid: int = 0
+    """Process of the runner; 0 for the algorithm's process."""
+    host: str = ""
+    """Machine of the runner; "" for that of the algorithm."""
