@@ -73,6 +73,20 @@ class GuardedSyncVectorEnv(gym.vector.SyncVectorEnv[Any, Any]):
             self._attach()
         return result
 
+    def reset_one(self, index: int, seed: int | None = None) -> Any:
+        """Begin an episode in one environment; return its first observation."""
+        self._env_obs[index], self._per_env[index] = self._reset_one(index, seed)
+        return self._env_obs[index]
+
+    def step_one(self, index: int, action: Any) -> StepResult:
+        """Step one environment; at the end of its episode the caller resets it."""
+        try:
+            result = self._steps[index](action)
+        except Exception as error:
+            result = self._guards[index].recover(error, action, self._env_obs[index])
+        self._env_obs[index] = result[0]
+        return result
+
     def step(self, actions: Arrays) -> VectorStep:
         """Step all environments."""
         num_envs, all_obs, steps = self.num_envs, self._env_obs, self._steps
