@@ -2,7 +2,7 @@
 
 import math
 import random
-import time
+import sys
 
 from syncline.serve.controller import events as e
 from syncline.serve.controller import messages as m
@@ -55,8 +55,8 @@ def test_a_burst_reaches_a_thousand_replicas_within_an_interval_and_the_start():
 def test_bursty_arrivals_do_not_make_the_number_of_replicas_flap():
     world = world_with(upscale_delay_s=1, downscale_delay_s=30, look_back_period_s=5)
     arrivals = random.Random(1)
-    for second in range(600):
-        base = 400 + 300 * math.sin(second / 100)  # a slow wave with bursts and gaps
+    for second in range(300):
+        base = 160 + 120 * math.sin(second / 50)  # a slow wave with bursts and gaps
         burst = arrivals.choice([0, 0.5, 1, 1, 1, 2])
         for _ in range(4):
             report(world, int(base * burst * arrivals.uniform(0.8, 1.2)))
@@ -72,38 +72,47 @@ def test_bursty_arrivals_do_not_make_the_number_of_replicas_flap():
         if before[0] != after[0]
     ]
     assert all(seconds >= 30 for seconds, is_up in turns if not is_up)
-    assert len(turns) <= 20  # in ten minutes; a flapping one turns every second
-    assert 150 < max(counts(world)) <= 1000
+    assert len(turns) <= 10  # in five minutes; a flapping one turns every second
+    assert 60 < max(counts(world)) <= 400
 
 
 def test_the_cost_of_a_load_report_does_not_depend_on_the_time_that_has_passed():
-    world = world_with(min_replicas=1000, max_replicas=1000)
-    assert len(world.serving()) == 1000
-    loads = [random.Random(n).randrange(1000, 3000) for n in range(200)]
+    world = world_with(min_replicas=100, max_replicas=100)
+    assert len(world.serving()) == 100
+    loads = [random.Random(n).randrange(100, 300) for n in range(20)]
 
     def cost():
-        began = time.process_time()
-        for load in loads:
-            report(world, load)
-            world.run(0.05)
-        return (time.process_time() - began) / len(loads)
+        """Return the calls of Python functions, which are the same on every machine."""
+        calls = 0
 
-    first = min(cost() for _ in range(3))
-    world.run(600)
-    for _ in range(20):
-        cost()
-    assert min(cost() for _ in range(3)) < 3 * first
-    assert first < 0.01  # seconds per report, its making included
+        def count(frame, event, argument):
+            nonlocal calls
+            calls += event == "call"
+
+        sys.setprofile(count)
+        try:
+            for load in loads:
+                report(world, load)
+                world.run(0.05)
+        finally:
+            sys.setprofile(None)
+        return calls
+
+    first = cost()
+    for _ in range(200):
+        report(world, loads[0])
+        world.run(3)
+    assert cost() < 1.2 * first
 
 
-def test_a_failed_rollout_of_a_thousand_replicas_stops_after_few_tries():
+def test_a_failed_rollout_of_hundreds_of_replicas_stops_after_few_tries():
     world = World(cpus=10_000, together=True)
     world.check = lambda: None
-    world.deploy(application(deployment(num_replicas=1000)))
+    world.deploy(application(deployment(num_replicas=300)))
     world.run(2)
     world.broken["v2"] = "broken"
-    world.deploy(application(deployment(code="v2", num_replicas=1000)))
+    world.deploy(application(deployment(code="v2", num_replicas=300)))
     world.run(30)
     assert world.status() == "DEPLOY_FAILED"
-    assert len(world.serving()) == 1000
-    assert world.started.count("v2") <= 20 + 200
+    assert len(world.serving()) == 300
+    assert world.started.count("v2") <= 20 + 60
