@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from syncline import runs
+from syncline.rl.algorithm.algorithm import Algorithm
 from syncline.rl.algorithms.ppo import PPOConfig
 from syncline.runs.run_list import list_runs
 from syncline.runs.run_storage import open_directory
@@ -74,7 +75,8 @@ def test_episodes_and_runners_are_recorded(storage):
     algo.stop()
     lines = (Path(algo.run_path) / "rl/episodes.jsonl").read_text().splitlines()
     episodes = json.loads(lines[0])["episodes"]
-    assert episodes and all(each["return"] == each["length"] for each in episodes)
+    assert episodes
+    assert all(each["return"] == each["length"] for each in episodes)
     (sample,) = runs.open(algo.run_path).samples["0"]
     assert sample["spent"]["env_steps"] == 64
     assert sample["spent"]["environment_s"] > 0
@@ -122,6 +124,26 @@ def test_an_error_that_the_program_overcomes_is_an_event_only():
     run = runs.open(algo.run_path)
     assert run.state == "finished"
     assert [each["event"] for each in run.events] == ["started", "failure", "finished"]
+
+
+def test_a_restored_algorithm_continues_the_record_of_its_name(storage):
+    algo = config(record=str(storage / "cart")).build_algo()
+    for _ in range(3):
+        algo.train()
+        path = algo.save_to_path(f"{algo.run_path}/checkpoint_{algo.training_iteration:06d}")
+    algo.train()
+    del algo  # as if it was killed: iteration 4 is in the record, and in no checkpoint
+    again = Algorithm.from_checkpoint(path)
+    again.train()
+    again.stop()
+    run = runs.open(storage / "cart")
+    assert run.state == "finished"
+    started = [each["continued"] for each in run.events if each["event"] == "started"]
+    assert started == [False, True]
+    names = [each["name"] for each in run.checkpoints]
+    assert names == ["checkpoint_000001", "checkpoint_000002", "checkpoint_000003"]
+    iterations = run.series.points("num_env_steps_sampled_lifetime", "0").iterations
+    assert iterations.tolist() == [0, 1, 2, 3]
 
 
 @pytest.mark.parametrize("way", ["option", "variable"])

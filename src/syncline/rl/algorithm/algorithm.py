@@ -381,7 +381,8 @@ class Algorithm(Checkpointable, Trainable):
     def save_to_path(self, path: Any = None, **kwargs: Any) -> str:
         """Write a checkpoint; return its path."""
         written: str = super().save_to_path(path, **kwargs)
-        self.record_event("checkpoint", path=str(written), iteration=self.training_iteration)
+        if self._recorder is not None:
+            self._recorder.saved(str(written), self.training_iteration)
         return written
 
     def restore_from_path(self, path: Any, **kwargs: Any) -> None:

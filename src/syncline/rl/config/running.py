@@ -112,8 +112,8 @@ class RunningOptions(Section):
             log_gradients: Report norms of gradients.
             custom_stats_cls_lookup: Has no effect.
             record: Write the record of the run below the storage path, where the dashboard and
-                `syncline runs` find it; a string is the run's name. A search has one record for all
-                trials.
+                `syncline runs` find it. A string is the run's name, or the path or URI of its
+                directory. A search has one record for all trials.
         """
         given = dict(locals())
         del given["custom_stats_cls_lookup"]

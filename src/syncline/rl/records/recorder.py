@@ -34,7 +34,8 @@ from syncline.rl.metrics.names import (
 from syncline.rl.records.time_split import STEPS_PER_S, TIME_SPLIT, RunnerSeconds
 from syncline.rl.runners.sample import EpisodeResult, Sample
 from syncline.runs.rotating_lines import RotatingLines
-from syncline.runs.run_directory import RunDirectory
+from syncline.runs.run_directory import RunDirectory, RunKind
+from syncline.runs.run_record import RunRecord
 from syncline.runs.secrets import masked_text
 from syncline.runs.tensorboard_writer import ScalarWriter
 from syncline.runs.usage import Sampler
@@ -45,7 +46,7 @@ from syncline.tune.result import CONFIG, DATE, DONE, HOSTNAME, NODE_IP, PID, TIM
 
 logger = logging.getLogger("syncline")
 
-KIND = "rl"
+KIND: RunKind = "rl"
 DIRECTORY = "rl"
 EPISODES_FILE = f"{DIRECTORY}/episodes.jsonl"
 VIDEOS_DIRECTORY = "videos"
@@ -102,8 +103,10 @@ def recorder_of(config: Any, algorithm: str) -> AlgorithmRecorder | None:
         "train_config": changed,
         "all_options": options,
     }
-    name = config.record if isinstance(config.record, str) else run_name(algorithm, env)
-    return AlgorithmRecorder(name=name, config=description)
+    if not isinstance(config.record, str):
+        return AlgorithmRecorder(name=run_name(algorithm, env), config=description)
+    storage, _, name = config.record.rstrip("/").rpartition("/")
+    return AlgorithmRecorder(name=name, config=description, storage_path=storage or None)
 
 
 def _env_name(config: Any) -> str:
@@ -140,6 +143,8 @@ class AlgorithmRecorder:
         self._scalars = ScalarWriter(self._storage.files, clock=clock)
         self._episodes = RotatingLines(os.path.join(self.path, EPISODES_FILE), EPISODES_BYTES)
         self._recent: list[EpisodeResult] = []
+        self._last: Metrics = {}
+        self._checkpoints: list[dict[str, Any]] = []
         self._runners: dict[int, _Runner] = {}
         self._sampled_at = self._flushed_at = 0.0
         self._error: str | None = None
@@ -168,8 +173,11 @@ class AlgorithmRecorder:
 
     def _begin(self) -> None:
         self._storage.prepare()
+        record = RunRecord(self._storage.files)
+        continued = record.exists()
+        self._checkpoints = list((record.checkpoints() or {}).get("checkpoints", ()))
         self._directory.write_run(self.name, self._config, kind=KIND)
-        self._directory.event("started")
+        self._directory.event("started", continued=continued)
 
     def event(self, event: str, **fields: Any) -> None:
         """Append an event."""
@@ -181,6 +189,19 @@ class AlgorithmRecorder:
         self._error = masked_text("".join(traceback.format_exception(error)))
         self._aborted = isinstance(error, KeyboardInterrupt)
         self.event("failure", error=masked_text(f"{type(error).__name__}: {error}"))
+
+    def saved(self, path: str, iteration: int) -> None:
+        """Note a checkpoint; those in the run directory are listed in the record."""
+        self.event("checkpoint", path=path, iteration=iteration)
+        parent, _, name = path.rstrip("/").rpartition("/")
+        if parent == self.path:
+            metrics = {name: self._last[name] for name in FIRST if name in self._last}
+            entry = {"index": iteration - 1, "name": name, "metrics": metrics}
+            kept = [each for each in self._checkpoints if each["name"] != name]
+            self._checkpoints = [*kept, entry]
+            self._write(
+                lambda: self._directory.write_checkpoints({"checkpoints": self._checkpoints})
+            )
 
     # -- iterations
 
@@ -203,7 +224,9 @@ class AlgorithmRecorder:
 
     def _report(self, result: Metrics) -> None:
         iteration, now = int(result["training_iteration"]) - 1, self._clock()
-        metrics = flat_metrics(metric_values.clean(result))
+        if not self._last and iteration:  # continues another process
+            self._scalars.restart(iteration + 1)
+        metrics = self._last = flat_metrics(metric_values.clean(result))
         self._directory.report(iteration, 0, metrics, now, wanted=EVALUATION_RESULTS in result)
         self._scalars.add(iteration + 1, metrics, now)
         self._write_episodes(iteration, now)
