@@ -10,7 +10,8 @@ BIN := .venv/bin
 BENCH_BIN := .venv-bench/bin
 TORCH := torch==2.13.0
 EXTRAS := test,lint,examples,cli,dashboard,docs
-BENCH_EXTRAS := bench,dashboard,serve
+BENCH_EXTRAS := bench,dashboard,rl,serve
+CONSTRAINTS := constraints.txt
 BENCH_ARGS ?=
 TEST_ARGS ?=
 KILLS ?= 20
@@ -18,7 +19,7 @@ SEED ?= 1
 
 # pip retries connections, and each install is tried three times. Two --quiet print errors only.
 # --no-compile saves a minute: modules are compiled when they are imported.
-PIP_FLAGS := --no-compile --disable-pip-version-check --retries 10 --timeout 60 --no-input --quiet --quiet -c constraints.txt
+PIP_FLAGS = --no-compile --disable-pip-version-check --retries 10 --timeout 60 --no-input --quiet --quiet -c $(CONSTRAINTS)
 define install
 for attempt in 1 2 3; do \
 	$(1)/python -m pip install $(PIP_FLAGS) $(2) && exit 0; \
@@ -93,8 +94,11 @@ bench: .venv-bench/.stamp ## run the benchmarks side by side with peers (BENCH_A
 
 bench-setup: .venv-bench/.stamp ## create .venv-bench with syncline, torch and the peers
 
+# RLlib and Stable-Baselines3 need an older gymnasium than the one that the tests run with.
+.venv-bench/.stamp: CONSTRAINTS = .venv-bench/constraints.txt
 .venv-bench/.stamp: pyproject.toml constraints.txt
 	@$(call venv,.venv-bench)
+	@grep -v '^gymnasium==' constraints.txt > $(CONSTRAINTS)
 	@echo "installing torch (once)"
 	@$(call install,$(BENCH_BIN),$(TORCH))
 	@echo "installing syncline and its peers (once)"

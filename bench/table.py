@@ -44,6 +44,8 @@ TITLES: dict[Group, str] = {
     "data": "data on this machine: medians over the rounds; ratios are ours divided by theirs",
     "tune": "searches on this machine: medians over the rounds; ratios are ours divided by theirs",
     "serve": "serving on this machine: medians over the rounds; ratios are ours divided by theirs",
+    "rl": "reinforcement learning on this machine, one thread: medians over the rounds; ratios are "
+    "ours divided by theirs",
     "runs": "run records and the dashboard: medians over the rounds",
     "cluster": "on one Ray cluster: medians over the rounds; ratios are ours divided by theirs",
 }

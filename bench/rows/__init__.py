@@ -6,11 +6,12 @@
 - `data.py`         data pipelines on this machine
 - `tune.py`         hyperparameter searches on this machine
 - `serve.py`        requests over HTTP, calls of handles, streams and replicas on this machine
+- `rl.py`           reinforcement learning on this machine
 - `runs.py`         run records and the dashboard
 - `cluster.py`      all of these on one Ray cluster
 """
 
-from bench.rows import cluster, data, machine, runs, serve, train, tune
+from bench.rows import cluster, data, machine, rl, runs, serve, train, tune
 from bench.rows.definitions import (
     OURS,
     PEAK_MB,
@@ -30,6 +31,7 @@ ROWS: tuple[Row, ...] = (
     *data.ROWS,
     *tune.ROWS,
     *serve.ROWS,
+    *rl.ROWS,
     *runs.ROWS,
     *cluster.ROWS,
 )

@@ -8,7 +8,7 @@ RAY = "Ray"
 
 Better = Literal["less", "more"]
 Launcher = Literal["python", "torchrun"]
-Group = Literal["machine", "train", "data", "tune", "serve", "runs", "cluster"]
+Group = Literal["machine", "train", "data", "tune", "serve", "rl", "runs", "cluster"]
 """Group of a row: on this machine, where each library starts its own engine (long rows have groups
 of their own), or on one running Ray cluster.
 """

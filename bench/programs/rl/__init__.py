@@ -1,0 +1,8 @@
+"""Reinforcement learning, with the same hyperparameters in all libraries and one thread.
+
+- `settings.py`     hyperparameters and what is measured
+- `ppo.py`          PPO: steps per second, or the time until CartPole is solved
+- `single_file.py`  PPO in one file of plain torch, in CleanRL's style: a lower limit of overhead
+- `two_runners.py`  PPO with two env runners beside one process
+- `first_step.py`   from the start of the process to the end of the first training step
+"""
