@@ -6,7 +6,7 @@ Folders in the order of the data flow: `config` (options), `envs` (environments)
 modules), `offline` (recorded episodes), `buffers` (replay), `returns` (advantages and targets),
 `learners`, `algorithm` (the base of `algorithms`), `metrics`, `records` (records and videos),
 `callbacks`, `checkpointable` and `array_msgpack` (state in files), `annotations`, `public_paths`
-(RLlib's module paths).
+(RLlib's module paths) with `public_table` (their names).
 """
 
 from syncline.rl.public_paths import install, package_attribute

@@ -94,8 +94,8 @@ def test_a_restored_runner_continues_exactly():
     saved, restored = runner(), runner()
     saved.sample_steps(10)
     assert restored.set_state(saved.get_state())
-    assert restored.get_connector_state() == saved.get_connector_state()
+    assert restored.get_state()["connectors"] == saved.get_state()["connectors"]
     one, two = (each.sample_steps(20).fragments["default_policy"] for each in (saved, restored))
     np.testing.assert_array_equal(one.obs, two.obs)
     np.testing.assert_array_equal(one.final_obs, two.final_obs)
-    assert restored.get_connector_state() == saved.get_connector_state()
+    assert restored.get_state()["connectors"] == saved.get_state()["connectors"]

@@ -3,5 +3,5 @@
 Files: `algorithm` (the class), `sampling_results` (results of samples), `evaluation`,
 `checkpoints` (reading and the constructor's arguments).
 
-Also: `off_policy`.
+Also: `connector_states` (connectors of the runners), `off_policy`, `offline`.
 """

@@ -14,7 +14,9 @@ from typing import Any, TypeVar, cast
 
 from syncline.core.lifecycle import ensure_engine
 from syncline.core.placement import PlacementStrategy
+from syncline.rl.algorithm.connector_states import ConnectorStates
 from syncline.rl.algorithm.evaluation import evaluate_with
+from syncline.rl.algorithm.resource_check import check_resources
 from syncline.rl.algorithm.sampling_results import log_samples
 from syncline.rl.callbacks.callback_list import configured_callbacks
 from syncline.rl.checkpointable import Checkpointable, StateDict
@@ -22,6 +24,7 @@ from syncline.rl.config.algorithm_config import AlgorithmConfig
 from syncline.rl.learners.group import LearnerGroup
 from syncline.rl.metrics.metrics_logger import MetricsLogger
 from syncline.rl.metrics.names import (
+    COMPONENT_ENV_RUNNER,
     COMPONENT_LEARNER_GROUP,
     DEFAULT_MODULE_ID,
     ENV_RUNNER_RESULTS,
@@ -110,7 +113,9 @@ class Algorithm(Checkpointable, Trainable):
         self.callbacks = configured_callbacks(config)
         if config.num_env_runners or config.num_learners or config.evaluation_num_env_runners:
             ensure_engine()
+            check_resources(config)
         self.env_runner_group = self._make_runners(config)
+        self.connectors = ConnectorStates(config, self.env_runner_group)
         self.eval_env_runner_group: EnvRunnerGroup | None = None
         self._spaces = self.env_runner_group.get_spaces()
         spec: MultiRLModuleSpec = config.get_multi_rl_module_spec(spaces=self._spaces)
@@ -168,6 +173,7 @@ class Algorithm(Checkpointable, Trainable):
             before = self._steps_sampled
             with self.metrics.log_time((TIMERS, "training_step")):
                 returned = self.training_step()
+            self.connectors.merge()
             calls += 1
             steps += self._steps_sampled - before
             trained = self._steps_trained
@@ -253,6 +259,7 @@ class Algorithm(Checkpointable, Trainable):
     def log_samples(self, samples: list[Sample]) -> None:
         """Log the results of samples."""
         self._env_steps += sum(sample.env_steps for sample in samples)
+        self.connectors.note(samples)
         self._time_split.add_samples(samples)
         if self._recorder is not None:
             self._recorder.add_samples(samples)
@@ -292,6 +299,7 @@ class Algorithm(Checkpointable, Trainable):
     def _evaluate(self) -> Metrics:
         group = self._make_eval_runners()
         group.sync_weights(from_worker_or_learner_group=self.learner_group)
+        self.connectors.send_to(group)
         self.callbacks.call("on_evaluate_start", algorithm=self, metrics_logger=self.metrics)
         function = self.config.custom_evaluation_function
         if function is not None:
@@ -377,6 +385,7 @@ class Algorithm(Checkpointable, Trainable):
                 "The environments begin new episodes: their states are not in the checkpoint, or "
                 "the number of runners is another one."
             )
+            self.connectors.send_to(self.env_runner_group)
 
     def save_to_path(self, path: Any = None, **kwargs: Any) -> str:
         """Write a checkpoint; return its path."""
@@ -394,8 +403,11 @@ class Algorithm(Checkpointable, Trainable):
         self.callbacks.call("on_checkpoint_loaded", algorithm=self)
 
     def get_checkpointable_components(self) -> list[tuple[str, Any]]:
-        """Return the learner group."""
-        return [(COMPONENT_LEARNER_GROUP, self.learner_group)]
+        """Return the learner group, and the connectors of the runners."""
+        return [
+            (COMPONENT_LEARNER_GROUP, self.learner_group),
+            (COMPONENT_ENV_RUNNER, self.connectors),
+        ]
 
     def get_ctor_args_and_kwargs(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Return the arguments of the constructor."""

@@ -22,6 +22,12 @@ from syncline.rl.config.running import RunningOptions
 from syncline.rl.config.sampling import SamplingOptions
 from syncline.rl.config.schedule import Schedule
 from syncline.rl.config.section import NotProvided, check_choice
+from syncline.rl.connectors.defaults import (
+    env_to_module_pipeline,
+    learner_pipeline,
+    module_to_env_pipeline,
+)
+from syncline.rl.connectors.pipeline import ConnectorPipelineV2
 from syncline.rl.modules.rl_module import MultiRLModuleSpec, RLModuleSpec
 from syncline.suggestions import did_you_mean
 
@@ -318,6 +324,26 @@ class AlgorithmConfig(
             f"{type(self).__name__} has no learner: override `get_default_learner_class`, or pass "
             "`learners(learner_class=…)`."
         )
+
+    # -- connectors
+
+    def build_env_to_module_connector(
+        self, env: Any = None, spaces: Any = None, device: Any = None
+    ) -> ConnectorPipelineV2:
+        """Return the connectors from environments to modules; see `env_to_module_pipeline`."""
+        return env_to_module_pipeline(self, env, spaces, device)
+
+    def build_module_to_env_connector(
+        self, env: Any = None, spaces: Any = None
+    ) -> ConnectorPipelineV2:
+        """Return the connectors from modules to environments; see `module_to_env_pipeline`."""
+        return module_to_env_pipeline(self, env, spaces)
+
+    def build_learner_connector(
+        self, input_observation_space: Any, input_action_space: Any, device: Any = None
+    ) -> ConnectorPipelineV2:
+        """Return the connectors from episodes to learners; see `learner_pipeline`."""
+        return learner_pipeline(self, input_observation_space, input_action_space, device)
 
     # -- modules
 

@@ -137,8 +137,26 @@ class ConnectorV2(Checkpointable):
         """Forget the state."""
 
     def merge_states(self, states: list[StateDict]) -> StateDict:
-        """Return the state that joins those of this piece in several env runners."""
-        return states[0] if states else {}
+        """Return the state that joins those of this piece in several env runners.
+
+        By default there is none: every runner keeps its own.
+        """
+        return {}
+
+    def take_changes(self) -> StateDict:
+        """Return what `merge_states` of another process needs, such as changes since the last call.
+
+        By default that is the state.
+        """
+        return self.get_state()
+
+    def join_changes(self, changes: list[StateDict]) -> StateDict:
+        """Return the changes of one runner, in order, as one; by default the last ones."""
+        return changes[-1]
+
+    def set_merged_state(self, state: StateDict) -> None:
+        """Set what `merge_states` returned; what came after `take_changes` should stay."""
+        self.set_state(state)
 
     def get_ctor_args_and_kwargs(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Return the arguments that construct an equal piece."""

@@ -159,11 +159,30 @@ class ConnectorPipelineV2(ConnectorV2):
 
     def merge_states(self, states: list[StateDict]) -> StateDict:
         """Return the state that joins those of this pipeline in several env runners."""
-        return {
+        joined = {
             name: each.merge_states([state[name] for state in states if name in state])
             for name, each in self._named().items()
-            if any(name in state for state in states)
         }
+        return {name: state for name, state in joined.items() if state}
+
+    def take_changes(self) -> StateDict:
+        """Return the changes of the connectors; see `ConnectorV2.take_changes`."""
+        changes = {name: each.take_changes() for name, each in self._named().items()}
+        return {name: each for name, each in changes.items() if each}
+
+    def join_changes(self, changes: list[StateDict]) -> StateDict:
+        """Return the changes of one runner, in order, as one."""
+        return {
+            name: each.join_changes([state[name] for state in changes if name in state])
+            for name, each in self._named().items()
+            if any(name in state for state in changes)
+        }
+
+    def set_merged_state(self, state: StateDict) -> None:
+        """Set the merged states of the connectors that `state` has."""
+        for name, each in self._named().items():
+            if name in state:
+                each.set_merged_state(state[name])
 
     def _named(self) -> dict[str, ConnectorV2]:
         return {

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from syncline.rl.checkpointable import StateDict
 from syncline.rl.columns.names import Columns
-from syncline.rl.columns.trees import Tree, row, stack_trees
+from syncline.rl.columns.trees import Tree, map_tree, row, stack_trees
 from syncline.rl.config.algorithm_config import AlgorithmConfig
 from syncline.rl.connectors.connector import Batch, ConnectorV2, batch_key
-from syncline.rl.connectors.pipeline import (
-    ConnectorPipelineV2,
-    EnvToModulePipeline,
-    ModuleToEnvPipeline,
-)
+from syncline.rl.connectors.defaults import SINGLE_SPACES, VECTOR_SPACES, own_pieces
+from syncline.rl.connectors.pipeline import ConnectorPipelineV2
+from syncline.rl.connectors.to_module.items import as_array
 from syncline.rl.episodes.single_agent_episode import SingleAgentEpisode
 from syncline.rl.metrics.metrics_logger import MetricsLogger
 from syncline.rl.metrics.names import (
@@ -27,10 +23,10 @@ from syncline.rl.metrics.names import (
 
 
 class Connections:
-    """The user's connectors of a runner; they run on its present episodes, once a step.
+    """The program's connectors of a runner; they run on its present episodes, once a step.
 
-    What the default connectors of RLlib do, the runner and the module do on whole columns, so
-    pipelines here contain only the user's pieces.
+    The runner and the module do the work of default connectors on whole columns, so only the pieces
+    between the first and the last one of the program run here.
 
     Args:
         env_to_module: Connectors from environments to the module.
@@ -48,6 +44,17 @@ class Connections:
         self.module_to_env = module_to_env
         self._metrics = metrics
 
+    @property
+    def _to_module(self) -> list[ConnectorV2]:
+        """Pieces that run; the first is the pipeline's first one, since others build on it."""
+        pieces = self.env_to_module.connectors
+        return pieces[: own_pieces(pieces).stop]
+
+    @property
+    def _to_env(self) -> list[ConnectorV2]:
+        pieces = self.module_to_env.connectors
+        return pieces[own_pieces(pieces)]
+
     @classmethod
     def configured(
         cls,
@@ -57,35 +64,30 @@ class Connections:
         observation_space: Any,
         action_space: Any,
         metrics: MetricsLogger,
-    ) -> Connections | None:
-        """Return the connectors of a configuration; None if it has none.
+    ) -> Connections:
+        """Return the connectors of a configuration.
 
         Raises:
             TypeError: A function of the configuration returned something else than connectors.
         """
-        if config._env_to_module_connector is None and config._module_to_env_connector is None:
-            return None
         spaces = {
-            "__env__": (env.observation_space, env.action_space),
-            "__env_single__": (observation_space, action_space),
+            VECTOR_SPACES: (env.observation_space, env.action_space),
+            SINGLE_SPACES: (observation_space, action_space),
         }
-        to_module = EnvToModulePipeline(
-            observation_space,
-            action_space,
-            connectors=_made("env_to_module_connector", config, env, spaces, None),
-        )
-        to_module.set_input_spaces(observation_space, action_space)
-        to_env = ModuleToEnvPipeline(
-            connectors=_made("module_to_env_connector", config, env, spaces)
-        )
-        to_env.set_input_spaces(to_module.observation_space, to_module.action_space)
+        to_module = config.build_env_to_module_connector(env=env, spaces=spaces)
+        to_env = config.build_module_to_env_connector(env=env, spaces=spaces)
         return cls(to_module, to_env, metrics)
+
+    @property
+    def are_needed(self) -> bool:
+        """True if the program has pieces; default ones need not run."""
+        return bool(self._to_module or self._to_env)
 
     def observe(
         self, module: Any, episodes: list[SingleAgentEpisode], *, explore: bool
     ) -> list[Tree]:
         """Return the newest observation of each episode, as the module gets it."""
-        batch = self.env_to_module(
+        batch = ConnectorPipelineV2(connectors=self._to_module)(
             rl_module=module,
             batch={},
             episodes=episodes,
@@ -108,7 +110,8 @@ class Connections:
         explore: bool,
     ) -> dict[str, Tree]:
         """Return the module's outputs [N, ...] as the connectors to the environments leave them."""
-        if not self.module_to_env.connectors:
+        pieces = self._to_env
+        if not pieces:
             return columns
         batch: Batch = {
             name: {
@@ -116,7 +119,7 @@ class Connections:
             }
             for name, column in columns.items()
         }
-        batch = self.module_to_env(
+        batch = ConnectorPipelineV2(connectors=pieces)(
             rl_module=module,
             batch=batch,
             episodes=episodes,
@@ -143,44 +146,29 @@ class Connections:
         self.env_to_module.set_state(state[COMPONENT_ENV_TO_MODULE_CONNECTOR])
         self.module_to_env.set_state(state[COMPONENT_MODULE_TO_ENV_CONNECTOR])
 
-    def merge_states(self, states: list[StateDict]) -> StateDict:
-        """Return the state that joins those of several runners."""
+    @property
+    def pipelines(self) -> dict[str, ConnectorPipelineV2]:
+        """Both pipelines, by name."""
         return {
-            name: pipeline.merge_states([state[name] for state in states])
-            for name, pipeline in (
-                (COMPONENT_ENV_TO_MODULE_CONNECTOR, self.env_to_module),
-                (COMPONENT_MODULE_TO_ENV_CONNECTOR, self.module_to_env),
-            )
+            COMPONENT_ENV_TO_MODULE_CONNECTOR: self.env_to_module,
+            COMPONENT_MODULE_TO_ENV_CONNECTOR: self.module_to_env,
         }
 
+    def take_changes(self) -> StateDict | None:
+        """Return the changes of both pipelines, for merging; None if there is nothing to merge."""
+        changes = {name: pipeline.take_changes() for name, pipeline in self.pipelines.items()}
+        return changes if any(changes.values()) else None
 
-def _made(option: str, config: AlgorithmConfig, *args: Any) -> list[ConnectorV2]:
-    """Return the connectors that the function of an option makes."""
-    function = getattr(config, f"_{option}")
-    if function is None:
-        return []
-    made = _call(function, *args)
-    pieces = list(made) if isinstance(made, Sequence) else [made]
-    for piece in pieces:
-        if not isinstance(piece, ConnectorV2):
-            raise TypeError(
-                f"`{option}` must return a ConnectorV2 or a list of them, but returned {made!r}."
-            )
-    return pieces
-
-
-def _call(function: Callable[..., Any], *args: Any) -> Any:
-    """Call a function with as many of the arguments as it takes: older ones take `env` alone."""
-    parameters = inspect.signature(function).parameters.values()
-    if any(each.kind is each.VAR_POSITIONAL for each in parameters):
-        return function(*args)
-    taken = [
-        each
-        for each in parameters
-        if each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD)
-    ]
-    return function(*args[: len(taken)])
+    def set_merged_state(self, state: StateDict) -> None:
+        """Set the merged states of both pipelines."""
+        for name, pipeline in self.pipelines.items():
+            pipeline.set_merged_state(state[name])
 
 
 def _item(values: Any, episode: SingleAgentEpisode, place: int) -> Any:
-    return values[batch_key(episode)][-1] if isinstance(values, dict) else values[place]
+    """Return the item of an episode: below its key, or at its place in a batch."""
+    if isinstance(values, dict) and batch_key(episode) in values:
+        return values[batch_key(episode)][-1]
+    if isinstance(values, list):
+        return values[place]
+    return map_tree(lambda leaf: as_array(leaf)[place], values)

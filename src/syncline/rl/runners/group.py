@@ -6,9 +6,10 @@ which algorithm samples when (`algorithms/`).
 
 from __future__ import annotations
 
+import functools
 import logging
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from syncline.core import api
@@ -17,7 +18,9 @@ from syncline.exceptions import GetTimeoutError, RayActorError
 from syncline.rl.config.algorithm_config import AlgorithmConfig
 from syncline.rl.envs.registry import resolve_env
 from syncline.rl.modules.rl_module import MultiRLModule
+from syncline.rl.runners.hang_detector import HangDetector, Verdict
 from syncline.rl.runners.remote_env_runner import RemoteEnvRunner
+from syncline.rl.runners.runner_handle import Call, RunnerHandle
 from syncline.rl.runners.sample import Sample
 from syncline.rl.runners.threads import limited_threads
 
@@ -25,6 +28,8 @@ logger = logging.getLogger("syncline")
 
 Calls = dict[int, tuple[str, tuple[Any, ...]]]
 """Method and arguments by the index of a runner."""
+SEED_STRIDE = 7919
+"""Distance of the seeds of a runner that begins new episodes after failures."""
 
 STOP_S = 60.0
 """Seconds that runners have to write recorded episodes when they stop."""
@@ -57,12 +62,11 @@ class EnvRunnerGroup:
         self._sampling_s = 0.0
         self._runner_class = runner_class
         self._sleep = sleep
-        self._weights: tuple[Any, int] | None = None
         self.num_remote_worker_restarts = 0
         self._failures_in_row = 0
-        self._remotes: dict[int, Any] = {}
+        self._remotes: dict[int, RunnerHandle] = {}
         for index in range(1, config.num_env_runners + 1):
-            self._remotes[index] = self._start(index)
+            self._remotes[index] = self._handle(index)
         self._local: Any = None
         self._is_sharing = False
         if not self._remotes or (
@@ -154,8 +158,7 @@ class EnvRunnerGroup:
                 samples = [getattr(self._local, method)(amounts[0], **options)]
         else:
             samples = self._gather(
-                {index: ("sample", (method, amount, options)) for index, amount in amounts.items()},
-                self.config.sample_timeout_s,
+                {index: ("sample", (method, amount, options)) for index, amount in amounts.items()}
             )
         self._sampling_s += time.perf_counter() - began
         return samples
@@ -192,9 +195,64 @@ class EnvRunnerGroup:
         if self._local is not None:
             self._local.set_weights({} if self._is_sharing else weights, version)
         if self._remotes:
-            self._weights = (api.put(weights), version)
-            for actor in self._remotes.values():
-                actor.set_weights.remote(*self._weights)
+            reference = api.put(weights)
+            for handle in self._remotes.values():
+                handle.submit("set_weights", reference, version, policies is not None)
+
+    def set_merged_connectors(self, state: dict[str, Any]) -> None:
+        """Give all runners the connectors' state that joins theirs."""
+        if self._local is not None and hasattr(self._local, "set_merged_connectors"):
+            self._local.set_merged_connectors(state)
+        for handle in self._remotes.values():
+            handle.submit("set_merged_connectors", state)
+
+    # -- fragments of asynchronous algorithms
+
+    def request_fragment(self, index: int, **options: Any) -> None:
+        """Ask a runner for a fragment of the configured length, after those it already samples."""
+        length = self.config.get_rollout_fragment_length(index)
+        self._remotes[index].request(length, options)
+
+    def num_requested(self, index: int) -> int:
+        """Return the number of fragments that a runner was asked for and has not delivered."""
+        return self._remotes[index].num_requested
+
+    def receive_fragments(self, timeout_s: float | None) -> list[tuple[int, Sample]]:
+        """Wait until a runner delivers, and return all samples that are there, by runner.
+
+        Returns earlier after `timeout_s`, without samples. Runners that died or hang are started
+        again, and sample the same fragments.
+        """
+        found = [
+            (index, handle.arrived.popleft())
+            for index, handle in self._remotes.items()
+            for _ in range(len(handle.arrived))
+        ]
+        waiting = {
+            call.ref: (handle, call)
+            for handle in self._remotes.values()
+            if (call := handle.first_fragment()) is not None
+        }
+        if not waiting:
+            return found
+        limits = [0.0 if found else timeout_s, *(h.next_check_s() for h, _ in waiting.values())]
+        ready, late = api.wait(
+            list(waiting),
+            num_returns=1,
+            timeout=min((each for each in limits if each is not None), default=None),
+        )
+        if ready and late:
+            ready += api.wait(late, num_returns=len(late), timeout=0)[0]
+        for ref in ready:
+            handle, call = waiting[ref]
+            try:
+                found.append((handle.index, handle.receive(call, None)))
+            except RayActorError as error:
+                self._restart(handle.index, error)
+        if not ready:
+            for handle, _ in waiting.values():
+                self._judge(handle)
+        return found
 
     # -- calls
 
@@ -215,7 +273,7 @@ class EnvRunnerGroup:
             kwargs: Arguments of the method.
             local_env_runner: Call the runner in this process, too.
             remote_worker_ids: Only these runners of other processes.
-            timeout_seconds: Seconds to wait.
+            timeout_seconds: Has no effect: `sample_timeout_s` limits all calls.
         """
         call = _method(func, kwargs or {}) if isinstance(func, str) else func
         results = []
@@ -223,8 +281,7 @@ class EnvRunnerGroup:
             results.append(call(self._local))
         indices = self._remotes if remote_worker_ids is None else remote_worker_ids
         return results + self._gather(
-            {index: ("apply", (call,)) for index in indices if index in self._remotes},
-            timeout_seconds,
+            {index: ("apply", (call,)) for index in indices if index in self._remotes}
         )
 
     def foreach_env(self, func: Callable[[Any], Any]) -> list[list[Any]]:
@@ -236,7 +293,7 @@ class EnvRunnerGroup:
         if not self._remotes:
             return {0: self._local.get_state()}
         calls: Calls = dict.fromkeys(self._remotes, ("get_state", ()))
-        return dict(zip(self._remotes, self._gather(calls, None), strict=True))
+        return dict(zip(self._remotes, self._gather(calls), strict=True))
 
     def set_states(self, states: dict[int, dict[str, Any]]) -> bool:
         """Set the states of the runners; return False if environments began new episodes."""
@@ -246,22 +303,27 @@ class EnvRunnerGroup:
         if not self._remotes:
             return bool(self._local.set_state(states[0]))
         calls: Calls = {index: ("set_state", (states[index],)) for index in self._remotes}
-        return all(self._gather(calls, None))
+        return all(self._gather(calls))
 
     def stop(self) -> None:
         """Stop all runners."""
         if self._local is not None:
             self._local.stop()
         if self.config.output:  # they write what they recorded
-            stopped = [actor.stop.remote() for actor in self._remotes.values()]
+            stopped = [handle.actor.stop.remote() for handle in self._remotes.values()]
             api.wait(stopped, num_returns=len(stopped), timeout=STOP_S)
-        for actor in self._remotes.values():
-            api.kill(actor)
+        for handle in self._remotes.values():
+            api.kill(handle.actor)
         self._remotes = {}
 
     # -- processes
 
-    def _start(self, index: int) -> Any:
+    def _handle(self, index: int) -> RunnerHandle:
+        config = self.config
+        detector = HangDetector(config.sample_timeout_s, config.env_runner_health_probe_timeout_s)
+        return RunnerHandle(index, functools.partial(self._start, index), detector)
+
+    def _start(self, index: int, failures: int) -> Any:
         config = self.config
         actor_class = remote(RemoteEnvRunner).options(
             num_cpus=config.num_cpus_per_env_runner,
@@ -275,45 +337,57 @@ class EnvRunnerGroup:
         )
         sent = config.copy(copy_frozen=False)
         sent.env = resolve_env(config.env)  # names are registered in this process only
+        if failures > 1:
+            sent.seed = (config.seed or 0) + SEED_STRIDE * failures
         return actor_class.remote(self._runner_class, sent, index)
 
     def _call_one(self, index: int, method: str, *args: Any) -> Any:
-        return self._gather({index: (method, args)}, None)[0]
+        return self._gather({index: (method, args)})[0]
 
-    def _gather(self, calls: Calls, timeout_s: float | None) -> list[Any]:
-        """Return the results of calls of runners, in order; restart runners that die."""
-        refs = {
-            index: getattr(self._remotes[index], method).remote(*args)
+    def _gather(self, calls: Calls) -> list[Any]:
+        """Return the results of calls of runners, in order; restart runners that die or hang."""
+        sent = {
+            index: self._remotes[index].submit(method, *args)
             for index, (method, args) in calls.items()
         }
+        return self._receive(sent)
+
+    def _receive(self, sent: Mapping[int, Call]) -> list[Any]:
         results = {}
-        for index in calls:
-            while index not in results:
+        for index, call in sent.items():
+            while index not in results and index in self._remotes:
+                handle = self._remotes[index]
                 try:
-                    results[index] = self._get(refs[index], index, timeout_s)
+                    results[index] = handle.receive(call, handle.next_check_s())
+                except GetTimeoutError:
+                    self._judge(handle)
                 except RayActorError as error:
-                    method, args = calls[index]
-                    if not self._restart(index, error):
-                        break
-                    refs[index] = getattr(self._remotes[index], method).remote(*args)
+                    self._restart(index, error)
         if results:
             self._failures_in_row = 0
-        return [results[index] for index in calls if index in results]
+        return list(results.values())
 
-    def _get(self, ref: Any, index: int, timeout_s: float | None) -> Any:
-        waited = 0.0
-        while True:
-            try:
-                return api.get(ref, timeout=timeout_s)
-            except GetTimeoutError:
-                waited += timeout_s or 0.0
-                logger.warning(
-                    "Env runner %d has not answered for %.0f s (`sample_timeout_s=%s`). Waiting "
-                    "goes on; `syncline stack` shows where it is.",
-                    index,
-                    waited,
-                    timeout_s,
-                )
+    def _judge(self, handle: RunnerHandle) -> None:
+        """Report a runner that does not answer; end one that takes no steps, and start it again."""
+        config = self.config
+        limit, grace = config.sample_timeout_s, config.env_runner_health_probe_timeout_s
+        verdict = handle.verdict()
+        if verdict is Verdict.REPORT:
+            logger.warning(
+                "%s\nIts limit is `sample_timeout_s=%s`. Waiting goes on; if it takes no step for "
+                "%s s, it is killed and started again.",
+                handle.describe(),
+                limit,
+                (limit or 0.0) + grace,
+            )
+        elif verdict is Verdict.RESTART:
+            text = (
+                f"{handle.describe()}\nIt took no step for more than `sample_timeout_s={limit}` + "
+                f"`env_runner_health_probe_timeout_s={grace}` seconds, so it hangs and was killed. "
+                "Raise `env_runners(sample_timeout_s=…)` if a step may take so long."
+            )
+            api.kill(handle.actor)
+            self._restart(handle.index, EnvRunnerHangs(text))
 
     def _restart(self, index: int, error: Exception) -> bool:
         """Start a runner again that died; return False if the others continue without it."""
@@ -338,14 +412,21 @@ class EnvRunnerGroup:
         )
         self.num_remote_worker_restarts += 1
         logger.warning("Env runner %d died and is started again in %.2f s: %s", index, delay, error)
-        self._observe(
-            "env_runner_restarted", runner=index, delay_s=delay, error=str(error)[:2000]
-        )
+        self._observe("env_runner_restarted", runner=index, delay_s=delay, error=str(error)[:2000])
         self._sleep(delay)
-        self._remotes[index] = self._start(index)
-        if self._weights is not None:
-            self._remotes[index].set_weights.remote(*self._weights)
+        if not self._remotes[index].restart():
+            logger.warning(
+                "Env runner %d begins new episodes: %s",
+                index,
+                "it failed twice in a row, and its episodes may be the reason."
+                if self._remotes[index].failures_in_row > 1
+                else "the state of its environments cannot be saved.",
+            )
         return True
+
+
+class EnvRunnerHangs(RayActorError):
+    """An env runner took no step for longer than its limit, and was killed."""
 
 
 def _method(name: str, kwargs: dict[str, Any]) -> Callable[[Any], Any]:

@@ -12,7 +12,7 @@ import cloudpickle
 
 from syncline.rl.config.algorithm_config import AlgorithmConfig
 from syncline.rl.runners.sample import Sample
-from syncline.rl.runners.shared_memory import MemoryAddress, SampleWriter
+from syncline.rl.runners.shared_memory import NO_PROGRESS, MemoryAddress, SampleWriter
 from syncline.rl.runners.threads import limited_threads
 
 T = TypeVar("T")
@@ -33,7 +33,10 @@ class RemoteEnvRunner:
         with limited_threads(self._threads):
             self._runner: Any = runner_class(config=config, worker_index=worker_index)
         self._writer = SampleWriter()
-        self._runner.progress = self._writer.progress
+        if hasattr(self._runner, "progress"):
+            self._runner.progress = self._writer.progress
+        else:
+            self._writer.progress[0] = NO_PROGRESS
 
     def get_spaces(self) -> dict[str, tuple[Any, Any]]:
         """Return observation and action space by module id."""
@@ -47,6 +50,11 @@ class RemoteEnvRunner:
     def set_weights(self, weights: dict[str, Any], version: int, is_partial: bool = False) -> None:
         """Set the weights of the modules, or with `is_partial` of some of them."""
         self._runner.set_weights(weights, version)
+
+    def set_merged_connectors(self, state: dict[str, Any]) -> None:
+        """Set the connectors' state that joins those of several runners."""
+        if hasattr(self._runner, "set_merged_connectors"):
+            self._runner.set_merged_connectors(state)
 
     def sample(
         self,

@@ -50,6 +50,8 @@ class Sample:
     times: SampleTimes = field(default_factory=SampleTimes)
     metrics: Any = None
     """What callbacks and connectors logged: the state of a `MetricsLogger`, or None."""
+    connectors: Any = None
+    """Changes of the runner's connectors, for merging; None if there is nothing to merge."""
     env_restarts: int = 0
     """Environments that were created again after an error."""
     runner: int = 0

@@ -19,6 +19,7 @@ from syncline.rl.columns.fragment import Fragment
 from syncline.rl.columns.names import Columns
 from syncline.rl.columns.trees import Tree, map_tree, stack_trees
 from syncline.rl.config.algorithm_config import AlgorithmConfig
+from syncline.rl.connectors.pipeline import ConnectorPipelineV2
 from syncline.rl.envs.vector import get_env_states, make_vector_env, set_env_states
 from syncline.rl.metrics.metrics_logger import MetricsLogger
 from syncline.rl.metrics.names import DEFAULT_MODULE_ID
@@ -60,6 +61,8 @@ class SingleAgentEnvRunner:
         self._envs = range(first, first + self.num_envs)
         self._noise = EnvNoise(config.seed or 0, self._envs)
         self.weights_version = 0
+        self.progress = np.zeros(1, np.int64)
+        """[1]: steps of the vector so far."""
         self.metrics = MetricsLogger()
         self.callbacks = configured_callbacks(config)
         self._tracker: EpisodeTracker | None = None
@@ -86,13 +89,15 @@ class SingleAgentEnvRunner:
             self.config.observation_space or self.env.single_observation_space
         )
         self.action_space = self.config.action_space or self.env.single_action_space
-        self._connections = Connections.configured(
+        configured = Connections.configured(
             self.config,
             env=self.env,
             observation_space=self.input_observation_space,
             action_space=self.action_space,
             metrics=self.metrics,
         )
+        self._pipelines = configured.pipelines
+        self._connections = configured if configured.are_needed else None
         self.observation_space = self.input_observation_space
         if self._connections is not None:
             self.observation_space = self._connections.env_to_module.observation_space
@@ -247,11 +252,13 @@ class SingleAgentEnvRunner:
                     self.module, self._tracker.episodes, columns, explore=explore
                 )
             actions = columns[Columns.ACTIONS]
+            for_env = columns.pop(Columns.ACTIONS_FOR_ENV, None)
+            if for_env is None:
+                for_env = actions if self._to_env is None else self._to_env(actions)
             acted = clock()
-            obs, rewards, terminated, truncated, infos = self.env.step(
-                actions if self._to_env is None else self._to_env(actions)
-            )
+            obs, rewards, terminated, truncated, infos = self.env.step(for_env)
             stepped = clock()
+            self.progress[0] += 1
             times.inference_s += acted - start
             times.env_s += stepped - acted
             if self._tracker is not None:
@@ -276,6 +283,11 @@ class SingleAgentEnvRunner:
             module_steps={DEFAULT_MODULE_ID: fragment.num_steps},
             times=times,
             metrics=None if self._tracker is None else self._tracker.hand_over(),
+            connectors=(
+                self._connections.take_changes()
+                if self._connections is not None and self.worker_index
+                else None
+            ),
         )
 
     def _random_actions(self) -> Tree:
@@ -329,19 +341,14 @@ class SingleAgentEnvRunner:
 
     # -- connectors
 
-    def get_connector_state(self) -> StateDict | None:
-        """Return the state of the connectors; None without connectors."""
-        return None if self._connections is None else self._connections.get_state()
+    def get_pipelines(self) -> dict[str, ConnectorPipelineV2]:
+        """Return the connectors on both sides of the module, by name."""
+        return self._pipelines
 
-    def merge_connector_states(self, states: list[StateDict]) -> StateDict:
-        """Return the state that joins those of several runners."""
-        assert self._connections is not None
-        return self._connections.merge_states(states)
-
-    def set_connector_state(self, state: StateDict) -> None:
-        """Set the state of the connectors."""
-        assert self._connections is not None
-        self._connections.set_state(state)
+    def set_merged_connectors(self, state: StateDict) -> None:
+        """Set the connectors' state that joins those of several runners."""
+        if self._connections is not None:
+            self._connections.set_merged_state(state)
 
     # -- state
 

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import torch
 
+from syncline.rl.buffers.replay_columns import N_STEP, WEIGHTS
 from syncline.rl.checkpointable import StateDict
+from syncline.rl.columns.names import Columns
+from syncline.rl.columns.trees import Tree
 from syncline.rl.learners.torch.torch_learner import TorchLearner
-from syncline.rl.learners.torch.train_batch import TrainBatch, as_tensors
+from syncline.rl.learners.torch.train_batch import Batch
 from syncline.rl.metrics.names import NUM_ENV_STEPS_SAMPLED_LIFETIME
 
 NUM_TARGET_UPDATES = "num_target_updates"
@@ -25,21 +29,11 @@ class TargetNetworkLearner(TorchLearner):
         super().build()
 
     def update_on_rows(
-        self, columns: dict[str, dict[str, Any]], *, timesteps: dict[str, int]
+        self, columns: Mapping[str, dict[str, Tree]], *, timesteps: Mapping[str, int]
     ) -> dict[str, np.ndarray]:
-        """Take one step on rows by module id; return their errors, [B], where there are any.
-
-        Unlike `update` it reports no metrics; `reduce_metrics` does.
-        """
-        batch = {
-            module_id: TrainBatch(
-                columns=as_tensors(rows, self.device), num_rows=len(next(iter(rows.values())))
-            )
-            for module_id, rows in columns.items()
-            if module_id in self.module and self.should_module_be_updated(module_id)
-        }
+        """Take one step on rows by module id; return their errors, [B]."""
         self.errors = {}
-        self.run_update(batch=batch, timesteps=timesteps)
+        super().update_on_rows(columns, timesteps=timesteps)
         return {module_id: found.cpu().numpy() for module_id, found in self.errors.items()}
 
     def after_gradient_based_update(self, *, timesteps: dict[str, Any]) -> None:
@@ -69,6 +63,17 @@ class TargetNetworkLearner(TorchLearner):
         """Set what `get_state` returned."""
         super().set_state(state)
         self._last_target_update.update(state.get("last_target_update", {}))
+
+
+def discounts(gamma: float, batch: Batch) -> torch.Tensor:
+    """Return gamma^n, and 0 after terminal states, [B]; recorded rows have n = 1."""
+    goes_on: torch.Tensor = ~batch[Columns.TERMINATEDS]
+    return goes_on * (gamma ** batch[N_STEP] if N_STEP in batch else gamma)
+
+
+def weighted_mean(losses: torch.Tensor, batch: Batch) -> torch.Tensor:
+    """Return the mean over the rows, [..., B], weighted as the replay buffer says."""
+    return (losses * batch[WEIGHTS] if WEIGHTS in batch else losses).mean(-1)
 
 
 @torch.no_grad()

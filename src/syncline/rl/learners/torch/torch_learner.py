@@ -20,6 +20,8 @@ from syncline.rl.columns.names import Columns
 from syncline.rl.columns.sequences import sequences
 from syncline.rl.columns.trees import Tree, first_leaf, map_tree
 from syncline.rl.config.algorithm_config import AlgorithmConfig
+from syncline.rl.connectors.pipeline import ConnectorPipelineV2
+from syncline.rl.learners.torch.learner_connectors import LearnerConnectors
 from syncline.rl.learners.torch.optimizers import DEFAULT_OPTIMIZER, Gradients, Optimizers
 from syncline.rl.learners.torch.train_batch import Batch, TrainBatch, as_tensor, as_tensors
 from syncline.rl.metrics.metrics_logger import MetricsLogger
@@ -83,7 +85,22 @@ class TorchLearner(Checkpointable):
         self._module = module
         for each in module.values():
             _network(each).to(self._device)
+        self.connectors = self._make_connectors()
         self.configure_optimizers()
+
+    def _make_connectors(self) -> LearnerConnectors:
+        first = next(iter(self._module.values()), None)
+        pipeline = self.config.build_learner_connector(
+            getattr(first, "observation_space", None),
+            getattr(first, "action_space", None),
+            self._device,
+        )
+        return LearnerConnectors(pipeline, self._module, self.metrics)
+
+    @property
+    def _learner_connector(self) -> ConnectorPipelineV2:
+        """Connectors from episodes to batches; subclasses may add pieces after `build`."""
+        return self.connectors.pipeline
 
     def _choose_device(self) -> torch.device:
         if not self.config.num_gpus_per_learner and not self.config.num_gpus:
@@ -208,9 +225,14 @@ class TorchLearner(Checkpointable):
     def build_batch(self, module_id: str, fragments: Sequence[Fragment]) -> TrainBatch:
         """Return the batch of a module from what runners sampled."""
         config = self.config.get_config_for_module(module_id)
-        batch = TrainBatch.join(
-            [self._batch_of(module_id, config, each) for each in concatenate(fragments)]
-        )
+        fragments = concatenate(fragments)
+        if self.connectors.make_batches:
+            batch = self.connectors.batch(module_id, fragments)
+            self.finish_batch(module_id, config, batch)
+            return batch
+        if self.connectors.exist:
+            fragments = [self.connectors.changed(module_id, each) for each in fragments]
+        batch = TrainBatch.join([self._batch_of(module_id, config, each) for each in fragments])
         self.finish_batch(module_id, config, batch)
         return batch
 
@@ -238,11 +260,30 @@ class TorchLearner(Checkpointable):
         made[Columns.LOSS_MASK] = as_tensor(pieces.mask, self.device)
         return TrainBatch(columns=made, num_rows=int(pieces.length.sum()), is_sequence=True)
 
+    def connected_rows(self, module_id: str, rows: dict[str, Tree]) -> dict[str, Tree]:
+        """Return rows of a replay buffer as the program's connectors change them."""
+        return self.connectors.changed_rows(module_id, rows) if self.connectors.exist else rows
+
     def batch_of_rows(self, columns: Mapping[str, Tree]) -> TrainBatch:
         """Return rows [B, …], such as recorded steps, as a batch."""
         return TrainBatch(
             columns=as_tensors(dict(columns), self.device), num_rows=len(first_leaf(columns))
         )
+
+    def update_on_rows(
+        self, columns: Mapping[str, dict[str, Tree]], *, timesteps: Mapping[str, int]
+    ) -> dict[str, np.ndarray]:
+        """Take one step on rows by module id; return their errors, [B], where there are any.
+
+        Unlike `update` it reports no metrics; `reduce_metrics` does.
+        """
+        batch = {
+            module_id: self.batch_of_rows(self.connected_rows(module_id, rows))
+            for module_id, rows in columns.items()
+            if module_id in self.module and self.should_module_be_updated(module_id)
+        }
+        self.run_update(batch=batch, timesteps=timesteps)
+        return {}
 
     def values(self, module_id: str, fragment: Fragment) -> tuple[np.ndarray, np.ndarray]:
         """Return V(s_t) and V(s_{t+1}) of a module's value function, both [T, N], float32.

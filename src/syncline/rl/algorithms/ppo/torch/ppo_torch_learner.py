@@ -12,6 +12,8 @@ from syncline.rl.columns.fragment import Fragment
 from syncline.rl.columns.names import Columns
 from syncline.rl.columns.trees import Tree
 from syncline.rl.config.schedule import Schedule
+from syncline.rl.connectors.to_learner.train_columns import AddOneTsToEpisodesAndTruncate
+from syncline.rl.connectors.torch.advantages_torch import GeneralAdvantageEstimation
 from syncline.rl.learners.torch.torch_learner import TorchLearner
 from syncline.rl.learners.torch.train_batch import Batch, TrainBatch, masked_mean
 from syncline.rl.metrics.names import NUM_ENV_STEPS_SAMPLED_LIFETIME
@@ -34,6 +36,11 @@ class PPOTorchLearner(TorchLearner):
     def build(self) -> None:
         """Create modules and optimizers."""
         super().build()
+        config: Any = self.config
+        self._learner_connector.prepend(AddOneTsToEpisodesAndTruncate())
+        self._learner_connector.append(
+            GeneralAdvantageEstimation(gamma=config.gamma, lambda_=config.lambda_)
+        )
         self.curr_kl_coeffs_per_module: dict[str, float] = {}
         self._entropy_coeffs: dict[str, float] = {}
 

@@ -1,0 +1,51 @@
+"""Spaces of one agent, or of several: then a Dict by agent id."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from typing import Any
+
+import gymnasium as gym
+
+
+def for_each_agent(
+    function: Callable[..., Any],
+    *spaces: Any,
+    multi_agent: bool,
+    agent_ids: Collection[Any] | None = None,
+) -> Any:
+    """Return `function(space, …)`, or with several agents the Dict of it for each of them.
+
+    Args:
+        function: From spaces of an agent to another one.
+        spaces: Spaces of the agent, or Dicts by agent id.
+        multi_agent: The spaces are Dicts by agent id.
+        agent_ids: Agents whose first space changes; None for all.
+    """
+    if not multi_agent:
+        return function(*spaces)
+    first = spaces[0]
+    return gym.spaces.Dict(
+        {
+            agent: function(*(each[agent] for each in spaces))
+            if agent_ids is None or agent in agent_ids
+            else first[agent]
+            for agent in first
+        }
+    )
+
+
+def space_of_agent(space: Any, episode: Any, multi_agent: bool) -> Any:
+    """Return the space of an episode's agent.
+
+    Raises:
+        ValueError: Several agents, of which the space has not this one.
+    """
+    if not multi_agent:
+        return space
+    if episode.agent_id not in space.spaces:
+        raise ValueError(
+            f"The connector has no space for the agent {episode.agent_id!r}; it knows "
+            f"{sorted(map(str, space.spaces))}. Give the environment's spaces as Dicts by agent."
+        )
+    return space[episode.agent_id]

@@ -1,0 +1,4 @@
+"""Connectors from episodes to learners.
+
+Files: `train_columns` (default pieces: columns of a training batch, returns).
+"""

@@ -1,0 +1,67 @@
+"""Default pieces that turn arrays into tensors, and back."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from syncline.rl.columns.names import Columns
+from syncline.rl.columns.trees import Tree, map_tree
+from syncline.rl.connectors.connector import Batch
+from syncline.rl.connectors.to_module.items import DefaultConnector
+from syncline.rl.modules.torch.torch_acting import to_numpy, to_tensor
+
+
+class NumpyToTensor(DefaultConnector):
+    """Turns the arrays of a batch into tensors; infos stay lists.
+
+    Args:
+        as_learner_connector: Has no effect.
+        pin_memory: Put tensors into pinned memory, for faster copies to a GPU.
+        device: Device of the tensors; None for the CPU.
+    """
+
+    def __init__(
+        self,
+        input_observation_space: Any = None,
+        input_action_space: Any = None,
+        *,
+        as_learner_connector: bool = False,
+        pin_memory: bool = False,
+        device: Any = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(input_observation_space, input_action_space, **kwargs)
+        self._pin = pin_memory
+        self._device = torch.device("cpu" if device is None else device)
+
+    def __call__(self, *, batch: Batch, **kwargs: Any) -> Batch:
+        """Turn all columns, also those below module ids."""
+        return {name: self._tensors(name, column) for name, column in batch.items()}
+
+    def _tensors(self, name: str, column: Any) -> Any:
+        if name == Columns.INFOS:
+            return column
+        if isinstance(column, dict):
+            return {key: self._tensors(key, each) for key, each in column.items()}
+        return map_tree(self._tensor, column)
+
+    def _tensor(self, leaf: Any) -> Any:
+        if isinstance(leaf, torch.Tensor):
+            return leaf.to(self._device)
+        if self._pin and torch.cuda.is_available():
+            return to_tensor(leaf, torch.device("cpu")).pin_memory().to(self._device)
+        return to_tensor(leaf, self._device)
+
+
+class TensorToNumpy(DefaultConnector):
+    """Turns the tensors of a batch into arrays."""
+
+    def __call__(self, *, batch: Batch, **kwargs: Any) -> Batch:
+        """Turn all columns."""
+        return map_tree(_array, batch)
+
+
+def _array(leaf: Any) -> Tree:
+    return to_numpy(leaf) if isinstance(leaf, torch.Tensor) else leaf
