@@ -6,6 +6,7 @@ Fixtures of one area are in that area's own conftest.
 import gc
 import os
 import re
+import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -32,6 +33,12 @@ TOPICS = frozenset(
     }
 )
 """Parts of module names that workers inherit from the template process; other modules are cheap."""
+
+
+def pytest_configure() -> None:
+    """Let programs of tests receive Ctrl-C: in the background of a shell they would ignore it."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
