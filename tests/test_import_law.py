@@ -44,7 +44,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
         {"__init__", "core", "data", "train", "tune", "serve", "runs", "storage", "util", "air"}
     ),
     "dashboard": frozenset(
-        {"__init__", "core", "data", "train", "tune", "serve", "runs", "storage", "util"}
+        {"__init__", "core", "data", "train", "tune", "serve", "rl", "runs", "storage", "util"}
     ),
     "__main__": frozenset({"cli"}),
     "cli": frozenset(
@@ -55,6 +55,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
             "train",
             "tune",
             "serve",
+            "rl",
             "runs",
             "storage",
             "util",
@@ -133,7 +134,7 @@ LOADS_OWN_MODULES_BY_NAME = frozenset(
         "__init__.py",
         "cli/__init__.py",
         "cli/app.py",
-        "cli/serve/command.py",
+        "cli/lazy_commands.py",
         "dashboard/server.py",
         "data/__init__.py",
         "serve/__init__.py",

@@ -40,6 +40,11 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "stack": ("Runs", "stack", "Print the Python stack of each rank; mark outliers."),
     "profile": ("Runs", "profile", "Profile a rank: CPU time, memory, or its next steps."),
     "serve": ("Serving", "serve.command", "Serve models: run, deploy, inspect, shut down."),
+    "rl": (
+        "Reinforcement learning",
+        "rl.command",
+        "Train and evaluate agents; list algorithms; run examples.",
+    ),
     "migrate": (
         "Programs",
         "migrate",

@@ -84,7 +84,7 @@ def validate_trainable(trainable_name: str) -> None:
     """
     if trainable_name in _trainables:
         return
-    installed = {point.name: point for point in metadata.entry_points(group=ENTRY_POINTS)}
+    installed = installed_trainables()
     if trainable_name in installed:
         register_trainable(trainable_name, installed[trainable_name].load())
         return
@@ -95,6 +95,11 @@ def validate_trainable(trainable_name: str) -> None:
         f"{', '.join(known) or 'none'}. Register it with "
         f"`tune.register_trainable({trainable_name!r}, …)`, or pass the function or class itself."
     )
+
+
+def installed_trainables() -> dict[str, metadata.EntryPoint]:
+    """Return the trainables that installed packages add, by name, without loading them."""
+    return {point.name: point for point in metadata.entry_points(group=ENTRY_POINTS)}
 
 
 def is_function_trainable(trainable: str | Callable[..., object] | type) -> bool:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import importlib
-
 import click
 
-from syncline.suggestions import did_you_mean
+from syncline.cli.lazy_commands import LazyCommands
 
 COMMANDS: dict[str, tuple[str, str]] = {
     # name: (module, help text)
@@ -21,32 +19,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
 }
 
 
-class LazyCommands(click.Group):
-    """A group that imports each subcommand on first use."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(COMMANDS)
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in COMMANDS:
-            return None
-        module = importlib.import_module(f"syncline.cli.serve.{COMMANDS[cmd_name][0]}")
-        command: click.Command = getattr(module, cmd_name.replace("-", "_") + "_command")
-        return command
-
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        if args[0] not in COMMANDS and args[0][:1] != "-" and not ctx.resilient_parsing:
-            ctx.fail(f"No such command {args[0]!r}.{did_you_mean(args[0], COMMANDS)}")
-        return super().resolve_command(ctx, args)
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
-
-
-@click.command(cls=LazyCommands, name="serve")
+@click.command(cls=LazyCommands, name="serve", package="syncline.cli.serve", table=COMMANDS)
 def serve_command() -> None:
     """Serve models behind HTTP: run applications, deploy files, show and end them.
 
