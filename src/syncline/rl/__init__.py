@@ -5,6 +5,7 @@ Folders in the order of the data flow: `config` (options), `envs` (environments)
 `episodes` (the same as objects, for programs), `connectors` (pieces between environments and
 modules), `offline` (recorded episodes), `buffers` (replay), `returns` (advantages and targets),
 `learners`, `algorithm` (the base of `algorithms`), `metrics`, `records` (records and videos),
+`older` (the API of older releases),
 `callbacks`, `checkpointable` and `array_msgpack` (state in files), `annotations`, `public_paths`
 (RLlib's module paths) with `public_table` (their names).
 """

@@ -3,5 +3,7 @@
 Files: `algorithm` (the class), `sampling_results` (results of samples), `evaluation`,
 `checkpoints` (reading and the constructor's arguments).
 
-Also: `connector_states` (connectors of the runners), `off_policy`, `offline`.
+Also: `acting` (actions for a program),
+`connector_states` (connectors of the runners), `resource_check` (enough CPUs for all
+processes), `off_policy`, `offline`.
 """

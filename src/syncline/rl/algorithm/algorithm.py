@@ -14,13 +14,16 @@ from typing import Any, TypeVar, cast
 
 from syncline.core.lifecycle import ensure_engine
 from syncline.core.placement import PlacementStrategy
+from syncline.rl.algorithm.acting import Acting
 from syncline.rl.algorithm.connector_states import ConnectorStates
 from syncline.rl.algorithm.evaluation import evaluate_with
 from syncline.rl.algorithm.resource_check import check_resources
 from syncline.rl.algorithm.sampling_results import log_samples
 from syncline.rl.callbacks.callback_list import configured_callbacks
 from syncline.rl.checkpointable import Checkpointable, StateDict
+from syncline.rl.columns.trees import leaves, map_tree
 from syncline.rl.config.algorithm_config import AlgorithmConfig
+from syncline.rl.episodes.single_agent_episode import SingleAgentEpisode
 from syncline.rl.learners.group import LearnerGroup
 from syncline.rl.metrics.metrics_logger import MetricsLogger
 from syncline.rl.metrics.names import (
@@ -37,12 +40,14 @@ from syncline.rl.metrics.names import (
     TIMERS,
 )
 from syncline.rl.modules.rl_module import MultiRLModuleSpec, RLModule
+from syncline.rl.older.policy import Policy
 from syncline.rl.records.recorder import AlgorithmRecorder, recorder_of
 from syncline.rl.records.time_split import STEPS_PER_S, TIME_SPLIT, TimeSplit
 from syncline.rl.runners.group import EnvRunnerGroup
 from syncline.rl.runners.multi_agent_env_runner import MultiAgentEnvRunner
 from syncline.rl.runners.sample import Sample
 from syncline.rl.runners.single_agent_env_runner import SingleAgentEnvRunner
+from syncline.suggestions import did_you_mean
 from syncline.tune.execution.placement_groups import PlacementGroupFactory
 from syncline.tune.result import CONFIG, Config, Metrics
 from syncline.tune.trainable.trainable import Trainable
@@ -115,6 +120,7 @@ class Algorithm(Checkpointable, Trainable):
             ensure_engine()
             check_resources(config)
         self.env_runner_group = self._make_runners(config)
+        self._actings: dict[str, Acting] = {}
         self.connectors = ConnectorStates(config, self.env_runner_group)
         self.eval_env_runner_group: EnvRunnerGroup | None = None
         self._spaces = self.env_runner_group.get_spaces()
@@ -320,6 +326,118 @@ class Algorithm(Checkpointable, Trainable):
         """Return a module as the runners use it; None if there is none of that id."""
         found: RLModule | None = self.learner_group.local_modules.get(module_id)
         return found
+
+    def get_policy(self, policy_id: str = DEFAULT_MODULE_ID) -> Policy:
+        """Return a module with the interface of policies in older releases.
+
+        Raises:
+            KeyError: There is no such module.
+        """
+        acting = self._acting_of(policy_id)
+        config = self.config.get_config_for_module(policy_id)
+
+        def learn(columns: Mapping[str, Any]) -> dict[str, Any]:
+            batch = self.learner_group.batch_of_rows({policy_id: dict(columns)})
+            result = self.learner_group.update(batch=batch, timesteps=self.timesteps())
+            self.env_runner_group.sync_weights(from_worker_or_learner_group=self.learner_group)
+            logger_of_update = MetricsLogger(root=True)
+            logger_of_update.aggregate([result])
+            found: dict[str, Any] = logger_of_update.reduce(compile=True)
+            return found
+
+        return Policy(acting, config, learn)
+
+    def compute_single_action(
+        self,
+        observation: Any = None,
+        state: Any = None,
+        *,
+        policy_id: str = DEFAULT_MODULE_ID,
+        full_fetch: bool = False,
+        explore: bool | None = None,
+        episode: SingleAgentEpisode | None = None,
+        unsquash_action: bool | None = None,
+        **ignored: Any,
+    ) -> Any:
+        """Return an action for an observation, as the environment gets it.
+
+        With a state, or `full_fetch`, return the action, the next state and the other outputs.
+
+        Args:
+            observation: An observation of the environment; connectors apply to it.
+            state: State of a module with memory; first `get_policy().get_initial_state()`.
+            policy_id: The module.
+            full_fetch: Return states and outputs, too.
+            explore: Draw the action; None for the configured value.
+            episode: Episode that ends with the observation, for connectors that look back.
+            unsquash_action: False for the module's own action in [-1, 1].
+            ignored: Arguments of older releases.
+        """
+        actions, states, outputs = self._acting_of(policy_id).act(
+            [observation],
+            [state] if state else None,
+            explore=bool(self.config.explore) if explore is None else explore,
+            episodes=None if episode is None else [episode],
+            for_env=unsquash_action is not False,
+        )
+        if state is None and not full_fetch:
+            return actions[0]
+        next_state: Any = states[0] if states else []
+        if isinstance(state, list):
+            next_state = leaves(next_state)
+        first = {name: map_tree(lambda leaf: leaf[0], each) for name, each in outputs.items()}
+        return actions[0], next_state, first
+
+    def compute_actions(
+        self,
+        observations: Mapping[Any, Any],
+        state: Mapping[Any, Any] | None = None,
+        *,
+        policy_id: str = DEFAULT_MODULE_ID,
+        full_fetch: bool = False,
+        explore: bool | None = None,
+        **ignored: Any,
+    ) -> Any:
+        """Return actions for several observations, by the same keys; see `compute_single_action`.
+
+        With states, or `full_fetch`, return actions, next states and the other outputs, each by
+        these keys.
+        """
+        keys = list(observations)
+        actions, states, outputs = self._acting_of(policy_id).act(
+            [observations[key] for key in keys],
+            [state[key] for key in keys] if state else None,
+            explore=bool(self.config.explore) if explore is None else explore,
+        )
+        by_key = dict(zip(keys, actions, strict=True))
+        if state is None and not full_fetch:
+            return by_key
+        return (
+            by_key,
+            dict(zip(keys, states, strict=True)) if states else {},
+            {
+                key: {n: map_tree(lambda leaf, i=i: leaf[i], each) for n, each in outputs.items()}
+                for i, key in enumerate(keys)
+            },
+        )
+
+    def _acting_of(self, module_id: str) -> Acting:
+        module = self.get_module(module_id)
+        if module is None:
+            known = list(self.learner_group.local_modules)
+            raise KeyError(
+                f"There is no module {module_id!r}.{did_you_mean(module_id, known)} Modules: "
+                f"{', '.join(known)}."
+            )
+        if module_id not in self._actings or self._actings[module_id].module is not module:
+            self._actings[module_id] = Acting(
+                module,
+                self.connectors.pipelines,
+                normalize_actions=self.config.normalize_actions,
+                clip_actions=self.config.clip_actions,
+                seed=self.seed,
+            )
+        return self._actings[module_id]
 
     def get_weights(self, policies: Collection[str] | None = None) -> dict[str, StateDict]:
         """Return the states of modules by id."""

@@ -1,0 +1,4 @@
+"""The API of older releases, on the present modules and learners.
+
+Files: `policy` (a module as a policy).
+"""

@@ -1,0 +1,1 @@
+"""The parts of the older API that use torch."""
