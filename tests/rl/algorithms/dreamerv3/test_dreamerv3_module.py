@@ -210,7 +210,7 @@ def test_runners_need_encoder_state_model_and_actor_only():
 
 @pytest.mark.parametrize("shape", [(8, 8, 3), (10, 13, 1), (16, 16, 3), (64, 64, 3)])
 def test_images_of_any_size_pass_encoder_and_decoder(shape):
-    encoder, decoder = ImageEncoder(shape, 2), ImageDecoder(5, shape, 2)
+    encoder, decoder = ImageEncoder(shape, 2), ImageDecoder(5, shape, SIZE)
     assert encoder(torch.rand(2, 4, *shape)).shape == (2, 4, encoder.num_outputs)
     assert decoder(torch.randn(2, 4, 5)).shape == (2, 4, *shape)
 

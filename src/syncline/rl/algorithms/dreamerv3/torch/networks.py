@@ -201,8 +201,7 @@ class Decoder(nn.Module):
                 features, size.dense_units, size.num_dense_layers, observations.vector_size
             )
         self.cnns = nn.ModuleList(
-            ImageDecoder(features, shape, size.cnn_multiplier)
-            for shape in observations.images.values()
+            ImageDecoder(features, shape, size) for shape in observations.images.values()
         )
 
     def forward(self, features: torch.Tensor) -> tuple[torch.Tensor | None, list[torch.Tensor]]:
@@ -266,19 +265,18 @@ class ImageEncoder(nn.Module):
 
 
 class ImageDecoder(nn.Module):
-    """The mirror image of `ImageEncoder`."""
+    """Fully connected layers, and the mirror image of `ImageEncoder`."""
 
-    def __init__(self, features: int, shape: Any, channels: int) -> None:
+    def __init__(self, features: int, shape: Any, size: ModelSize) -> None:
         super().__init__()
         self._height, self._width, outputs = shape
         count = num_convolutions(self._height, self._width)
         rows = _padded(self._height, count) >> count
         columns = _padded(self._width, count) >> count
-        widest = channels * 2 ** (count - 1)
+        widest = size.cnn_multiplier * 2 ** (count - 1)
         self._map = (widest, rows, columns)
-        self.dense = nn.Linear(features, widest * rows * columns)
-        initialize(self.dense)
-        layers: list[nn.Module] = []
+        self.dense = MLP(features, size.dense_units, size.num_dense_layers, widest * rows * columns)
+        layers: list[nn.Module] = [ChannelNorm(widest), nn.SiLU()]
         for number in range(count):
             is_last = number == count - 1
             after = outputs if is_last else widest // 2

@@ -1,0 +1,8 @@
+"""MBPO.
+
+Files: `mbpo` (options and training step), `transitions` (real and imagined ones), `torch/`.
+"""
+
+from syncline.rl.algorithms.mbpo.mbpo import MBPO, MBPOConfig
+
+__all__ = ["MBPO", "MBPOConfig"]
