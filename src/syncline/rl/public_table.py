@@ -11,6 +11,7 @@ PATHS: dict[str, dict[str, str]] = {
         "algorithms.ars": "ARS ARSConfig",
         "algorithms.bc": "BC BCConfig",
         "algorithms.dreamerv3": "DreamerV3 DreamerV3Config",
+        "algorithms.mbpo": "MBPO MBPOConfig",
         "algorithms.es": "ES ESConfig",
         "algorithms.dqn": "DQN DQNConfig",
         "algorithms.sac": "SAC SACConfig",
