@@ -61,6 +61,8 @@ class MultiAgentEnvRunner:
             int(generator(seed, env, "reset").integers(2**31)) for env in self._env_numbers
         ]
         self.weights_version = 0
+        self.progress = np.zeros(1, np.int64)
+        """[1]: steps of the environments so far."""
         self.envs: list[MultiAgentEnv] = []
         self.make_env()
         self.module: MultiRLModule = self.make_module()
@@ -237,6 +239,7 @@ class MultiAgentEnvRunner:
                 self._step(state, actions[state.place])
             times.inference_s += acted - start
             times.env_s += clock() - acted
+            self.progress[0] += 1
             taken += 1
             ended = np.array(
                 [
