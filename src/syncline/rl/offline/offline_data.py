@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,6 +12,8 @@ from syncline.rl.columns.trees import Tree
 from syncline.rl.offline.filesystems import named_filesystem
 from syncline.rl.offline.prelearner import OfflinePreLearner, nested
 from syncline.suggestions import did_you_mean
+
+logger = logging.getLogger("syncline")
 
 SHUFFLED_BATCHES = 8
 """Batches to draw rows from, unless `shuffle_buffer_size` says otherwise."""
@@ -26,10 +29,11 @@ class OfflineData:
 
     def __init__(self, config: Any) -> None:
         self.config = config
-        self.passes = 0
-        """Number of passes through the data that have begun."""
         self.data = self._mapped(self._read())
         """The dataset of steps."""
+        self._iterator = self.data.iterator()
+        self._batch_size = 0
+        self._loop: Any = None
         self._batches: Iterator[dict[str, Any]] = iter(())
 
     def sample(self, num_samples: int) -> dict[str, Tree]:
@@ -38,32 +42,46 @@ class OfflineData:
         Raises:
             ValueError: There are no data.
         """
+        if num_samples != self._batch_size:
+            self._begin(num_samples)
         batch = next(self._batches, None)
         if batch is None:
-            self._batches = self._pass(num_samples)
+            self._batches = iter(self._loop)
             batch = next(self._batches, None)
         if batch is None:
             raise ValueError(f"There are no recorded steps in `input_={self.config.input_!r}`.")
-        return nested({name: column for name, column in batch.items() if name not in _NOT_LEARNED})
+        return _learned(batch)
 
     def one_pass(self, num_samples: int) -> Iterator[dict[str, Tree]]:
         """Yield the batches that are left of this pass, or those of a new one."""
         yield self.sample(num_samples)
         for batch in self._batches:
-            yield nested(
-                {name: column for name, column in batch.items() if name not in _NOT_LEARNED}
-            )
+            yield _learned(batch)
 
-    def _pass(self, batch_size: int) -> Iterator[dict[str, Any]]:
+    def _begin(self, batch_size: int) -> None:
+        """Read batches of another size from now on, from where the iterator stands."""
         config = self.config
         options = {
             "local_shuffle_buffer_size": config.shuffle_buffer_size
             or SHUFFLED_BATCHES * batch_size,
-            "local_shuffle_seed": None if config.seed is None else config.seed + self.passes,
+            "local_shuffle_seed": config.seed,
             **config.iter_batches_kwargs,
         }
-        self.passes += 1
-        return iter(self.data.iter_batches(batch_size=batch_size, **options))
+        self._batch_size = batch_size
+        self._loop = self._iterator.iter_batches(batch_size=batch_size, **options)
+        self._batches = iter(())
+
+    def get_state(self) -> dict[str, Any]:
+        """Return the position in the data."""
+        return {"iterator": dict(self._iterator.state_dict())}
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        """Continue at a position; with a warning at the beginning if the data are others."""
+        try:
+            self._iterator.load_state_dict(state["iterator"])
+        except ValueError as error:
+            logger.warning("The recorded data are read from the beginning: %s", error)
+        self._batches = iter(())
 
     def _read(self) -> Any:
         config = self.config
@@ -88,7 +106,19 @@ class OfflineData:
             batch_format="numpy",
             **{"concurrency": 1, **config.map_batches_kwargs},
         )
-        return mapped.materialize() if config.materialize_mapped_data else mapped
+        made = self.finished(mapped)
+        return made.materialize() if config.materialize_mapped_data else made
+
+    def finished(self, steps: Any) -> Any:
+        """Return the dataset of steps with the columns that take whole episodes to compute.
+
+        Subclasses may override it. By default there are none.
+        """
+        return steps
+
+
+def _learned(batch: dict[str, Any]) -> dict[str, Tree]:
+    return nested({name: column for name, column in batch.items() if name not in _NOT_LEARNED})
 
 
 def _reader(name: str) -> Any:

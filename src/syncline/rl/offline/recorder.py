@@ -1,7 +1,9 @@
 """`EpisodeRecorder`: writes an env runner's complete episodes to files, as `config.output` says.
 
-An episode is a row with its state as msgpack, or as many rows as it has steps. Episodes without
-an end are not written: those that go on when the algorithm stops, or when a runner dies.
+An episode is a row with its state as msgpack, or as many rows as it has steps. Episodes have the
+actions of the module, such as normalized ones; rows of steps have those of the environment.
+Episodes without an end are not written: those that go on when the algorithm stops, or when a runner
+dies.
 """
 
 from __future__ import annotations
@@ -15,10 +17,12 @@ import pyarrow as pa
 
 from syncline import data
 from syncline.rl import array_msgpack
+from syncline.rl.columns.names import Columns
 from syncline.rl.config.algorithm_config import AlgorithmConfig
 from syncline.rl.episodes.single_agent_episode import SingleAgentEpisode
 from syncline.rl.offline.filesystems import named_filesystem
-from syncline.rl.offline.prelearner import EPISODE, steps_of
+from syncline.rl.offline.prelearner import EPISODE, flattened, steps_of
+from syncline.rl.runners.actions import actions_for_env
 
 
 class EpisodeRecorder:
@@ -46,7 +50,7 @@ class EpisodeRecorder:
             self._rows.append({EPISODE: packed})
             self._size += len(packed)
         else:
-            steps = steps_of(episode)
+            steps = {**steps_of(episode), **self._actions_for_env(episode)}
             self._rows.extend(
                 {name: column[place] for name, column in steps.items()}
                 for place in range(len(episode))
@@ -55,6 +59,16 @@ class EpisodeRecorder:
         most = self._config.output_max_rows_per_file
         if self._size >= self._config.output_max_file_size or (most and len(self._rows) >= most):
             self.write()
+
+    def _actions_for_env(self, episode: SingleAgentEpisode) -> dict[str, np.ndarray]:
+        """Return the columns of the actions as the environment got them."""
+        config, actions = self._config, episode.get_actions()
+        if episode.action_space is not None:
+            convert = actions_for_env(
+                episode.action_space, normalize=config.normalize_actions, clip=config.clip_actions
+            )
+            actions = actions if convert is None else convert(actions)
+        return flattened(Columns.ACTIONS, actions)
 
     def write(self) -> None:
         """Write what was collected."""

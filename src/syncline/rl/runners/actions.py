@@ -62,6 +62,23 @@ def _for_box(space: spaces.Box, normalize: bool, clip: bool) -> ToEnv | None:
     return None
 
 
+def actions_from_env(space: spaces.Space[Any], *, normalize: bool) -> ToEnv | None:
+    """Return the function from actions of environments, [B, …], to those of modules; None if it is
+    the identity. The inverse of `actions_for_env`, for one Box or Discrete space.
+    """
+    if isinstance(space, spaces.Discrete) and space.start:
+        start = int(space.start)
+        return lambda actions: actions - start
+    if normalize and is_normalized(space):
+        assert isinstance(space, spaces.Box)
+        half, centre = (space.high - space.low) / 2.0, (space.high + space.low) / 2.0
+        shape = space.shape
+        return lambda actions: np.clip(
+            (np.asarray(actions).reshape(-1, *shape) - centre) / half, -1.0, 1.0
+        ).astype(np.float32)
+    return None
+
+
 def random_action(space: spaces.Space[Any], random: np.random.Generator, normalize: bool) -> Tree:
     """Return a random action as a module would give it."""
     if isinstance(space, spaces.Dict):

@@ -14,9 +14,12 @@ from syncline.rl.algorithms.dqn.torch.dqn_torch_module import (
     QF_TARGET_NEXT_PREDS,
     QF_TARGET_NEXT_PROBS,
 )
-from syncline.rl.buffers.replay_columns import N_STEP, WEIGHTS
 from syncline.rl.columns.names import Columns
-from syncline.rl.learners.torch.target_networks import TargetNetworkLearner
+from syncline.rl.learners.torch.target_networks import (
+    TargetNetworkLearner,
+    discounts,
+    weighted_mean,
+)
 from syncline.rl.learners.torch.train_batch import Batch
 
 QF_LOSS_KEY = "qf_loss"
@@ -46,8 +49,8 @@ class DQNTorchLearner(TargetNetworkLearner):
             losses, errors = self._distributional(config, batch, fwd_out, actions)
         else:
             errors, losses = self._errors(config, batch, fwd_out, chosen)
-        loss = torch.mean(batch[WEIGHTS] * losses)
-        self.log_td_errors(module_id, errors.detach())
+        loss = weighted_mean(losses, batch)
+        self.errors[module_id] = errors.detach()
         self.metrics.log_dict(
             {QF_LOSS_KEY: loss, QF_MEAN_KEY: chosen.mean(), TD_ERROR_MEAN_KEY: errors.mean()},
             key=module_id,
@@ -66,7 +69,7 @@ class DQNTorchLearner(TargetNetworkLearner):
                 values = following.gather(-1, best).squeeze(-1)
             else:
                 values = following.max(-1).values
-            targets = batch[Columns.REWARDS] + self.discounts(config, batch) * values
+            targets = batch[Columns.REWARDS] + discounts(config.gamma, batch) * values
         if config.td_error_loss_fn == "huber":
             losses = functional.huber_loss(chosen, targets, reduction="none")
         else:
@@ -86,21 +89,12 @@ class DQNTorchLearner(TargetNetworkLearner):
             targets = project(
                 probabilities,
                 batch[Columns.REWARDS],
-                self.discounts(config, batch),
+                discounts(config.gamma, batch),
                 config.v_min,
                 config.v_max,
             )
         losses = -(targets * torch.log_softmax(logits, -1)).sum(-1)
         return losses, losses
-
-    def discounts(self, config: Any, batch: Batch) -> torch.Tensor:
-        """Return gamma^n, and 0 after terminal states."""
-        discounts: torch.Tensor = config.gamma ** batch[N_STEP] * ~batch[Columns.TERMINATEDS]
-        return discounts
-
-    def log_td_errors(self, module_id: str, errors: torch.Tensor) -> None:
-        """Keep the errors for the priorities of the replay buffer."""
-        self.errors[module_id] = errors
 
 
 def project(

@@ -20,13 +20,13 @@ ENCODER_OUT = "encoder_out"
 
 
 class Critic(nn.Module):
-    """Q(s, a), [B]; Q(s, ·), [B, A], for discrete actions; or quantiles of returns, [B, K].
+    """Q(s, a), [B]; Q(s, ·), [B, A], for discrete actions; quantiles of returns, [B, K]; or V(s).
 
     Args:
         catalog: Builds encoders.
         model_config: Options of the networks.
         observation_space: Space of s.
-        action_space: Space of a.
+        action_space: Space of a; None for V(s).
         num_quantiles: K; 1 for values.
     """
 
@@ -35,14 +35,14 @@ class Critic(nn.Module):
         catalog: Catalog,
         model_config: dict[str, Any],
         observation_space: gym.Space[Any],
-        action_space: gym.Space[Any],
+        action_space: gym.Space[Any] | None,
         num_quantiles: int = 1,
     ) -> None:
         super().__init__()
         config = complete_model_config(model_config)
+        actions = size_of(action_space) if isinstance(action_space, gym.spaces.Box) else 0
         is_discrete = isinstance(action_space, gym.spaces.Discrete)
-        actions = 0 if is_discrete else size_of(action_space)
-        outputs = int(action_space.n) if is_discrete else num_quantiles  # type: ignore[attr-defined]
+        outputs = int(action_space.n) if is_discrete else num_quantiles  # type: ignore[union-attr]
         self._is_scalar = not is_discrete and num_quantiles == 1
         hidden = list(config.head_fcnet_hiddens)
         self.encoder: nn.Module | None = None
@@ -59,8 +59,8 @@ class Critic(nn.Module):
             output_layer_dim=outputs,
         ).build()
 
-    def forward(self, batch: dict[str, Any], actions: torch.Tensor | None) -> torch.Tensor:
-        """Return values; `actions` [B, …] is None for discrete ones."""
+    def forward(self, batch: dict[str, Any], actions: torch.Tensor | None = None) -> torch.Tensor:
+        """Return values; `actions` [B, …] is None unless they are continuous."""
         inputs = batch[Columns.OBS]
         if self.encoder is not None:
             inputs = self.encoder(batch)[ENCODER_OUT]

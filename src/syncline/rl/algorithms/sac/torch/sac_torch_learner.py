@@ -11,10 +11,13 @@ import torch
 from torch import nn
 
 from syncline.rl.algorithms.sac.torch.critics import frozen, smallest
-from syncline.rl.buffers.replay_columns import N_STEP, WEIGHTS
 from syncline.rl.checkpointable import StateDict
 from syncline.rl.columns.names import Columns
-from syncline.rl.learners.torch.target_networks import TargetNetworkLearner
+from syncline.rl.learners.torch.target_networks import (
+    TargetNetworkLearner,
+    discounts,
+    weighted_mean,
+)
 from syncline.rl.learners.torch.train_batch import Batch
 
 
@@ -74,17 +77,29 @@ class SACTorchLearner(TargetNetworkLearner):
 
     def _continuous(self, module: Any, config: Any, batch: Batch, alpha: torch.Tensor) -> Any:
         """Return critic loss, policy loss, entropies, values and errors."""
-        following = {Columns.OBS: batch[Columns.NEXT_OBS]}
-        with torch.no_grad():
-            actions, logp = module.policy(following).sample_and_logp()
-            soft = module.forward_target(following, actions) - alpha * logp
-            targets = batch[Columns.REWARDS] + self._discounts(config, batch) * soft
+        targets = self._targets(module, config, batch, alpha)
         values = module.critics(batch, batch[Columns.ACTIONS])
         critic_loss, errors = self._critic_loss(values, targets, batch)
+        policy_loss, entropy = self._policy_loss(module, config, batch, alpha)
+        return critic_loss, policy_loss, entropy, values[0], errors
+
+    @torch.no_grad()
+    def _targets(self, module: Any, config: Any, batch: Batch, alpha: torch.Tensor) -> torch.Tensor:
+        """Return r + gamma^n (min_i Q'_i(s', a') - alpha log pi(a' | s')), [B]; equation 3."""
+        following = {Columns.OBS: batch[Columns.NEXT_OBS]}
+        actions, logp = module.policy(following).sample_and_logp()
+        soft = module.forward_target(following, actions) - alpha * logp
+        targets: torch.Tensor = batch[Columns.REWARDS] + discounts(config.gamma, batch) * soft
+        return targets
+
+    def _policy_loss(
+        self, module: Any, config: Any, batch: Batch, alpha: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return E[alpha log pi(a | s) - Q(s, a)], equation 7, and the entropies, [B]."""
         actions, logp = module.policy(batch).rsample_and_logp()
         with frozen(module.critics):
-            best = module.compute_q_values(batch, actions)["qf_preds"]
-        return critic_loss, (alpha * logp - best).mean(), -logp, values[0], errors
+            values = module.compute_q_values(batch, actions)["qf_preds"]
+        return (alpha * logp - values).mean(), -logp
 
     def _discrete(self, module: Any, config: Any, batch: Batch, alpha: torch.Tensor) -> Any:
         """Return the same, with expectations over all actions instead of draws."""
@@ -92,7 +107,7 @@ class SACTorchLearner(TargetNetworkLearner):
         with torch.no_grad():
             logp = torch.log_softmax(module.policy_inputs(following), -1)
             soft = (logp.exp() * (module.forward_target(following) - alpha * logp)).sum(-1)
-            targets = batch[Columns.REWARDS] + self._discounts(config, batch) * soft
+            targets = batch[Columns.REWARDS] + discounts(config.gamma, batch) * soft
         index = batch[Columns.ACTIONS].long().unsqueeze(-1)
         all_values = module.critics(batch)
         values = all_values.gather(-1, index.expand(len(all_values), -1, -1)).squeeze(-1)
@@ -107,12 +122,8 @@ class SACTorchLearner(TargetNetworkLearner):
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Return the weighted squared errors of all critics, and the mean absolute errors."""
         differences = values - targets
-        loss = 0.5 * (batch[WEIGHTS] * differences.square()).mean(-1).sum()
+        loss = 0.5 * weighted_mean(differences.square(), batch).sum()
         return loss, differences.abs().mean(0)
-
-    def _discounts(self, config: Any, batch: Batch) -> torch.Tensor:
-        discounts: torch.Tensor = config.gamma ** batch[N_STEP] * ~batch[Columns.TERMINATEDS]
-        return discounts
 
     def get_state(self, *args: Any, **kwargs: Any) -> StateDict:
         """Return modules, optimizers, counters and temperatures."""

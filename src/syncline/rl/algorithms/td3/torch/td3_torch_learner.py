@@ -6,10 +6,13 @@ from typing import Any
 
 import torch
 
-from syncline.rl.buffers.replay_columns import N_STEP, WEIGHTS
 from syncline.rl.columns.names import Columns
 from syncline.rl.learners.torch.optimizers import Gradients
-from syncline.rl.learners.torch.target_networks import TargetNetworkLearner
+from syncline.rl.learners.torch.target_networks import (
+    TargetNetworkLearner,
+    discounts,
+    weighted_mean,
+)
 from syncline.rl.learners.torch.train_batch import Batch
 
 
@@ -34,7 +37,7 @@ class TD3TorchLearner(TargetNetworkLearner):
         targets = self._targets(module, config, batch)
         values = module.critics(batch, batch[Columns.ACTIONS])
         differences = values - targets
-        critic_loss = (batch[WEIGHTS] * differences.square()).mean(-1).sum()
+        critic_loss = weighted_mean(differences.square(), batch).sum()
         if config.l2_reg:
             squares = [each.square().sum() for each in module.critics.parameters()]
             critic_loss = critic_loss + 0.5 * config.l2_reg * torch.stack(squares).sum()
@@ -45,7 +48,7 @@ class TD3TorchLearner(TargetNetworkLearner):
             "qf_mean": values[0].mean(),
             "td_error_mean": errors.mean(),
         }
-        loss = critic_loss
+        loss: torch.Tensor = critic_loss
         if self._is_policys_turn(config):
             found["policy_loss"] = policy_loss = -module.value_of_policy(batch).mean()
             loss = loss + policy_loss
@@ -61,10 +64,8 @@ class TD3TorchLearner(TargetNetworkLearner):
             noise = config.target_noise * torch.randn_like(actions)
             limit = config.target_noise_clip
             actions = (actions + noise.clamp(-limit, limit)).clamp(-1.0, 1.0)
-        discounts = config.gamma ** batch[N_STEP] * ~batch[Columns.TERMINATEDS]
-        targets: torch.Tensor = batch[Columns.REWARDS] + discounts * module.forward_target(
-            following, actions
-        )
+        future = discounts(config.gamma, batch) * module.forward_target(following, actions)
+        targets: torch.Tensor = batch[Columns.REWARDS] + future
         return targets
 
     def _is_policys_turn(self, config: Any) -> bool:

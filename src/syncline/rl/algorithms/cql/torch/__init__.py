@@ -1,0 +1,4 @@
+"""The losses of CQL.
+
+Files: `cql_torch_learner`.
+"""

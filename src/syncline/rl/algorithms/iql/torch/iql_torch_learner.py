@@ -1,0 +1,92 @@
+"""The networks of IQL (those of SAC and a value function) and its three losses."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium as gym
+import torch
+
+from syncline.rl.algorithms.sac.torch.critics import Critic
+from syncline.rl.algorithms.sac.torch.sac_torch_module import DefaultSACTorchRLModule
+from syncline.rl.columns.names import Columns
+from syncline.rl.learners.torch.target_networks import TargetNetworkLearner, discounts
+from syncline.rl.learners.torch.train_batch import Batch
+from syncline.rl.modules.apis import ValueFunctionAPI
+
+LARGEST_WEIGHT = 100.0
+"""Limit of the weights of recorded actions."""
+
+
+class DefaultIQLTorchRLModule(DefaultSACTorchRLModule, ValueFunctionAPI):
+    """A policy, one or two critics and a value function."""
+
+    def setup(self) -> None:
+        """Create the networks."""
+        if not isinstance(self.action_space, gym.spaces.Box):
+            raise ValueError(
+                f"IQL needs a Box action space, not {self.action_space}. Use BC or MARWIL for "
+                "Discrete actions."
+            )
+        super().setup()
+        self.vf = Critic(self.catalog, self.model_config, self.observation_space, None)
+
+    def get_non_inference_attributes(self) -> list[str]:
+        """Return critics and value function."""
+        return [*super().get_non_inference_attributes(), "vf"]
+
+    def compute_values(self, batch: dict[str, Any], embeddings: Any = None) -> torch.Tensor:
+        """Return V(s), [B]."""
+        values: torch.Tensor = self.vf(batch)
+        return values
+
+
+class IQLTorchLearner(TargetNetworkLearner):
+    """A loss of three parts, each for parameters of its own: one backward pass suffices."""
+
+    def configure_optimizers_for_module(self, module_id: str, config: Any) -> None:
+        """Create Adam for critics, policy and value function."""
+        module: Any = self.module[module_id]
+        policy = [*module.pi_encoder.parameters(), *module.pi.parameters()]
+        self.register_adam(module_id, "qf", list(module.critics.parameters()), config.critic_lr)
+        self.register_adam(module_id, "policy", policy, config.actor_lr)
+        self.register_adam(module_id, "value", list(module.vf.parameters()), config.value_lr)
+
+    def forward_train(self, batch: dict[str, Batch]) -> dict[str, Any]:
+        """Return nothing: the losses need several passes each."""
+        return {module_id: {} for module_id in batch}
+
+    def compute_loss_for_module(
+        self, *, module_id: str, config: Any, batch: Batch, fwd_out: dict[str, Any]
+    ) -> torch.Tensor:
+        """Return the sum of the losses: equations 5, 6 and 7 of the paper."""
+        module: Any = self.module[module_id]
+        with torch.no_grad():
+            recorded = module.forward_target(batch, batch[Columns.ACTIONS])
+            following = module.compute_values({Columns.OBS: batch[Columns.NEXT_OBS]})
+            targets = batch[Columns.REWARDS] + discounts(config.gamma, batch) * following
+        advantages = recorded - module.compute_values(batch)
+        vf_loss = expectile_loss(advantages, config.expectile).mean()
+        values = module.critics(batch, batch[Columns.ACTIONS])
+        critic_loss = (values - targets).square().mean(-1).sum()
+        weights = torch.exp(config.beta * advantages.detach()).clamp(max=LARGEST_WEIGHT)
+        policy_loss = -(weights * module.policy(batch).logp(batch[Columns.ACTIONS])).mean()
+        self.metrics.log_dict(
+            {
+                "policy_loss": policy_loss,
+                "qf_loss": critic_loss,
+                "vf_loss": vf_loss,
+                "qf_mean": values[0].mean(),
+                "mean_weight": weights.mean(),
+            },
+            key=module_id,
+            window=1,
+        )
+        loss: torch.Tensor = policy_loss + critic_loss + vf_loss
+        return loss
+
+
+def expectile_loss(differences: torch.Tensor, expectile: float) -> torch.Tensor:
+    """Return |expectile - 1(u < 0)| u^2, equation 5 of the paper."""
+    weights = torch.where(differences > 0, expectile, 1.0 - expectile)
+    return weights * differences.square()

@@ -1,0 +1,4 @@
+"""The loss of MARWIL.
+
+Files: `marwil_torch_learner`.
+"""
