@@ -252,6 +252,33 @@ class Checkpointable(abc.ABC):
             ImportError: The saved class cannot be loaded, and no arguments were given.
         """
         filesystem, source = _locate(path, filesystem)
+        try:
+            saved_class, args, keywords = cls.saved_arguments(source, filesystem)
+        except ImportError:
+            if not kwargs or inspect.isabstract(cls):
+                raise
+            constructed, rest = _construct(cls, (), {}, kwargs)
+        else:
+            if not issubclass(saved_class, cls):
+                raise ValueError(
+                    f"{source!r} contains a {saved_class.__qualname__}, which is not a "
+                    f"{cls.__qualname__}. Call {saved_class.__qualname__}.from_checkpoint()."
+                )
+            constructed, rest = _construct(saved_class, args, keywords, kwargs)
+        constructed.restore_from_path(source, filesystem=filesystem, **rest)
+        return constructed
+
+    @classmethod
+    def saved_arguments(
+        cls, path: str | os.PathLike[str] | Checkpoint, filesystem: FileSystem | None = None
+    ) -> tuple[type, tuple[Any, ...], dict[str, Any]]:
+        """Return the class in a checkpoint, and the arguments of its constructor.
+
+        Raises:
+            FileNotFoundError: There is no checkpoint.
+            ImportError: The class cannot be loaded.
+        """
+        filesystem, source = _locate(path, filesystem)
         content = files.read_bytes(
             filesystem, files.join(source, cls.CLASS_AND_CTOR_ARGS_FILE_NAME)
         )
@@ -259,22 +286,9 @@ class Checkpointable(abc.ABC):
             raise FileNotFoundError(
                 f"{source!r} is no checkpoint: {cls.CLASS_AND_CTOR_ARGS_FILE_NAME} is missing."
             )
-        try:
-            saved = read_pickle(content, source)
-        except ImportError:
-            if not kwargs or inspect.isabstract(cls):
-                raise
-            constructed, rest = _construct(cls, (), {}, kwargs)
-        else:
-            if not issubclass(saved["class"], cls):
-                raise ValueError(
-                    f"{source!r} contains a {saved['class'].__qualname__}, which is not a "
-                    f"{cls.__qualname__}. Call {saved['class'].__qualname__}.from_checkpoint()."
-                )
-            args, keywords = saved["ctor_args_and_kwargs"]
-            constructed, rest = _construct(saved["class"], args, keywords, kwargs)
-        constructed.restore_from_path(source, filesystem=filesystem, **rest)
-        return constructed
+        saved = read_pickle(content, source)
+        args, keywords = saved["ctor_args_and_kwargs"]
+        return saved["class"], tuple(args), dict(keywords)
 
     def _check_component(
         self,

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import click
@@ -17,6 +18,7 @@ from syncline.cli.rl.experiment import Experiment, parsed_json, parsed_settings
 from syncline.cli.rl.progress import Snapshot, TrainingDisplay, after
 from syncline.cli.rl.stopping import ITERATIONS, RETURN, SECONDS, STEPS, StopCriteria
 from syncline.rl.algorithm.algorithm import Algorithm
+from syncline.rl.envs.env_errors import EnvError
 from syncline.rl.records.recorder import run_name
 from syncline.runs import Run
 from syncline.train.config import CheckpointConfig
@@ -150,7 +152,7 @@ def _train(given: Experiment, parent: str) -> None:
             f"There is a run {given.name!r} in {parent}: continue it with `--resume {given.name}`, "
             "or give another --name."
         )
-    with _command_errors():
+    with command_errors():
         algorithm = config.build_algo()
     _loop(algorithm, given.stop, given.checkpoint_freq, given.checkpoint_at_end)
 
@@ -167,14 +169,15 @@ def _resume(
     checkpoint_at_end: bool,
 ) -> None:
     run = find_runs.open_run(run_name, find_runs.storage_directory(storage_path))
-    path = _latest_checkpoint(run)
-    with _command_errors():
+    path = latest_checkpoint(run)
+    with command_errors():
         algorithm = Algorithm.from_checkpoint(path)
     click.echo(f"continuing from {path}", err=True)
     _loop(algorithm, criteria, checkpoint_freq or 0, checkpoint_at_end)
 
 
-def _latest_checkpoint(run: Run) -> str:
+def latest_checkpoint(run: Run) -> str:
+    """Return the path of the latest checkpoint in the directory of a run."""
     if run.kind != "rl":
         raise CommandError(f"{run.name} is a run of kind {run.kind}, not of `rl train`.")
     if not run.checkpoints:
@@ -239,7 +242,7 @@ def _save(algorithm: Algorithm) -> str:
 
 
 def _search(given: Experiment, parent: str) -> None:
-    with _command_errors():
+    with command_errors():
         grid = Tuner(
             given.algorithm,
             param_space=given.config,
@@ -263,12 +266,10 @@ def _search(given: Experiment, parent: str) -> None:
         )
 
 
-class _command_errors:
-    """Turns errors about options into errors of the command."""
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: type | None, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, (ValueError, TypeError, ImportError, FileNotFoundError)):
-            raise CommandError(str(error)) from error
+@contextmanager
+def command_errors() -> Iterator[None]:
+    """Turn errors about options and environments into errors of the command."""
+    try:
+        yield
+    except (ValueError, TypeError, ImportError, FileNotFoundError, EnvError) as error:
+        raise CommandError(str(error)) from error

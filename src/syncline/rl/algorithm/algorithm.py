@@ -41,8 +41,9 @@ from syncline.rl.metrics.names import (
 )
 from syncline.rl.modules.rl_module import MultiRLModuleSpec, RLModule
 from syncline.rl.older.policy import Policy
-from syncline.rl.records.recorder import AlgorithmRecorder, recorder_of
+from syncline.rl.records.recorder import VIDEOS_DIRECTORY, AlgorithmRecorder, recorder_of
 from syncline.rl.records.time_split import STEPS_PER_S, TIME_SPLIT, TimeSplit
+from syncline.rl.records.videos import save_video
 from syncline.rl.runners.group import EnvRunnerGroup
 from syncline.rl.runners.multi_agent_env_runner import MultiAgentEnvRunner
 from syncline.rl.runners.sample import Sample
@@ -300,7 +301,30 @@ class Algorithm(Checkpointable, Trainable):
     def evaluate(self) -> Metrics:
         """Evaluate the present policy; return results under "env_runners"."""
         with self._time_split.measure("evaluation"):
-            return self._evaluate()
+            results = self._evaluate()
+            if self.config.render_env:
+                self._save_video()
+            return results
+
+    def _save_video(self) -> None:
+        """Write a video of an episode into the run's record, or the trial's directory."""
+        directory = self.logdir
+        if self._recorder is not None:
+            self._recorder.begin()
+            directory = self._recorder.path if self._recorder.is_local else directory
+        try:
+            name, episode = save_video(self, os.path.join(directory, VIDEOS_DIRECTORY))
+        except (ValueError, ImportError, OSError) as error:
+            logger.warning("No video is recorded: %s", error)
+            return
+        self.record_event(
+            "video",
+            file=f"{VIDEOS_DIRECTORY}/{name}",
+            iteration=self.training_iteration,
+            env_steps=self._steps_sampled,
+            episode_return=episode.episode_return,
+            length=episode.length,
+        )
 
     def _evaluate(self) -> Metrics:
         group = self._make_eval_runners()
@@ -526,6 +550,17 @@ class Algorithm(Checkpointable, Trainable):
             (COMPONENT_LEARNER_GROUP, self.learner_group),
             (COMPONENT_ENV_RUNNER, self.connectors),
         ]
+
+    @classmethod
+    def saved_config(cls, path: Any) -> AlgorithmConfig:
+        """Return a copy of the configuration in a checkpoint, which can be changed.
+
+        Raises:
+            FileNotFoundError: There is no checkpoint.
+        """
+        keywords = cls.saved_arguments(path)[2]
+        config: AlgorithmConfig = keywords["config"]
+        return config.copy(copy_frozen=False)
 
     def get_ctor_args_and_kwargs(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Return the arguments of the constructor."""

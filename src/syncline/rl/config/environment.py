@@ -62,7 +62,7 @@ class EnvironmentOptions(Section):
             env_config: Arguments of the environment; given again, the keys are merged.
             observation_space: Observation space, if it cannot be read from the environment.
             action_space: Action space, likewise.
-            render_env: Record frames for videos in evaluation.
+            render_env: Write a video of an episode after each evaluation, to `videos/` of the run.
             clip_rewards: True for the sign of rewards, a number for a limit in both directions.
             normalize_actions: Modules act in [-1, 1]; Box actions are scaled to their bounds.
             clip_actions: Clip Box actions to their bounds.

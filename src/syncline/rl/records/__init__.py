@@ -2,5 +2,5 @@
 
 Files in the order of the data flow: `time_split` (seconds of an iteration by activity),
 `bottleneck` (the part that limits), `recorder` (`AlgorithmRecorder`, the writer of a run of kind
-`rl`).
+`rl`), `videos` (episodes with frames).
 """
