@@ -9,7 +9,6 @@ paper.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, TypeVar
 
 from syncline.rl.algorithm.off_policy import OffPolicyAlgorithm, OffPolicyConfig
@@ -240,8 +239,16 @@ class DreamerV3(OffPolicyAlgorithm):
     def _is_filled(self, size: int) -> bool:
         length = self.config.batch_length_T
         return all(
-            each.num_steps >= size and each.num_sequences(length) for each in self.buffers.values()
+            each.num_steps >= size and each.num_sequences(length) for each in self._replays.values()
         )
+
+    @property
+    def _replays(self) -> dict[str, SequenceReplay]:
+        return {
+            module_id: each
+            for module_id, each in self.buffers.items()
+            if isinstance(each, SequenceReplay)
+        }
 
     def buffer(self, module_id: str, width: int) -> SequenceReplay:
         """Return the buffer of a module; create it for so many environments if there is none."""
@@ -256,12 +263,11 @@ class DreamerV3(OffPolicyAlgorithm):
     def learn_from_replay(self) -> None:
         """Draw sequences from the buffer and update on them."""
         config = self.config
-        drawn: Mapping[str, Any] = {
-            module_id: buffer.sample_sequences(config.batch_size_B, config.batch_length_T)
-            for module_id, buffer in self.buffers.items()
-            if isinstance(buffer, SequenceReplay)
+        drawn = {
+            module_id: each.sample_sequences(config.batch_size_B, config.batch_length_T)
+            for module_id, each in self._replays.items()
         }
-        self.learner_group.update_on_rows(dict(drawn), timesteps=self.timesteps())
+        self.learner_group.update_on_rows(drawn, timesteps=self.timesteps())
 
     def get_state(self, *args: Any, **kwargs: Any) -> StateDict:
         """Return everything that the next iteration depends on."""

@@ -34,7 +34,7 @@ class SequenceReplay(ReplayColumns):
         filled = np.minimum(self._heads + 1, self._rows)
         is_full = self._heads + 1 > self._rows
         used = len(self._streams)
-        starts = np.maximum(filled - is_full - length + 1, 0)
+        starts: np.ndarray = np.maximum(filled - is_full - length + 1, 0)
         starts[used:] = 0
         return starts
 

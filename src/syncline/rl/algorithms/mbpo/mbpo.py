@@ -269,5 +269,6 @@ def _vector_size(space: Any) -> int:
 def _as_vectors(actions: np.ndarray, space: Any) -> np.ndarray:
     """Return actions of a module as vectors [N, A]: discrete ones as one-hot vectors."""
     if isinstance(space, gym.spaces.Discrete):
-        return np.eye(int(space.n), dtype=np.float32)[actions]
+        vectors: np.ndarray = np.eye(int(space.n), dtype=np.float32)[actions]
+        return vectors
     return np.asarray(actions, np.float32).reshape(len(actions), -1)

@@ -66,7 +66,7 @@ class ActionVectors:
         """Return vectors [*batch, A] as actions [*batch, …]."""
         dims = vectors.shape[:-1]
         if self.counts:
-            parts = [each.argmax(-1) for each in vectors.split(self.counts, -1)]
+            parts = [each.argmax(-1) for each in torch.split(vectors, self.counts, -1)]
             return torch.stack(parts, -1).reshape(*dims, *self._shape)
         return self.clipped(vectors).reshape(*dims, *self._shape)
 
@@ -107,7 +107,8 @@ class Actor(nn.Module):
                 [draw(each, number) for each, number in zip(inputs, numbers, strict=True)], -1
             )
         mean, std = inputs
-        return mean + std * torch.special.ndtri(noise.clamp(1e-6, 1.0 - 1e-6))
+        normal: torch.Tensor = torch.special.ndtri(noise.clamp(1e-6, 1.0 - 1e-6))
+        return mean + std * normal
 
     def mode(self, inputs: list[torch.Tensor]) -> torch.Tensor:
         """Return the most likely action vectors [*batch, A]."""

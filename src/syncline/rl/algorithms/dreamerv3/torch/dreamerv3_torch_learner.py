@@ -6,9 +6,9 @@ names.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
 import torch
 from torch.nn.functional import binary_cross_entropy_with_logits
 
@@ -19,9 +19,10 @@ from syncline.rl.algorithms.dreamerv3.torch.dreamerv3_torch_rl_module import (
 )
 from syncline.rl.algorithms.dreamerv3.torch.formulas import TwoHot, balanced_kl, lambda_returns
 from syncline.rl.columns.names import Columns
+from syncline.rl.columns.trees import Tree
 from syncline.rl.learners.torch.optimizers import Gradients
 from syncline.rl.learners.torch.target_networks import TargetNetworkLearner
-from syncline.rl.learners.torch.train_batch import Batch, TrainBatch, as_tensors
+from syncline.rl.learners.torch.train_batch import Batch, TrainBatch
 
 WORLD_MODEL, ACTOR, CRITIC = "world_model", "actor", "critic"
 DYNAMICS_SCALE, REPRESENTATION_SCALE = 0.5, 0.1
@@ -53,19 +54,11 @@ class DreamerV3TorchLearner(TargetNetworkLearner):
             parameters = list(getattr(module, name).parameters())
             self.register_adam(module_id, name, parameters, rate, eps)
 
-    def update_on_rows(
-        self, columns: dict[str, dict[str, Any]], *, timesteps: dict[str, int]
-    ) -> dict[str, np.ndarray]:
-        """Take one step on sequences [B, T, …] by module id. There are no errors to return."""
-        batch = {
-            module_id: TrainBatch(
-                columns=as_tensors(sequences, self.device), num_rows=sequences[Columns.REWARDS].size
-            )
-            for module_id, sequences in columns.items()
-            if module_id in self.module and self.should_module_be_updated(module_id)
-        }
-        self.run_update(batch=batch, timesteps=timesteps)
-        return {}
+    def batch_of_rows(self, columns: Mapping[str, Tree]) -> TrainBatch:
+        """Return sequences [B, T, …] as a batch."""
+        batch = super().batch_of_rows(columns)
+        batch.num_rows = columns[Columns.REWARDS].size
+        return batch
 
     def compute_loss_for_module(
         self, *, module_id: str, config: Any, batch: Batch, fwd_out: dict[str, Any]
@@ -149,7 +142,7 @@ class DreamerV3TorchLearner(TargetNetworkLearner):
             weights: Probabilities [H, N] that the trajectory has not ended.
         """
         to_returns, to_slow = self._two_hot.loss(logits, returns, slow)
-        total = (weights * (to_returns + to_slow)).mean()
+        total: torch.Tensor = (weights * (to_returns + to_slow)).mean()
         self._log(
             module_id,
             {
@@ -182,7 +175,8 @@ class DreamerV3TorchLearner(TargetNetworkLearner):
         self._log(
             module_id, {"ACTOR_value_targets_pct95_ema": high, "ACTOR_value_targets_pct5_ema": low}
         )
-        return (returns - values) / (high - low).clamp(min=LEAST_RETURN_RANGE)
+        advantages: torch.Tensor = (returns - values) / (high - low).clamp(min=LEAST_RETURN_RANGE)
+        return advantages
 
     def _actor_loss(
         self,
@@ -198,7 +192,7 @@ class DreamerV3TorchLearner(TargetNetworkLearner):
         logp, entropy = module.actor.logp_and_entropy(inputs, dream.actions)
         reinforce = -(weights * logp * advantages).mean()
         bonus = -config.entropy_scale * (weights * entropy).mean()
-        total = reinforce + bonus
+        total: torch.Tensor = reinforce + bonus
         self._log(
             module_id,
             {

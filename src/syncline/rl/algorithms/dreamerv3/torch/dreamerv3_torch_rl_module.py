@@ -152,7 +152,7 @@ class DreamerV3TorchRLModule(TorchRLModule, InferenceOnlyAPI, TargetNetworkAPI):
             vectors = self.actor.sample(inputs, noise[:, rssm.num_categoricals :])
         else:
             vectors = self.actor.mode(inputs)
-        latent = drawn.unflatten(-1, (rssm.num_categoricals, rssm.num_classes)).argmax(-1)
+        latent = drawn.reshape(-1, rssm.num_categoricals, rssm.num_classes).argmax(-1)
         following = {
             H: h,
             Z: latent,

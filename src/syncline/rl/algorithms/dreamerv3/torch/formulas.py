@@ -65,8 +65,9 @@ class TwoHot:
         places = [self._place(each) for each in targets]
         indices = torch.cat([index for index, _ in places], -1)
         shares = torch.stack([share for _, share in places])
-        chosen = logits.gather(-1, indices).unflatten(-1, (len(targets), 2)).movedim(-2, 0)
-        return torch.logsumexp(logits, -1) - (chosen * shares).sum(-1)
+        pairs = logits.gather(-1, indices).reshape(*logits.shape[:-1], len(targets), 2)
+        chosen = (pairs.movedim(-2, 0) * shares).sum(-1)
+        return torch.logsumexp(logits, -1) - chosen
 
     def _place(self, values: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Return the bins around values and their shares, both [*batch, 2]."""

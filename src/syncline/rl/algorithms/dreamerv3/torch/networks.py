@@ -178,10 +178,11 @@ class Encoder(nn.Module):
         if observations.vector_size:
             self.mlp = MLP(observations.vector_size, size.dense_units, size.num_dense_layers)
             self.num_outputs += size.dense_units
-        self.cnns = nn.ModuleList(
+        encoders = [
             ImageEncoder(shape, size.cnn_multiplier) for shape in observations.images.values()
-        )
-        self.num_outputs += sum(int(cnn.num_outputs) for cnn in self.cnns)  # type: ignore[arg-type]
+        ]
+        self.cnns = nn.ModuleList(encoders)
+        self.num_outputs += sum(each.num_outputs for each in encoders)
 
     def forward(self, vector: torch.Tensor | None, images: list[torch.Tensor]) -> torch.Tensor:
         """Return embeddings [*batch, E]."""
@@ -235,7 +236,7 @@ def num_convolutions(height: int, width: int) -> int:
 
 def _padded(length: int, count: int) -> int:
     """Return the smallest multiple of 2 ** count that is not below `length`."""
-    return -(-length // 2**count) * 2**count
+    return -(-length >> count) << count
 
 
 class ImageEncoder(nn.Module):
@@ -276,7 +277,7 @@ class ImageDecoder(nn.Module):
         widest = size.cnn_multiplier * 2 ** (count - 1)
         self._map = (widest, rows, columns)
         self.dense = MLP(features, size.dense_units, size.num_dense_layers, widest * rows * columns)
-        layers: list[nn.Module] = [ChannelNorm(widest), nn.SiLU()]
+        layers: list[nn.Module] = []
         for number in range(count):
             is_last = number == count - 1
             after = outputs if is_last else widest // 2

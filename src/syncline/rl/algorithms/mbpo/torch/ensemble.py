@@ -109,7 +109,8 @@ class DynamicsEnsemble(nn.Module):
         errors = (mean - targets).square() * torch.exp(-log_variance) + log_variance
         ends = binary_cross_entropy_with_logits(logit, terminated, reduction="none")
         width = (self.largest_log_variance - self.least_log_variance).sum((-2, -1))
-        return errors.mean((-2, -1)) + ends.mean(-1) + BOUNDS_SCALE * width
+        total: torch.Tensor = errors.mean((-2, -1)) + ends.mean(-1) + BOUNDS_SCALE * width
+        return total
 
     @torch.no_grad()
     def errors(
@@ -127,4 +128,5 @@ class DynamicsEnsemble(nn.Module):
         ends = binary_cross_entropy_with_logits(
             logit, terminated.expand_as(logit), reduction="none"
         )
-        return (mean - targets).square().mean((-2, -1)) + ends.mean(-1)
+        total: torch.Tensor = (mean - targets).square().mean((-2, -1)) + ends.mean(-1)
+        return total
