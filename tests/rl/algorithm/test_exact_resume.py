@@ -35,6 +35,10 @@ def dqn():
     )
 
 
+def rainbow():
+    return dqn().training(noisy=True, num_atoms=11, v_min=0.0, v_max=20.0, n_step=(1, 3))
+
+
 def sac():
     return (
         SACConfig()
@@ -61,6 +65,7 @@ CONFIGS = {
     "ppo": ppo,
     "ppo_lstm": lambda: ppo(use_lstm=True, lstm_cell_size=6, max_seq_len=5),
     "dqn": dqn,
+    "rainbow": rainbow,
     "sac": sac,
     "td3": td3,
 }

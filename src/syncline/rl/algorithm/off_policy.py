@@ -103,9 +103,12 @@ class OffPolicyConfig(AlgorithmConfig):
                 f"`replay_buffer_config['type']={kind!r}` is unknown.{did_you_mean(kind, known)} "
                 f"Use one of {', '.join(known)}."
             )
-        steps = self.n_step if isinstance(self.n_step, int) else self.n_step[0]
-        if steps < 1:
-            raise ValueError(f"`n_step={self.n_step!r}` must be at least 1.")
+        first, last = (self.n_step,) * 2 if isinstance(self.n_step, int) else self.n_step
+        if not 1 <= first <= last:
+            raise ValueError(
+                f"`n_step={self.n_step!r}` must be a number of at least 1, or a range such as "
+                "(2, 5), both included."
+            )
         capacity = self.replay_buffer_config["capacity"]
         if self.num_steps_sampled_before_learning_starts > capacity:
             raise ValueError(

@@ -111,7 +111,10 @@ class CQLTorchLearner(SACTorchLearner):
         weight = self.log_penalty_weights[module_id].exp().clamp(max=LARGEST_WEIGHT)
         distance = config.min_q_weight * gaps - config.lagrangian_thresh
         self.metrics.log_value((module_id, "penalty_weight"), weight.detach(), window=1)
-        return (weight.detach() * distance).sum() - (weight * distance.detach()).mean()
+        loss: torch.Tensor = (weight.detach() * distance).sum() - (
+            weight * distance.detach()
+        ).mean()
+        return loss
 
     def _module_id(self, module: Any) -> str:
         return next(str(module_id) for module_id, each in self.module.items() if each is module)

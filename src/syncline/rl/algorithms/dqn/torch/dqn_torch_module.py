@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from contextlib import nullcontext
 from typing import Any, Literal
 
 import numpy as np
@@ -17,6 +18,7 @@ from syncline.rl.modules.acting import ActingPolicy
 from syncline.rl.modules.apis import InferenceOnlyAPI, QNetAPI, TargetNetworkAPI
 from syncline.rl.modules.torch.catalog import Catalog
 from syncline.rl.modules.torch.heads import MLPHeadConfig
+from syncline.rl.modules.torch.torch_acting import seeded
 from syncline.rl.modules.torch.torch_rl_module import TorchRLModule
 
 QF_PREDS = "qf_preds"
@@ -175,9 +177,12 @@ class DefaultDQNTorchRLModule(TorchRLModule, InferenceOnlyAPI, TargetNetworkAPI,
 
 
 class EpsilonGreedyActing:
-    """Takes the best action, and with probability epsilon a random one."""
+    """Takes the best action, and with probability epsilon a random one.
 
-    noise_size = 2
+    The last number of a row's noise seeds the noise in the weights of noisy layers.
+    """
+
+    noise_size = 3
     noise_kind: Literal["uniform", "normal"] = "uniform"
 
     def __init__(self, module: DefaultDQNTorchRLModule, epsilon: Schedule) -> None:
@@ -201,7 +206,8 @@ class EpsilonGreedyActing:
         if first_leaf(tensors).dtype == torch.float64:
             tensors = map_tree(lambda leaf: leaf.float(), tensors)
         device = next(module.parameters()).device
-        with torch.inference_mode():
+        draws = seeded(device, noise) if self._is_noisy and explore else nullcontext()
+        with torch.inference_mode(), draws:
             values = module.compute_q_values(
                 {Columns.OBS: map_tree(lambda leaf: leaf.to(device), tensors)}
             )[QF_PREDS]
