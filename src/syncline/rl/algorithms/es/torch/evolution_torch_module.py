@@ -78,13 +78,15 @@ class EvolutionTorchRLModule(TorchRLModule):
     def actions_of(self, outputs: np.ndarray) -> np.ndarray:
         """Return the actions [S, …] for outputs [S, K]."""
         space = self.action_space
+        found: np.ndarray
         if isinstance(space, gym.spaces.Discrete):
-            found: np.ndarray = outputs.argmax(-1)
+            found = outputs.argmax(-1)
             return found
         if isinstance(space, gym.spaces.MultiDiscrete):
             parts = np.split(outputs, np.cumsum(space.nvec.reshape(-1))[:-1], axis=-1)
             best = np.stack([part.argmax(-1) for part in parts], axis=-1)
-            return best.reshape(-1, *space.nvec.shape)
+            found = best.reshape(-1, *space.nvec.shape)
+            return found
         found = outputs.reshape(-1, *space.shape)
         return found
 

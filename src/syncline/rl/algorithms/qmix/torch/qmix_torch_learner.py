@@ -50,7 +50,7 @@ class QMixTorchLearner(TargetNetworkLearner):
                 each.unsqueeze(-1).expand_as(chosen) for each in (rewards, discounts, mask)
             )
         errors = (chosen - (rewards + discounts * following)) * mask
-        loss = errors.square().sum() / mask.sum()
+        loss: torch.Tensor = errors.square().sum() / mask.sum()
         steps = batch[Columns.LOSS_MASK].unsqueeze(-1)
         agents = fwd_out[Q_CHOSEN]
         self.metrics.log_dict(
