@@ -1,7 +1,7 @@
-"""Files of runs that the dashboard serves: profiles and images, which open in the browser, and
-logs, which are downloaded.
+"""Files of runs that the dashboard serves: profiles, images and videos, which open in the browser,
+and logs, which are downloaded.
 
-Run directories are untrusted. Only files of three folders with the extensions that syncline writes
+Run directories are untrusted. Only files of four folders with the extensions that syncline writes
 are served, and no name leads out of them (`runs.run_storage`). Files that open in the browser are
 sandboxed: scripts of a flame graph run in an origin of their own that can neither read pages of the
 dashboard nor load or send anything.
@@ -33,6 +33,7 @@ _TYPES: dict[str, dict[str, tuple[str, bool]]] = {
         ".bin": ("application/octet-stream", False),
     },
     "media": {".png": ("image/png", True)},
+    "videos": {".mp4": ("video/mp4", True), ".gif": ("image/gif", True)},
     "logs": {".log": ("text/plain; charset=utf-8", False)},
 }
 
@@ -75,7 +76,7 @@ def find_file(run: StorageDirectory, folder: str, file: str) -> Download:
     ending = max((ending for ending in endings if file.endswith(ending)), key=len, default=None)
     if ending is None:
         raise FileNotServedError(
-            f"{folder}/{file} is not served: only profiles, images and logs of a run are."
+            f"{folder}/{file} is not served: only profiles, images, videos and logs of a run are."
         )
     try:
         name = f"{folder}/{checked_file_name(file)}"

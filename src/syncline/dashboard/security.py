@@ -438,7 +438,8 @@ def content_policy(host: str, nonce: str | None) -> str:
     name = host if re.fullmatch(r"[A-Za-z0-9.\-:\[\]]+", host) else ""
     return (
         f"default-src 'none'; script-src 'self' 'nonce-{nonce}' 'unsafe-eval'; "
-        "style-src 'self' 'unsafe-inline'; img-src 'self' data: blob:; font-src 'self' data:; "
+        "style-src 'self' 'unsafe-inline'; img-src 'self' data: blob:; media-src 'self'; "
+        "font-src 'self' data:; "
         f"connect-src 'self' ws://{name} wss://{name}; frame-src 'self'; "
         "frame-ancestors 'none'; base-uri 'none'; form-action 'none'"
     )

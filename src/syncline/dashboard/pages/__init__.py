@@ -4,7 +4,8 @@
 Files: `routes` (URLs), `run_list_page`, `compare_page`, `run_actions` (changes of runs), `run_page`
 (frame of a run) with `run_header` and `run_view` (its interface to the pages), then the pages by
 kind of run: `training_page` with `curves_panel`, `media_panel`, `actions_panel` and `logs_panel`,
-`dataset_page`, `tuning_page` with `tuning_figures`, `tuning_table` and `tuning_trial`,
-`serving_page` with `serving_record` (the record as panels read it), `serving_application`,
-`serving_deployment` and `serving_panels`. `serving_list_page` and `cluster_page` show many runs.
+`rl_page` (both with `common_panels`), `dataset_page`, `tuning_page` with `tuning_figures`,
+`tuning_table` and `tuning_trial`, `serving_page` with `serving_record` (the record as panels read
+it), `serving_application`, `serving_deployment` and `serving_panels`. `serving_list_page` and
+`cluster_page` show many runs.
 """

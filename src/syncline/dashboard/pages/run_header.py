@@ -50,7 +50,7 @@ class RunHeader:
         summary = self._opened.summary
         running = summary.state == "running"
         self._state.set(widgets.printable(summary.state, 40))
-        self._stop.visible = running and summary.kind not in ("data", "serve")
+        self._stop.visible = running and summary.kind not in ("data", "serve", "rl")
         self._delete.visible = not running
         if not running:
             self._message.visible = False

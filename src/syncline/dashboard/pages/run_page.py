@@ -11,6 +11,7 @@ from nicegui import Client, ui
 
 from syncline.dashboard import widgets
 from syncline.dashboard.pages.dataset_page import DatasetPage
+from syncline.dashboard.pages.rl_page import RlPage
 from syncline.dashboard.pages.run_header import RunHeader
 from syncline.dashboard.pages.run_view import OpenRun, OpenRuns, RunPage, RunView, Visit
 from syncline.dashboard.pages.serving_page import ServingPage
@@ -28,6 +29,7 @@ PAGES: dict[str, Callable[[RunView], RunPage]] = {
     "data": DatasetPage,
     "tune": TuningPage,
     "serve": ServingPage,
+    "rl": RlPage,
 }
 """Pages by kind of run; other kinds get `PlainPage`."""
 

@@ -11,6 +11,7 @@ from nicegui import ui
 
 from syncline.dashboard import training_figures, widgets
 from syncline.dashboard.pages.actions_panel import ActionsPanel
+from syncline.dashboard.pages.common_panels import CheckpointsPanel, ErrorPanel, configuration
 from syncline.dashboard.pages.curves_panel import CurvesPanel
 from syncline.dashboard.pages.dataset_page import ExecutionChoice
 from syncline.dashboard.pages.logs_panel import LogsPanel
@@ -21,11 +22,9 @@ from syncline.dashboard.training_figures import WorkerRow
 from syncline.runs.metric_series import Axis, numbers
 
 SHOWN_MOMENTS = 500
-SHOWN_CHECKPOINTS = 500
 MAX_BARS = 64
 """Maximum ranks with a time bar."""
 SHOWN_METRICS = 60
-SHOWN_FAILURES = 20
 MAX_LINES = 16
 """Maximum ranks in a resource chart."""
 SECTION_LINKS = {
@@ -60,7 +59,7 @@ class TrainingPage:
     def __init__(self, view: RunView) -> None:
         links = ui.element("nav").classes("sl-section-links").props('aria-label="On this page"')
         self._panels: dict[str, _Panel] = {
-            "errors": _ErrorPanel(view),
+            "errors": ErrorPanel(view),
             "overview": _FactsPanel(view),
             "metrics": CurvesPanel(view, lambda over: _restarts(view, over)),
             "media": MediaPanel(view),
@@ -74,11 +73,11 @@ class TrainingPage:
             "resources": _UsagePanel(view),
             "datasets": _DataPanel(view),
             "events": _EventsPanel(view),
-            "checkpoints": _CheckpointsPanel(view),
+            "checkpoints": CheckpointsPanel(view),
             "logs": LogsPanel(view),
         }
         sections = {anchor: panel.section for anchor, panel in self._panels.items()}
-        sections["configuration"] = _configuration(view)
+        sections["configuration"] = configuration(view)
         with links:
             for anchor, text in SECTION_LINKS.items():
                 link = widgets.link(text, f"#{anchor}")
@@ -88,37 +87,6 @@ class TrainingPage:
         """Show the current record."""
         for panel in self._panels.values():
             panel.update()
-
-
-class _ErrorPanel:
-    """Error of the run, and the error of each failed rank by attempt."""
-
-    def __init__(self, view: RunView) -> None:
-        self._view = view
-        self._ranks: dict[tuple[int, str], widgets.Mono] = {}
-        with widgets.section("Errors", anchor="errors") as self.section:
-            self._text = widgets.Mono(label="Error", tall=True)
-            self._text.element.classes("sl-wrap")  # often one long sentence
-            self._below = ui.element("div").classes("sl-run")
-
-    def update(self) -> None:
-        run = self._view.run
-        error = (run.outcome or {}).get("error")
-        failures = [
-            (attempt.number, rank, text)
-            for attempt in run.attempts
-            for rank, text in attempt.failures.items()
-        ][-SHOWN_FAILURES:]
-        self.section.visible = error is not None or bool(failures)
-        self._text.element.visible = error is not None
-        self._text.set(error or "")
-        for number, rank, text in failures:
-            if (number, rank) not in self._ranks:
-                title = f"Rank {rank}, attempt {number}: traceback"
-                is_first = error is None and not self._ranks  # nothing above shows an error
-                with self._below, widgets.Expandable(title, opened=is_first):
-                    self._ranks[number, rank] = widgets.Mono(label=title)
-            self._ranks[number, rank].set(text)
 
 
 class _FactsPanel:
@@ -349,54 +317,6 @@ class _EventsPanel:
         self._table.set(rows[::-1])
 
 
-class _CheckpointsPanel:
-    """Kept checkpoints, the latest first."""
-
-    def __init__(self, view: RunView) -> None:
-        self._view = view
-        columns = [
-            widgets.Column(name="index", label="Report"),
-            widgets.Column(name="name", label="Directory", kind="mono", yielding=True),
-            widgets.Column(
-                name="metrics", label="Metrics", kind="mono", yielding=True, sortable=False
-            ),
-        ]
-        with widgets.section(
-            "Checkpoints", "Checkpoints that are kept.", anchor="checkpoints"
-        ) as self.section:
-            self._table = widgets.DataTable(
-                columns, row_key="index", label="Checkpoints", rows_per_page=10
-            )
-
-    def update(self) -> None:
-        kept = self._view.run.checkpoints[-SHOWN_CHECKPOINTS:]
-        self.section.visible = bool(kept)
-        rows = [
-            {
-                "index": entry.get("index"),
-                "name": entry.get("name"),
-                "metrics": _short(entry.get("metrics")),
-            }
-            for entry in kept
-        ]
-        self._table.set(rows[::-1])
-
-
-def _configuration(view: RunView) -> ui.element:
-    run = view.run
-    with widgets.section("Configuration", anchor="configuration") as section:
-        widgets.Mono(widgets.json_text(run.config), label="Configuration")
-        environment = dict(run.environment)
-        difference = environment.pop("git_diff", None)
-        with widgets.Expandable("Environment"):
-            widgets.Mono(widgets.json_text(environment), label="Environment")
-        if difference:
-            revision = str(environment.get("git_revision"))[:12]
-            with widgets.Expandable(f"Git diff against {revision}"):
-                widgets.Mono(difference, label="Git diff", tall=True)
-    return section
-
-
 def _of_ranks(curves: Mapping[str, training_figures.Curve]) -> dict[str, training_figures.Curve]:
     return {f"rank {rank}": curve for rank, curve in curves.items()}
 
@@ -406,12 +326,3 @@ def _restarts(view: RunView, over: Axis) -> list[widgets.Mark]:
         widgets.Mark(x=x, label=label)
         for x, label in training_figures.restart_marks(view.run, over)
     ]
-
-
-def _short(metrics: object) -> str:
-    shown = (
-        [f"{name}={widgets.number(value)}" for name, value in numbers(metrics)]
-        if isinstance(metrics, dict)
-        else []
-    )
-    return "  ".join(shown[:8]) + ("  …" if len(shown) > 8 else "")

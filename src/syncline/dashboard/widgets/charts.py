@@ -32,6 +32,15 @@ FEW = 12
 """Maximum lines with a legend and a common tooltip; with more, the tooltip names a single line."""
 
 Option = dict[str, object]
+DRAW_BAND = """(params, api) => {
+  const at = (x, y) => api.coord([api.value(x), api.value(y)]);
+  return {
+    type: 'polygon',
+    shape: {points: [at(0, 1), at(3, 4), at(3, 5), at(0, 2)]},
+    style: {fill: api.visual('color'), opacity: 0.18},
+  };
+}"""
+"""Draws the piece of a band between two positions; the data are [x, low, high, x, low, high]."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,6 +63,10 @@ class Line:
     """Draw thin and pale without a legend entry and a tooltip, for values behind their smoothed
     curve.
     """
+    low: Sequence[float] = ()
+    """Lower limits of a band around the line, as many as `x`; empty without a band."""
+    high: Sequence[float] = ()
+    """Upper limits of the band."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -187,7 +200,10 @@ class LineChart:
                     "preventDefaultMouseMove": False,
                 }
             ],
-            "series": [self._series(line, place) for place, line in enumerate(self._lines)],
+            "series": [
+                *(self._band(line, place) for place, line in enumerate(self._lines) if line.low),
+                *(self._series(line, place) for place, line in enumerate(self._lines)),
+            ],
         }
 
     def _grid(self) -> Option:
@@ -215,8 +231,27 @@ class LineChart:
             "splitLine": {"lineStyle": {":color": _css("--sl-line")}},
         }
 
+    def _band(self, line: Line, place: int) -> Option:
+        """Return the band of a line; it shares the line's name, so that the legend hides both."""
+        scale = 1000 if self.over_time else 1
+        corners = [
+            [x * scale, low, high] for x, low, high in zip(line.x, line.low, line.high, strict=True)
+        ]
+        return {
+            "type": "custom",
+            "name": printable(line.name, 120),
+            "data": [first + second for first, second in zip(corners, corners[1:], strict=False)],
+            "encode": {"x": [0, 3], "y": [1, 2, 4, 5]},
+            ":renderItem": DRAW_BAND,
+            "itemStyle": {"color": _color(line, place)},
+            "silent": True,
+            "clip": True,
+            "tooltip": {"show": False},
+            "z": 1,
+        }
+
     def _series(self, line: Line, place: int) -> Option:
-        color = PALETTE[(place if line.color is None else line.color) % len(PALETTE)]
+        color = _color(line, place)
         scale = 1000 if self.over_time else 1
         points = [
             [x * scale, _drawable(y, self.log_y)] for x, y in zip(line.x, line.y, strict=True)
@@ -261,6 +296,10 @@ class LineChart:
             },
             "lineStyle": {":color": color, "type": "dashed", "width": 1},
         }
+
+
+def _color(line: Line, place: int) -> str:
+    return PALETTE[(place if line.color is None else line.color) % len(PALETTE)]
 
 
 def _css(variable: str) -> str:

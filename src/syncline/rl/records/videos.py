@@ -160,7 +160,7 @@ def write_video(path: str, frames: Sequence[Frame], fps: float = FPS) -> None:
 def _write_mp4(path: str, frames: Sequence[Frame], fps: float) -> None:
     av = load("av", purpose="An MP4 video", install=INSTALL)
     height, width = (size - size % 2 for size in frames[0].shape[:2])  # H.264 needs even sizes
-    with av.open(path, "w") as container:
+    with av.open(path, "w", options={"movflags": "faststart"}) as container:
         stream = container.add_stream("libx264", rate=max(1, round(fps)))
         stream.width, stream.height, stream.pix_fmt = width, height, "yuv420p"
         for frame in frames:
