@@ -17,7 +17,7 @@ from syncline.rl.config.environment import EnvironmentOptions
 from syncline.rl.config.evaluation import EvaluationOptions
 from syncline.rl.config.learning import LearningOptions
 from syncline.rl.config.offline import OfflineOptions
-from syncline.rl.config.older import RENAMED, WITHOUT_EFFECT
+from syncline.rl.config.older import OLDER_NAMES, RENAMED, WITHOUT_EFFECT
 from syncline.rl.config.running import RunningOptions
 from syncline.rl.config.sampling import SamplingOptions
 from syncline.rl.config.schedule import Schedule
@@ -28,7 +28,11 @@ from syncline.rl.connectors.defaults import (
     module_to_env_pipeline,
 )
 from syncline.rl.connectors.pipeline import ConnectorPipelineV2
+from syncline.rl.modules.apis import ValueFunctionAPI
 from syncline.rl.modules.rl_module import MultiRLModuleSpec, RLModuleSpec
+from syncline.rl.older.model_config import converted
+from syncline.rl.older.registered import resolved
+from syncline.rl.older.torch.model_modules import ModelV2Catalog, ModelV2Module
 from syncline.suggestions import did_you_mean
 
 logger = logging.getLogger("syncline")
@@ -61,6 +65,7 @@ class AlgorithmConfig(
     def __init__(self, algo_class: type | None = None) -> None:
         super().__init__()
         self.__dict__["_is_frozen"] = False
+        self.__dict__["_is_older"] = False
         self.algo_class = algo_class
 
     # -- creation and copies
@@ -150,6 +155,8 @@ class AlgorithmConfig(
             )
         if name in WITHOUT_EFFECT:
             return
+        if name in OLDER_NAMES:
+            self.__dict__["_is_older"] = True
         object.__setattr__(self, _attribute(name), value)
 
     def __getattr__(self, name: str) -> Any:
@@ -220,7 +227,7 @@ class AlgorithmConfig(
         return [
             (name, value)
             for name, value in self.__dict__.items()
-            if name not in ("_is_frozen", "algo_class")
+            if name not in ("_is_frozen", "_is_older", "algo_class")
         ]
 
     def _warn_if_unknown(self, key: str) -> None:
@@ -230,6 +237,14 @@ class AlgorithmConfig(
                 f"{did_you_mean(key, self.keys())}",
                 stacklevel=3,
             )
+
+    @property
+    def is_older(self) -> bool:
+        """True if options were set under names of older releases, as a dictionary or by methods.
+
+        Then results have the keys of those releases, too.
+        """
+        return bool(self.__dict__.get("_is_older"))
 
     # -- derived values
 
@@ -246,7 +261,13 @@ class AlgorithmConfig(
     @property
     def model_config(self) -> dict[str, Any]:
         """Options of the networks as a dictionary: the algorithm's defaults and the given ones."""
-        return {**self._model_config_auto_includes, **as_dict(self._model_config)}
+        return resolved(
+            {
+                **self._model_config_auto_includes,
+                **converted(self.model),
+                **as_dict(self._model_config),
+            }
+        )
 
     @property
     def _model_config_auto_includes(self) -> dict[str, Any]:
@@ -407,6 +428,8 @@ class AlgorithmConfig(
             spec.observation_space = spec.observation_space or spaces[0]
             spec.action_space = spec.action_space or spaces[1]
         spec.inference_only = inference_only
+        if spec.module_class is default.module_class:
+            _use_older_model(spec)
         return spec
 
     # -- checks and building
@@ -551,6 +574,17 @@ class AlgorithmConfig(
     def build(self, env: Any = None, use_copy: bool = True, **ignored: Any) -> Any:
         """Create the algorithm; older name of `build_algo`."""
         return self.build_algo(env, use_copy)
+
+
+def _use_older_model(spec: RLModuleSpec) -> None:
+    """Use the network or distribution of older releases that the options name, if any."""
+    options: Any = spec.model_config or {}
+    if not options.get("custom_model") and not options.get("custom_action_dist"):
+        return
+    if issubclass(spec.module_class or object, ValueFunctionAPI):
+        spec.module_class = ModelV2Module
+    else:
+        spec.catalog_class = ModelV2Catalog
 
 
 def as_dict(options: Any) -> dict[str, Any]:

@@ -50,6 +50,14 @@ RENAMED = {
 }
 """Keys of dictionaries and keywords of methods, by their current attributes."""
 
+OLDER_NAMES = frozenset(
+    name
+    for name, attribute in RENAMED.items()
+    if attribute.lstrip("_") != name
+    and name not in ("lambda", "input", "framework", "callbacks", "metrics_smoothing_episodes")
+)
+"""Names that only programs for older releases use."""
+
 WITHOUT_EFFECT = frozenset(
     {
         "eager_tracing",

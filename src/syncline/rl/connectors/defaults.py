@@ -30,8 +30,10 @@ from syncline.rl.connectors.to_module.items import (
     DefaultConnector,
 )
 from syncline.rl.connectors.to_module.mean_std_filter import MeanStdFilter
+from syncline.rl.connectors.to_module.preprocessors import PrevActionsPrevRewards
 from syncline.rl.connectors.torch.actions_torch import GetActions
 from syncline.rl.connectors.torch.tensors_torch import NumpyToTensor, TensorToNumpy
+from syncline.rl.older.preprocessors import PreprocessorConnector
 
 SINGLE_SPACES = "__env_single__"
 """Key of the spaces of one environment."""
@@ -55,6 +57,7 @@ def env_to_module_pipeline(
     pieces = _made("env_to_module_connector", config, env, spaces, device)
     if config.observation_filter in FILTERS[1:]:
         pieces.insert(0, MeanStdFilter(multi_agent=config.is_multi_agent))
+    pieces = [*_preprocessors(config), *pieces, *_previous(config)]
     if config.in_evaluation:
         for piece in pieces:
             if isinstance(piece, MeanStdFilter):
@@ -120,6 +123,31 @@ def own_pieces(connectors: Sequence[ConnectorV2]) -> slice:
 def is_default(connector: ConnectorV2) -> bool:
     """Return True for a default piece, whose work runners and learners do on whole columns."""
     return DefaultConnector in type(connector).__bases__
+
+
+def _preprocessors(config: Any) -> list[ConnectorV2]:
+    """Return the custom preprocessor of older releases, if there is one."""
+    given = config.model_config.get("custom_preprocessor")
+    if not given:
+        return []
+    return [PreprocessorConnector(preprocessor_class=given, options=config.model)]
+
+
+def _previous(config: Any) -> list[ConnectorV2]:
+    """Return the piece that adds previous actions and rewards, if a memory asks for them."""
+    given = config.model_config
+    actions = int(given.get("attention_use_n_prev_actions") or 0)
+    rewards = int(given.get("attention_use_n_prev_rewards") or 0)
+    if not given.get("use_attention"):
+        actions = int(bool(given.get("lstm_use_prev_action")))
+        rewards = int(bool(given.get("lstm_use_prev_reward")))
+    if not actions and not rewards:
+        return []
+    return [
+        PrevActionsPrevRewards(
+            multi_agent=config.is_multi_agent, n_prev_actions=actions, n_prev_rewards=rewards
+        )
+    ]
 
 
 def _single_spaces(config: Any, env: Any, spaces: Any) -> tuple[Any, Any]:

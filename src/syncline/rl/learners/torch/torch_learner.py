@@ -462,6 +462,9 @@ class TorchLearner(Checkpointable):
                 loss = self.compute_loss_for_module(
                     module_id=module_id, config=config, batch=batch[module_id], fwd_out=out
                 )
+            if hasattr(module, "adjust_loss"):  # a network of older releases
+                loss = module.adjust_loss(loss, batch[module_id])
+                self.metrics.log_dict(module.loss_metrics(), key=module_id, window=1)
             losses[module_id] = loss
             self.metrics.log_value((module_id, "total_loss"), loss, window=1)
         return losses

@@ -1,0 +1,128 @@
+"""Preprocessors of older releases: from observations to flat arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+
+from syncline.rl.connectors.to_module.preprocessors import SingleAgentObservationPreprocessor
+
+
+class Preprocessor:
+    """Base of preprocessors; implement `_init_shape` and `transform`.
+
+    Args:
+        obs_space: Space of the observations.
+        options: Options of the network.
+    """
+
+    def __init__(self, obs_space: gym.Space[Any], options: Mapping[str, Any] | None = None) -> None:
+        self._obs_space = obs_space
+        self._options = dict(options or {})
+        self.shape = tuple(self._init_shape(obs_space, self._options))
+        self._size = int(np.prod(self.shape))
+
+    def _init_shape(self, obs_space: Any, options: dict[str, Any]) -> tuple[int, ...]:
+        """Return the shape of the results."""
+        raise NotImplementedError
+
+    def transform(self, observation: Any) -> Any:
+        """Return the array for an observation."""
+        raise NotImplementedError
+
+    @property
+    def size(self) -> int:
+        """Number of elements of the results."""
+        return self._size
+
+    @property
+    def observation_space(self) -> gym.Space[Any]:
+        """Space of the results."""
+        space: Any = gym.spaces.Box(-np.inf, np.inf, self.shape, np.float32)
+        if isinstance(self, (DictFlatteningPreprocessor, OneHotPreprocessor)):
+            space.original_space = self._obs_space
+        return space  # type: ignore[no-any-return]
+
+
+class NoPreprocessor(Preprocessor):
+    """Leaves observations as they are."""
+
+    def _init_shape(self, obs_space: Any, options: dict[str, Any]) -> tuple[int, ...]:
+        return tuple(obs_space.shape)
+
+    def transform(self, observation: Any) -> Any:
+        """Return the observation."""
+        return observation
+
+    @property
+    def observation_space(self) -> gym.Space[Any]:
+        """The space itself."""
+        return self._obs_space
+
+
+class OneHotPreprocessor(Preprocessor):
+    """Makes whole numbers one-hot."""
+
+    def _init_shape(self, obs_space: Any, options: dict[str, Any]) -> tuple[int, ...]:
+        return (int(gym.spaces.flatdim(obs_space)),)
+
+    def transform(self, observation: Any) -> np.ndarray:
+        """Return the one-hot vector."""
+        return np.asarray(gym.spaces.flatten(self._obs_space, observation), np.float32)
+
+
+class DictFlatteningPreprocessor(OneHotPreprocessor):
+    """Makes Dict and Tuple observations one vector."""
+
+
+class TupleFlatteningPreprocessor(DictFlatteningPreprocessor):
+    """Makes Tuple observations one vector."""
+
+
+def preprocessor_class(space: gym.Space[Any]) -> type[Preprocessor]:
+    """Return the class for a space."""
+    if isinstance(space, (gym.spaces.Discrete, gym.spaces.MultiDiscrete)):
+        return OneHotPreprocessor
+    if isinstance(space, gym.spaces.Tuple):
+        return TupleFlatteningPreprocessor
+    if isinstance(space, gym.spaces.Dict):
+        return DictFlatteningPreprocessor
+    return NoPreprocessor
+
+
+class PreprocessorConnector(SingleAgentObservationPreprocessor):
+    """A preprocessor as a connector.
+
+    Args:
+        preprocessor_class: Class of the preprocessor.
+        options: Options of the network.
+    """
+
+    def __init__(
+        self,
+        input_observation_space: Any = None,
+        input_action_space: Any = None,
+        *,
+        preprocessor_class: type[Any],
+        options: Mapping[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        self._class = preprocessor_class
+        self._options = dict(options or {})
+        self._made: Any = None
+        super().__init__(input_observation_space, input_action_space, **kwargs)
+        self._kwargs = {"preprocessor_class": preprocessor_class, "options": options}
+
+    def recompute_output_observation_space(
+        self, input_observation_space: Any, input_action_space: Any
+    ) -> Any:
+        """Return the preprocessor's space."""
+        self._made = self._class(input_observation_space, self._options)
+        return self._made.observation_space
+
+    def preprocess(self, observation: Any, episode: Any) -> Any:
+        """Return the preprocessed observation."""
+        return np.asarray(self._made.transform(observation), np.float32)
