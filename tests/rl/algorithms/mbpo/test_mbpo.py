@@ -6,6 +6,7 @@ import pytest
 from syncline.rl.algorithm.algorithm import Algorithm
 from syncline.rl.algorithms.mbpo import MBPOConfig
 from syncline.rl.algorithms.mbpo.transitions import ImaginedTransitions, mixed
+from syncline.rl.algorithms.sac import SACConfig
 from syncline.rl.columns.trees import leaves
 from syncline.rl.envs.examples.image_grid import ImageGrid
 
@@ -141,3 +142,51 @@ def test_options_that_contradict_each_other_are_refused(options, message):
 def test_images_are_refused():
     with pytest.raises(ValueError, match="vectors"):
         small(ImageGrid).build_algo()
+
+
+def steps_to(config, goal, *, at_most):
+    """Return the steps after which the mean return of 5 episodes reaches `goal`."""
+    algo = (
+        config.environment("Pendulum-v1")
+        .rl_module(model_config={"fcnet_hiddens": [64, 64], "fcnet_activation": "relu"})
+        .training(
+            actor_lr=1e-3,
+            critic_lr=1e-3,
+            alpha_lr=1e-3,
+            num_steps_sampled_before_learning_starts=400,
+            train_batch_size_per_learner=256,
+            n_step=1,
+            replay_buffer_config={"type": "EpisodeReplayBuffer", "capacity": 20_000},
+        )
+        .debugging(seed=1)
+        .reporting(
+            min_time_s_per_iteration=0,
+            min_sample_timesteps_per_iteration=200,
+            metrics_num_episodes_for_smoothing=5,
+        )
+        .build_algo()
+    )
+    try:
+        while True:
+            result = algo.train()
+            steps = result["num_env_steps_sampled_lifetime"]
+            if steps >= 1000 and result["env_runners"]["episode_return_mean"] >= goal:
+                return steps
+            if steps >= at_most:
+                return None
+    finally:
+        algo.stop()
+
+
+@pytest.mark.long
+def test_swings_up_a_pendulum_with_fewer_real_steps_than_sac():
+    config = MBPOConfig().training(
+        dynamics_model={"fcnet_hiddens": [64, 64], "ensemble_size": 5, "num_elites": 3},
+        dynamics_train_freq=200,
+        num_rollouts_per_step=50,
+        rollout_length=2,
+        num_updates_per_step=10,
+    )
+    steps = steps_to(config, -250.0, at_most=4000)
+    assert steps is not None
+    assert steps_to(SACConfig(), -250.0, at_most=steps) is None

@@ -135,7 +135,7 @@ class Dynamics:
         x, targets = data[:, : self._inputs], data[:, self._inputs :]
         members = options.ensemble_size
         bootstrap = train[random.integers(len(train), size=(members, len(train)))]
-        best = self.ensemble.errors(x[valid], targets[valid], ends[valid]).cpu().numpy()
+        best = np.full(members, np.inf)
         kept = self._flat.vector.detach().clone()
         waiting = epoch = 0
         losses: list[torch.Tensor] = []
@@ -143,7 +143,7 @@ class Dynamics:
             losses = self._epoch(x, targets, ends, random.permuted(bootstrap, axis=1))
             epoch += 1
             errors = self.ensemble.errors(x[valid], targets[valid], ends[valid]).cpu().numpy()
-            better = (best - errors) / best > IMPROVEMENT
+            better = errors < (1.0 - IMPROVEMENT) * best
             best = np.where(better, errors, best)
             self._keep(kept, better)
             waiting = 0 if better.any() else waiting + 1
