@@ -36,6 +36,14 @@ PATHS: dict[str, dict[str, str]] = {
     "algorithms.sac.torch.default_sac_torch_rl_module": {
         "algorithms.sac.torch.sac_torch_module": "DefaultSACTorchRLModule"
     },
+    "algorithms.appo.appo": {"algorithms.appo": "APPO APPOConfig"},
+    "algorithms.appo.torch.appo_torch_learner": {
+        "algorithms.appo.torch.appo_torch_learner": "APPOTorchLearner"
+    },
+    "algorithms.impala.impala": {"algorithms.impala": "IMPALA IMPALAConfig Impala ImpalaConfig"},
+    "algorithms.impala.torch.impala_torch_learner": {
+        "algorithms.impala.torch.impala_torch_learner": "IMPALATorchLearner"
+    },
     "algorithms.a2c.a2c": {"algorithms.a2c": "A2C A2CConfig"},
     "algorithms.algorithm": {"algorithm.algorithm": "Algorithm"},
     "algorithms.algorithm_config": {

@@ -222,7 +222,7 @@ class Algorithm(Checkpointable, Trainable):
         spent["sampling_s"] += self.env_runner_group.take_sampling_s()
         result[TIME_SPLIT] = spent
         steps = self._steps_sampled - self._steps_before
-        result[STEPS_PER_S] = steps / max(spent["total_s"], 1e-9)
+        result[STEPS_PER_S] = steps / max(spent["total_s"] - spent["evaluation_s"], 1e-9)
         self.callbacks.call(
             "on_train_result", algorithm=self, metrics_logger=self.metrics, result=result
         )
@@ -594,7 +594,7 @@ def resources(config: AlgorithmConfig) -> PlacementGroupFactory:
     }
     main: dict[str, Any] = {
         "CPU": config.num_cpus_for_main_process,
-        "GPU": 0 if config.num_learners else config.num_gpus_per_learner or config.num_gpus,
+        "GPU": 0 if config.num_remote_learners else config.num_gpus_per_learner or config.num_gpus,
         **config.custom_resources_for_main_process,
     }
     runner: dict[str, Any] = {
@@ -603,7 +603,7 @@ def resources(config: AlgorithmConfig) -> PlacementGroupFactory:
         **config.custom_resources_per_env_runner,
     }
     runners = config.num_env_runners + config.evaluation_num_env_runners
-    bundles = [main, *[learner] * config.num_learners, *[runner] * runners]
+    bundles = [main, *[learner] * config.num_remote_learners, *[runner] * runners]
     return PlacementGroupFactory(
         [{name: amount for name, amount in each.items() if amount} for each in bundles],
         strategy=cast("PlacementStrategy", config.placement_strategy),

@@ -16,7 +16,7 @@ def check_resources(config: AlgorithmConfig) -> None:
     runners = config.num_env_runners + config.evaluation_num_env_runners
     per_learner = config.num_cpus_per_learner
     each = 1.0 if per_learner == "auto" else float(per_learner)
-    needed = runners * config.num_cpus_per_env_runner + config.num_learners * each
+    needed = runners * config.num_cpus_per_env_runner + config.num_remote_learners * each
     total = float(api.cluster_resources().get("CPU", 0.0))
     if needed <= total or current_engine().may_grow or current_engine().is_local_mode:
         return

@@ -56,6 +56,17 @@ class LearningOptions(Section):
     torch_ddp_kwargs: dict[str, Any] = {}
     torch_skip_nan_gradients: bool = False
 
+    @property
+    def num_remote_learners(self) -> int:
+        """Number of learners in other processes.
+
+        A single learner without a GPU of its own learns in the algorithm's process: another process
+        would compute the same, and add a copy of each batch.
+        """
+        if self.num_learners == 1 and not self.num_gpus_per_learner:
+            return 0
+        return self.num_learners
+
     def training(
         self: ConfigT,
         *,
@@ -125,7 +136,8 @@ class LearningOptions(Section):
         """Set the learners.
 
         Args:
-            num_learners: Processes that learn; 0 learns in the algorithm's process.
+            num_learners: Processes that learn; 0, or 1 without a GPU, learns in the algorithm's
+                process.
             num_cpus_per_learner: CPUs of each learner; "auto" is 1, or 0 beside a GPU.
             num_gpus_per_learner: GPUs of each learner; may be a fraction.
             custom_resources_per_learner: Other resources of each learner.

@@ -51,9 +51,8 @@ class ActorCriticLearner(TorchLearner):
         module: Any = self.module[module_id]
         return module.get_train_action_dist_cls().from_logits(fwd_out[Columns.ACTION_DIST_INPUTS])
 
-    def log_probabilities(self, module_id: str, fragment: Fragment) -> np.ndarray:
-        """Return log pi(a_t | s_t) with the present weights, [T, N]; 0 for padding."""
-        module = self.module[module_id]
+    def log_probabilities(self, module: RLModule, fragment: Fragment) -> np.ndarray:
+        """Return log pi(a_t | s_t) of a module, [T, N]; 0 for padding."""
         columns = {
             Columns.OBS: fragment.step_columns()[Columns.OBS],
             Columns.ACTIONS: fragment.columns[Columns.ACTIONS],
@@ -70,7 +69,7 @@ class ActorCriticLearner(TorchLearner):
         rows = self._log_probabilities(module, as_tensors(fragment.rows(columns), self.device))
         if fragment.valid is None:
             return rows.reshape(fragment.rewards.shape)
-        found = np.zeros(fragment.rewards.shape, np.float32)
+        found: np.ndarray = np.zeros(fragment.rewards.shape, np.float32)
         found[fragment.valid] = rows
         return found
 
@@ -83,6 +82,11 @@ class ActorCriticLearner(TorchLearner):
                 parts.append(self.policy_logp(module, piece))
         found: np.ndarray = torch.cat(parts).float().cpu().numpy()
         return found
+
+    def log_ratios(self, module: RLModule, fragment: Fragment) -> np.ndarray:
+        """Return log pi(a_t | s_t) - log mu(a_t | s_t), [T, N], with mu the policy that sampled."""
+        ratios = self.log_probabilities(module, fragment) - fragment.columns[Columns.ACTION_LOGP]
+        return ratios if fragment.valid is None else np.where(fragment.valid, ratios, 0.0)
 
     def policy_logp(self, module: Any, batch: Batch) -> torch.Tensor:
         """Return log pi(a | s) of the actions of a batch, [B] or [S, L]."""

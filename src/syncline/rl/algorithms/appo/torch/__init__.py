@@ -1,0 +1,4 @@
+"""The loss of APPO.
+
+Files: `appo_torch_learner`.
+"""

@@ -1,0 +1,4 @@
+"""The loss of IMPALA.
+
+Files: `impala_torch_learner`.
+"""
