@@ -56,7 +56,8 @@ class GuardedEnv(gym.Wrapper[Any, Any, Any, Any]):
         set_env_state(self.env, states[self._guard.index - first_index])
 
 
-class GuardedAsyncVectorEnv(gym.vector.AsyncVectorEnv[Any, Any]):
+# Generic from gymnasium 1.3 on.
+class GuardedAsyncVectorEnv(gym.vector.AsyncVectorEnv):  # type: ignore[type-arg]
     """Steps each environment in a process of its own; for steps that take longer than 0.3 ms."""
 
     def __init__(

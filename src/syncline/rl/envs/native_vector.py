@@ -16,7 +16,8 @@ from syncline.rl.envs.sync_vector import CHECKED_STEPS
 from syncline.rl.envs.vector_step import FINAL_OBS, RESET_ONLY, Arrays, VectorStep
 
 
-class NativeVectorEnv(gym.vector.VectorWrapper[Any, Any, Any, Any, Any]):
+# Generic from gymnasium 1.3 on.
+class NativeVectorEnv(gym.vector.VectorWrapper):  # type: ignore[type-arg]
     """A vector whose class steps all environments at once, with any mode of autoreset.
 
     Vectors that reset in the step after the end (`AutoresetMode.NEXT_STEP`, gymnasium's default and

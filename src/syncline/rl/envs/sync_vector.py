@@ -22,7 +22,8 @@ CHECKED_STEPS = 20
 """Steps with full checks, from the creation of an environment on."""
 
 
-class GuardedSyncVectorEnv(gym.vector.SyncVectorEnv[Any, Any]):
+# Generic from gymnasium 1.3 on.
+class GuardedSyncVectorEnv(gym.vector.SyncVectorEnv):  # type: ignore[type-arg]
     """Steps environments one after the other, and resets those that ended in the same step."""
 
     def __init__(self, guards: Sequence[EnvGuard]) -> None:
@@ -33,7 +34,7 @@ class GuardedSyncVectorEnv(gym.vector.SyncVectorEnv[Any, Any]):
                 [functools.partial(_env_of, guard) for guard in guards],
                 autoreset_mode=AutoresetMode.SAME_STEP,
             )
-        except RuntimeError as error:
+        except (RuntimeError, AssertionError) as error:  # the latter before gymnasium 1.3
             raise EnvError(
                 f"All environments of a vector need the same spaces, but {error}"
             ) from error
