@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from syncline.rl.records.bottleneck import Bottleneck, bottleneck
+from syncline.rl.records.bottleneck import RECENT, Bottleneck, bottleneck
 from syncline.runs import Run
 from syncline.runs.json_values import finite
 from syncline.runs.metric_series import Series, member_order, thinned
@@ -41,6 +41,8 @@ SHOWN_EPISODES = 200
 MAX_MODULES = 50
 MAX_VIDEOS = 24
 MAX_RUNNERS = 512
+FEWEST = 4
+"""Curves of which an interval of the mean is drawn."""
 GRID = 100
 """Positions at which several curves are averaged."""
 LOSSES: Mapping[str, str] = {
@@ -91,7 +93,7 @@ class RunnerRow:
     index: int
     pid: int | None
     restarts: int
-    env_steps: int | None
+    env_steps: float | None
     shares: Mapping[str, float]
     """Share of its time in `environment`, `inference`, `other` and `waiting`."""
     cpu_percent: float | None
@@ -160,7 +162,8 @@ def curve(series: Series, name: str, member: str, over: str) -> Curve:
 
 def band(curves: Sequence[Curve]) -> Band | None:
     """Return mean and 95 % interval of the mean over curves, on the range that all of them cover;
-    None for fewer than two curves with such a range.
+    None for fewer than two curves with such a range. Of less than `FEWEST` curves the interval is
+    too wide to tell anything, so the band is their range.
     """
     np = _numpy()
     found = [each for each in curves if len(each.x) > 1]
@@ -172,13 +175,12 @@ def band(curves: Sequence[Curve]) -> Band | None:
     x = np.linspace(start, end, GRID)
     values = np.stack([np.interp(x, each.x, each.y) for each in found])
     mean = values.mean(0)
-    half = _t95(len(found)) * values.std(0, ddof=1) / np.sqrt(len(found))
+    low, high = values.min(0), values.max(0)
+    if len(found) >= FEWEST:
+        half = _t95(len(found)) * values.std(0, ddof=1) / np.sqrt(len(found))
+        low, high = mean - half, mean + half
     return Band(
-        x=x.tolist(),
-        mean=mean.tolist(),
-        low=(mean - half).tolist(),
-        high=(mean + half).tolist(),
-        count=len(found),
+        x=x.tolist(), mean=mean.tolist(), low=low.tolist(), high=high.tolist(), count=len(found)
     )
 
 
@@ -256,13 +258,12 @@ def _rows(last: Mapping[str, Any], kind: str, value: str, learners: str) -> list
 
 
 def limits(run: Run, member: str = "0") -> Bottleneck | None:
-    """Return where the time of the last iteration went, and what limits."""
-    last = run.series.last(member)
-    seconds = {
-        name.removeprefix("time_split/"): value
-        for name, value in last.items()
-        if name.startswith("time_split/")
-    }
+    """Return where the time of the last `RECENT` iterations went, and what limits."""
+    seconds = {}
+    for name in run.series.names:
+        if name.startswith("time_split/"):
+            values = run.series.points(name, member).values[-RECENT:]
+            seconds[name.removeprefix("time_split/")] = float(values.sum())
     return bottleneck(
         seconds,
         num_env_runners=int(option(run, "num_env_runners") or 0),
@@ -291,7 +292,7 @@ def runner_rows(run: Run) -> list[RunnerRow]:
                 index=int(name),
                 pid=pid if isinstance(pid, int) else None,
                 restarts=attempt - 1 if isinstance(attempt, int) else 0,
-                env_steps=int(steps) if steps is not None else None,
+                env_steps=steps,
                 shares=_runner_shares(samples),
                 cpu_percent=finite(usage.get("cpu_percent")),
                 rss_bytes=finite(usage.get("rss_bytes")),

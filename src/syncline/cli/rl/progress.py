@@ -18,7 +18,7 @@ from rich.text import Text
 
 from syncline.cli.rl.stopping import ITERATIONS, RETURN, STEPS, Remaining
 from syncline.core.live_region import LiveRegion, print_line
-from syncline.rl.records.bottleneck import PARTS, Bottleneck, bottleneck
+from syncline.rl.records.bottleneck import PARTS, RECENT, Bottleneck, bottleneck, summed
 from syncline.rl.records.time_split import STEPS_PER_S, TIME_SPLIT
 from syncline.runs.durations import duration
 from syncline.train import metric_values
@@ -66,6 +66,8 @@ class Snapshot:
     steps_per_s: float = 0.0
     losses: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     """By module."""
+    splits: tuple[Mapping[str, object], ...] = ()
+    """Times of the last iterations."""
     split: Bottleneck | None = None
     remaining: Remaining | None = None
     restarts: int = 0
@@ -86,9 +88,8 @@ def after(
     mean = returns.get("mean")
     known = [each for each in (before.best, mean) if each is not None]
     evaluation = _finite(look(result, f"evaluation/{RETURN}"))
-    split = bottleneck(
-        look(result, TIME_SPLIT) or {}, num_env_runners=before.runners, num_envs=num_envs
-    )
+    splits = (*before.splits, look(result, TIME_SPLIT) or {})[-RECENT:]
+    split = bottleneck(summed(splits), num_env_runners=before.runners, num_envs=num_envs)
     return replace(
         before,
         iteration=int(result.get(ITERATIONS, 0)),
@@ -102,6 +103,7 @@ def after(
         steps=int(_finite(look(result, STEPS)) or 0),
         steps_per_s=_finite(look(result, STEPS_PER_S)) or 0.0,
         losses=_losses(result),
+        splits=splits,
         split=split,
         remaining=remaining,
         restarts=int(_finite(look(result, "fault_tolerance/num_remote_worker_restarts")) or 0),

@@ -5,7 +5,7 @@ and environments with the differences marked.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from urllib.parse import urlencode
 
@@ -14,11 +14,15 @@ from nicegui import Client, ui
 from syncline.dashboard import comparison, training_figures, widgets
 from syncline.dashboard.comparison import ComparedRow
 from syncline.dashboard.metric_curves import Curve, CurveStyle, curve_of
+from syncline.dashboard.pages import rl_comparison
 from syncline.dashboard.pages.curves_panel import CurveCharts
+from syncline.dashboard.pages.rl_comparison import ReturnsComparison, group_of
 from syncline.dashboard.pages.run_view import OpenRun, OpenRuns, url_of
+from syncline.dashboard.rl_figures import RETURN
 from syncline.dashboard.run_index import RunIndex
 from syncline.dashboard.run_query import Key
 from syncline.dashboard.widgets.charts import PALETTE
+from syncline.runs import Run
 
 INTERVAL_S = 2.0
 AT_ONCE_S = 1.5
@@ -107,6 +111,7 @@ class ComparePage:
         with ui.element("div").classes("sl-section sl-compared"):
             for each in runs:
                 self._create_legend(each)
+        self._returns = ReturnsComparison()
         with widgets.section("Metrics", anchor="metrics"):
             self._charts = CurveCharts(self._lines)
         with ui.element("div").classes("sl-bar"):
@@ -145,6 +150,12 @@ class ComparePage:
     def _update(self) -> None:
         for badge, each in zip(self._states, self._runs, strict=True):
             badge.set(widgets.printable(each.opened.summary.state, 40))
+        self._returns.show(
+            [
+                _compared(each.opened.run, label)
+                for each, label in zip(self._runs, self._labels, strict=True)
+            ]
+        )
         names = dict.fromkeys(name for each in self._runs for name in each.opened.run.series.names)
         self._charts.show(list(names)[:MAX_METRICS])
         self._update_tables()
@@ -173,6 +184,19 @@ class ComparePage:
             line = widgets.Line(name=label, x=(), y=(), color=each.color)
             found.append((line, curve_of(run.series, name, member, style, start=start)))
         return found
+
+
+def _compared(run: Run, label: str) -> rl_comparison.Compared:
+    """Return a run for the charts of returns: its only rank, or its best trial."""
+    member = comparison.curve_member(run, run.series, RETURN) or ""
+    own = run.config.get("train_config")
+    options = {**run.config, **(own if isinstance(own, Mapping) else {})}
+    group = group_of(options, without=_OWN)
+    return rl_comparison.Compared(label=label, series=run.series, member=member, group=group)
+
+
+_OWN = ("seed", "record", "render_env", "train_config", "all_options")
+"""Options in which runs of one experiment may differ."""
 
 
 class _Table:

@@ -167,7 +167,9 @@ class _SpeedPanel:
 
     def __init__(self, view: RunView) -> None:
         self._view = view
-        with widgets.section("Speed", anchor="speed") as self.section:
+        with widgets.section(
+            "Speed", "Where the time of the last iterations went.", anchor="speed"
+        ) as self.section:
             self._advice = widgets.note("")
             self._bars = widgets.ShareBars(list(PARTS.values()), label="Where the time goes")
             with ui.element("div").classes("sl-charts"):
@@ -180,8 +182,8 @@ class _SpeedPanel:
         self.section.visible = found is not None
         if found is None:
             return
-        self._advice.show(found.advice)
-        names = {"iteration": "last iteration"}
+        self._advice.show(found.advice.replace("`", ""))
+        names = {"iteration": "iterations"}
         self._bars.set(
             {
                 names.get(name, name): [row[part] for part in PARTS]
@@ -272,7 +274,8 @@ class _ModulesPanel:
 
 
 def _cell(name: str, value: float | None) -> dict[str, object]:
-    return {name: value, f"{name}:text": widgets.number(value)}
+    is_whole = value is not None and value.is_integer()
+    return {name: value, f"{name}:text": widgets.number(int(value) if is_whole else value)}
 
 
 class _RunnersPanel:

@@ -11,6 +11,7 @@ from nicegui.events import GenericEventArguments
 
 from syncline.dashboard import widgets
 from syncline.dashboard.pages.actions_panel import ActionsPanel
+from syncline.dashboard.pages.rl_comparison import Compared, ReturnsComparison, group_of
 from syncline.dashboard.pages.run_view import RunView, in_thread
 from syncline.dashboard.pages.tuning_figures import (
     CurvesFigure,
@@ -21,6 +22,7 @@ from syncline.dashboard.pages.tuning_figures import (
 from syncline.dashboard.pages.tuning_table import CUT_OFF, TableContents, TrialTable, state_of
 from syncline.dashboard.pages.tuning_trial import TrialPanel
 from syncline.dashboard.progress import progress_text, search_progress
+from syncline.dashboard.rl_figures import RETURN
 from syncline.dashboard.search_figures import latest_results
 from syncline.dashboard.search_trials import (
     ENDED,
@@ -103,6 +105,7 @@ class TuningPage:
         self._best = _Best()
         with widgets.section("Learning curves"):
             self._curves = CurvesFigure()
+        self._returns = ReturnsComparison()
         with widgets.section(
             "Parameters",
             "One line per trial through its parameters to its result, which sets the color.",
@@ -166,7 +169,20 @@ class TuningPage:
         )
 
     def _draw_curves(self) -> None:
-        self._curves.show(self._snapshot, self._view.run.series, self._chosen)
+        series = self._view.run.series
+        self._curves.show(self._snapshot, series, self._chosen)
+        self._returns.show(
+            [
+                Compared(
+                    label=trial.name or trial.id,
+                    series=series,
+                    member=trial.id,
+                    group=group_of(trial.parameters),
+                )
+                for trial in self._snapshot.trials
+                if trial.id in series.members_of(RETURN)
+            ]
+        )
 
     def _show_trial(self) -> None:
         trial = self._snapshot.by_id.get(self._trial.trial_id or "")

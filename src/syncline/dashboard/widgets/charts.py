@@ -201,8 +201,8 @@ class LineChart:
                 }
             ],
             "series": [
-                *(self._band(line, place) for place, line in enumerate(self._lines) if line.low),
                 *(self._series(line, place) for place, line in enumerate(self._lines)),
+                *(self._band(line, place) for place, line in enumerate(self._lines) if line.low),
             ],
         }
 

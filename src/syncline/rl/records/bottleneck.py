@@ -7,7 +7,7 @@ imports no library, because the dashboard reads records without them.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 PARTS: Mapping[str, str] = {
@@ -20,6 +20,8 @@ PARTS: Mapping[str, str] = {
     "other": "other",
 }
 """Parts of the time, with their labels."""
+RECENT = 20
+"""Iterations whose times are added up: one alone may contain an evaluation."""
 _FULL = 0.85
 """Share of its time from which a learner that works beside the runners limits."""
 _NONE_LIMITS = 0.3
@@ -98,6 +100,15 @@ def bottleneck(
     return Bottleneck(
         rows=rows, limit=limit, advice=_advice(limit, share, num_env_runners, num_envs)
     )
+
+
+def summed(splits: Sequence[Mapping[str, object]]) -> dict[str, float]:
+    """Return the sums of the seconds of several iterations."""
+    found: dict[str, float] = {}
+    for split in splits:
+        for name, value in split.items():
+            found[name] = found.get(name, 0.0) + _number(value)
+    return found
 
 
 def _advice(limit: str, share: float, runners: int, envs: int) -> str:

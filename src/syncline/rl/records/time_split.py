@@ -16,7 +16,7 @@ from syncline.rl.runners.sample import Sample
 TIME_SPLIT = "time_split"
 """Key of results: a dictionary with the fields of `Seconds`."""
 STEPS_PER_S = "num_env_steps_sampled_throughput_per_sec"
-"""Key of results: sampled environment steps of the iteration by its seconds."""
+"""Key of results: sampled environment steps of the iteration by its seconds without evaluation."""
 
 
 @dataclass(frozen=True, kw_only=True)
