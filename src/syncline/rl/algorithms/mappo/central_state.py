@@ -73,7 +73,8 @@ class CentralStateEnv(MultiAgentEnv):
         for agent, each in obs.items():
             space = self._spaces[agent]
             own = each[OBS] if _has_parts(space) else each
-            self._latest[self._places[agent]] = spaces.flatten(_observed(space), own)
+            flat: Any = spaces.flatten(_observed(space), own)
+            self._latest[self._places[agent]] = flat
         return {
             agent: {
                 **(dict(each) if _has_parts(self._spaces[agent]) else {OBS: each}),
@@ -109,7 +110,7 @@ def _make_with_state(maker: EnvMaker, context: EnvContext) -> MultiAgentEnv:
             f"MAPPO needs a MultiAgentEnv, but {maker.name} is a {type(env).__name__}. Use PPO for "
             "environments with one agent."
         )
-    found = [env.get_observation_space(agent) for agent in all_agents(env)]
+    found: list[Any] = [env.get_observation_space(agent) for agent in all_agents(env)]
     if all(_has_parts(space) and STATE in space.spaces for space in found):
         return env
     return CentralStateEnv(env)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import time
 from typing import Any
 
@@ -44,12 +43,27 @@ class CartPoleSparseRewards(gym.Env[Any, Any]):
 
     def get_state(self) -> Any:
         """Return the state; it stays valid for several `set_state`."""
-        return copy.deepcopy(self.env), self.running_reward
+        pole, limit = self._layers()
+        place = np.array(pole.state), pole.steps_beyond_terminated
+        random = pole.np_random.bit_generator.state
+        return place, limit._elapsed_steps, self.running_reward, random
 
     def set_state(self, state: Any) -> Obs:
         """Go to a state of `get_state`, and return its observation."""
-        self.env, self.running_reward = copy.deepcopy(state[0]), state[1]
-        return self._masked(np.array(self.env.unwrapped.state, np.float32))  # type: ignore[attr-defined]
+        pole, limit = self._layers()
+        (place, pole.steps_beyond_terminated), limit._elapsed_steps, self.running_reward, random = (
+            state
+        )
+        pole.np_random.bit_generator.state = random
+        pole.state = place.copy()
+        return self._masked(np.array(place, np.float32))
+
+    def _layers(self) -> tuple[Any, Any]:
+        """Return the environment itself, and the wrapper that limits its steps."""
+        limit: Any = self.env
+        while not isinstance(limit, gym.wrappers.TimeLimit):
+            limit = limit.env
+        return self.env.unwrapped, limit
 
     def _masked(self, obs: Any) -> Obs:
         return {"obs": obs, "action_mask": np.ones(2, np.int8)}

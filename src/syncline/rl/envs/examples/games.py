@@ -236,6 +236,9 @@ class TicTacToe(MultiAgentEnv):
     The player in turn observes the nine fields: 1 its own, -1 the opponent's, 0 empty. A player
     that completes a row gets 1, the other one -1. A move to an occupied field costs 0.5 and passes
     the turn. After 30 moves the game is truncated.
+
+    Configuration: `action_mask` (False) makes observations dicts with the keys `obs` and
+    `action_mask`.
     """
 
     WIN_LINES = [
@@ -253,7 +256,10 @@ class TicTacToe(MultiAgentEnv):
         self.possible_agents = ["player1", "player2"]
         self.agents = ["player1", "player2"]
         super().__init__()
-        fields = spaces.Box(-1.0, 1.0, (9,), np.float32)
+        self.with_mask = bool((config or {}).get("action_mask"))
+        fields: spaces.Space[Any] = spaces.Box(-1.0, 1.0, (9,), np.float32)
+        if self.with_mask:
+            fields = spaces.Dict({"obs": fields, "action_mask": spaces.MultiBinary(9)})
         self.observation_spaces = dict.fromkeys(self.possible_agents, fields)
         self.action_spaces = dict.fromkeys(self.possible_agents, spaces.Discrete(9))
         self.max_timesteps = 30
@@ -272,7 +278,21 @@ class TicTacToe(MultiAgentEnv):
         self.board = np.zeros(9, np.float32)
         self.current_player = self.possible_agents[int(self.np_random.integers(2))]
         self.timestep = 0
-        return {self.current_player: self.board.copy()}, {}
+        return {self.current_player: self._obs(self.board)}, {}
+
+    def _obs(self, board: np.ndarray) -> Any:
+        if not self.with_mask:
+            return board.copy()
+        return {"obs": board.copy(), "action_mask": (board == 0).astype(np.int8)}
+
+    def get_state(self) -> tuple[np.ndarray, str, int]:
+        """Return the state of the game."""
+        return self.board.copy(), self.current_player, self.timestep
+
+    def set_state(self, state: tuple[np.ndarray, str, int]) -> None:
+        """Continue from a state."""
+        board, self.current_player, self.timestep = state
+        self.board = board.copy()
 
     def step(self, action_dict: MultiAgentDict) -> MultiAgentStep:
         field = int(action_dict[self.current_player])
@@ -289,12 +309,12 @@ class TicTacToe(MultiAgentEnv):
         out_of_time = not over and self.timestep >= self.max_timesteps
         player, opponent = self.current_player, self._opponent
         if over or out_of_time:
-            obs = {player: self.board.copy(), opponent: -self.board}
+            obs = {player: self._obs(self.board), opponent: self._obs(-self.board)}
             rewards = {player: 1.0 if won else reward, opponent: -1.0 if won else 0.0}
         else:
             self.board = -self.board
             self.current_player = opponent
-            obs, rewards = {opponent: self.board.copy()}, {player: reward}
+            obs, rewards = {opponent: self._obs(self.board)}, {player: reward}
         return obs, rewards, {ALL_AGENTS: over}, {ALL_AGENTS: out_of_time}, {}
 
     def render(self) -> str:

@@ -104,8 +104,9 @@ class EvolutionTorchRLModule(TorchRLModule):
     def flat_weights(self) -> np.ndarray:
         """Return a copy of all parameters, [P], float32."""
         with torch.no_grad():
-            vector: np.ndarray = nn.utils.parameters_to_vector(self.parameters()).cpu().numpy()
-        return vector.copy()
+            vector = nn.utils.parameters_to_vector(self.parameters())
+        flat: np.ndarray = vector.cpu().numpy().copy()
+        return flat
 
     def set_filter(self, mean: np.ndarray, scale: np.ndarray) -> None:
         """Standardize observations by (obs - mean) * scale."""
