@@ -4,19 +4,134 @@ from __future__ import annotations
 
 PATHS: dict[str, dict[str, str]] = {
     "": {"algorithms.ppo": "PPO"},
+    "agents": {"algorithm.algorithm": "Algorithm:Trainer", "older.trainers": "with_common_config"},
+    "agents.trainer": {
+        "algorithm.algorithm": "Algorithm:Trainer",
+        "older.trainers": "with_common_config COMMON_CONFIG",
+    },
+    "agents.trainer_template": {"older.trainers": "build_trainer"},
+    "agents.registry": {"older.trainers": "get_agent_class get_agent_class:get_trainer_class"},
+    "agents.callbacks": {"callbacks.callbacks": "RLlibCallback:DefaultCallbacks"},
+    "agents.ppo": {
+        "algorithms.ppo": "PPO:PPOTrainer",
+        "older.trainers": "PPO_DEFAULT_CONFIG:DEFAULT_CONFIG",
+    },
+    "agents.ppo.ppo": {
+        "algorithms.ppo": "PPO:PPOTrainer",
+        "older.trainers": "PPO_DEFAULT_CONFIG:DEFAULT_CONFIG",
+    },
+    "agents.dqn": {
+        "algorithms.dqn": "DQN:DQNTrainer",
+        "older.trainers": "DQN_DEFAULT_CONFIG:DEFAULT_CONFIG",
+    },
+    "agents.dqn.dqn": {
+        "algorithms.dqn": "DQN:DQNTrainer",
+        "older.trainers": "DQN_DEFAULT_CONFIG:DEFAULT_CONFIG",
+    },
+    "agents.sac": {
+        "algorithms.sac": "SAC:SACTrainer",
+        "older.trainers": "SAC_DEFAULT_CONFIG:DEFAULT_CONFIG",
+    },
+    "agents.a3c": {"algorithms.a2c": "A2C:A2CTrainer A2C:A3CTrainer"},
+    "agents.ddpg": {"algorithms.td3": "TD3:TD3Trainer DDPG:DDPGTrainer"},
+    "agents.marwil": {"algorithms.marwil": "MARWIL:MARWILTrainer", "algorithms.bc": "BC:BCTrainer"},
+    "agents.cql": {"algorithms.cql": "CQL:CQLTrainer"},
+    "agents.es": {"algorithms.es": "ES:ESTrainer"},
+    "agents.ars": {"algorithms.ars": "ARS:ARSTrainer"},
+    "agents.qmix": {"algorithms.qmix": "QMix:QMixTrainer"},
+    "algorithms.callbacks": {"callbacks.callbacks": "RLlibCallback:DefaultCallbacks RLlibCallback"},
+    "algorithms.registry": {
+        "older.trainers": "get_agent_class:get_algorithm_class get_agent_class:get_trainer_class"
+    },
+    "models": {
+        "older.torch.model_catalog": "ModelCatalog",
+        "older.model_config": "MODEL_DEFAULTS",
+        "older.torch.model_v2": "ModelV2",
+        "older.torch.action_dists": "ActionDistribution",
+        "older.preprocessors": "Preprocessor",
+    },
+    "models.catalog": {
+        "older.torch.model_catalog": "ModelCatalog",
+        "older.model_config": "MODEL_DEFAULTS",
+    },
+    "models.modelv2": {"older.torch.model_v2": "ModelV2"},
+    "models.action_dist": {"older.torch.action_dists": "ActionDistribution"},
+    "models.preprocessors": {
+        "older.preprocessors": (
+            "Preprocessor NoPreprocessor OneHotPreprocessor DictFlatteningPreprocessor "
+            "TupleFlatteningPreprocessor preprocessor_class:get_preprocessor"
+        )
+    },
+    "models.torch.torch_modelv2": {"older.torch.model_v2": "TorchModelV2"},
+    "models.torch.recurrent_net": {
+        "older.torch.model_v2": "RecurrentNetwork",
+        "older.torch.networks": "LSTMWrapper",
+    },
+    "models.torch.attention_net": {"older.torch.networks": "GTrXLNet AttentionWrapper"},
+    "models.torch.fcnet": {"older.torch.networks": "FullyConnectedNetwork"},
+    "models.torch.visionnet": {"older.torch.networks": "VisionNetwork"},
+    "models.torch.misc": {
+        "older.torch.networks": "SlimFC SlimConv2d AppendBiasLayer normc_initializer same_padding"
+    },
+    "models.torch.torch_action_dist": {
+        "older.torch.action_dists": (
+            "TorchDistributionWrapper TorchCategorical TorchMultiCategorical "
+            "TorchDiagGaussian TorchSquashedGaussian TorchBeta TorchDeterministic "
+            "TorchDirichlet"
+        )
+    },
+    "models.torch.torch_distributions": {
+        "modules.torch.distributions.base": "TorchDistribution",
+        "modules.torch.distributions.categorical": "TorchCategorical TorchMultiCategorical",
+        "modules.torch.distributions.gaussian": "TorchDiagGaussian TorchSquashedGaussian",
+        "modules.torch.distributions.deterministic": "TorchDeterministic",
+        "modules.torch.distributions.multi": "TorchMultiDistribution",
+    },
+    "policy.policy": {"older.policy": "Policy", "older.policy_spec": "PolicySpec"},
+    "policy": {"older.policy": "Policy", "older.policy_spec": "PolicySpec"},
+    "policy.sample_batch": {
+        "older.sample_batch": "SampleBatch MultiAgentBatch concat_samples convert_ma_batch_to_sample_batch",
+        "metrics.names": "DEFAULT_POLICY_ID",
+    },
+    "policy.view_requirement": {"older.view_requirement": "ViewRequirement"},
+    "policy.rnn_sequencing": {"older.torch.model_v2": "add_time_dimension"},
+    "evaluation": {"older.sample_batch": "SampleBatch MultiAgentBatch"},
     "algorithms": {
         "algorithm.algorithm": "Algorithm",
         "config.algorithm_config": "AlgorithmConfig",
         "algorithms.ppo": "PPO PPOConfig",
+        "algorithms.alpha_zero": "AlphaZero AlphaZeroConfig",
         "algorithms.ars": "ARS ARSConfig",
         "algorithms.bc": "BC BCConfig",
         "algorithms.dreamerv3": "DreamerV3 DreamerV3Config",
         "algorithms.mbpo": "MBPO MBPOConfig",
         "algorithms.es": "ES ESConfig",
+        "algorithms.mappo": "MAPPO MAPPOConfig",
+        "algorithms.qmix": "QMix QMixConfig VDN VDNConfig",
         "algorithms.dqn": "DQN DQNConfig",
         "algorithms.sac": "SAC SACConfig",
         "algorithms.td3": "TD3 TD3Config DDPG DDPGConfig",
     },
+    "algorithms.a3c": {"algorithms.retired": "A3C A3CConfig"},
+    "algorithms.alpha_star": {"algorithms.retired": "AlphaStar AlphaStarConfig"},
+    "algorithms.apex_ddpg": {"algorithms.retired": "ApexDDPG ApexDDPGConfig"},
+    "algorithms.apex_dqn": {"algorithms.retired": "ApexDQN ApexDQNConfig"},
+    "algorithms.bandit": {
+        "algorithms.retired": "BanditLinTS BanditLinTSConfig BanditLinUCB BanditLinUCBConfig"
+    },
+    "algorithms.crr": {"algorithms.retired": "CRR CRRConfig"},
+    "algorithms.ddppo": {"algorithms.retired": "DDPPO DDPPOConfig"},
+    "algorithms.dreamer": {"algorithms.retired": "Dreamer DreamerConfig"},
+    "algorithms.dt": {"algorithms.retired": "DT DTConfig"},
+    "algorithms.leela_chess_zero": {"algorithms.retired": "LeelaChessZero LeelaChessZeroConfig"},
+    "algorithms.maddpg": {"algorithms.retired": "MADDPG MADDPGConfig"},
+    "algorithms.maml": {"algorithms.retired": "MAML MAMLConfig"},
+    "algorithms.mbmpo": {"algorithms.retired": "MBMPO MBMPOConfig"},
+    "algorithms.pg": {"algorithms.retired": "PG PGConfig"},
+    "algorithms.r2d2": {"algorithms.retired": "R2D2 R2D2Config"},
+    "algorithms.random_agent": {"algorithms.retired": "RandomAgent RandomAgentConfig"},
+    "algorithms.simple_q": {"algorithms.retired": "SimpleQ SimpleQConfig"},
+    "algorithms.slateq": {"algorithms.retired": "SlateQ SlateQConfig"},
     "algorithms.ddpg": {"algorithms.td3": "DDPG DDPGConfig"},
     "algorithms.ddpg.ddpg": {"algorithms.td3": "DDPG DDPGConfig"},
     "algorithms.dqn.dqn_learner": {"algorithms.dqn.torch.dqn_torch_learner": "*"},

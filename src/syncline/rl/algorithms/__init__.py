@@ -1,6 +1,6 @@
 """Algorithms, a folder each: options and training step in one file, the loss in `torch/`.
 
 Folders: `ppo`, `a2c`, `impala`, `appo`, `dqn`, `sac`, `td3`, `tqc`, `bc`, `marwil`, `cql`, `iql`,
-`es`, `ars`, `qmix`, `mappo`,
-`alpha_zero`, `dreamerv3`, `mbpo`.
+`es`, `ars`, `qmix`, `mappo`, `alpha_zero`, `dreamerv3`, `mbpo`. Also: `registry` (algorithms by
+name) and `retired` (names of older releases).
 """

@@ -3,6 +3,6 @@
 Files: `qmix`, `episode_store` (replay of whole episodes), `torch`.
 """
 
-from syncline.rl.algorithms.qmix.qmix import QMix, QMixConfig
+from syncline.rl.algorithms.qmix.qmix import VDN, QMix, QMixConfig, VDNConfig
 
-__all__ = ["QMix", "QMixConfig"]
+__all__ = ["VDN", "QMix", "QMixConfig", "VDNConfig"]

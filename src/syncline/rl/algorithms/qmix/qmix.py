@@ -204,3 +204,21 @@ class QMix(Algorithm):
         super().set_state(state)
         for module_id, saved in state.get("episode_stores", {}).items():
             self.store(module_id).set_state(saved)
+
+
+class VDNConfig(QMixConfig):
+    """Options of VDN."""
+
+    mixer: str | None = "vdn"
+
+    def __init__(self, algo_class: type | None = None) -> None:
+        super().__init__(algo_class=algo_class or VDN)
+
+
+class VDN(QMix):
+    """Value decomposition: QMIX with the sum as mixer."""
+
+    @classmethod
+    def get_default_config(cls) -> VDNConfig:
+        """Return the default options."""
+        return VDNConfig()
