@@ -74,7 +74,7 @@ def package_attribute(module: str, name: str) -> object:
             value = getattr(importlib.import_module(f"{HOME}.{home[0]}"), home[1])
             setattr(sys.modules[module], name, value)
             return value
-        if module != HOME and relative and _exists(f"{HOME}.{relative}"):
+        if relative and module != f"{HOME}.{relative}" and _exists(f"{HOME}.{relative}"):
             found = getattr(importlib.import_module(f"{HOME}.{relative}"), name, None)
             if found is not None:
                 return found

@@ -90,7 +90,9 @@ PATHS: dict[str, dict[str, str]] = {
     "policy.policy": {"older.policy": "Policy", "older.policy_spec": "PolicySpec"},
     "policy": {"older.policy": "Policy", "older.policy_spec": "PolicySpec"},
     "policy.sample_batch": {
-        "older.sample_batch": "SampleBatch MultiAgentBatch concat_samples convert_ma_batch_to_sample_batch",
+        "older.sample_batch": (
+            "SampleBatch MultiAgentBatch concat_samples convert_ma_batch_to_sample_batch"
+        ),
         "metrics.names": "DEFAULT_POLICY_ID",
     },
     "policy.view_requirement": {"older.view_requirement": "ViewRequirement"},

@@ -62,7 +62,7 @@ from syncline.tune.execution.placement_groups import (
 from syncline.tune.experiment.trial import Trial
 from syncline.tune.logger import default_callbacks
 from syncline.tune.progress_reporter import default_reporter
-from syncline.tune.registry import as_trainable_class, check_picklable
+from syncline.tune.registry import WithNames, as_trainable_class, check_picklable
 from syncline.tune.result import Config
 from syncline.tune.schedulers import create_scheduler
 from syncline.tune.schedulers.trial_scheduler import FIFOScheduler, TrialScheduler
@@ -227,7 +227,7 @@ def run_search(
         search=search,
         settings=TrialSettings(
             experiment_name=storage.experiment_dir_name,
-            trainable=api.put(serialize(kind, f"the trainable `{kind.__name__}`")),
+            trainable=api.put(serialize(WithNames(kind), f"the trainable `{kind.__name__}`")),
             resources=_resources(plan, kind),
             name_of=plan.tune_config.trial_name_creator,
             directory_of=plan.tune_config.trial_dirname_creator,

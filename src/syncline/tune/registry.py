@@ -1,6 +1,7 @@
 """Registry of trainables by name, and the check that a trainable can be sent to processes.
 
-Names are local to the program: the process of a trial gets the trainable itself. Installed packages
+Names are local to the program: the process of a trial gets the trainable itself, together with the
+names of environments and other parts (`WithNames`). Installed packages
 add names with entry points of the group `syncline.trainables`, which load on first use; the
 algorithms of reinforcement learning do.
 """
@@ -32,6 +33,7 @@ LARGE_BYTES = 95 * 1024**2
 
 _trainables: dict[str, type[Trainable]] = {}
 _environments: dict[str, Callable[..., object]] = {}
+_parts: dict[str, dict[str, Any]] = {}
 
 
 def register_trainable(
@@ -64,6 +66,47 @@ def register_env(name: str, env_creator: Callable[..., object]) -> None:
 def registered_environments() -> dict[str, Callable[..., object]]:
     """Return the functions that create the registered environments, by name; a copy."""
     return dict(_environments)
+
+
+def register_part(kind: str, name: str, value: Any) -> None:
+    """Register a part of trainables, such as a network, under a name."""
+    _parts.setdefault(kind, {})[name] = value
+
+
+def registered_parts(kind: str) -> dict[str, Any]:
+    """Return the registered parts of a kind, by name; a copy."""
+    return dict(_parts.get(kind, {}))
+
+
+class WithNames:
+    """A trainable that registers the names of this program where it is unpickled.
+
+    Unpickling gives the trainable itself. Values that cannot be pickled keep their names here only.
+    """
+
+    def __init__(self, trainable: type[Trainable]) -> None:
+        self._trainable = trainable
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        environments = {
+            name: value for name, value in _environments.items() if can_pickle(value) is None
+        }
+        parts = {
+            kind: {name: value for name, value in each.items() if can_pickle(value) is None}
+            for kind, each in _parts.items()
+        }
+        return _with_registered, (self._trainable, environments, parts)
+
+
+def _with_registered(
+    trainable: type[Trainable],
+    environments: dict[str, Callable[..., object]],
+    parts: dict[str, dict[str, Any]],
+) -> type[Trainable]:
+    _environments.update(environments)
+    for kind, each in parts.items():
+        _parts.setdefault(kind, {}).update(each)
+    return trainable
 
 
 def get_trainable_cls(trainable_name: str) -> type[Trainable]:

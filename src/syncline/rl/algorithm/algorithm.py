@@ -25,6 +25,7 @@ from syncline.rl.columns.trees import leaves, map_tree
 from syncline.rl.config.algorithm_config import AlgorithmConfig
 from syncline.rl.episodes.single_agent_episode import SingleAgentEpisode
 from syncline.rl.learners.group import LearnerGroup
+from syncline.rl.learners.remote_group import make_learner_group
 from syncline.rl.metrics.metrics_logger import MetricsLogger
 from syncline.rl.metrics.names import (
     COMPONENT_ENV_RUNNER,
@@ -41,6 +42,7 @@ from syncline.rl.metrics.names import (
 )
 from syncline.rl.modules.rl_module import MultiRLModuleSpec, RLModule
 from syncline.rl.older.policy import Policy
+from syncline.rl.older.results import older_results
 from syncline.rl.records.recorder import VIDEOS_DIRECTORY, AlgorithmRecorder, recorder_of
 from syncline.rl.records.time_split import STEPS_PER_S, TIME_SPLIT, TimeSplit
 from syncline.rl.records.videos import save_video
@@ -84,6 +86,7 @@ class Algorithm(Checkpointable, Trainable):
             self._given = config.copy(copy_frozen=False)
         else:
             self._given = self.get_default_config().update_from_dict(config or {})
+            self._given.note_older(config or {})
         if env is not None:
             self._given.env = env
         self._given.algo_class = type(self)
@@ -126,7 +129,7 @@ class Algorithm(Checkpointable, Trainable):
         self.eval_env_runner_group: EnvRunnerGroup | None = None
         self._spaces = self.env_runner_group.get_spaces()
         spec: MultiRLModuleSpec = config.get_multi_rl_module_spec(spaces=self._spaces)
-        self.learner_group = LearnerGroup(config=config, module_spec=spec)
+        self.learner_group: LearnerGroup = make_learner_group(config=config, module_spec=spec)
         self.env_runner_group.share_modules(self.learner_group.local_modules)
         self.env_runner_group.sync_weights(from_worker_or_learner_group=self.learner_group)
         if config.evaluation_interval or config.evaluation_num_env_runners:
@@ -194,7 +197,8 @@ class Algorithm(Checkpointable, Trainable):
         interval = config.evaluation_interval
         if interval and (self.training_iteration + 1) % interval == 0:
             evaluation = {EVALUATION_RESULTS: self.evaluate()}
-        return {**self._results(returned, calls), **evaluation}
+        result = {**self._results(returned, calls), **evaluation}
+        return {**result, **older_results(result)} if config.is_older else result
 
     def training_step(self) -> Any:
         """Sample and learn once. May return results; they are added to those that were logged."""
@@ -411,6 +415,8 @@ class Algorithm(Checkpointable, Trainable):
             next_state = leaves(next_state)
         first = {name: map_tree(lambda leaf: leaf[0], each) for name, each in outputs.items()}
         return actions[0], next_state, first
+
+    compute_action = compute_single_action
 
     def compute_actions(
         self,

@@ -30,7 +30,12 @@ EPISODE_HOOKS = frozenset(
 """Hooks that need an episode object."""
 
 # Arguments under the names that older programs use.
-_OLDER_ARGUMENTS = {"worker": "env_runner", "base_env": "env", "trainer": "algorithm"}
+_OLDER_ARGUMENTS = {
+    "worker": "env_runner",
+    "base_env": "env",
+    "policies": "rl_module",
+    "trainer": "algorithm",
+}
 
 
 class CallbackList:

@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 from syncline.rl.config.environment import EnvironmentOptions
 from syncline.rl.config.evaluation import EvaluationOptions
+from syncline.rl.config.exploration_options import check_exploration
 from syncline.rl.config.learning import LearningOptions
 from syncline.rl.config.offline import OfflineOptions
 from syncline.rl.config.older import OLDER_NAMES, RENAMED, WITHOUT_EFFECT
@@ -31,6 +32,7 @@ from syncline.rl.connectors.pipeline import ConnectorPipelineV2
 from syncline.rl.modules.apis import ValueFunctionAPI
 from syncline.rl.modules.rl_module import MultiRLModuleSpec, RLModuleSpec
 from syncline.rl.older.model_config import converted
+from syncline.rl.older.policy_spec import options_of
 from syncline.rl.older.registered import resolved
 from syncline.rl.older.torch.model_modules import ModelV2Catalog, ModelV2Module
 from syncline.suggestions import did_you_mean
@@ -246,6 +248,11 @@ class AlgorithmConfig(
         """
         return bool(self.__dict__.get("_is_older"))
 
+    def note_older(self, config_dict: Mapping[str, Any]) -> None:
+        """Note that options came as a dictionary of an older release: it names no env runners."""
+        if "num_env_runners" not in config_dict:
+            self.__dict__["_is_older"] = True
+
     # -- derived values
 
     @property
@@ -310,7 +317,10 @@ class AlgorithmConfig(
 
     def get_config_for_module(self, module_id: str) -> AlgorithmConfig:
         """Return the options of one module."""
-        changes = self.algorithm_config_overrides_per_module.get(module_id)
+        changes = {
+            **options_of(self.policies.get(module_id)),
+            **self.algorithm_config_overrides_per_module.get(module_id, {}),
+        }
         if not changes:
             return self
         return self.copy(copy_frozen=False).update_from_dict(changes)
@@ -443,6 +453,7 @@ class AlgorithmConfig(
         self._check_choices()
         self._check_numbers()
         self._check_modules()
+        check_exploration(self.exploration_config or {}, has_values=hasattr(self, "epsilon"))
         if self.enable_rl_module_and_learner != self.enable_env_runner_and_connector_v2:
             raise ValueError(
                 "`enable_rl_module_and_learner` and `enable_env_runner_and_connector_v2` must be "

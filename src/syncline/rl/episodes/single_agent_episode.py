@@ -18,6 +18,7 @@ from syncline.rl.envs.space_serialization import gym_space_from_dict, gym_space_
 from syncline.rl.episodes.episode_values import EpisodeValues
 from syncline.rl.episodes.items import Item, equal
 from syncline.rl.episodes.lookback import InfiniteLookbackBuffer, as_buffer, emptied, length_of
+from syncline.rl.episodes.older_values import OlderValues
 
 REWARD_SPACE = spaces.Box(float("-inf"), float("inf"), (), np.float32)
 
@@ -25,7 +26,7 @@ StepSlice: TypeAlias = slice
 Data = InfiniteLookbackBuffer | Sequence[Any] | None
 
 
-class SingleAgentEpisode(EpisodeValues):
+class SingleAgentEpisode(EpisodeValues, OlderValues):
     """Observations, infos, actions, rewards and outputs of the module, step by step.
 
     An episode of n steps has n + 1 observations and infos, and n of the others: observation t, then

@@ -1,5 +1,7 @@
 """The API of older releases, on the present modules and learners.
 
-Files: `policy` (a module as a policy), `model_config` (options of networks), `registered` (names of
-classes), `preprocessors`, `view_requirement`, `torch` (networks and distributions).
+Files: `policy` (a module as a policy), `policy_spec`, `sample_batch` (rows by column),
+`view_requirement`, `model_config` (options of networks), `registered` (names of classes),
+`preprocessors`, `torch` (networks and distributions), `trainers` (classes and dictionaries),
+`results` (keys of results).
 """

@@ -1,7 +1,6 @@
 """Networks, distributions and preprocessors that a program registered by name.
 
-Names hold in the process that registered them: configurations contain the classes themselves before
-they go to other processes.
+Processes of trials know the names, too. Env runners get configurations with the classes themselves.
 """
 
 from __future__ import annotations
@@ -9,20 +8,16 @@ from __future__ import annotations
 from typing import Any, Literal
 
 from syncline.suggestions import did_you_mean
+from syncline.tune.registry import register_part, registered_parts
 
 Kind = Literal["custom_model", "custom_action_dist", "custom_preprocessor"]
 
-_REGISTERED: dict[Kind, dict[str, type[Any]]] = {
-    "custom_model": {},
-    "custom_action_dist": {},
-    "custom_preprocessor": {},
-}
-KINDS: tuple[Kind, ...] = tuple(_REGISTERED)
+KINDS: tuple[Kind, ...] = ("custom_model", "custom_action_dist", "custom_preprocessor")
 
 
 def register(kind: Kind, name: str, cls: type[Any]) -> None:
     """Register a class under a name."""
-    _REGISTERED[kind][name] = cls
+    register_part(kind, name, cls)
 
 
 def resolve(kind: Kind, given: Any) -> Any:
@@ -33,7 +28,7 @@ def resolve(kind: Kind, given: Any) -> Any:
     """
     if not isinstance(given, str):
         return given
-    known = _REGISTERED[kind]
+    known = registered_parts(kind)
     if given not in known:
         raise ValueError(
             f"`{kind}={given!r}` is registered nowhere.{did_you_mean(given, known)} Call "

@@ -16,16 +16,9 @@ RETURNS = {
 """Keys of older releases, and those below "env_runners"."""
 
 
-def older_results(
-    result: Mapping[str, Any], custom: Mapping[str, Any] | None = None
-) -> dict[str, Any]:
-    """Return what a result contains under the keys of older releases.
-
-    Args:
-        result: The result of an iteration.
-        custom: Metrics that callbacks stored with episodes.
-    """
-    found = sampler_results(result.get("env_runners", {}), custom or {})
+def older_results(result: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what the result of an iteration contains under the keys of older releases."""
+    found = sampler_results(result.get("env_runners", {}))
     steps = int(result.get("num_env_steps_sampled_lifetime", 0))
     learners = {
         module_id: {"learner_stats": _with_older_names(stats), **stats}
@@ -53,11 +46,11 @@ def older_results(
     }
     evaluation = result.get("evaluation")
     if isinstance(evaluation, Mapping) and "env_runners" in evaluation:
-        made["evaluation"] = {**evaluation, **sampler_results(evaluation["env_runners"], {})}
+        made["evaluation"] = {**evaluation, **sampler_results(evaluation["env_runners"])}
     return made
 
 
-def sampler_results(sampled: Mapping[str, Any], custom: Mapping[str, Any]) -> dict[str, Any]:
+def sampler_results(sampled: Mapping[str, Any]) -> dict[str, Any]:
     """Return the results of samples under the keys of older releases."""
     made: dict[str, Any] = {
         older: sampled[name] for older, name in RETURNS.items() if name in sampled
@@ -69,7 +62,7 @@ def sampler_results(sampled: Mapping[str, Any], custom: Mapping[str, Any]) -> di
     }
     made["episodes_total"] = sampled.get("num_episodes_lifetime", 0)
     made["policy_reward_mean"] = policies
-    made["custom_metrics"] = dict(custom)
+    made["custom_metrics"] = dict(sampled.get("custom_metrics", {}))
     made["hist_stats"] = {
         "episode_reward": [made["episode_reward_mean"]] if "episode_reward_mean" in made else [],
         "episode_lengths": [made["episode_len_mean"]] if "episode_len_mean" in made else [],

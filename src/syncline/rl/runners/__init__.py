@@ -1,7 +1,7 @@
 """Env runners: from modules and environments to fragments.
 
-Files: `noise` (random numbers of each environment), `actions` (from modules' actions to
-environments'), `sample` (what a runner hands over), `single_agent_env_runner` (the loop),
+Files: `exploration` (noise of older releases), `noise` (random numbers of each environment),
+`actions` (from modules' actions to environments'), `sample` (what a runner hands over), `single_agent_env_runner` (the loop),
 `episode_tracker` (episodes as objects) and `connections` (connectors on both sides of the module),
 `multi_agent_env_runner` and `trajectory` (several agents), `remote_env_runner` (the actor),
 `shared_memory` (how it hands over arrays), `runner_handle` (its calls, and exact restarts),

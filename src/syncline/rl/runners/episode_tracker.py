@@ -101,9 +101,18 @@ class EpisodeTracker:
             self._call("on_episode_step", place, episode)
             if episode.is_done:
                 self._call("on_episode_end", place, episode, prev_episode_chunks=[])
+                self._log_custom_metrics(episode)
                 self.finished.append(episode)
                 self.episodes[place] = self._new(place, row(obs, place), per_env[place])
         return self._observed(obs)
+
+    def _log_custom_metrics(self, episode: SingleAgentEpisode) -> None:
+        """Log what callbacks of older releases stored as `custom_metrics`."""
+        window = self._runner.config.metrics_num_episodes_for_smoothing
+        for name, value in episode.custom_data.get("custom_metrics", {}).items():
+            for reduce in ("mean", "min", "max"):
+                key = ("custom_metrics", f"{name}_{reduce}")
+                self._metrics.log_value(key, value, reduce=reduce, window=window)
 
     def _observed(self, obs: Tree) -> Tree:
         """Return the newest observations [N, ...] as connectors leave them."""

@@ -190,7 +190,7 @@ class EnvRunnerGroup:
         source = from_worker_or_learner_group
         version = source.weights_version
         weights = {}
-        if self._remotes or not self._is_sharing:
+        if self._remotes or not self._is_sharing or getattr(source, "is_remote", False):
             weights = source.get_weights(module_ids=policies)
         if self._local is not None:
             self._local.set_weights({} if self._is_sharing else weights, version)

@@ -20,6 +20,7 @@ from syncline.rl.envs.multi_agent_env import MultiAgentEnv
 from syncline.rl.envs.multi_agent_vector import make_multi_agent_env
 from syncline.rl.modules.rl_module import MultiRLModule
 from syncline.rl.runners.actions import actions_for_env, random_action
+from syncline.rl.runners.exploration import exploring
 from syncline.rl.runners.noise import generator
 from syncline.rl.runners.sample import EpisodeResult, Sample, SampleTimes
 from syncline.rl.runners.single_agent_env_runner import set_step
@@ -133,7 +134,7 @@ class MultiAgentEnvRunner:
     def make_acting(self) -> None:
         """Create the steps from observations to actions, for the present modules."""
         self._acting = {
-            module_id: module.acting_policy() for module_id, module in self.module.items()
+            module_id: exploring(module, self.config) for module_id, module in self.module.items()
         }
         self._initial = {
             module_id: map_tree(np.asarray, module.get_initial_state())

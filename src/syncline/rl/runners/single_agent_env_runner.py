@@ -29,6 +29,7 @@ from syncline.rl.offline.recorder import EpisodeRecorder
 from syncline.rl.runners.actions import actions_for_env, random_action
 from syncline.rl.runners.connections import Connections
 from syncline.rl.runners.episode_tracker import EpisodeTracker
+from syncline.rl.runners.exploration import NoiseOnActions, exploring
 from syncline.rl.runners.noise import EnvNoise
 from syncline.rl.runners.sample import EpisodeResult, Sample, SampleTimes
 
@@ -137,7 +138,7 @@ class SingleAgentEnvRunner:
 
     def make_acting(self) -> None:
         """Create the step from observations to actions, for the present module."""
-        self._acting: ActingPolicy = self.module.acting_policy()
+        self._acting: ActingPolicy = exploring(self.module, self.config)
         self._initial_state: Tree = None
         if self.module.is_stateful():
             initial = self.module.get_initial_state()
@@ -367,6 +368,8 @@ class SingleAgentEnvRunner:
         state: StateDict = {"noise": self._noise.get_state(), "envs": None}
         if self._connections is not None:
             state["connectors"] = self._connections.get_state()
+        if isinstance(self._acting, NoiseOnActions):
+            state["exploration"] = self._acting.get_state()
         if self._obs is None:
             return state
         if self._tracker is not None:
@@ -388,6 +391,8 @@ class SingleAgentEnvRunner:
             self.reset()
         if self._connections is not None and "connectors" in state:
             self._connections.set_state(state["connectors"])
+        if isinstance(self._acting, NoiseOnActions) and "exploration" in state:
+            self._acting.set_state(state["exploration"])
         if state["envs"] is None:
             return True
         if any(each is None for each in state["envs"]):
@@ -469,9 +474,9 @@ class _Rollout:
                 name: stack_trees(_stacked, [each[name] for each in self._columns])
                 for name in self._columns[0]
             },
-            rewards=np.stack(self._rewards).astype(np.float32),
-            terminated=np.stack(self._terminated),
-            truncated=np.stack(self._truncated),
+            rewards=_joined(self._rewards).astype(np.float32),
+            terminated=_joined(self._terminated),
+            truncated=_joined(self._truncated),
             final_at=np.array(self.final_at, np.int64).reshape(-1, 2),
             final_obs=final_obs,
             states=stack_trees(np.stack, self.states) if self.states else None,
@@ -494,6 +499,11 @@ def _first_episodes(done: np.ndarray, shares: np.ndarray) -> np.ndarray:
     return first
 
 
+def _joined(arrays: Any) -> np.ndarray:
+    """Return arrays along a new first axis; a single one, as off-policy algorithms sample, fast."""
+    return np.stack(arrays) if len(arrays) > 1 else np.array(arrays[0])[None]
+
+
 def _stacked(arrays: Any) -> np.ndarray:
-    stacked = np.stack(arrays)
+    stacked = _joined(arrays)
     return stacked.astype(np.float32) if stacked.dtype == np.float64 else stacked

@@ -11,6 +11,7 @@ from syncline.rl.algorithm.off_policy import OffPolicyAlgorithm, OffPolicyConfig
 from syncline.rl.algorithms.dqn.torch.dqn_torch_learner import DQNTorchLearner
 from syncline.rl.algorithms.dqn.torch.dqn_torch_module import DefaultDQNTorchRLModule
 from syncline.rl.config.algorithm_config import AlgorithmConfig
+from syncline.rl.config.exploration_options import epsilon_schedule, softmax_temperature
 from syncline.rl.config.schedule import Schedule
 from syncline.rl.config.section import NotProvided, check_choice
 from syncline.rl.modules.rl_module import RLModuleSpec
@@ -120,7 +121,8 @@ class DQNConfig(OffPolicyConfig):
             "num_atoms": self.num_atoms,
             "v_min": self.v_min,
             "v_max": self.v_max,
-            "epsilon": self.epsilon,
+            "epsilon": epsilon_schedule(self.exploration_config) or self.epsilon,
+            "softmax_temperature": softmax_temperature(self.exploration_config),
         }
 
 

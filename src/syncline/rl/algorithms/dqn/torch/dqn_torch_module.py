@@ -12,13 +12,15 @@ from torch import nn
 from torch.nn import functional
 
 from syncline.rl.columns.names import Columns
-from syncline.rl.columns.trees import first_leaf, map_tree
+from syncline.rl.columns.trees import map_tree
 from syncline.rl.config.schedule import Schedule
 from syncline.rl.modules.acting import ActingPolicy
 from syncline.rl.modules.apis import InferenceOnlyAPI, QNetAPI, TargetNetworkAPI
+from syncline.rl.modules.numpy_acting import NumpyNetwork
 from syncline.rl.modules.torch.catalog import Catalog
 from syncline.rl.modules.torch.heads import MLPHeadConfig
-from syncline.rl.modules.torch.torch_acting import seeded
+from syncline.rl.modules.torch.policy_weights import numpy_network
+from syncline.rl.modules.torch.torch_acting import seeded, to_tensor
 from syncline.rl.modules.torch.torch_rl_module import TorchRLModule
 
 QF_PREDS = "qf_preds"
@@ -177,9 +179,11 @@ class DefaultDQNTorchRLModule(TorchRLModule, InferenceOnlyAPI, TargetNetworkAPI,
 
 
 class EpsilonGreedyActing:
-    """Takes the best action, and with probability epsilon a random one.
+    """Takes the best action, and with probability epsilon a random one; or draws actions in
+    proportion to exp(Q / temperature), if the module has a `softmax_temperature`.
 
-    The last number of a row's noise seeds the noise in the weights of noisy layers.
+    The last number of a row's noise seeds the noise in the weights of noisy layers. Small networks
+    act with NumPy; the value of a dueling network has no effect on the best action.
     """
 
     noise_size = 3
@@ -188,8 +192,12 @@ class EpsilonGreedyActing:
     def __init__(self, module: DefaultDQNTorchRLModule, epsilon: Schedule) -> None:
         self._module = module
         self._is_noisy = bool(module.model_config.get("noisy"))
+        self._temperature = float(module.model_config.get("softmax_temperature") or 0.0)
         self._schedule = epsilon
         self.epsilon = epsilon.value(0)
+        self._network: NumpyNetwork | None = None
+        if type(module) is DefaultDQNTorchRLModule and module.online.num_atoms == 1:
+            self._network = numpy_network(module.online.encoder, module.online.advantages)
 
     def set_step(self, step: int) -> None:
         """Set epsilon for so many sampled environment steps."""
@@ -199,21 +207,28 @@ class EpsilonGreedyActing:
         self, obs: Any, noise: np.ndarray, explore: bool, state: Any = None
     ) -> tuple[dict[str, Any], Any]:
         """Return actions [N]."""
+        if self._network is not None:
+            values = self._network(obs)
+        else:
+            values = self._values(obs, noise, explore)
+        actions = values.argmax(1)
+        if explore and self._temperature:
+            scaled = np.exp((values - values.max(1, keepdims=True)) / self._temperature)
+            cumulated = np.cumsum(scaled / scaled.sum(1, keepdims=True), 1)
+            drawn = (noise[:, :1] > cumulated).sum(1)
+            actions = np.minimum(drawn, values.shape[1] - 1).astype(actions.dtype)
+        elif explore and self.epsilon:
+            chosen = (noise[:, 1] * self._module.online.num_actions).astype(actions.dtype)
+            actions = np.where(noise[:, 0] < self.epsilon, chosen, actions)
+        return {Columns.ACTIONS: actions}, None
+
+    def _values(self, obs: Any, noise: np.ndarray, explore: bool) -> np.ndarray:
         module = self._module
         if self._is_noisy:
             module.train(explore)  # noisy layers draw noise in training mode only
-        tensors = map_tree(torch.from_numpy, obs)
-        if first_leaf(tensors).dtype == torch.float64:
-            tensors = map_tree(lambda leaf: leaf.float(), tensors)
         device = next(module.parameters()).device
+        batch = {Columns.OBS: map_tree(lambda leaf: to_tensor(leaf, device), obs)}
         draws = seeded(device, noise) if self._is_noisy and explore else nullcontext()
         with torch.inference_mode(), draws:
-            values = module.compute_q_values(
-                {Columns.OBS: map_tree(lambda leaf: leaf.to(device), tensors)}
-            )[QF_PREDS]
-            actions = values.argmax(-1).cpu().numpy()
-        if explore:
-            count = module.online.num_actions
-            chosen = (noise[:, 1] * count).astype(actions.dtype)
-            actions = np.where(noise[:, 0] < self.epsilon, chosen, actions)
-        return {Columns.ACTIONS: actions}, None
+            values: np.ndarray = module.compute_q_values(batch)[QF_PREDS].cpu().numpy()
+        return values

@@ -1,0 +1,146 @@
+"""Trainers of older releases: names, default dictionaries, and classes from functions."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from syncline.rl.algorithm.algorithm import Algorithm
+from syncline.rl.algorithms.dqn import DQN
+from syncline.rl.algorithms.ppo import PPO
+from syncline.rl.algorithms.sac import SAC
+from syncline.rl.config.algorithm_config import AlgorithmConfig
+from syncline.rl.config.older import OLDER_NAMES, RENAMED
+from syncline.rl.older.model_config import MODEL_DEFAULTS
+from syncline.tune.registry import get_trainable_cls
+
+_PRESENT = {RENAMED[name]: name for name in sorted(OLDER_NAMES, reverse=True)}
+"""Older names by present attributes; of several, the first in the alphabet."""
+_PREFERRED = {
+    "num_env_runners": "num_workers",
+    "num_envs_per_env_runner": "num_envs_per_worker",
+    "num_cpus_per_env_runner": "num_cpus_per_worker",
+    "num_gpus_per_env_runner": "num_gpus_per_worker",
+    "num_cpus_for_main_process": "num_cpus_for_driver",
+    "evaluation_num_env_runners": "evaluation_num_workers",
+}
+
+
+def default_config(algorithm: type[Algorithm]) -> dict[str, Any]:
+    """Return the options of an algorithm as a dictionary with the names of older releases."""
+    given = algorithm.get_default_config().to_dict()
+    made: dict[str, Any] = {}
+    for name, value in given.items():
+        if name.startswith(("_", "callbacks_on_")):
+            continue
+        older = _PREFERRED.get(name) or _PRESENT.get(name) or name
+        made[older] = value
+    made["model"] = {**MODEL_DEFAULTS, "vf_share_layers": False, **(given.get("model") or {})}
+    made["multiagent"] = {
+        name: made.pop(name) for name in ("policies", "policy_mapping_fn", "policies_to_train")
+    }
+    return made
+
+
+def with_common_config(extra_config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options that all algorithms have, with those given; dictionaries are merged."""
+    return merged(COMMON_CONFIG, extra_config)
+
+
+def merged(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a copy of `one` with what `other` sets; dictionaries within are merged."""
+    made = copy.deepcopy(dict(one))
+    for name, value in other.items():
+        before = made.get(name)
+        if isinstance(before, dict) and isinstance(value, Mapping):
+            made[name] = {**before, **value}
+        else:
+            made[name] = value
+    return made
+
+
+def get_agent_class(alg: str) -> type[Algorithm]:
+    """Return the class of an algorithm by its name, such as "PPO".
+
+    Raises:
+        TuneError: There is none of that name; the message has the nearest one.
+    """
+    found: Any = get_trainable_cls(alg.removeprefix("contrib/"))
+    return found  # type: ignore[no-any-return]
+
+
+def build_trainer(
+    *,
+    name: str,
+    default_config: Mapping[str, Any] | None = None,
+    default_policy: Any = None,
+    validate_config: Callable[[Any], None] | None = None,
+    get_policy_class: Any = None,
+    before_init: Callable[[Any], None] | None = None,
+    after_init: Callable[[Any], None] | None = None,
+    mixins: Any = None,
+    execution_plan: Any = None,
+    **_: Any,
+) -> type[Algorithm]:
+    """Return a trainer class: PPO with other defaults and functions around its construction.
+
+    Args:
+        name: Name of the class.
+        default_config: Options, as a dictionary with the names of older releases.
+        default_policy: None. Losses belong to learners: see the error.
+        validate_config: Called with the configuration.
+        get_policy_class: None, as `default_policy`.
+        before_init: Called with the trainer before it is built.
+        after_init: Called with the trainer after that.
+        mixins: Classes to derive from, too.
+        execution_plan: None. Training steps are methods: see the error.
+
+    Raises:
+        ValueError: A policy or an execution plan was given.
+    """
+    for given, remedy in (
+        (
+            "default_policy" if default_policy or get_policy_class else "",
+            "Derive a learner from the algorithm's, override `compute_loss_for_module`, and pass "
+            "`config.learners(learner_class=…)`.",
+        ),
+        (
+            "execution_plan" if execution_plan else "",
+            "Derive a class from Algorithm and override `training_step`.",
+        ),
+    ):
+        if given:
+            raise ValueError(
+                f"build_trainer(name={name!r}, {given}=…) is not supported: there are no policies "
+                f"and execution plans of older releases any more. {remedy}"
+            )
+
+    def get_default_config(cls: type[Algorithm]) -> AlgorithmConfig:
+        made = PPO.get_default_config()
+        made.algo_class = cls
+        return made.update_from_dict(default_config or {})
+
+    def setup(self: Algorithm, config: dict[str, Any]) -> None:
+        if before_init is not None:
+            before_init(self)
+        if validate_config is not None:
+            validate_config(self._given)
+        PPO.setup(self, config)  # type: ignore[arg-type]
+        if after_init is not None:
+            after_init(self)
+
+    bases = (*(mixins or ()), PPO)
+    return type(
+        name, bases, {"get_default_config": classmethod(get_default_config), "setup": setup}
+    )
+
+
+COMMON_CONFIG: dict[str, Any] = default_config(Algorithm)
+"""Options that all algorithms have, under the names of older releases."""
+PPO_DEFAULT_CONFIG: dict[str, Any] = default_config(PPO)
+"""Options of PPO, under the names of older releases."""
+DQN_DEFAULT_CONFIG: dict[str, Any] = default_config(DQN)
+"""Options of DQN, likewise."""
+SAC_DEFAULT_CONFIG: dict[str, Any] = default_config(SAC)
+"""Options of SAC, likewise."""
