@@ -168,6 +168,9 @@ class DreamerV3TorchLearner(TargetNetworkLearner):
         percentiles: Any = module.return_percentiles
         levels = torch.tensor([0.05, 0.95], device=returns.device)
         found = torch.quantile(returns.flatten(), levels)
+        if self.distributed:  # the same range for all learners
+            torch.distributed.all_reduce(found)
+            found /= self.num_learners
         decay = config.return_normalization_decay
         kept = torch.where(torch.isnan(percentiles), found, percentiles)
         percentiles.copy_(torch.lerp(found, kept, decay))
