@@ -120,6 +120,16 @@ def test_restored_algorithm_ends_with_the_same_weights(env, tmp_path):
     restored.stop()
 
 
+def test_sequences_may_begin_in_stored_states():
+    algo = small(use_stored_states=True).build_algo()
+    for _ in range(2):
+        result = algo.train()
+    assert np.isfinite(result["learners"]["default_policy"]["WORLD_MODEL_L_total"])
+    (buffer,) = algo.buffers.values()
+    assert buffer.sample_sequences(2, 4)["start_h"].shape == (2, 16)
+    algo.stop()
+
+
 def test_buffer_has_sequences_and_evaluation_acts_greedily():
     algo = small().evaluation(evaluation_interval=1, evaluation_duration=2).build_algo()
     result = algo.train()

@@ -167,6 +167,26 @@ def test_sequences_for_acting_return_the_state_after_the_last_step():
     assert out[Columns.STATE_OUT]["h"].shape == (2, 16)
 
 
+def test_sequences_continue_in_recorded_states():
+    net = module(SPACES["vector"], ACTIONS["discrete"], use_stored_states=True)
+    acting = net.acting_policy()
+    random = np.random.default_rng(0)
+    state, rows = None, []
+    for _ in range(5):
+        obs = random.normal(size=(2, 3)).astype(np.float32)
+        columns, state = acting.act(obs, random.random((2, acting.noise_size)), True, state)
+        rows.append({"obs": obs, "h": state["h"], **columns})
+    batch = {
+        name: torch.from_numpy(np.stack([row[name] for row in rows[3:]], 1))
+        for name in ("obs", "actions")
+    }
+    batch["is_first"] = torch.zeros(2, 2, dtype=torch.bool)
+    for start, name in (("h", "latent_h"), ("z", "latent_z"), ("action", "actions")):
+        batch[f"start_{start}"] = torch.from_numpy(rows[2][name])
+    observed = net.forward_train(batch)["observed"]
+    np.testing.assert_allclose(observed.h[0].detach(), rows[3]["h"], atol=1e-5)
+
+
 def test_dreams_begin_in_every_observed_state_and_follow_the_prior():
     net = module(SPACES["vector"], ACTIONS["discrete"])
     batch = {

@@ -81,6 +81,23 @@ def test_the_newest_rows_of_a_full_ring_replace_the_oldest():
     assert times.min() == newest - 20 + 2  # 20 rows, without the oldest
 
 
+def test_sequences_begin_in_the_recorded_state_of_the_row_before():
+    replay = SequenceReplay(60, num_envs=2, seed=3)
+    for each in fragments(20):
+        step = each.obs[:-1, :, 2:]
+        each.columns.update({"latent_h": 100 + step, "latent_z": step.astype(np.uint8)})
+        replay.add(each)
+    batch = replay.sample_sequences(100, 3)
+    step = batch["obs"][:, 0, 2]
+    np.testing.assert_array_equal(batch[IS_FIRST][:, 0], step == 0)
+    goes_on = step > 0
+    np.testing.assert_array_equal(batch["start_h"][goes_on, 0], 99 + step[goes_on])
+    np.testing.assert_array_equal(batch["start_z"][goes_on, 0], step[goes_on] - 1)
+    env = batch["obs"][:, 0, 0]
+    expected = np.where(env == 0, 10, 20) + step - 1
+    np.testing.assert_array_equal(batch["start_action"][goes_on], expected[goes_on])
+
+
 def test_too_few_rows_are_an_error():
     with pytest.raises(ValueError, match="batch_length_T=50"):
         filled(200, 20).sample_sequences(1, 50)

@@ -36,6 +36,7 @@ class DreamerV3Config(OffPolicyConfig):
     batch_size_B: int = 16
     batch_length_T: int = 64
     horizon_H: int = 15
+    use_stored_states: bool = False
     gae_lambda: float = 0.95
     entropy_scale: float = 3e-4
     return_normalization_decay: float = 0.99
@@ -71,6 +72,7 @@ class DreamerV3Config(OffPolicyConfig):
         batch_size_B: int = NotProvided,
         batch_length_T: int = NotProvided,
         horizon_H: int = NotProvided,
+        use_stored_states: bool = NotProvided,
         gae_lambda: float = NotProvided,
         entropy_scale: float = NotProvided,
         return_normalization_decay: float = NotProvided,
@@ -97,6 +99,9 @@ class DreamerV3Config(OffPolicyConfig):
             batch_size_B: Sequences of a batch.
             batch_length_T: Steps of a sequence.
             horizon_H: Imagined steps.
+            use_stored_states: Begin replayed sequences in the state in which the runner was, which
+                is recorded for every step, instead of the initial one. Helps if episodes have to be
+                remembered for longer than a sequence.
             gae_lambda: Lambda of the returns.
             entropy_scale: Weight of the actor's entropy.
             return_normalization_decay: Decay of the moving percentiles of returns.
@@ -194,6 +199,7 @@ class DreamerV3Config(OffPolicyConfig):
             **super()._model_config_auto_includes,
             "model_size": self.model_size,
             "symlog_obs": self.symlog_obs,
+            "use_stored_states": self.use_stored_states,
         }
 
 

@@ -16,6 +16,10 @@ from syncline.rl.columns.trees import map_tree
 
 IS_FIRST = "is_first"
 IS_TERMINATED = "is_terminated"
+LATENT_H, LATENT_Z = "latent_h", "latent_z"
+"""Columns of states after the row's observation, if runners record them."""
+START_H, START_Z, START_ACTION = "start_h", "start_z", "start_action"
+"""State and action before the first row of a sequence, [B, …]."""
 
 
 class SequenceReplay(ReplayColumns):
@@ -42,7 +46,8 @@ class SequenceReplay(ReplayColumns):
         """Draw sequences with replacement; return columns [B, T, …].
 
         `obs` and `actions` belong to the row; `rewards` and `is_terminated` to the step that led to
-        it, and are 0 where `is_first`. The first row of a sequence counts as a first one, too.
+        it, and are 0 where `is_first`. The first row of a sequence counts as a first one, too,
+        unless there are recorded states: then the sequence begins in that of the row before.
 
         Args:
             num_sequences: B.
@@ -74,6 +79,11 @@ class SequenceReplay(ReplayColumns):
         }
         batch[Columns.REWARDS] = np.where(is_first, 0.0, self._columns[Columns.REWARDS][before])
         batch[IS_TERMINATED] = self._columns[Columns.TERMINATEDS][before] & ~is_first
-        is_first[:, 0] = True
+        if LATENT_H in self._columns:
+            batch[START_H] = self._columns[LATENT_H][before[:, 0]]
+            batch[START_Z] = self._columns[LATENT_Z][before[:, 0]]
+            batch[START_ACTION] = self._columns[Columns.ACTIONS][before[:, 0]]
+        else:
+            is_first[:, 0] = True
         batch[IS_FIRST] = is_first
         return batch

@@ -12,8 +12,8 @@ from typing import Any
 import torch
 from torch.nn.functional import binary_cross_entropy_with_logits
 
+from syncline.rl.algorithms.dreamerv3.sequence_replay import IS_TERMINATED
 from syncline.rl.algorithms.dreamerv3.torch.dreamerv3_torch_rl_module import (
-    IS_TERMINATED,
     Dream,
     DreamerV3TorchRLModule,
 )

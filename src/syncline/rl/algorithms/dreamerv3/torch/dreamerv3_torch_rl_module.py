@@ -12,6 +12,14 @@ import torch
 from torch import nn
 from torch.nn.functional import one_hot
 
+from syncline.rl.algorithms.dreamerv3.sequence_replay import (
+    IS_FIRST,
+    LATENT_H,
+    LATENT_Z,
+    START_ACTION,
+    START_H,
+    START_Z,
+)
 from syncline.rl.algorithms.dreamerv3.torch.actor import ActionVectors, Actor
 from syncline.rl.algorithms.dreamerv3.torch.formulas import TwoHot
 from syncline.rl.algorithms.dreamerv3.torch.networks import (
@@ -30,8 +38,6 @@ from syncline.rl.modules.apis import InferenceOnlyAPI, TargetNetworkAPI
 from syncline.rl.modules.torch.torch_acting import to_numpy, to_tensor
 from syncline.rl.modules.torch.torch_rl_module import TorchRLModule
 
-IS_FIRST = "is_first"
-IS_TERMINATED = "is_terminated"
 FIRST, H, Z, ACTION = "is_first", "h", "z", "a"
 """Parts of the state between two steps."""
 
@@ -142,7 +148,7 @@ class DreamerV3TorchRLModule(TorchRLModule, InferenceOnlyAPI, TargetNetworkAPI):
         embedding = self.world_model.encoder(*self.world_model.observations.parts(obs))
         first = state[FIRST]
         initial_h, initial_z = rssm.initial()
-        z = one_hot(state[Z].long(), rssm.num_classes).flatten(-2).to(initial_h.dtype)
+        z = self._one_hot(state[Z])
         h = torch.lerp(state[H], initial_h.expand_as(state[H]), first)
         z = torch.lerp(z, initial_z.expand_as(z), first)
         h = rssm.next_h(h, z, state[ACTION] * (1.0 - first))
@@ -160,6 +166,10 @@ class DreamerV3TorchRLModule(TorchRLModule, InferenceOnlyAPI, TargetNetworkAPI):
             FIRST: torch.zeros_like(first),
         }
         return self.vectors.decode(vectors), following
+
+    def _one_hot(self, indices: torch.Tensor) -> torch.Tensor:
+        """Return z as one-hot vectors [N, K C] of indices [N, K]."""
+        return one_hot(indices.long(), self.world_model.rssm.num_classes).flatten(-2).float()
 
     def _act_on_sequence(self, batch: dict[str, Any], explore: bool) -> dict[str, Any]:
         """Act on observations [S, L, …] one after the other, with torch's random numbers."""
@@ -189,16 +199,21 @@ class DreamerV3TorchRLModule(TorchRLModule, InferenceOnlyAPI, TargetNetworkAPI):
     def _forward_train(self, batch: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
         """Return the observed states of sequences [B, T, …], time-major, and the decoder's targets.
 
-        `batch["actions"]` are those after each observation.
+        `batch["actions"]` are those after each observation. Sequences begin in the initial state,
+        or in `start_h`, `start_z` after `start_action` if the batch has them.
         """
         model = self.world_model
         obs = map_tree(lambda leaf: leaf.transpose(0, 1), batch[Columns.OBS])
         vector, images = model.observations.parts(obs)
         actions = self.vectors.encode(batch[Columns.ACTIONS].transpose(0, 1))
-        before = torch.cat([torch.zeros_like(actions[:1]), actions[:-1]])
+        first_action, start = torch.zeros_like(actions[0]), None
+        if START_H in batch:
+            first_action = self.vectors.encode(batch[START_ACTION])
+            start = batch[START_H], self._one_hot(batch[START_Z])
+        before = torch.cat([first_action.unsqueeze(0), actions[:-1]])
         is_first = batch[IS_FIRST].transpose(0, 1)
         noise = torch.rand(*is_first.shape, model.rssm.num_categoricals, device=is_first.device)
-        observed = model.rssm.observe(model.encoder(vector, images), before, is_first, noise)
+        observed = model.rssm.observe(model.encoder(vector, images), before, is_first, noise, start)
         return {"observed": observed, "vector": vector, "images": images}
 
     @torch.no_grad()
@@ -228,6 +243,7 @@ class DreamerActing:
         self._module = module
         self.noise_size = module.num_noise
         self._parameter = next(module.parameters())
+        self._records_states = bool(module.model_config.get("use_stored_states"))
 
     def act(
         self, obs: Arrays, noise: np.ndarray, explore: bool, state: Arrays = None
@@ -246,7 +262,11 @@ class DreamerActing:
                 to_tensor(noise, device),
                 explore,
             )
-        return {Columns.ACTIONS: to_numpy(actions)}, map_tree(to_numpy, following)
+        columns = {Columns.ACTIONS: to_numpy(actions)}
+        next_state = {name: to_numpy(leaf) for name, leaf in following.items()}
+        if self._records_states:
+            columns |= {LATENT_H: next_state[H], LATENT_Z: next_state[Z].astype(np.uint8)}
+        return columns, next_state
 
 
 def _first(tree: Any) -> torch.Tensor:
