@@ -206,8 +206,7 @@ def resizes(folder: Path) -> list[tuple[int, int]]:
     return [(event["world_size"], event["workers"]) for event in told]
 
 
-@pytest.mark.promise
-@pytest.mark.parametrize("reader", ["data", "loader"])
+@pytest.mark.parametrize("reader", ["data", pytest.param("loader", marks=pytest.mark.promise)])
 def test_a_group_shrinks_and_grows_and_every_sample_is_seen_once(
     tmp_path: Path, reader: str
 ) -> None:

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.processes
 def test_a_rank_that_stays_away_from_a_collective_is_named_with_its_line(
     tmp_path: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("SYNCLINE_TRAIN_COLLECTIVE_TIMEOUT_S", "5")
+    monkeypatch.setenv("SYNCLINE_TRAIN_COLLECTIVE_TIMEOUT_S", "2")
 
     def train() -> None:
         import torch

@@ -172,7 +172,6 @@ def fit_in_a_function(config: dict[str, Any]) -> None:
     ).fit()
 
 
-@pytest.mark.promise
 def test_eight_trials_that_are_trainers_share_two_cpus_without_being_told_how(
     tmp_path: Path,
 ) -> None:

@@ -17,9 +17,9 @@ import os
 import threading
 import zlib
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Protocol
 
+from syncline.records import dataclass
 from syncline.storage.filesystem import write_local
 
 
@@ -215,12 +215,12 @@ class RegularUploads:
 
     Args:
         upload: Uploads new data; called from the thread.
-        every_s: Seconds between two calls.
+        every_s: Seconds between two calls; None for `UPLOAD_EVERY_S`.
     """
 
-    def __init__(self, upload: Callable[[], None], every_s: float = UPLOAD_EVERY_S) -> None:
+    def __init__(self, upload: Callable[[], None], every_s: float | None = None) -> None:
         self._upload = upload
-        self._every_s = every_s
+        self._every_s = UPLOAD_EVERY_S if every_s is None else every_s
         self._end = threading.Event()
         self._thread: threading.Thread | None = None
 

@@ -420,7 +420,7 @@ def test_a_metric_whose_name_no_board_can_hold_ends_no_run(tmp_path: Path) -> No
 
 
 def test_a_record_elsewhere_grows_while_the_run_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(record_files, "FIRST_UPLOAD_S", 0.001)
+    monkeypatch.setattr(record_files, "UPLOAD_EVERY_S", 0.001)
     memory = fsspec.filesystem("memory")
     memory.store.clear()
     remote = PyFileSystem(FSSpecHandler(memory))

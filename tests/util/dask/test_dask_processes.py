@@ -47,7 +47,6 @@ def engine() -> Iterator[None]:
     syncline.shutdown()
 
 
-@pytest.mark.promise
 @pytest.mark.long
 def test_preparation_of_the_taxi_data_gives_exactly_what_dask_gives(taxi_rides: Any) -> None:
     plain = taxi_rides.compute(scheduler="sync")

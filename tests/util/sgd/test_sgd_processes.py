@@ -168,7 +168,6 @@ def test_error_of_the_operator_comes_out_as_it_is_and_the_epoch_counts_for_nothi
     assert torch.equal(trainer.get_model()[0].weight, weight)
 
 
-@pytest.mark.promise
 def test_ranks_share_the_data_and_keep_equal_replicas(make: Make) -> None:
     trainer = make()
     result = trainer.train()
