@@ -188,7 +188,7 @@ class OffPolicyAlgorithm(Algorithm):
         config = self.config
         drawn = {
             module_id: buffer.sample(
-                config.train_batch_size_per_learner,
+                config.total_train_batch_size,
                 n_step=config.n_step,
                 gamma=config.gamma,
                 beta=config.replay_buffer_config.get("beta", 0.0),

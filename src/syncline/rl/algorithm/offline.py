@@ -74,7 +74,7 @@ class OfflineAlgorithm(Algorithm):
         self.metrics.aggregate(self.learner_group.reduce_metrics(), key=LEARNER_RESULTS)
 
     def _batches(self, count: int | None) -> Any:
-        size = self.config.train_batch_size_per_learner
+        size = self.config.total_train_batch_size
         if count is None:
             return map(self._prepared, self.offline_data.one_pass(size))
         return (self._prepared(self.offline_data.sample(size)) for _ in range(count))

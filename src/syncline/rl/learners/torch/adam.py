@@ -36,9 +36,13 @@ class FlatAdam(torch.optim.Optimizer):
         add = torch.optim.Optimizer.add_param_group
         getattr(add, "__wrapped__", add)(self, param_group)
 
-    @torch.no_grad()
     def step(self, closure: Any = None) -> None:  # type: ignore[override]
         """Update all parameters that have a gradient. `closure` must be None."""
+        self.update()
+
+    @torch.no_grad()
+    def update(self) -> None:
+        """Do what `step` does, without the hooks and profiler marks that torch adds to it."""
         for group in self.param_groups:
             for parameter in group["params"]:
                 if parameter.grad is not None:

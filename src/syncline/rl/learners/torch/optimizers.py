@@ -115,11 +115,24 @@ class Optimizers:
             return clip_gradients(self._vectors(optimizer), limit, by)
         return clip_gradients(list(own.values()), limit, by)
 
+    def average(self, module_ids: Collection[str], num_learners: int) -> None:
+        """Average the gradients of modules over the processes of the group, in place.
+
+        Optimizers with one vector need one operation.
+        """
+        for module_id in module_ids:
+            for optimizer in self.of_module(module_id).values():
+                for parameter in self.parameters(optimizer):
+                    if parameter.grad is None:  # unused here, but maybe not in another process
+                        parameter.grad = torch.zeros_like(parameter)
+                for gradient in self._vectors(optimizer):
+                    torch.distributed.all_reduce(gradient)
+                    gradient /= num_learners
+
     def apply(self, gradients: Gradients, *, skip_unless_finite: bool) -> None:
         """Take one step of the optimizers whose parameters have gradients.
 
-        Gradients are averaged over all learners. Values that are not finite become 0, or with
-        `skip_unless_finite` prevent the step.
+        Values that are not finite become 0, or with `skip_unless_finite` prevent the step.
         """
         for optimizers in self._by_module.values():
             for optimizer in optimizers.values():
@@ -139,17 +152,16 @@ class Optimizers:
 
     def _step(self, optimizer: torch.optim.Optimizer, skip_unless_finite: bool) -> None:
         vectors = self._vectors(optimizer)
-        if torch.distributed.is_available() and torch.distributed.is_initialized():
-            for gradient in vectors:
-                torch.distributed.all_reduce(gradient)
-                gradient /= torch.distributed.get_world_size()
         if skip_unless_finite:
             if not all(bool(torch.isfinite(each).all()) for each in vectors):
                 return
         else:
             for gradient in vectors:
                 torch.nan_to_num_(gradient, nan=0.0, posinf=0.0, neginf=0.0)
-        optimizer.step()
+        if isinstance(optimizer, FlatAdam) and not _has_hooks(optimizer):
+            optimizer.update()
+        else:
+            optimizer.step()
 
     def _vectors(self, optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:
         """Return all gradients of an optimizer: one vector, or one tensor for each parameter."""
@@ -194,9 +206,8 @@ def clip_gradients(gradients: Sequence[torch.Tensor], limit: float | None, by: s
         limit: None for no limit.
         by: "global_norm", "norm" (of each tensor) or "value".
     """
-    norm: torch.Tensor = torch.linalg.vector_norm(
-        torch.stack([torch.linalg.vector_norm(each) for each in gradients])
-    )
+    norms = [torch.linalg.vector_norm(each) for each in gradients]
+    norm = norms[0] if len(norms) == 1 else torch.linalg.vector_norm(torch.stack(norms))
     if limit is None:
         return norm
     for each in gradients:
@@ -206,6 +217,10 @@ def clip_gradients(gradients: Sequence[torch.Tensor], limit: float | None, by: s
             own = torch.linalg.vector_norm(each) if by == "norm" else norm
             each.mul_(torch.clamp(limit / (own + 1e-6), max=1.0))
     return norm
+
+
+def _has_hooks(optimizer: torch.optim.Optimizer) -> bool:
+    return bool(optimizer._optimizer_step_pre_hooks or optimizer._optimizer_step_post_hooks)
 
 
 def _set_learning_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:

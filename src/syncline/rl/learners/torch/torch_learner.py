@@ -23,7 +23,13 @@ from syncline.rl.config.algorithm_config import AlgorithmConfig
 from syncline.rl.connectors.pipeline import ConnectorPipelineV2
 from syncline.rl.learners.torch.learner_connectors import LearnerConnectors
 from syncline.rl.learners.torch.optimizers import DEFAULT_OPTIMIZER, Gradients, Optimizers
-from syncline.rl.learners.torch.train_batch import Batch, TrainBatch, as_tensor, as_tensors
+from syncline.rl.learners.torch.train_batch import (
+    Batch,
+    TrainBatch,
+    as_tensor,
+    as_tensors,
+    share_of,
+)
 from syncline.rl.metrics.metrics_logger import MetricsLogger
 from syncline.rl.metrics.names import (
     ALL_MODULES,
@@ -69,6 +75,10 @@ class TorchLearner(Checkpointable):
         self.updates = 0
         """Number of calls of `update`."""
         self.optimizers = Optimizers()
+        self.rank = 0
+        """Rank among the learners of a group."""
+        self.num_learners = 1
+        """Number of learners of the group; each takes its share of every minibatch."""
         self._device = torch.device("cpu")
 
     # -- building
@@ -144,7 +154,7 @@ class TorchLearner(Checkpointable):
     @property
     def distributed(self) -> bool:
         """True with several learners."""
-        return torch.distributed.is_available() and torch.distributed.is_initialized()
+        return self.num_learners > 1
 
     def should_module_be_updated(self, module_id: str, multi_agent_batch: Any = None) -> bool:
         """Return True if a module is trained."""
@@ -410,7 +420,8 @@ class TorchLearner(Checkpointable):
         self, batches: Mapping[str, TrainBatch], minibatch_size: int | None, shuffle: bool
     ) -> None:
         counts = {
-            module_id: batch.num_minibatches(minibatch_size) for module_id, batch in batches.items()
+            module_id: batch.num_minibatches((minibatch_size or 0) * self.num_learners)
+            for module_id, batch in batches.items()
         }
         running = {
             module_id: batch.minibatches(
@@ -430,10 +441,52 @@ class TorchLearner(Checkpointable):
     def _update_once(self, batch: dict[str, Batch]) -> None:
         """Take one step of all optimizers of the modules in the batch."""
         self.optimizers.zero_gradients(batch)
-        fwd_out = self.forward_train(batch)
-        losses = self.compute_losses(fwd_out=fwd_out, batch=batch)
-        gradients = self.compute_gradients(losses)
+        own, weights = self.own_share(batch)
+        losses = self.compute_losses(fwd_out=self.forward_train(own), batch=own)
+        gradients = self.compute_gradients(self.weighted(losses, weights))
+        self.average_gradients(batch, gradients)
         self.apply_gradients(self.postprocess_gradients(gradients))
+
+    # -- several learners
+
+    def own_share(self, batch: dict[str, Batch]) -> tuple[dict[str, Batch], dict[str, float]]:
+        """Return this learner's share of the modules' batches, and the weights of its losses."""
+        if not self.distributed:
+            return batch, {}
+        shares = {
+            module_id: share_of(columns, self.rank, self.num_learners)
+            for module_id, columns in batch.items()
+        }
+        return (
+            {module_id: share for module_id, (share, _) in shares.items()},
+            {module_id: weight for module_id, (_, weight) in shares.items()},
+        )
+
+    def weighted(
+        self, losses: dict[str, torch.Tensor], weights: dict[str, float]
+    ) -> dict[str, torch.Tensor]:
+        """Return the losses times their weights, if they have any."""
+        return {
+            module_id: loss if weights.get(module_id, 1.0) == 1.0 else loss * weights[module_id]
+            for module_id, loss in losses.items()
+        }
+
+    def average_gradients(self, module_ids: Collection[str], gradients: Gradients) -> None:
+        """Average the gradients of modules over all learners, in place."""
+        if self.distributed:
+            self.optimizers.average(module_ids, self.num_learners)
+            for parameter in list(gradients):
+                gradients[parameter] = parameter.grad
+
+    def average(self, value: float) -> float:
+        """Return the mean of a number over all learners, which must all call this."""
+        if not self.distributed:
+            return value
+        tensor = torch.tensor([value], dtype=torch.float64)
+        if torch.distributed.get_backend() == "nccl":
+            tensor = tensor.to(self.device)
+        torch.distributed.all_reduce(tensor)
+        return float(tensor) / self.num_learners
 
     def forward_train(self, batch: dict[str, Batch]) -> dict[str, Any]:
         """Return the outputs of the training pass, by module id."""

@@ -104,6 +104,26 @@ class TrainBatch:
                 }
 
 
+def share_of(batch: Batch, rank: int, count: int) -> tuple[Batch, float]:
+    """Return one of `count` shares of a batch, and its weight.
+
+    The mean of the shares' means, each times its weight, is the mean of the batch. A batch with
+    fewer rows than shares is not divided.
+    """
+    size = len(first_leaf(batch))
+    if size < count:
+        return batch, 1.0
+    part = slice(rank * size // count, (rank + 1) * size // count)
+    share = {name: map_tree(lambda leaf: leaf[part], column) for name, column in batch.items()}
+    mask = batch.get(Columns.LOSS_MASK)
+    if mask is None:
+        return share, (part.stop - part.start) * count / size
+    rows = int(mask[part].sum())
+    if not rows:  # padding only: its mean would be NaN
+        return batch, 1.0
+    return share, rows * count / int(mask.sum())
+
+
 def masked_mean(values: torch.Tensor, batch: Batch) -> torch.Tensor:
     """Return the mean over all rows, without padding."""
     mask = batch.get(Columns.LOSS_MASK)

@@ -67,12 +67,15 @@ class A2CTorchLearner(ActorCriticLearner):
             super()._update_once(batch)
             return
         self.optimizers.zero_gradients(batch)
+        own, weights = self.own_share(batch)
         gradients: Gradients = {}
-        for module_id, columns in batch.items():
+        for module_id, columns in own.items():
             for piece, share in _pieces(columns, rows):
-                own = {module_id: piece}
-                losses = self.compute_losses(fwd_out=self.forward_train(own), batch=own)
-                gradients.update(self.compute_gradients({module_id: losses[module_id] * share}))
+                only = {module_id: piece}
+                losses = self.compute_losses(fwd_out=self.forward_train(only), batch=only)
+                loss = self.weighted(losses, weights)[module_id] * share
+                gradients.update(self.compute_gradients({module_id: loss}))
+        self.average_gradients(batch, gradients)
         self.apply_gradients(self.postprocess_gradients(gradients))
 
 

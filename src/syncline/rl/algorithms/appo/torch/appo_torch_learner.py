@@ -120,7 +120,7 @@ class APPOTorchLearner(IMPALATorchLearner):
     def _adapt_kl(self, module_id: str, config: Any) -> None:
         """Multiply by 1.5 above twice the target, by 0.5 below half of it."""
         key = (module_id, LEARNER_RESULTS_KL_KEY)
-        kl = float(self.metrics.peek(key)) if key in self.metrics else np.nan
+        kl = self.average(float(self.metrics.peek(key))) if key in self.metrics else np.nan
         coefficient = self.curr_kl_coeffs_per_module.get(module_id, config.kl_coeff)
         if np.isfinite(kl):
             if kl > 2.0 * config.kl_target:

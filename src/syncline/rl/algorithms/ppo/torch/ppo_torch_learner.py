@@ -124,7 +124,7 @@ class PPOTorchLearner(TorchLearner):
             config: Any = self.config.get_config_for_module(module_id)
             key = (module_id, LEARNER_RESULTS_KL_KEY)
             if config.use_kl_loss and key in self.metrics:
-                kl = float(self.metrics.peek(key))
+                kl = self.average(float(self.metrics.peek(key)))
                 if np.isfinite(kl):
                     if kl > 2.0 * config.kl_target:
                         coefficient *= 1.5

@@ -1,0 +1,90 @@
+"""`RemoteLearner`: the actor around one of several learners.
+
+Each learner gets the whole batch, prepares it as a single one would, and computes the gradients of
+its share of every minibatch; the mean of the gradients is that of the whole minibatch. So all
+learners have the same weights, random numbers and statistics of the batch, and take as many steps.
+"""
+
+from __future__ import annotations
+
+import copy
+import os
+from collections.abc import Callable
+from typing import Any, cast
+
+from syncline.core.engine import current_engine
+from syncline.rl.columns.trees import map_tree
+from syncline.rl.config.algorithm_config import AlgorithmConfig
+from syncline.rl.runners.threads import limited_threads
+from syncline.train.backend import GroupPlan
+from syncline.train.torch import process_group
+
+
+class RemoteLearner:
+    """Creates a learner in its process and calls it.
+
+    Args:
+        config: The algorithm's options; with a seed.
+        module_spec: Specification of the modules.
+        rank: Rank of the learner.
+    """
+
+    def __init__(self, config: AlgorithmConfig, module_spec: Any, rank: int) -> None:
+        cpus = config.num_cpus_per_learner
+        self._threads = 1 if cpus == "auto" else max(int(cpus), 1)
+        self.world_rank = rank
+        self.world_size = config.num_learners
+        with limited_threads(self._threads):
+            self._learner: Any = config.learner_class(config=config, module_spec=module_spec)
+            self._learner.build()
+        self._state_before: Any = None
+
+    def address(self) -> str:
+        """Return the address of this machine."""
+        return current_engine().node_address()
+
+    def open_rendezvous(self, host: str, timeout_s: float) -> int:
+        """Open the store on a port of this machine; return the port. For rank 0."""
+        return process_group.open_rendezvous(host, self.world_size, timeout_s)
+
+    def join(self, plan: GroupPlan) -> None:
+        """Join the other learners."""
+        if plan.loopback:
+            environment = process_group.default_environment(plan)
+            os.environ.update({**environment, **os.environ})
+        process_group.enter_group(cast("Any", self), plan)
+        self._learner.rank, self._learner.num_learners = self.world_rank, self.world_size
+
+    def update(self, method: str, sent: tuple[tuple[Any, ...], dict[str, Any]]) -> Any:
+        """Call a method of the learner that trains; keep the state before it.
+
+        Args:
+            method: Name of the method.
+            sent: Its arguments and keywords; `batch` may be rows by module id.
+        """
+        self._state_before = self.get_state()
+        args, options = sent
+        if options.get("batch") is not None:
+            batch = {
+                module_id: self._learner.batch_of_rows(rows)
+                for module_id, rows in options["batch"].items()
+            }
+            options = {**options, "batch": batch}
+        with limited_threads(self._threads):
+            return getattr(self._learner, method)(*args, **options)
+
+    def state_before_update(self) -> Any:
+        """Return the state before the update that was begun last; None without one."""
+        return self._state_before
+
+    def get_state(self) -> Any:
+        """Return a copy of the learner's state."""
+        return map_tree(copy.copy, self._learner.get_state())
+
+    def set_state(self, state: Any) -> None:
+        """Set the learner's state."""
+        self._learner.set_state(state)
+
+    def apply(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Return `function(learner, …)`."""
+        return function(self._learner, *args, **kwargs)
