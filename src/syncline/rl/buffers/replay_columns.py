@@ -24,6 +24,7 @@ from syncline.rl.columns.trees import Tree, leaves, map_tree
 INDICES = "batch_indexes"
 WEIGHTS = "weights"
 N_STEP = "n_step"
+DISCOUNTS = "discounts"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -167,9 +168,9 @@ class ReplayColumns:
         """Draw transitions with replacement; return columns [B, …].
 
         `rewards` are discounted sums of up to `n_step` rewards, `new_obs` the observations after
-        them, `terminateds` tells whether these are terminal; `n_step` the number of rewards,
-        `weights` importance weights (at most 1), `batch_indexes` the rows, for
-        `update_priorities`.
+        them, `terminateds` tells whether these are terminal; `n_step` is the number n of rewards,
+        `discounts` gamma^n, or 0 after terminal states, `weights` importance weights (at most 1,
+        with priorities only), `batch_indexes` the rows, for `update_priorities`.
 
         Args:
             num_items: B.
@@ -187,15 +188,21 @@ class ReplayColumns:
             name: map_tree(lambda stored: stored[rows], column)
             for name, column in self._columns.items()
         }
-        last, rewards, taken = self._n_step(rows, steps, gamma)
-        batch[Columns.REWARDS] = rewards
-        batch[Columns.TERMINATEDS] = self._columns[Columns.TERMINATEDS][last]
-        batch[Columns.TRUNCATEDS] = self._columns[Columns.TRUNCATEDS][last]
+        if n_step == 1:
+            last, taken = rows, steps
+        else:
+            last, batch[Columns.REWARDS], taken = self._n_step(rows, steps, gamma)
+            batch[Columns.TERMINATEDS] = self._columns[Columns.TERMINATEDS][last]
+            batch[Columns.TRUNCATEDS] = self._columns[Columns.TRUNCATEDS][last]
+        following = self._next(last)
         batch[Columns.NEXT_OBS] = map_tree(
-            lambda stored: stored[self._next(last)], self._columns[Columns.OBS]
+            lambda stored: stored[following], self._columns[Columns.OBS]
         )
         batch[N_STEP] = taken
-        batch[WEIGHTS] = self._weights(rows, beta)
+        factors = gamma**taken if n_step != 1 else gamma
+        batch[DISCOUNTS] = np.where(batch[Columns.TERMINATEDS], 0.0, factors).astype(np.float32)
+        if self._priorities is not None:
+            batch[WEIGHTS] = self._weights(rows, beta)
         batch[INDICES] = rows
         return batch
 
@@ -236,7 +243,8 @@ class ReplayColumns:
         return last, rewards, taken
 
     def _weights(self, rows: np.ndarray, beta: float) -> np.ndarray:
-        if self._priorities is None or not beta:
+        assert self._priorities is not None
+        if not beta:
             return np.ones(len(rows), np.float32)
         probabilities = self._priorities.get(rows) / self._priorities.total
         weights = (self.num_steps * probabilities) ** -beta

@@ -56,6 +56,38 @@ class WeightSource(Protocol):
         ...
 
 
+class NumpyNetwork:
+    """Fully connected layers: from observations [N, in] to outputs [N, out].
+
+    Args:
+        source: Owner of the weights.
+    """
+
+    def __init__(self, source: WeightSource) -> None:
+        self._source = source
+        self._bind()
+
+    def _bind(self) -> None:
+        weights = self._source.views()
+        self._layers = [
+            (each.weight, each.bias, ACTIVATIONS[each.activation]) for each in weights.layers
+        ]
+        self.log_std = weights.log_std
+
+    def __call__(self, obs: Arrays) -> np.ndarray:
+        """Return the outputs, a new array in float32."""
+        if not self._source.is_current():
+            self._bind()
+        x: np.ndarray = obs if obs.dtype == np.float32 else obs.astype(np.float32)
+        for weight, bias, activation in self._layers:
+            x = x.dot(weight)
+            if bias is not None:
+                x += bias
+            if activation is not None:
+                activation(x)
+        return x
+
+
 class CategoricalSampler:
     """Samples discrete actions by the inverse of the cumulative probability."""
 
@@ -136,33 +168,18 @@ class NumpyActing:
         self, source: WeightSource, sampler: Sampler, *, log_std_limit: float = math.inf
     ) -> None:
         self.noise_size, self.noise_kind = sampler.noise
-        self._source = source
+        self._network = NumpyNetwork(source)
         self._sample = sampler
         self._limit = log_std_limit
-        self._bind()
-
-    def _bind(self) -> None:
-        weights = self._source.views()
-        self._layers = [
-            (each.weight, each.bias, ACTIVATIONS[each.activation]) for each in weights.layers
-        ]
-        self._log_std = weights.log_std
 
     def act(
         self, obs: Arrays, noise: np.ndarray, explore: bool, state: Arrays = None
     ) -> tuple[dict[str, Any], Arrays]:
         """Return the columns of one step. See `ActingPolicy.act`."""
-        if not self._source.is_current():
-            self._bind()
-        x = obs if obs.dtype == np.float32 else obs.astype(np.float32)
-        for weight, bias, activation in self._layers:
-            x = x.dot(weight)
-            if bias is not None:
-                x += bias
-            if activation is not None:
-                activation(x)
-        if self._log_std is not None:
-            x = np.concatenate([x, np.broadcast_to(self._log_std, x.shape)], axis=1)
+        x = self._network(obs)
+        log_std = self._network.log_std
+        if log_std is not None:
+            x = np.concatenate([x, np.broadcast_to(log_std, x.shape)], axis=1)
         if self._limit != math.inf:
             log_std = x[:, x.shape[1] // 2 :]
             np.clip(log_std, -self._limit, self._limit, out=log_std)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
 
-from syncline.rl.buffers.replay_columns import N_STEP, WEIGHTS
+from syncline.rl.buffers.replay_columns import DISCOUNTS, N_STEP, WEIGHTS
 from syncline.rl.checkpointable import StateDict
 from syncline.rl.columns.names import Columns
 from syncline.rl.columns.trees import Tree
@@ -18,6 +18,10 @@ from syncline.rl.metrics.names import NUM_ENV_STEPS_SAMPLED_LIFETIME
 
 NUM_TARGET_UPDATES = "num_target_updates"
 
+TargetTensors: TypeAlias = tuple[
+    list[torch.Tensor], list[torch.Tensor], list[tuple[torch.Tensor, torch.Tensor]]
+]
+
 
 class TargetNetworkLearner(TorchLearner):
     """Moves target networks every `target_network_update_freq` environment steps."""
@@ -26,6 +30,7 @@ class TargetNetworkLearner(TorchLearner):
         """Create modules, target networks and optimizers."""
         self.errors: dict[str, torch.Tensor] = {}
         self._last_target_update: dict[str, int] = {}
+        self._targets_of: dict[str, tuple[Any, Any]] = {}
         super().build()
 
     def update_on_rows(
@@ -44,8 +49,16 @@ class TargetNetworkLearner(TorchLearner):
             config: Any = self.config.get_config_for_module(module_id)
             if self.is_target_due(module_id, config, step):
                 self._last_target_update[module_id] = step
-                move_targets(module.get_target_network_pairs(), config.tau)
+                self._move_targets(module_id, module, config.tau)
                 self.metrics.log_value((module_id, NUM_TARGET_UPDATES), 1, reduce="lifetime_sum")
+
+    def _move_targets(self, module_id: str, module: Any, tau: float) -> None:
+        """Move the targets of a module; finding its parameters takes longer than moving them."""
+        known, tensors = self._targets_of.get(module_id, (None, []))
+        if known is not module:
+            tensors = target_tensors(module.get_target_network_pairs())
+            self._targets_of[module_id] = (module, tensors)
+        move_tensors(tensors, tau)
 
     def is_target_due(self, module_id: str, config: Any, step: int) -> bool:
         """Return True if the target networks of a module have to move after `step` steps."""
@@ -67,6 +80,9 @@ class TargetNetworkLearner(TorchLearner):
 
 def discounts(gamma: float, batch: Batch) -> torch.Tensor:
     """Return gamma^n, and 0 after terminal states, [B]; recorded rows have n = 1."""
+    if DISCOUNTS in batch:
+        known: torch.Tensor = batch[DISCOUNTS]
+        return known
     goes_on: torch.Tensor = ~batch[Columns.TERMINATEDS]
     return goes_on * (gamma ** batch[N_STEP] if N_STEP in batch else gamma)
 
@@ -76,7 +92,6 @@ def weighted_mean(losses: torch.Tensor, batch: Batch) -> torch.Tensor:
     return (losses * batch[WEIGHTS] if WEIGHTS in batch else losses).mean(-1)
 
 
-@torch.no_grad()
 def move_targets(pairs: Any, tau: float) -> None:
     """Set each target network to (1 - tau) target + tau online; buffers are copied.
 
@@ -84,7 +99,23 @@ def move_targets(pairs: Any, tau: float) -> None:
         pairs: Online and target networks.
         tau: 1 to copy the weights.
     """
-    for online, target in pairs:
-        torch._foreach_lerp_(list(target.parameters()), list(online.parameters()), tau)
-        for kept, new in zip(target.buffers(), online.buffers(), strict=True):
-            kept.copy_(new)
+    move_tensors(target_tensors(pairs), tau)
+
+
+def target_tensors(pairs: Any) -> TargetTensors:
+    """Return parameters of targets, parameters of online networks, and pairs of buffers."""
+    online = [each for one, _ in pairs for each in one.parameters()]
+    target = [each for _, other in pairs for each in other.parameters()]
+    buffers = [
+        each for one, other in pairs for each in zip(other.buffers(), one.buffers(), strict=True)
+    ]
+    return target, online, buffers
+
+
+@torch.no_grad()
+def move_tensors(tensors: TargetTensors, tau: float) -> None:
+    """Move what `target_tensors` returned."""
+    target, online, buffers = tensors
+    torch._foreach_lerp_(target, online, tau)
+    for kept, new in buffers:
+        kept.copy_(new)

@@ -15,6 +15,7 @@ from syncline.rl.modules.numpy_acting import (
     GaussianSampler,
     Layer,
     NumpyActing,
+    NumpyNetwork,
     PolicyWeights,
     Sampler,
 )
@@ -101,6 +102,20 @@ def numpy_policy(module: Any) -> NumpyActing | None:
     sampler = numpy_sampler(cls, module.action_space)
     limit = head.log_std_clip_param if head.clip_log_std else math.inf
     return None if sampler is None else NumpyActing(weights, sampler, log_std_limit=limit)
+
+
+def numpy_network(*parts: Any) -> NumpyNetwork | None:
+    """Return NumPy's pass through an encoder and a head, one after the other; None if they are
+    more than fully connected layers on the CPU in float32.
+    """
+    if any(type(part) not in (TorchMLPEncoder, TorchMLPHead) for part in parts):
+        return None
+    stacks = [part.net.mlp for part in parts]
+    if any(part._forward_hooks or getattr(part, "clip_log_std", False) for part in parts):
+        return None
+    if not all(map(_is_simple, stacks)) or not all(map(_on_cpu, parts)):
+        return None
+    return NumpyNetwork(TorchPolicyWeights(stacks, None))
 
 
 def numpy_sampler(cls: Any, space: Any) -> Sampler | None:

@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 
 import torch
 from torch import nn
+from torch.nn import functional
 
 from syncline.rl.modules.torch.models import in_dtype_of
 from syncline.suggestions import did_you_mean
@@ -126,11 +127,30 @@ class TorchMLP(nn.Module):
         self.mlp = nn.Sequential(*layers)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Return the output for [..., input_dim]."""
-        if len(self.mlp):
-            x = in_dtype_of(x, self.mlp[0])
-        y: torch.Tensor = self.mlp(x)
-        return y
+        """Return the output for [..., input_dim].
+
+        Calls of modules take longer than their operations in small networks, so that plain layers
+        are computed here; activations change what the layer before them returned.
+        """
+        layers = list(self.mlp._modules.values())
+        if layers:
+            x = in_dtype_of(x, layers[0])
+        before = None
+        for layer in layers:
+            if layer._forward_hooks or layer._forward_pre_hooks:
+                x, before = layer(x), None
+                continue
+            kind = type(layer)
+            if kind is nn.Linear:
+                x = functional.linear(x, layer._parameters["weight"], layer._parameters["bias"])
+            elif before is nn.Linear and kind is nn.ReLU:
+                x = torch.relu_(x)
+            elif before is nn.Linear and kind is nn.Tanh:
+                x = torch.tanh_(x)
+            else:
+                x = layer(x)
+            before = kind
+        return x
 
 
 def _with_norm_and_activation(

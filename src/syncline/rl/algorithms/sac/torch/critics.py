@@ -90,11 +90,16 @@ class Critics(nn.Module):
 @contextmanager
 def frozen(module: nn.Module) -> Iterator[None]:
     """Let gradients pass through a module, but not into its weights."""
-    module.requires_grad_(False)
+    parameters = module.__dict__.get("_known_parameters")
+    if parameters is None:
+        parameters = module.__dict__["_known_parameters"] = list(module.parameters())
+    for each in parameters:
+        each.requires_grad = False
     try:
         yield
     finally:
-        module.requires_grad_(True)
+        for each in parameters:
+            each.requires_grad = True
 
 
 def smallest(values: torch.Tensor) -> torch.Tensor:

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import copy
-from typing import Any
+import math
+from typing import Any, Literal
 
 import gymnasium as gym
+import numpy as np
 import torch
 from torch import nn
 
 from syncline.rl.algorithms.sac.torch.critics import Critics, size_of, smallest
 from syncline.rl.columns.names import Columns
+from syncline.rl.modules.acting import ActingPolicy
 from syncline.rl.modules.apis import InferenceOnlyAPI, QNetAPI, TargetNetworkAPI
 from syncline.rl.modules.default_model_config import complete_model_config
+from syncline.rl.modules.numpy_acting import NumpyNetwork
 from syncline.rl.modules.torch.distributions.categorical import TorchCategorical
-from syncline.rl.modules.torch.distributions.gaussian import TorchSquashedGaussian
+from syncline.rl.modules.torch.distributions.gaussian import SQUASHED_LOG_STD, TorchSquashedGaussian
 from syncline.rl.modules.torch.heads import MLPHeadConfig
+from syncline.rl.modules.torch.policy_weights import numpy_network
 from syncline.rl.modules.torch.torch_rl_module import TorchRLModule
 
 ENCODER_OUT = "encoder_out"
@@ -86,5 +91,42 @@ class DefaultSACTorchRLModule(TorchRLModule, InferenceOnlyAPI, TargetNetworkAPI,
         inputs: torch.Tensor = self.pi(self.pi_encoder(batch)[ENCODER_OUT])
         return inputs
 
+    def acting_policy(self) -> ActingPolicy:
+        """Return NumPy's acting if the policy is fully connected and continuous, else torch's."""
+        own = type(self)._forward is DefaultSACTorchRLModule._forward
+        own &= type(self).policy_inputs is DefaultSACTorchRLModule.policy_inputs
+        own &= {"_forward_exploration", "_forward_inference"}.isdisjoint(vars(type(self)))
+        network = None if self.is_discrete or not own else numpy_network(self.pi_encoder, self.pi)
+        if network is None:
+            return super().acting_policy()
+        return SquashedActing(network, tuple(self.action_space.shape))
+
     def _forward(self, batch: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
         return {Columns.ACTION_DIST_INPUTS: self.policy_inputs(batch)}
+
+
+class SquashedActing:
+    """Samples tanh(mean + std z), or takes tanh(mean), with NumPy.
+
+    Args:
+        network: From observations to means and log standard deviations.
+        shape: Shape of an action.
+    """
+
+    noise_kind: Literal["uniform", "normal"] = "normal"
+
+    def __init__(self, network: NumpyNetwork, shape: tuple[int, ...]) -> None:
+        self._network = network
+        self._shape = shape
+        self.noise_size = math.prod(shape)
+
+    def act(
+        self, obs: Any, noise: np.ndarray, explore: bool, state: Any = None
+    ) -> tuple[dict[str, Any], Any]:
+        """Return actions [N, …] in [-1, 1]."""
+        outputs = self._network(obs)
+        actions = outputs[:, : self.noise_size]
+        if explore:
+            log_std = outputs[:, self.noise_size :].clip(*SQUASHED_LOG_STD)
+            actions = actions + np.exp(log_std) * noise.astype(np.float32)
+        return {Columns.ACTIONS: np.tanh(actions).reshape(-1, *self._shape)}, None

@@ -17,8 +17,10 @@ from syncline.rl.config.schedule import Schedule
 from syncline.rl.modules.acting import ActingPolicy
 from syncline.rl.modules.apis import InferenceOnlyAPI, QNetAPI, TargetNetworkAPI
 from syncline.rl.modules.default_model_config import complete_model_config
+from syncline.rl.modules.numpy_acting import NumpyNetwork
 from syncline.rl.modules.torch.distributions.deterministic import TorchDeterministic
 from syncline.rl.modules.torch.heads import MLPHeadConfig
+from syncline.rl.modules.torch.policy_weights import numpy_network
 from syncline.rl.modules.torch.torch_acting import to_numpy, to_tensor
 from syncline.rl.modules.torch.torch_rl_module import TorchRLModule
 from syncline.rl.runners.actions import is_normalized
@@ -126,6 +128,9 @@ class NoisyActing:
         self._schedule = stddev
         self.noise_size = size_of(module.action_space)
         self.stddev = stddev.value(0)
+        self._network: NumpyNetwork | None = None
+        if type(module) is DefaultTD3TorchRLModule:
+            self._network = numpy_network(module.policy.encoder, module.policy.head)
 
     def set_step(self, step: int) -> None:
         """Set the standard deviation for so many sampled environment steps."""
@@ -135,10 +140,13 @@ class NoisyActing:
         self, obs: Any, noise: np.ndarray, explore: bool, state: Any = None
     ) -> tuple[dict[str, Any], Any]:
         """Return actions [N, …] in [-1, 1]."""
-        device = next(self._module.parameters()).device
-        batch = {Columns.OBS: map_tree(lambda leaf: to_tensor(leaf, device), obs)}
-        with torch.inference_mode():
-            actions = to_numpy(self._module.policy(batch))
+        if self._network is not None:
+            actions = self._network(obs).reshape(-1, *self._module.action_space.shape)
+        else:
+            device = next(self._module.parameters()).device
+            batch = {Columns.OBS: map_tree(lambda leaf: to_tensor(leaf, device), obs)}
+            with torch.inference_mode():
+                actions = to_numpy(self._module.policy(batch))
         if explore:
             added = (self.stddev * noise).reshape(actions.shape).astype(actions.dtype)
             actions = np.clip(actions + added, -1.0, 1.0)
