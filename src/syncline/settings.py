@@ -8,9 +8,11 @@ module does not know the arguments. Each call reads the variable anew.
 from __future__ import annotations
 
 import os
-import tempfile
 from pathlib import Path
 
+from syncline import optional
+
+tempfile = optional.deferred("tempfile")  # it imports the random generators
 _TRUE = frozenset({"1", "true", "yes", "on"})
 _FALSE = frozenset({"", "0", "false", "no", "off"})
 

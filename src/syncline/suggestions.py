@@ -4,6 +4,7 @@ metric or other name ends in the sentence of `did_you_mean`.
 
 from __future__ import annotations
 
+import dataclasses
 import difflib
 import functools
 from collections.abc import Callable, Iterable
@@ -55,8 +56,11 @@ def suggest_arguments(cls: C) -> C:
     does from version 3.13 on. A class decorator.
     """
     original: Callable[..., None] = cls.__init__  # type: ignore[misc]  # of the class itself
-    code = original.__code__
-    names = code.co_varnames[1 : code.co_argcount + code.co_kwonlyargcount]
+    if dataclasses.is_dataclass(cls):
+        names = tuple(each.name for each in dataclasses.fields(cls) if each.init)
+    else:
+        code = original.__code__
+        names = code.co_varnames[1 : code.co_argcount + code.co_kwonlyargcount]
 
     @functools.wraps(original)
     def __init__(self: object, *args: Any, **kwargs: Any) -> None:

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from syncline.optional import deferred
+from syncline.records import dataclass
 
 if TYPE_CHECKING:
     import psutil

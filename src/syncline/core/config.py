@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
 from syncline import settings
@@ -16,6 +16,7 @@ from syncline.core import option_checks as check
 from syncline.core import runtime_env as environments
 from syncline.core.engine import Kwargs
 from syncline.core.options import Keywords
+from syncline.records import dataclass
 from syncline.suggestions import did_you_mean
 
 logger = logging.getLogger("syncline")

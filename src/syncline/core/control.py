@@ -16,7 +16,6 @@ import socket
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -37,6 +36,7 @@ from syncline.core.embedded.session_directories import (
     sessions_directory,
 )
 from syncline.optional import deferred
+from syncline.records import dataclass
 
 if TYPE_CHECKING:
     import psutil

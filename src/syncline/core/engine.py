@@ -10,7 +10,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Protocol
@@ -21,6 +20,7 @@ from syncline.core.labels import Selector
 from syncline.core.options import MethodOptions
 from syncline.core.refs import AnyGenerator, AnyRef, Hold
 from syncline.core.runtime_env import Env
+from syncline.records import dataclass
 
 Submitted = AnyRef | list[AnyRef] | AnyGenerator | None
 """Result of a call: for `num_returns` 1, above 1, "streaming", 0."""

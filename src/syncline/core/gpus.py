@@ -10,11 +10,14 @@ from __future__ import annotations
 import importlib
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, cast
 
+from syncline.records import dataclass
+
 _ROOT = Path("/")
+_DRIVER_FILES = ("dev/nvidiactl", "proc/driver/nvidia", "dev/dxg")
+"""Files of the driver, the last one in Windows Subsystem for Linux."""
 _BRANDS = frozenset({"nvidia", "tesla", "geforce", "quadro", "graphics", "device"})
 
 
@@ -50,7 +53,7 @@ def discover(visible: str | None, *, root: Path = _ROOT, nvml: Nvml | None = Non
     """
     if visible is not None and not visible.strip():
         return []
-    library = nvml if nvml is not None else _load_nvml()
+    library = nvml if nvml is not None else _load_nvml() if _has_driver(root) else None
     devices = _from_nvml(library) if library is not None else None
     if devices is None:
         devices = _from_proc(root)
@@ -68,6 +71,11 @@ def model_name(product: str) -> str:
             # A bare number ("4090", "6000") is ambiguous without the series before it.
             return f"{words[position - 1]}-{core}" if core.isdigit() and position else core
     return "-".join(words)
+
+
+def _has_driver(root: Path) -> bool:
+    """Return True if there may be a driver; the library takes a hundredth of a second to load."""
+    return any((root / path).exists() for path in _DRIVER_FILES)
 
 
 def _load_nvml() -> Nvml | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 from typing import Any, Literal, TypeVar
 
 from syncline.core import option_checks as check
@@ -21,6 +21,7 @@ from syncline.core.placement import (
     SchedulingStrategy,
 )
 from syncline.core.runtime_env import Env
+from syncline.records import dataclass
 from syncline.suggestions import did_you_mean
 
 logger = logging.getLogger("syncline")

@@ -26,7 +26,6 @@ import types
 import warnings
 import weakref
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any, TextIO
 
 import cloudpickle
@@ -34,6 +33,7 @@ import cloudpickle
 from syncline.core import pickling
 from syncline.core.definitions import AnyFunction, find_methods
 from syncline.core.pickling import PROTOCOL
+from syncline.records import dataclass
 
 _LOCKS = (type(threading.Lock()), type(threading.RLock()))
 _STREAMS = ("stdout", "stderr")

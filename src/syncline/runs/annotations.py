@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 
+from syncline.records import dataclass
 from syncline.runs import json_values
 from syncline.runs.run_directory import ANNOTATIONS_FILE, RUN_FILE
 from syncline.runs.run_storage import StorageDirectory

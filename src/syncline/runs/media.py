@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
+from syncline.records import dataclass
 from syncline.runs.json_values import finite
 
 TYPE_KEY = "_type"

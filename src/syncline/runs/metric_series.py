@@ -13,9 +13,10 @@ import operator
 from array import array
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, Literal
 
+from syncline.records import dataclass
 from syncline.runs.json_values import as_float
 from syncline.runs.media import MediaValue, is_media
 

@@ -10,9 +10,10 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
+from syncline.records import dataclass
 from syncline.runs import json_values, run_list
 from syncline.runs.json_values import JsonObject, Record
 from syncline.runs.metric_series import MAX_MEMBERS, Series

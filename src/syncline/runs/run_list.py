@@ -12,9 +12,10 @@ import socket
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from typing import Any
 
+from syncline.records import dataclass
 from syncline.runs import json_values
 from syncline.runs.annotations import read_annotations
 from syncline.runs.causes import cause_line, stall_text

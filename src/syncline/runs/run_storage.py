@@ -19,11 +19,11 @@ import stat
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from syncline import settings
+from syncline.records import dataclass
 from syncline.runs.secrets import masked_text
 from syncline.storage import filesystem as storage
 

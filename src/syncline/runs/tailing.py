@@ -9,9 +9,9 @@ import itertools
 import json
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
+from syncline.records import dataclass
 from syncline.runs import json_values
 from syncline.runs.json_values import JsonObject
 from syncline.runs.record_files import sealed_name

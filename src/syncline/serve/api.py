@@ -12,10 +12,10 @@ import sys
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from syncline import settings
+from syncline.records import dataclass
 from syncline.serve import option_values as check
 from syncline.serve import tracing
 from syncline.serve.application_graph import build_application

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum
 from functools import cached_property
 from typing import Any
 
+from syncline.records import dataclass
 from syncline.serve import option_values as check
 from syncline.serve.wire.routes import DeploymentId
 from syncline.suggestions import suggest_arguments

@@ -16,10 +16,10 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
 from itertools import islice
 from typing import Generic, Protocol, TypeVar
 
+from syncline.records import dataclass
 from syncline.serve.exceptions import RayServeException
 
 Item = TypeVar("Item", bound=Hashable)

@@ -9,13 +9,14 @@ also takes a dict of its fields. Not covered here, but exported: options of auto
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import field, fields, replace
 from typing import Any
 
 from syncline.core.option_checks import bundle_labels
 from syncline.core.options import ActorOptions, updated
 from syncline.core.placement import check_bundles
 from syncline.core.remote import ActorClass
+from syncline.records import dataclass
 from syncline.serve import option_values as check
 from syncline.serve.autoscaling_config import (
     AggregationFunction,

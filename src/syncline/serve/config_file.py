@@ -8,10 +8,11 @@ importing applications (`application_loader.py`).
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import MISSING, dataclass, field, fields
+from dataclasses import MISSING, field, fields
 from enum import Enum
 from typing import Any, TypeVar
 
+from syncline.records import dataclass
 from syncline.serve import option_values as check
 from syncline.serve.autoscaling_config import AutoscalingPolicy
 from syncline.serve.config import OPTION_NAMES, DeploymentConfig

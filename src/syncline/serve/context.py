@@ -8,9 +8,10 @@ request id, the deadline and the cancellation of the request that makes them.
 from __future__ import annotations
 
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Protocol
 
+from syncline.records import dataclass
 from syncline.serve.exceptions import RayServeException
 from syncline.serve.wire.routes import DeploymentId
 

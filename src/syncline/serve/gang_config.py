@@ -6,9 +6,9 @@ or not at all. The number of replicas is always a multiple of `gang_size`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
 
+from syncline.records import dataclass
 from syncline.serve import option_values as check
 from syncline.serve.autoscaling_config import AutoscalingConfig
 from syncline.suggestions import suggest_arguments

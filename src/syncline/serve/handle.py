@@ -8,12 +8,13 @@ import time
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from contextvars import copy_context
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, get_args
 
 from syncline.core import engine as engines
 from syncline.core.api import ObjectRef
+from syncline.records import dataclass
 from syncline.serve import tracing
 from syncline.serve.context import RequestContext, request_context
 from syncline.serve.exceptions import DeploymentUnavailableError

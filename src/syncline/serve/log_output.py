@@ -11,8 +11,8 @@ import json
 import logging
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
 
+from syncline.records import dataclass
 from syncline.serve.context import request_context
 from syncline.serve.logging_config import EncodingType, LoggingConfig
 from syncline.serve.wire.routes import DeploymentId

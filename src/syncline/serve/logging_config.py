@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
 from enum import Enum
 
+from syncline.records import dataclass
 from syncline.serve import option_values as check
 from syncline.suggestions import suggest_arguments
 

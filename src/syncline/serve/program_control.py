@@ -11,11 +11,12 @@ import base64
 import pickle
 import threading
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 from syncline.core import control
 from syncline.core.control_server import Arguments
+from syncline.records import dataclass
 from syncline.serve.controller.messages import ApplicationTarget
 from syncline.serve.wire.routes import Address
 

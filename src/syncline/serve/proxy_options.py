@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
+from syncline.records import dataclass
 from syncline.serve import option_values as check
 from syncline.suggestions import suggest_arguments
 

@@ -18,9 +18,10 @@ import math
 import random
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
+from syncline.records import dataclass
 from syncline.serve.context import ReplicaID
 
 if TYPE_CHECKING:

@@ -7,10 +7,11 @@ The classes of configuration files and `LoggingConfig` are exported here as well
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from enum import Enum
 from typing import Any
 
+from syncline.records import dataclass
 from syncline.serve.config_file import (
     DeploymentSchema,
     HTTPOptionsSchema,

@@ -15,8 +15,9 @@ import random
 import re
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import TypeVar
+
+from syncline.records import dataclass
 
 logger = logging.getLogger("syncline")
 T = TypeVar("T")

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple
 
 from syncline.core.state_machine import Lifecycle, TransitionTable
+from syncline.records import dataclass
 
 
 class ActorState(str, Enum):

@@ -7,7 +7,7 @@ import itertools
 import json
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -42,6 +42,7 @@ from syncline.core.placement import PlacementGroupSchedulingStrategy
 from syncline.core.refs import AnyGenerator, AnyRef, Hold, ObjectRef, ObjectRefGenerator
 from syncline.core.tracebacks import raisable
 from syncline.exceptions import GetTimeoutError
+from syncline.records import dataclass
 
 PROCESS_SHIFT = 40
 """Process number p makes the ids from p << 40; no process needs to request an id."""

@@ -14,10 +14,10 @@ import os
 import re
 import signal
 from collections import deque
-from dataclasses import dataclass
 from pathlib import Path
 
 from syncline.core import cgroups, error_messages
+from syncline.records import dataclass
 
 SAMPLE_INTERVAL_S = 1.0
 RECENT_SAMPLES = 5

@@ -7,11 +7,11 @@ from __future__ import annotations
 import array
 import pickle
 import socket
-from dataclasses import dataclass
 from typing import Any
 
 from syncline.core.embedded.engine import SessionInfo
 from syncline.core.embedded.session_directories import SessionPaths
+from syncline.records import dataclass
 
 PACKET_BYTES = 200_000
 """Largest packet that fits the default socket buffers of Linux."""
@@ -63,6 +63,8 @@ class ForkServerConfig:
 
     paths: SessionPaths
     session: SessionInfo
+    sys_path: tuple[str, ...]
+    """Search path of modules of the program."""
     spawn: bool
     """Start each worker as a fresh interpreter instead of a fork."""
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from syncline.core.embedded.channel import Channel
 from syncline.core.embedded.messages import TaskSpec, Value, ValueCallback
 from syncline.core.embedded.segments import Segment
+from syncline.records import dataclass
 
 
 @dataclass(slots=True, eq=False)

@@ -6,8 +6,9 @@ Plain tuples, because one is made for each task.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import NamedTuple, NoReturn
+
+from syncline.records import dataclass
 
 
 class Assign(NamedTuple):

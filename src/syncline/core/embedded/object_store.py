@@ -11,11 +11,11 @@ from __future__ import annotations
 import errno
 import os
 import shutil
-from dataclasses import dataclass
 from pathlib import Path
 
 from syncline.core.embedded.segments import Segment
 from syncline.exceptions import ObjectStoreFullError, OutOfDiskError
+from syncline.records import dataclass
 
 SMALLEST_SEGMENT_BYTES = 131_072
 

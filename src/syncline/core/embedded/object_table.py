@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 
 from syncline.core.embedded.messages import SHARED, Value, ValueCallback
 from syncline.core.embedded.segments import Segment
+from syncline.records import dataclass
 
 
 class Entry:

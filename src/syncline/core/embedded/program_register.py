@@ -18,10 +18,11 @@ import sys
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 from syncline.core.embedded.session_directories import SESSION_PREFIX, is_owned
+from syncline.records import dataclass
 
 logger = logging.getLogger("syncline")
 

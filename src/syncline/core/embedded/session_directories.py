@@ -13,8 +13,9 @@ import secrets
 import shutil
 import tempfile
 import time
-from dataclasses import dataclass
 from pathlib import Path
+
+from syncline.records import dataclass
 
 SHM_ROOT = Path("/dev/shm")
 SESSION_PREFIX = "session-"

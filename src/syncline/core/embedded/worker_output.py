@@ -14,7 +14,6 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TextIO
@@ -23,6 +22,7 @@ from syncline.core.embedded.interrupts import make_guard
 from syncline.core.embedded.log_display import Display, Stream, Texts
 from syncline.core.embedded.terminal_rows import Size
 from syncline.core.live_region import RedirectedStream
+from syncline.records import dataclass
 from syncline.settings import environment
 
 ENDED_TAILS = 256

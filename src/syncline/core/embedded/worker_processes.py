@@ -7,7 +7,6 @@ import select
 import socket
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 
 from syncline.core.embedded import fork_server_messages
@@ -24,6 +23,7 @@ from syncline.core.embedded.log_display import Stream
 from syncline.core.embedded.reactor import Reactor
 from syncline.core.embedded.worker_output import WorkerOutput
 from syncline.core.host import kill_group
+from syncline.records import dataclass
 
 HEAVY_MODULES = (
     "numpy",

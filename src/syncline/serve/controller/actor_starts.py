@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from syncline.core.placement import NodeAffinitySchedulingStrategy
 from syncline.core.resources import IMPLICIT_PREFIX
+from syncline.records import dataclass
 from syncline.serve.config import DeploymentConfig
 from syncline.serve.context import GangContext
 from syncline.serve.controller.actors import ActorStart, GroupStart

@@ -11,7 +11,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from typing import Any, Protocol
 
@@ -19,6 +19,7 @@ from syncline.core.api import ActorHandle, ensure_engine, get_actor, remote
 from syncline.core.api import kill as kill_actor
 from syncline.core.labels import alternatives, check_machine
 from syncline.core.placement import PlacementGroup, PlacementGroupSchedulingStrategy
+from syncline.records import dataclass
 from syncline.serve.controller.process import NAMESPACE
 
 logger = logging.getLogger("syncline.serve")

@@ -19,9 +19,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from syncline.records import dataclass
 from syncline.serve.autoscaling_config import AutoscalingConfig, AutoscalingContext
 from syncline.serve.controller.load_window import LoadWindow, SlidingExtreme
 from syncline.serve.gang_config import whole_gangs

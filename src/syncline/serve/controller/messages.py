@@ -16,10 +16,11 @@ a packed exception.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from syncline.core.message import Message
+from syncline.records import dataclass
 from syncline.serve.wire.routes import Address, DeploymentId
 
 if TYPE_CHECKING:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Protocol
 
 from syncline.core.serialization import unpack_error
 from syncline.core.tracebacks import raisable
+from syncline.records import dataclass
 from syncline.serve.controller import messages as m
 from syncline.serve.controller.application_state import ApplicationStatus
 from syncline.serve.controller.state import ControllerMachine

@@ -11,8 +11,8 @@ import itertools
 import math
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
 
+from syncline.records import dataclass
 from syncline.serve.config import DeploymentConfig
 from syncline.serve.controller.replica_state import Replica, ReplicaState, Version
 from syncline.serve.gang_config import whole_gangs

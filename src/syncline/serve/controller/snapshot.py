@@ -15,12 +15,12 @@ import io
 import os
 import pickle
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
 from syncline.core.api import get, get_actor, remote
 from syncline.core.api import kill as kill_actor
+from syncline.records import dataclass
 from syncline.serve.controller.process import NAMESPACE
 from syncline.serve.controller.saved_state import SavedState
 

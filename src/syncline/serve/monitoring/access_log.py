@@ -14,8 +14,8 @@ import socket
 import threading
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from syncline.records import dataclass
 from syncline.serve.logging_config import EncodingType, LoggingConfig
 from syncline.serve.monitoring.reports import RecordTo
 

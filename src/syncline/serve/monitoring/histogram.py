@@ -8,8 +8,10 @@ sent or stored. Hot paths append seconds to a `Samples` list, and pay for the bu
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from math import exp, isfinite, log
+
+from syncline.records import dataclass
 
 BUCKET_RATIO = 1.02
 """Upper by lower bound of a bucket."""

@@ -15,9 +15,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
+from syncline.records import dataclass
 from syncline.serve.controller.messages import ServeDetails
 from syncline.serve.monitoring.histogram import NO_TIMES, Times
 from syncline.serve.monitoring.reports import ProxyReport, ReplicaReport

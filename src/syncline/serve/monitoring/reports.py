@@ -8,10 +8,11 @@ share.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Literal
 
 from syncline.core.message import Message
+from syncline.records import dataclass
 from syncline.serve.logging_config import LoggingConfig
 from syncline.serve.monitoring.histogram import NO_TIMES, Times
 from syncline.serve.wire.routes import DeploymentId

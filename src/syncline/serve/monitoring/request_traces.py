@@ -9,9 +9,10 @@ time after the queue is not split.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
+from syncline.records import dataclass
 from syncline.serve.monitoring.reports import ProxyReport, ReplicaReport, SlowCall, SlowRequest
 from syncline.serve.monitoring.slowest import PERIOD_S
 from syncline.serve.wire.routes import DeploymentId

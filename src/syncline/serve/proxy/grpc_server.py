@@ -15,11 +15,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Iterable
-from dataclasses import dataclass
 from time import perf_counter
 from typing import Any
 
 from syncline.optional import load
+from syncline.records import dataclass
 from syncline.serve.grpc_util import REQUEST_ID
 from syncline.serve.proxy.grpc_calls import GrpcCall
 from syncline.serve.proxy.grpc_services import ServiceMethod, load_services

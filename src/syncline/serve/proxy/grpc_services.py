@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
+from syncline.records import dataclass
 from syncline.serve.option_values import imported
 
 

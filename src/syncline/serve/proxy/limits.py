@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from syncline.records import dataclass
 from syncline.serve.config import HTTPOptions
 
 _CHECKED_EVERY_S = 30.0

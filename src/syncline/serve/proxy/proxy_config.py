@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from syncline.records import dataclass
 from syncline.serve.logging_config import LoggingConfig, TracingConfig
 from syncline.serve.proxy_options import HTTPOptions, gRPCOptions
 from syncline.serve.wire.routes import Address

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from math import exp, log
+
+from syncline.records import dataclass
 
 BUCKET_RATIO = 1.02
 """Upper by lower bound of a histogram's bucket."""

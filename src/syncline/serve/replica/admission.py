@@ -8,8 +8,9 @@ notifying only one of them could leave the slot empty.
 from __future__ import annotations
 
 from collections.abc import Hashable
-from dataclasses import dataclass
 from typing import Generic, TypeVar
+
+from syncline.records import dataclass
 
 Caller = TypeVar("Caller", bound=Hashable)
 """A connection of a caller."""

@@ -13,11 +13,11 @@ import sys
 from abc import abstractmethod
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
 from time import perf_counter
 from typing import Any
 
 from syncline import faults
+from syncline.records import dataclass
 from syncline.serve.context import RequestContext, request_context
 from syncline.serve.monitoring.call_times import CallTimes
 from syncline.serve.replica.admission import Admission, AdmissionStatistics

@@ -13,9 +13,9 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from types import FrameType
 
+from syncline.records import dataclass
 from syncline.serve.replica.dispatcher import OngoingCall
 from syncline.serve.replica.user_frames import is_library
 

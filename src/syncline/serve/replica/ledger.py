@@ -14,7 +14,8 @@ from __future__ import annotations
 import mmap
 import os
 from array import array
-from dataclasses import dataclass
+
+from syncline.records import dataclass
 
 SLOT_BYTES = 8
 LEAST_SLOTS = 512

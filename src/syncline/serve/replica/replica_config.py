@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
+from syncline.records import dataclass
 from syncline.serve.context import GangContext
 from syncline.serve.logging_config import TracingConfig
 from syncline.serve.wire.routes import Address, DeploymentId

@@ -7,9 +7,10 @@ import contextvars
 import threading
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
 from queue import SimpleQueue
 from typing import Any
+
+from syncline.records import dataclass
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,9 +14,9 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
+from syncline.records import dataclass
 from syncline.serve.exceptions import DeploymentUnavailableError
 from syncline.serve.routing.router import (
     Ask,

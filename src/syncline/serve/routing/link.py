@@ -13,10 +13,10 @@ import logging
 import secrets
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol
 
+from syncline.records import dataclass
 from syncline.serve.exceptions import DeploymentUnavailableError
 from syncline.serve.monitoring.histogram import Samples, Times
 from syncline.serve.replica import ledger

@@ -17,9 +17,10 @@ import hashlib
 import random
 from collections import OrderedDict
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import NamedTuple
 
+from syncline.records import dataclass
 from syncline.serve.exceptions import (
     BackPressureError,
     DeploymentUnavailableError,

@@ -17,10 +17,10 @@ import secrets
 import socket
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from typing import Protocol, cast
 
 from syncline.core.host import short_socket_path
+from syncline.records import dataclass
 from syncline.serve.wire.frames import FrameReader, Kind, encode
 from syncline.serve.wire.routes import Address
 

@@ -6,8 +6,10 @@ All classes are serializable values.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, NamedTuple
+
+from syncline.records import dataclass
 
 
 class DeploymentId(NamedTuple):
