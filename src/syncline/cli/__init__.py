@@ -17,6 +17,8 @@ import importlib
 import importlib.util
 import sys
 
+from syncline.core.embedded import early_start
+
 __all__ = ["main"]
 
 
@@ -28,5 +30,6 @@ def main() -> int:
             file=sys.stderr,
         )
         return 1
+    early_start.disallow()  # most commands of `serve` start no engine
     code: int = importlib.import_module("syncline.cli.app").run()
     return code

@@ -13,12 +13,16 @@ replica for each call), `wire/` (frames and connections), `replica/` (runs user 
 (measurements and records), `handle` and `response` (calls from programs and replicas), `tracing`
 (OpenTelemetry), `context`, `batching`, `batch_queue`, `multiplex`, `metrics`, `grpc_util`,
 `destructors` and `deployment_actors` (for user code), `experimental/` (further routers),
-`generated/` (gRPC messages), `exceptions`, `event_loop`.
+`generated/` (gRPC messages), `exceptions`, `event_loop`, `early_processes` (start of
+processes while the program imports).
 """
 
 import importlib
 import sys
 from typing import TYPE_CHECKING
+
+# First, because it starts a process that imports at the same time.
+from syncline.serve import early_processes as early_processes
 
 # Before anything loads the modules of these names, which would hide the functions.
 from syncline.serve.deployment import Application as Application

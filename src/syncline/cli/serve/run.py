@@ -22,9 +22,10 @@ from syncline.cli.output import CommandError, warn
 from syncline.cli.serve import background, running
 from syncline.cli.serve.reload import Reloader
 from syncline.cli.serve.sources import Source, parsed_arguments, parsed_environment
+from syncline.core.embedded import early_start
 from syncline.core.lifecycle import init
 from syncline.core.lifecycle import shutdown as shut_down_engine
-from syncline.serve import program_control
+from syncline.serve import early_processes, program_control
 from syncline.serve.client import ServeClient, ensure_client
 from syncline.serve.controller.messages import ApplicationTarget, StartProxies
 from syncline.serve.exceptions import RayServeException
@@ -180,6 +181,9 @@ def _serve(
         # A byte code file counts as current if size and second of the change are equal.
         sys.dont_write_bytecode = True
         os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
+    if address is None:
+        early_start.allow()
+        early_processes.start()
     reloader = Reloader(source) if reload else None
     if reloader is not None:
         reloader.start()

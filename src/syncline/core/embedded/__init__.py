@@ -2,7 +2,8 @@
 
 Files, in the order in which a task passes them:
 
-- `launch`: start of an engine; `start`: construction and end of all parts in the driver.
+- `launch`: start of an engine, perhaps after an `early_start` of its fork server; `start`:
+  construction and end of all parts in the driver.
 - `engine`: API calls become messages and requests.
 - `messages`: all messages and values; `segments`, `object_store`: large values in shared memory.
 - `hub_connection`: a process's connection to the hub; `channel`: messages over a socket;

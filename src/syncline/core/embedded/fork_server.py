@@ -17,11 +17,11 @@ import socket
 import sys
 import threading
 from collections import deque
-from dataclasses import replace
+from collections.abc import Iterable
 from multiprocessing import resource_tracker
 
 from syncline import settings
-from syncline.core.embedded import fork_server_messages, worker
+from syncline.core.embedded import early_start, fork_server_messages, worker
 from syncline.core.embedded.fork_server_messages import (
     ForkServerConfig,
     LaunchWorker,
@@ -38,24 +38,52 @@ SPAWN_CODE = (
 )
 
 
-def main(fd: int) -> None:
-    """Serve the driver at the other end of `fd` until the driver ends."""
+def main(fd: int, modules: Iterable[str] = ()) -> None:
+    """Serve the driver at the other end of `fd` until the driver ends.
+
+    Until the driver sends the configuration, import `modules` and those that the driver names.
+    """
     connection = socket.socket(fileno=fd)
     connection.set_inheritable(False)
-    received = fork_server_messages.receive(connection)
-    if received is None:
-        return
-    ForkServer(connection, received[0]).serve()
+    early_start.disallow()
+    # Workers collect garbage, but not the objects that exist before they are forked.
+    gc.disable()
+    early = deque(modules)
+    poller = select.poll()
+    poller.register(fd, select.POLLIN | select.POLLHUP)
+    while True:
+        if early and not poller.poll(0):
+            _import(early.popleft())
+            continue
+        received = fork_server_messages.receive(connection)
+        if received is None:
+            return
+        message = received[0]
+        if isinstance(message, ForkServerConfig):
+            break
+        early.append(message)
+    ForkServer(connection, message, early).serve()
+
+
+def _import(name: str) -> None:
+    """Import a module; the worker that needs it reports an error."""
+    try:
+        importlib.import_module(name)
+    except Exception:
+        pass
 
 
 class ForkServer:
     """The loop of the fork server."""
 
-    def __init__(self, connection: socket.socket, config: ForkServerConfig) -> None:
+    def __init__(
+        self, connection: socket.socket, config: ForkServerConfig, modules: Iterable[str] = ()
+    ) -> None:
+        """`modules` are imported as soon as there is nothing else to do."""
         self._connection = connection
         self._config = config
         self._workers: dict[int, int] = {}  # pid -> number
-        self._idle_work: deque[Preload] = deque()
+        self._idle_work = deque(modules)
         self._wake_read, self._wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
 
     def serve(self) -> None:
@@ -65,13 +93,14 @@ class ForkServer:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.set_wakeup_fd(self._wake_write, warn_on_full_buffer=False)
+        sys.path[:] = self._config.sys_path
         poller = select.poll()
         for fd in (self._connection.fileno(), self._wake_read):
             poller.register(fd, select.POLLIN | select.POLLHUP)
         while True:
             readable = {fd for fd, _ in poller.poll(0 if self._idle_work else None)}
             if not readable:
-                self._preload(self._idle_work.popleft())
+                self._preload([self._idle_work.popleft()])
             if self._wake_read in readable:
                 os.read(self._wake_read, 4096)
                 self._reap()
@@ -83,36 +112,37 @@ class ForkServer:
                 if received is None:
                     break
                 message, fds = received
-                if isinstance(message, Preload) and message.when_idle:
-                    each = [replace(message, modules=(name,)) for name in message.modules]
-                    self._idle_work.extend(each)
+                if isinstance(message, str):  # a module, see `ForkServerProcess.import_soon`
+                    self._idle_work.append(message)
                 elif isinstance(message, Preload):
-                    self._preload(message)
+                    self._extend_path(message)
+                    if message.when_idle:
+                        self._idle_work.extend(message.modules)
+                    else:
+                        self._preload(message.modules)
                 elif isinstance(message, LaunchWorker):
                     self._start(message, fds)
         self._end()
 
-    def _preload(self, message: Preload) -> None:
+    def _extend_path(self, message: Preload) -> None:
         for entry in message.sys_path:
             if entry not in sys.path:
                 sys.path.append(entry)
-        for name in message.modules:
-            try:
-                importlib.import_module(name)
-            except Exception:  # the worker that needs the module reports the error
-                continue
+
+    def _preload(self, modules: Iterable[str]) -> None:
+        for name in modules:
+            _import(name)
         if "numpy" in sys.modules:
             # Every worker seeds it; numpy loads it lazily.
             importlib.import_module("numpy.random")
         if "torch" in sys.modules:
             resource_tracker.ensure_running()  # one for all workers, because it outlives them
-        gc.collect()
-        gc.freeze()
 
     def _start(self, message: LaunchWorker, fds: list[int]) -> None:
         if threading.active_count() > 1 or self._config.spawn:
             pid = self._spawn(message, fds)
         else:
+            gc.freeze()
             pid = os.fork()
             if pid == 0:
                 self._become_worker(message, fds)
@@ -129,6 +159,7 @@ class ForkServer:
         """Run as a worker in the forked child; never returns."""
         code = 1
         try:
+            gc.enable()
             signal.set_wakeup_fd(-1)
             for number in (signal.SIGCHLD, signal.SIGINT):
                 signal.signal(number, signal.SIG_DFL)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import pickle
 import socket
 import subprocess
 import sys
-from dataclasses import dataclass
+from collections.abc import Sequence
 
 from syncline import settings
 
@@ -13,20 +14,21 @@ CLOSE_S = 5.0
 """Seconds that a fork server has to exit, for example while it imports a module."""
 
 
-@dataclass(frozen=True)
 class ForkServerProcess:
     """A fork server: its process, and the driver's end of the connection to it."""
 
-    process: subprocess.Popen[bytes]
-    connection: socket.socket
+    def __init__(self, process: subprocess.Popen[bytes], connection: socket.socket) -> None:
+        self.process = process
+        self.connection = connection
 
     @staticmethod
-    def start() -> ForkServerProcess:
-        """Start a fork server; it waits for a `ForkServerConfig`."""
+    def start(modules: Sequence[str] = ()) -> ForkServerProcess:
+        """Start a fork server; it imports `modules` while it waits for a `ForkServerConfig`."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         code = (
             f"import sys; sys.path[:] = {sys.path!r}; "
-            f"from syncline.core.embedded.fork_server import main; main({theirs.fileno()})"
+            "from syncline.core.embedded.fork_server import main; "
+            f"main({theirs.fileno()}, {tuple(modules)!r})"
         )
         process = subprocess.Popen(
             [sys.executable, "-c", code],
@@ -37,6 +39,25 @@ class ForkServerProcess:
         )
         theirs.close()
         return ForkServerProcess(process, ours)
+
+    def import_soon(self, module: str) -> bool:
+        """Let it import a module as soon as it is idle; return False if it has ended."""
+        try:
+            self.connection.send(pickle.dumps(module))
+        except OSError:
+            return False
+        return True
+
+    def abandon(self) -> None:
+        """Close the inherited descriptor in a forked child of the driver."""
+        self.connection.close()
+        self.process.returncode = 0  # not a child of this process
+
+    def kill(self) -> None:
+        """Kill it before it has started a worker."""
+        self.connection.close()
+        self.process.kill()
+        self.process.wait()
 
     def close(self) -> None:
         """End it and wait for its end; its workers end with it."""

@@ -1,6 +1,7 @@
 """Start of an engine: the process of the fork server first, then the modules of the driver.
 
-Both import about as much, so that they do it at the same time.
+Both import about as much, so that they do it at the same time. `early_start` may have started it
+before.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ import importlib
 from typing import Protocol, cast
 
 from syncline.core.config import EngineConfig
+from syncline.core.embedded import early_start
 from syncline.core.embedded.fork_server_process import ForkServerProcess
 from syncline.core.engine import Engine
 
@@ -24,7 +26,7 @@ class _Driver(Protocol):
 
 def start_engine(config: EngineConfig) -> Engine:
     """Start an engine on this machine."""
-    fork_server = ForkServerProcess.start()
+    fork_server = early_start.take() or ForkServerProcess.start()
     try:
         driver = cast(_Driver, importlib.import_module(_DRIVER))
         return driver.start_engine(config, fork_server)

@@ -10,6 +10,7 @@ import json
 import logging
 import os
 import shutil
+import sys
 import threading
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -145,7 +146,10 @@ class _Driver:
             node_id=node_id,
         )
         fork_server = ForkServerConfig(
-            paths=paths, session=session, spawn=settings.start_method() == "spawn"
+            paths=paths,
+            session=session,
+            sys_path=tuple(sys.path),
+            spawn=settings.start_method() == "spawn",
         )
         self._workers = WorkerProcesses(
             fork_server,
