@@ -7,7 +7,7 @@ import pytest
 from syncline.serve.autoscaling_config import AutoscalingConfig
 from syncline.serve.config import HTTPOptions
 from syncline.serve.controller import messages as m
-from syncline.serve.controller.events import NodesChanged, SubscriberLeft
+from syncline.serve.controller.events import NodesChanged, SubscriberJoined, SubscriberLeft
 from syncline.serve.exceptions import RayServeException
 from syncline.serve.wire.routes import DeploymentId
 from tests.serve.controller.world import NODE, World, application, deployment
@@ -630,6 +630,37 @@ def test_a_starting_replica_that_a_restarted_controller_ends_is_killed_in_the_en
     assert len(world.processes) == 3
     world.run(3)
     assert len(world.processes) == 2
+
+
+@pytest.mark.parametrize("comes_back", [True, False])
+def test_a_drain_waits_for_the_subscribers_of_the_earlier_controller(comes_back):
+    world = running(2)
+    world.restart_controller(subscribe=False)
+    before = set(world.serving())
+    world.deploy(application(deployment(num_replicas=1)))
+    world.run(1.0)
+    (left,) = before - set(world.serving())
+    assert world.processes[left].state == "runs"  # the proxy may still send calls to it
+    if comes_back:
+        world.handle(SubscriberJoined(subscriber="proxy", process="proxy"))
+        world.run(0.1)
+    else:
+        world.run(1.1)
+    assert left not in world.processes
+
+
+def test_a_drain_does_not_wait_for_a_subscriber_whose_process_ended():
+    world = running(3)
+    ended = world.serving()[0]
+    world.subscribe(ended)  # it calls other deployments
+    world.restart_controller(subscribe=False)
+    world.handle(SubscriberJoined(subscriber="proxy", process="proxy"))
+    del world.subscribers[ended]
+    world.end(ended)
+    before = set(world.serving())
+    world.deploy(application(deployment(num_replicas=1)))
+    world.run(0.2)
+    assert len(before & set(world.processes)) == 1
 
 
 def test_an_update_goes_on_after_a_restart_of_the_controller():

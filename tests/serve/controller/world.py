@@ -187,8 +187,11 @@ class World:
                 self._execute(instruction)
             self.check()
 
-    def restart_controller(self, *, connect=True, saved=None):
-        """Kill the controller and start another one from the last snapshot, or an older one."""
+    def restart_controller(self, *, connect=True, subscribe=True, saved=None):
+        """Kill the controller and start another one from the last snapshot, or an older one.
+
+        `connect` is False for replicas that do not connect again, `subscribe` for subscribers.
+        """
         saved = saved or self.machine.save()
         self.machine = self._machine()
         subscribers, self.subscribers = self.subscribers, {}  # which are not connected yet
@@ -201,8 +204,8 @@ class World:
         for actor in [a for each in self.machine.deployments() for a in each.actors.by_id]:
             if actor in self.actors and self.actors[actor] == "runs":
                 self.handle(e.DeploymentActorReady(actor_id=actor))
-        for name in subscribers:
-            self.handle(e.SubscriberJoined(subscriber=name))
+        for name in subscribers if subscribe else ():
+            self.handle(e.SubscriberJoined(subscriber=name, process=name))
         if connect:
             for id, process in list(self.processes.items()):
                 if process.state in ("runs", "drains"):
@@ -215,7 +218,7 @@ class World:
     def subscribe(self, name="proxy", delay_s=0.001):
         """Add a subscriber that acknowledges after a delay; None: never."""
         self.subscribers[name] = Subscriber(name, delay_s=delay_s)
-        self.handle(e.SubscriberJoined(subscriber=name))
+        self.handle(e.SubscriberJoined(subscriber=name, process=name))
         return self.subscribers[name]
 
     def load(self, queued=0, ongoing=0, *, name="D", app="app", subscriber="proxy"):

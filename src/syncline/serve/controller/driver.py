@@ -286,7 +286,7 @@ class Controller(Dispatcher[Instruction, None], handles=Instruction):
         match message:
             case m.Subscribe():
                 self._subscribers[peer.name] = peer
-                self.handle(e.SubscriberJoined(subscriber=peer.name))
+                self.handle(e.SubscriberJoined(subscriber=peer.name, process=peer.hello.id))
             case m.Acknowledge(version=version):
                 self.handle(e.Acknowledged(subscriber=peer.name, version=version))
             case m.LoadReport(loads=loads):

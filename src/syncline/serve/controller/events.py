@@ -71,6 +71,9 @@ class SubscriberJoined(Message):
     """A process subscribed to the routing table."""
 
     subscriber: str
+    """Its connection."""
+    process: str
+    """Its id, which stays the same when it connects again."""
 
 
 class SubscriberLeft(Message):

@@ -1,7 +1,8 @@
 """The published routing table: its versions, and the subscribers that have acknowledged them. Pure.
 
 A replica that leaves the table may still get calls until every subscriber has acknowledged the
-version without it; only then it is told to drain.
+version without it; only then it is told to drain. A restarted controller expects the subscribers
+of the earlier one, which know an old version until they are back.
 """
 
 from __future__ import annotations
@@ -14,11 +15,14 @@ from syncline.serve.wire.routes import ApplicationRoute, DeploymentId, Deploymen
 class RoutingTable:
     """What subscribers know. `version` grows with each change."""
 
-    def __init__(self, version: int = 0) -> None:
+    def __init__(self, version: int = 0, expected: Iterable[str] = ()) -> None:
+        """`expected` are the processes that subscribed to an earlier controller."""
         self.version = version
         self._deployments: dict[DeploymentId, DeploymentRoute] = {}
         self._applications: tuple[ApplicationRoute, ...] = ()
         self._acknowledged: dict[str, int] = {}
+        self._processes: dict[str, str] = {}
+        self._expected = set(expected)
 
     @property
     def deployments(self) -> Mapping[DeploymentId, DeploymentRoute]:
@@ -35,9 +39,16 @@ class RoutingTable:
         """Connected subscribers."""
         return tuple(self._acknowledged)
 
-    def join(self, subscriber: str) -> TableUpdate:
-        """Add a subscriber, and return the complete table for it."""
+    @property
+    def processes(self) -> tuple[str, ...]:
+        """Processes of connected and of expected subscribers."""
+        return tuple({**dict.fromkeys(self._processes.values()), **dict.fromkeys(self._expected)})
+
+    def join(self, subscriber: str, process: str) -> TableUpdate:
+        """Add a subscriber of a process, and return the complete table for it."""
         self._acknowledged[subscriber] = -1
+        self._processes[subscriber] = process
+        self._expected.discard(process)
         return TableUpdate(
             version=self.version,
             deployments=tuple(self._deployments.values()),
@@ -47,6 +58,14 @@ class RoutingTable:
     def leave(self, subscriber: str) -> None:
         """Remove a subscriber."""
         self._acknowledged.pop(subscriber, None)
+        self._processes.pop(subscriber, None)
+
+    def stop_expecting(self, process: str | None = None) -> None:
+        """Forget an expected subscriber that has not come back, or all of them."""
+        if process is None:
+            self._expected.clear()
+        else:
+            self._expected.discard(process)
 
     def acknowledge(self, subscriber: str, version: int) -> None:
         """Note that a subscriber applied all updates up to `version`."""
@@ -54,7 +73,9 @@ class RoutingTable:
             self._acknowledged[subscriber] = max(self._acknowledged[subscriber], version)
 
     def known_to_all(self) -> int:
-        """Return the latest version that all subscribers have applied."""
+        """Return the latest version that all subscribers have applied; -1 if one is expected."""
+        if self._expected:
+            return -1
         return min(self._acknowledged.values(), default=self.version)
 
     def change(

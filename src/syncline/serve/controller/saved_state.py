@@ -129,6 +129,8 @@ class SavedState(Message):
     applications: tuple[SavedApplication, ...]
     proxy_options: StartProxies | None
     proxies: tuple[SavedProxy, ...]
+    subscribers: tuple[str, ...]
+    """Processes that know the routing table."""
     is_shutting_down: bool
 
 

@@ -32,6 +32,11 @@ from syncline.serve.exceptions import RayServeException
 from syncline.serve.wire.deployment_actor_names import parse_actor_name
 from syncline.serve.wire.routes import DeploymentId
 
+RECONNECT_S = 2.0
+"""Seconds that a restarted controller waits for the subscribers of the earlier one.
+
+They try once a second.
+"""
 NO_LOAD = m.DeploymentLoad(0, {})
 
 
@@ -98,7 +103,8 @@ class ControllerMachine(Dispatcher[Event, None], handles=Event):
     def restore(self, saved: saved_state.SavedState, now: float) -> list[Instruction]:
         """Put a saved state back. Used once, before the first event."""
         self._step.now = now
-        self.table = RoutingTable(saved.table_version + 1)
+        self.table = RoutingTable(saved.table_version + 1, saved.subscribers)
+        self._step.after("reconnect", "", RECONNECT_S)
         self._step.table_version = self.table.version
         for each in saved.applications:
             application = saved_state.restore_application(each, self._step)
@@ -116,6 +122,7 @@ class ControllerMachine(Dispatcher[Event, None], handles=Event):
             applications=tuple(map(saved_state.save_application, self.applications.values())),
             proxy_options=self.proxies.options,
             proxies=saved_state.save_proxies(self.proxies),
+            subscribers=self.table.processes,
             is_shutting_down=self.is_shutting_down,
         )
 
@@ -237,6 +244,9 @@ class ControllerMachine(Dispatcher[Event, None], handles=Event):
         kind, subject = key
         if kind == "proxy_kill":
             self.proxies.kill(str(subject))
+        elif kind == "reconnect":
+            self.table.stop_expecting()
+            self._acknowledge()
         elif kind == "proxy_backoff":
             pass  # proxies are reconciled after each step
         elif kind == "scale_app":
@@ -309,6 +319,7 @@ class ControllerMachine(Dispatcher[Event, None], handles=Event):
 
     @on(events.ReplicaEnded)
     def _on_ended(self, event: events.ReplicaEnded) -> None:
+        self.table.stop_expecting(event.replica_id)
         if known := self._touch(event.replica_id):
             known[0].on_ended(known[1], event.cause)
 
@@ -383,7 +394,9 @@ class ControllerMachine(Dispatcher[Event, None], handles=Event):
 
     @on(events.SubscriberJoined)
     def _on_joined(self, event: events.SubscriberJoined) -> None:
-        update = self.table.join(event.subscriber)
+        if event.process not in self.table.processes:
+            self._step.must_save = True
+        update = self.table.join(event.subscriber, event.process)
         self._step.emit(Publish(update=update, subscriber=event.subscriber))
 
     @on(events.SubscriberLeft)
@@ -454,6 +467,7 @@ class ControllerMachine(Dispatcher[Event, None], handles=Event):
 
     @on(events.ProxyEnded)
     def _on_proxy_ended(self, event: events.ProxyEnded) -> None:
+        self.table.stop_expecting(event.proxy_id)
         self.proxies.on_ended(event.proxy_id, event.cause)
 
     @on(events.NodesChanged)

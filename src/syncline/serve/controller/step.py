@@ -20,6 +20,7 @@ DeadlineKind = Literal[
     "acknowledge",
     "kill",
     "recover",
+    "reconnect",
     "backoff",
     "scale",
     "scale_app",
