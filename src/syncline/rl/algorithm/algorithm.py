@@ -16,13 +16,14 @@ from syncline.core.lifecycle import ensure_engine
 from syncline.core.placement import PlacementStrategy
 from syncline.rl.algorithm.acting import Acting
 from syncline.rl.algorithm.connector_states import ConnectorStates
-from syncline.rl.algorithm.evaluation import evaluate_with
+from syncline.rl.algorithm.evaluation import Evaluator, ParallelEvaluation
 from syncline.rl.algorithm.resource_check import check_resources
 from syncline.rl.algorithm.sampling_results import log_samples
 from syncline.rl.callbacks.callback_list import configured_callbacks
 from syncline.rl.checkpointable import Checkpointable, StateDict
 from syncline.rl.columns.trees import leaves, map_tree
 from syncline.rl.config.algorithm_config import AlgorithmConfig
+from syncline.rl.envs.external.external_env import ExternalEnv
 from syncline.rl.episodes.single_agent_episode import SingleAgentEpisode
 from syncline.rl.learners.group import LearnerGroup
 from syncline.rl.learners.remote_group import make_learner_group
@@ -46,6 +47,7 @@ from syncline.rl.older.results import older_results
 from syncline.rl.records.recorder import VIDEOS_DIRECTORY, AlgorithmRecorder, recorder_of
 from syncline.rl.records.time_split import STEPS_PER_S, TIME_SPLIT, TimeSplit
 from syncline.rl.records.videos import save_video
+from syncline.rl.runners.external_env_runner import ExternalEnvRunner, use_policy_server
 from syncline.rl.runners.group import EnvRunnerGroup
 from syncline.rl.runners.multi_agent_env_runner import MultiAgentEnvRunner
 from syncline.rl.runners.sample import Sample
@@ -105,6 +107,7 @@ class Algorithm(Checkpointable, Trainable):
         self._build(self._given)
 
     def _build(self, config: AlgorithmConfig) -> None:
+        use_policy_server(config)
         config.validate()
         if config.seed is None:
             self.seed = int.from_bytes(os.urandom(4), "little") >> 1
@@ -127,6 +130,7 @@ class Algorithm(Checkpointable, Trainable):
         self._actings: dict[str, Acting] = {}
         self.connectors = ConnectorStates(config, self.env_runner_group)
         self.eval_env_runner_group: EnvRunnerGroup | None = None
+        self._evaluator = Evaluator(config)
         self._spaces = self.env_runner_group.get_spaces()
         spec: MultiRLModuleSpec = config.get_multi_rl_module_spec(spaces=self._spaces)
         self.learner_group: LearnerGroup = make_learner_group(config=config, module_spec=spec)
@@ -137,7 +141,7 @@ class Algorithm(Checkpointable, Trainable):
         self.callbacks.call("on_algorithm_init", algorithm=self, metrics_logger=self.metrics)
 
     def _make_runners(self, config: AlgorithmConfig) -> EnvRunnerGroup:
-        if config.env is None and not config.is_offline:
+        if config.env is None and not config.is_offline and config.env_runner_cls is None:
             raise ValueError(
                 f"{type(self).__name__} needs an environment: `config.environment('CartPole-v1')`."
             )
@@ -149,6 +153,8 @@ class Algorithm(Checkpointable, Trainable):
         if config.env_runner_cls is not None:
             given: type = config.env_runner_cls
             return given
+        if isinstance(config.env, type) and issubclass(config.env, ExternalEnv):
+            return ExternalEnvRunner
         return MultiAgentEnvRunner if config.is_multi_agent else SingleAgentEnvRunner
 
     def _make_eval_runners(self) -> EnvRunnerGroup:
@@ -179,6 +185,11 @@ class Algorithm(Checkpointable, Trainable):
         config = self.config
         began = time.monotonic()
         calls = steps = trained = 0
+        interval = config.evaluation_interval
+        is_due = bool(interval) and (self.training_iteration + 1) % interval == 0
+        parallel = None
+        if is_due and config.evaluation_parallel_to_training:
+            parallel = self._begin_evaluation()
         while True:
             before = self._steps_sampled
             with self.metrics.log_time((TIMERS, "training_step")):
@@ -194,8 +205,10 @@ class Algorithm(Checkpointable, Trainable):
             ):
                 break
         evaluation = {}
-        interval = config.evaluation_interval
-        if interval and (self.training_iteration + 1) % interval == 0:
+        if parallel is not None:
+            with self._time_split.measure("evaluation"):
+                evaluation = {EVALUATION_RESULTS: self._end_evaluation(parallel.results())}
+        elif is_due:
             evaluation = {EVALUATION_RESULTS: self.evaluate()}
         result = {**self._results(returned, calls), **evaluation}
         return {**result, **older_results(result)} if config.is_older else result
@@ -331,15 +344,22 @@ class Algorithm(Checkpointable, Trainable):
         )
 
     def _evaluate(self) -> Metrics:
+        group = self._prepare_evaluation()
+        return self._end_evaluation(self._evaluator.run(group, algorithm=self))
+
+    def _begin_evaluation(self) -> ParallelEvaluation:
+        """Evaluate the present policy while training goes on."""
+        group = self._prepare_evaluation()
+        return ParallelEvaluation(self._evaluator, group, algorithm=self)
+
+    def _prepare_evaluation(self) -> EnvRunnerGroup:
         group = self._make_eval_runners()
         group.sync_weights(from_worker_or_learner_group=self.learner_group)
         self.connectors.send_to(group)
         self.callbacks.call("on_evaluate_start", algorithm=self, metrics_logger=self.metrics)
-        function = self.config.custom_evaluation_function
-        if function is not None:
-            results, _, _ = function(self, group)
-        else:
-            results = evaluate_with(group, self.config)
+        return group
+
+    def _end_evaluation(self, results: Metrics) -> Metrics:
         self.callbacks.call(
             "on_evaluate_end",
             algorithm=self,

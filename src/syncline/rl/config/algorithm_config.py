@@ -336,6 +336,7 @@ class AlgorithmConfig(
         made.num_env_runners = self.evaluation_num_env_runners
         made.evaluation_config = None
         made.in_evaluation = True
+        made.sample_timeout_s = self.evaluation_sample_timeout_s
         if self.seed is not None:
             made.seed = self.seed + 1_000_000
         return made

@@ -63,17 +63,19 @@ class EvaluationOptions(Section):
             evaluation_duration_unit: "episodes" or "timesteps".
             evaluation_auto_duration_min_env_steps_per_sample: Least steps of one sample ("auto").
             evaluation_auto_duration_max_env_steps_per_sample: Most steps of one sample ("auto").
-            evaluation_sample_timeout_s: Seconds an evaluation may take.
-            evaluation_parallel_to_training: Evaluate while the next training step runs; needs
-                `evaluation_num_env_runners`.
-            evaluation_force_reset_envs_before_iteration: Begin new episodes for each evaluation.
+            evaluation_sample_timeout_s: Seconds after which a runner without an answer is
+                reported; see `env_runners(sample_timeout_s=…)`.
+            evaluation_parallel_to_training: Evaluate the weights before an iteration while it
+                trains; needs `evaluation_num_env_runners`.
+            evaluation_force_reset_envs_before_iteration: Begin new episodes for each evaluation in
+                steps. Evaluations in episodes always do.
             evaluation_config: Options that differ in evaluation, such as
                 `AlgorithmConfig.overrides(explore=False)`.
             evaluation_num_env_runners: Processes that evaluate; 0 evaluates in the algorithm's.
             custom_evaluation_function: Function of (algorithm, env_runner_group) that returns
                 (results, environment steps, agent steps).
-            evaluation_error_after_n_consecutive_skips: Failed evaluations in a row that are an
-                error.
+            evaluation_error_after_n_consecutive_skips: Evaluations in a row whose runners failed
+                for good after which the error is raised; None to skip them with a warning.
             evaluation_unhealthy_workers_timeout_s: Has no effect.
             off_policy_estimation_methods: Estimators for offline data, by name.
             ope_split_batch_by_episode: Estimate each episode by itself.

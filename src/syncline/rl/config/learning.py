@@ -214,7 +214,7 @@ class LearningOptions(Section):
             torch_compile_worker: Compile the acting pass.
             torch_compile_worker_dynamo_backend: Backend of `torch.compile`.
             torch_compile_worker_dynamo_mode: Mode of `torch.compile`.
-            torch_ddp_kwargs: Has no effect: several learners average all gradients in one operation.
+            torch_ddp_kwargs: Has no effect: gradients of several learners are averaged directly.
             torch_skip_nan_gradients: Skip updates whose gradients are not finite, instead of
                 setting those gradients to 0.
             ignored: Options of TensorFlow in older releases.

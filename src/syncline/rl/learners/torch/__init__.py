@@ -1,5 +1,5 @@
 """The parts of learners that use torch.
 
 Files: `actor_critic_learner`, `adam`, `flat_parameters`, `learner_connectors`, `optimizers`,
-`target_networks`, `torch_learner`, `train_batch`.
+`remote_learner`, `target_networks`, `torch_learner`, `train_batch`.
 """
