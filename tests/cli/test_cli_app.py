@@ -77,6 +77,9 @@ def test_every_command_has_json_but_those_that_hand_over_or_pass_text_on():
         "serve run",
         "serve start",
         "serve build",
+        "rl train",
+        "rl example get",
+        "rl example run",
     }
 
 

@@ -1,11 +1,13 @@
 """`rl train`: a training from the command line, its run, and how it continues."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
 
 from syncline import runs
+from syncline.cli.rl.listing import DESCRIPTIONS
 
 pytest.importorskip("gymnasium")
 
@@ -80,3 +82,11 @@ def test_algorithms_are_listed_with_a_line_each(syncline_command):
     assert next(iter(found)) == "PPO"
     assert all(found.values())
     assert "replay" in found["DQN"]
+
+
+def test_every_algorithm_that_is_not_retired_has_a_line():
+    text = (Path(__file__).parents[3] / "pyproject.toml").read_text()
+    group = text.partition('"syncline.trainables"]')[2].partition("\n[")[0]
+    named = dict(re.findall(r'^"?([\w/]+)"? = "([\w.]+):\w+"$', group, re.MULTILINE))
+    current = {name for name, place in named.items() if "retired" not in place and "/" not in name}
+    assert current == set(DESCRIPTIONS)

@@ -52,19 +52,16 @@ def algorithm_class(name: str) -> type:
 
 
 def algorithm_names() -> list[str]:
-    """Return the names of all algorithms, in the order of the descriptions."""
-    order = list(DESCRIPTIONS)
-    return sorted(
-        installed_trainables(),
-        key=lambda name: (order.index(name) if name in order else len(order), name),
-    )
+    """Return the names of the algorithms, without older names that stand for others."""
+    installed = installed_trainables()
+    return [name for name in DESCRIPTIONS if name in installed]
 
 
 @click.command(name="list")
 @json_option
 def list_command(as_json: bool) -> None:
     """List the algorithms, with a line each."""
-    found = {name: DESCRIPTIONS.get(name, "") for name in algorithm_names()}
+    found = {name: DESCRIPTIONS[name] for name in algorithm_names()}
     if as_json:
         print_json({"algorithms": found})
         return
