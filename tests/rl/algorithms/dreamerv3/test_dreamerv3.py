@@ -149,12 +149,20 @@ def test_buffer_has_sequences_and_evaluation_acts_greedily():
         ({"train_critic": False}, "needs the critic"),
         ({"use_curiosity": True}, "not built"),
         ({"batch_length_T": 0}, "at least 1"),
+        ({"replay_buffer_config": {"capacity": 60}}, "at least 66"),
         ({"replay_buffer_config": {"type": "PrioritizedEpisodeReplayBuffer"}}, "uniformly"),
     ],
 )
 def test_options_that_contradict_each_other_are_refused(options, message):
     with pytest.raises(ValueError, match=message):
         DreamerV3Config().environment("CartPole-v1").training(**options).build_algo()
+
+
+def test_learning_begins_with_a_small_buffer_too():
+    algo = small(replay_buffer_config={"capacity": 20}).build_algo()
+    result = [algo.train() for _ in range(3)][-1]
+    assert result["learners"]["default_policy"]["num_module_steps_trained_lifetime"] > 0
+    algo.stop()
 
 
 def test_unsupported_spaces_are_refused():

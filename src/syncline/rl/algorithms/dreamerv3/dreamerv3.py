@@ -176,6 +176,15 @@ class DreamerV3Config(OffPolicyConfig):
                 f"`batch_size_B={self.batch_size_B}` must be a multiple of "
                 f"`num_learners={self.num_learners}`."
             )
+        envs = self.num_envs_per_env_runner * (self.num_env_runners or 1)
+        capacity = self.replay_buffer_config["capacity"]
+        if capacity // envs < self.batch_length_T + 2:
+            raise ValueError(
+                f"`replay_buffer_config['capacity']={capacity}` leaves {capacity // envs} rows for "
+                f"each of {envs} environments, too few for sequences of "
+                f"`batch_length_T={self.batch_length_T}`: raise it to at least "
+                f"{envs * (self.batch_length_T + 2)}."
+            )
         if self.replay_buffer_config["type"] != REPLAY:
             raise ValueError(
                 f"`replay_buffer_config['type']={self.replay_buffer_config['type']!r}`: DreamerV3 "
@@ -245,7 +254,8 @@ class DreamerV3(OffPolicyAlgorithm):
     def _is_filled(self, size: int) -> bool:
         length = self.config.batch_length_T
         return all(
-            each.num_steps >= size and each.num_sequences(length) for each in self._replays.values()
+            each.statistics().num_steps_added >= size and each.num_sequences(length)
+            for each in self._replays.values()
         )
 
     @property
