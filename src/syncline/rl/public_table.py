@@ -346,6 +346,24 @@ PATHS: dict[str, dict[str, str]] = {
     "core.rl_module.rl_module": {"modules.rl_module": "RLModule RLModuleSpec"},
     "core.rl_module.torch": {"modules.torch.torch_rl_module": "TorchRLModule"},
     "core.rl_module.torch.torch_rl_module": {"modules.torch.torch_rl_module": "TorchRLModule"},
+    "env.external": {
+        "envs.external.rllink": "RLlink get_rllink_message send_rllink_message",
+        "runners.external_env_runner": (
+            "ExternalEnvRunner:EnvRunnerServerForExternalInference ExternalEnvRunner"
+        ),
+    },
+    "env.external.rllink": {
+        "envs.external.rllink": "RLlink get_rllink_message send_rllink_message"
+    },
+    "env.external.env_runner_server_for_external_inference": {
+        "runners.external_env_runner": "ExternalEnvRunner:EnvRunnerServerForExternalInference"
+    },
+    "env.tcp_client_inference_env_runner": {
+        "runners.external_env_runner": "ExternalEnvRunner:TcpClientInferenceEnvRunner"
+    },
+    "env.external_env": {"envs.external.external_env": "ExternalEnv"},
+    "env.policy_client": {"envs.external.policy_client": "PolicyClient"},
+    "env.policy_server_input": {"envs.external.policy_server_input": "PolicyServerInput"},
     "env.env_context": {"envs.env_context": "EnvContext"},
     "env.multi_agent_env": {"envs.multi_agent_env": "MultiAgentEnv make_multi_agent"},
     "env.multi_agent_episode": {"episodes.multi_agent_episode": "MultiAgentEpisode"},

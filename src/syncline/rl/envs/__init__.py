@@ -5,7 +5,7 @@ Files in the order of use: `env_context` (configuration), `registry` (what a pro
 `env_guard` (checks, errors and restarts of one environment), `env_state` (exact states);
 `vector` with `vector_step`, `sync_vector`, `async_vector` and `native_vector` (many environments of
 one agent); `multi_agent_env`, `multi_agent_guard`, `multi_agent_vector` and `pettingzoo` (several
-agents); `examples` (small environments).
+agents); `external` (simulators that act themselves); `examples` (small environments).
 
 Also: `space_serialization`.
 """
