@@ -25,7 +25,14 @@ def exploring(module: Any, config: Any) -> ActingPolicy:
     Raises:
         ValueError: Noise on actions that are no Box.
     """
-    acting: ActingPolicy = module.acting_policy()
+    acting: ActingPolicy
+    if config.torch_compile_worker:
+        acting = module.unwrapped().compiled_acting_policy(
+            backend=config.torch_compile_worker_dynamo_backend,
+            mode=config.torch_compile_worker_dynamo_mode,
+        )
+    else:
+        acting = module.acting_policy()
     given = config.exploration_config or {}
     kind = exploration_type(given)
     if kind not in ("GaussianNoise", "OrnsteinUhlenbeckNoise"):

@@ -129,8 +129,16 @@ class Optimizers:
                     torch.distributed.all_reduce(gradient)
                     gradient /= num_learners
 
-    def apply(self, gradients: Gradients, *, skip_unless_finite: bool) -> None:
+    def unscale(self, module_ids: Collection[str], scaler: Any) -> None:
+        """Divide the gradients of modules by the scale of a `GradScaler`; it notes infinities."""
+        for module_id in module_ids:
+            for optimizer in self.of_module(module_id).values():
+                scaler.unscale_(optimizer)
+
+    def apply(self, gradients: Gradients, *, skip_unless_finite: bool, scaler: Any = None) -> None:
         """Take one step of the optimizers whose parameters have gradients.
+
+        A `GradScaler` skips steps whose gradients were infinite.
 
         Values that are not finite become 0, or with `skip_unless_finite` prevent the step.
         """
@@ -139,7 +147,9 @@ class Optimizers:
                 own = self.own_gradients(optimizer, gradients)
                 if own:
                     self._set_gradients(optimizer, own)
-                    self._step(optimizer, skip_unless_finite)
+                    self._step(optimizer, skip_unless_finite, scaler)
+        if scaler is not None:
+            scaler.update()
 
     def _set_gradients(self, optimizer: torch.optim.Optimizer, gradients: Gradients) -> None:
         for parameter, gradient in gradients.items():
@@ -150,7 +160,9 @@ class Optimizers:
             else:
                 parameter.grad = gradient
 
-    def _step(self, optimizer: torch.optim.Optimizer, skip_unless_finite: bool) -> None:
+    def _step(
+        self, optimizer: torch.optim.Optimizer, skip_unless_finite: bool, scaler: Any
+    ) -> None:
         vectors = self._vectors(optimizer)
         if skip_unless_finite:
             if not all(bool(torch.isfinite(each).all()) for each in vectors):
@@ -158,7 +170,9 @@ class Optimizers:
         else:
             for gradient in vectors:
                 torch.nan_to_num_(gradient, nan=0.0, posinf=0.0, neginf=0.0)
-        if isinstance(optimizer, FlatAdam) and not _has_hooks(optimizer):
+        if scaler is not None:
+            scaler.step(optimizer)
+        elif isinstance(optimizer, FlatAdam) and not _has_hooks(optimizer):
             optimizer.update()
         else:
             optimizer.step()
@@ -220,7 +234,12 @@ def clip_gradients(gradients: Sequence[torch.Tensor], limit: float | None, by: s
 
 
 def _has_hooks(optimizer: torch.optim.Optimizer) -> bool:
-    return bool(optimizer._optimizer_step_pre_hooks or optimizer._optimizer_step_post_hooks)
+    """Return True if others observe `step`: hooks, or schedulers, which replace it."""
+    return bool(
+        optimizer._optimizer_step_pre_hooks
+        or optimizer._optimizer_step_post_hooks
+        or "step" in vars(optimizer)
+    )
 
 
 def _set_learning_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:

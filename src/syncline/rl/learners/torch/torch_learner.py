@@ -75,6 +75,10 @@ class TorchLearner(Checkpointable):
         self.updates = 0
         """Number of calls of `update`."""
         self.optimizers = Optimizers()
+        scaler_class = config._torch_grad_scaler_class
+        self._scaler: Any = None if scaler_class is None else scaler_class()
+        self._compiled: dict[str, Any] = {}
+        self._schedulers: dict[torch.optim.Optimizer, list[Any]] = {}
         self.rank = 0
         """Rank among the learners of a group."""
         self.num_learners = 1
@@ -401,6 +405,7 @@ class TorchLearner(Checkpointable):
         step = int(timesteps.get(NUM_ENV_STEPS_SAMPLED_LIFETIME, 0))
         self.updates += 1
         self.optimizers.bind()
+        schedulers = self._all_schedulers() if self.config._torch_lr_scheduler_classes else ()
         with self._seeded(self.updates):
             self.before_gradient_based_update(timesteps=timesteps)
             for key, rate in self.optimizers.set_learning_rates(step):
@@ -414,6 +419,8 @@ class TorchLearner(Checkpointable):
             for _ in range(num_epochs):
                 self._run_epoch(batch, minibatch_size, shuffle_batch_per_epoch)
             self._log_rows(batch, num_epochs)
+            for scheduler in schedulers:
+                scheduler.step()
             self.after_gradient_based_update(timesteps=timesteps)
 
     def _run_epoch(
@@ -472,11 +479,13 @@ class TorchLearner(Checkpointable):
         }
 
     def average_gradients(self, module_ids: Collection[str], gradients: Gradients) -> None:
-        """Average the gradients of modules over all learners, in place."""
+        """Average the gradients of modules over all learners, in place, and undo their scale."""
         if self.distributed:
             self.optimizers.average(module_ids, self.num_learners)
             for parameter in list(gradients):
                 gradients[parameter] = parameter.grad
+        if self._scaler is not None:
+            self.optimizers.unscale(module_ids, self._scaler)
 
     def average(self, value: float) -> float:
         """Return the mean of a number over all learners, which must all call this."""
@@ -491,9 +500,22 @@ class TorchLearner(Checkpointable):
     def forward_train(self, batch: dict[str, Batch]) -> dict[str, Any]:
         """Return the outputs of the training pass, by module id."""
         return {
-            module_id: self.module[module_id].forward_train(columns)
+            module_id: self._forward_train_of(module_id)(columns)
             for module_id, columns in batch.items()
         }
+
+    def _forward_train_of(self, module_id: str) -> Any:
+        """Return the training pass of a module, compiled with `torch_compile_learner`."""
+        config = self.config
+        if not config.torch_compile_learner:
+            return self.module[module_id].forward_train
+        if module_id not in self._compiled:
+            self._compiled[module_id] = torch.compile(
+                self.module[module_id].forward_train,
+                backend=config.torch_compile_learner_dynamo_backend,
+                mode=config.torch_compile_learner_dynamo_mode,
+            )
+        return self._compiled[module_id]
 
     def compute_losses(
         self, *, fwd_out: dict[str, Any], batch: dict[str, Batch]
@@ -541,6 +563,8 @@ class TorchLearner(Checkpointable):
     def compute_gradients(self, loss_per_module: Mapping[str, torch.Tensor]) -> Gradients:
         """Return the gradients of the sum of the losses, by parameter."""
         total: Any = sum(loss_per_module.values())
+        if self._scaler is not None:
+            total = self._scaler.scale(total)
         total.backward()
         return {
             parameter: parameter.grad
@@ -587,8 +611,25 @@ class TorchLearner(Checkpointable):
     def apply_gradients(self, gradients_dict: Gradients) -> None:
         """Take one step of the optimizers whose parameters have gradients."""
         self.optimizers.apply(
-            gradients_dict, skip_unless_finite=self.config.torch_skip_nan_gradients
+            gradients_dict,
+            skip_unless_finite=self.config.torch_skip_nan_gradients,
+            scaler=self._scaler,
         )
+
+    def _schedulers_of(self, optimizer: torch.optim.Optimizer) -> list[Any]:
+        """Return torch's schedulers of learning rates; they step once an update."""
+        classes = self.config._torch_lr_scheduler_classes or ()
+        if optimizer not in self._schedulers:
+            self._schedulers[optimizer] = [make(optimizer) for make in classes]
+        return self._schedulers[optimizer]
+
+    def _all_schedulers(self) -> list[Any]:
+        return [
+            scheduler
+            for module_id in self.optimizers.module_ids
+            for optimizer in self.optimizers.of_module(module_id).values()
+            for scheduler in self._schedulers_of(optimizer)
+        ]
 
     def _log_rows(self, batches: Mapping[str, TrainBatch], num_epochs: int) -> None:
         for module_id, batch in batches.items():
@@ -638,6 +679,7 @@ class TorchLearner(Checkpointable):
     def remove_module(self, module_id: str, *, new_should_module_be_updated: Any = None) -> None:
         """Remove a module and its optimizers."""
         self.optimizers.remove(module_id)
+        self._compiled.pop(module_id, None)
         self.module.remove_module(module_id)
         if new_should_module_be_updated is not None:
             self._set_policies_to_train(new_should_module_be_updated)
@@ -665,6 +707,10 @@ class TorchLearner(Checkpointable):
     ) -> StateDict:
         """Return modules, optimizers and counters."""
         state: StateDict = {"updates": self.updates, "metrics": self.metrics.get_state()}
+        if self._scaler is not None:
+            state["scaler"] = self._scaler.state_dict()
+        if self._schedulers:
+            state["schedulers"] = [each.state_dict() for each in self._all_schedulers()]
         if self._check_component(COMPONENT_OPTIMIZER, components, not_components):
             state[COMPONENT_OPTIMIZER] = self.optimizers.get_state()
         if self._check_component(COMPONENT_RL_MODULE, components, not_components):
@@ -677,6 +723,11 @@ class TorchLearner(Checkpointable):
             self.module.set_state(state[COMPONENT_RL_MODULE])
         self.optimizers.set_state(state.get(COMPONENT_OPTIMIZER, {}))
         self.updates = state.get("updates", self.updates)
+        if self._scaler is not None and "scaler" in state:
+            self._scaler.load_state_dict(state["scaler"])
+        if "schedulers" in state:
+            for scheduler, saved in zip(self._all_schedulers(), state["schedulers"], strict=True):
+                scheduler.load_state_dict(saved)
         if "metrics" in state:
             self.metrics.set_state(state["metrics"])
 

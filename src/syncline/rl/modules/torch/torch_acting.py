@@ -29,8 +29,14 @@ class TorchActing:
     distributions that draw random numbers themselves; these depend on all rows of the call.
     """
 
-    def __init__(self, module: Any) -> None:
+    def __init__(self, module: Any, compile_options: dict[str, Any] | None = None) -> None:
         self.module = module
+        self._forwards = {False: module.forward_inference, True: module.forward_exploration}
+        if compile_options is not None:
+            self._forwards = {
+                explore: torch.compile(forward, **compile_options)
+                for explore, forward in self._forwards.items()
+            }
         self._stateful = module.is_stateful()
         self._parameter = next(module.parameters(), None)
         self._explore_cls = _class_or_none(module.get_exploration_action_dist_cls)
@@ -69,8 +75,7 @@ class TorchActing:
         return columns, None if next_state is None else map_tree(to_numpy, next_state)
 
     def _forward(self, batch: dict[str, Any], explore: bool) -> dict[str, Any]:
-        forward = self.module.forward_exploration if explore else self.module.forward_inference
-        output: dict[str, Any] = forward(batch)
+        output: dict[str, Any] = self._forwards[explore](batch)
         return output
 
     def columns(self, output: dict[str, Any], noise: np.ndarray, explore: bool) -> dict[str, Any]:

@@ -106,6 +106,10 @@ class TorchRLModule(nn.Module, RLModule):
         """Return the step from observations to actions. See `acting.acting_policy`."""
         return TorchActing(self)
 
+    def compiled_acting_policy(self, *, backend: str, mode: str | None) -> ActingPolicy:
+        """Return acting whose passes through the networks are compiled by torch."""
+        return TorchActing(self, compile_options={"backend": backend, "mode": mode})
+
     def get_state(
         self,
         components: str | Collection[str] | None = None,
