@@ -1,5 +1,7 @@
 """Replay against a list of transitions that is kept beside it."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -155,3 +157,52 @@ def test_draws_follow_priorities_across_blocks():
     counts = np.bincount(drawn, minlength=size)
     np.testing.assert_allclose(counts / 20_000, given / given.sum(), atol=1e-4)
     assert (given[drawn] > 0).all()
+
+
+def test_padding_is_not_stored():
+    world = Simulation(3, seed=8)
+    buffer = ReplayColumns(300, num_envs=3, seed=0)
+    for _ in range(6):
+        whole = world.fragment(4)
+        whole.valid = np.ones((4, 3), bool)
+        padded = replace(
+            whole,
+            obs=np.concatenate([whole.obs, np.full((2, 3, 3), -1.0, np.float32)]),
+            columns={"actions": np.zeros((6, 3), np.int64)},
+            rewards=np.concatenate([whole.rewards, np.full((2, 3), 99.0, np.float32)]),
+            terminated=np.concatenate([whole.terminated, np.zeros((2, 3), bool)]),
+            truncated=np.concatenate([whole.truncated, np.zeros((2, 3), bool)]),
+            valid=np.concatenate([whole.valid, np.zeros((2, 3), bool)]),
+        )
+        buffer.add(padded)
+        world.check(buffer.sample(32, n_step=2, gamma=GAMMA), 2)
+    assert buffer.num_steps == 6 * 4 * 3
+
+
+def test_trajectories_that_come_later_get_rings():
+    world = Simulation(5, seed=9)
+    buffer = ReplayColumns(200, num_envs=2, seed=0, alpha=0.5)
+    for number in range(30):
+        width = 2 if number < 10 else 5
+        whole = world.fragment(3)
+        own = whole.final_at[:, 1] < width
+        buffer.add(
+            replace(
+                whole,
+                obs=whole.obs[:, :width],
+                columns={"actions": whole.columns["actions"][:, :width]},
+                rewards=whole.rewards[:, :width],
+                terminated=whole.terminated[:, :width],
+                truncated=whole.truncated[:, :width],
+                final_at=whole.final_at[own],
+                final_obs=whole.final_obs[own],
+                env=whole.env[:width],
+            )
+        )
+        batch = buffer.sample(64, gamma=GAMMA)
+        world.check(batch, 1)
+        assert buffer.num_steps == buffer._is_step.sum()
+    assert set(batch["obs"][:, 0]) == set(range(5))
+    buffer.capacity = 10
+    with pytest.raises(ValueError, match="is too small for 8 trajectories"):
+        buffer._resize(8)

@@ -6,10 +6,12 @@ Covered: the rhythm of sampling and updates, buffers and their state. Not covere
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
+from collections.abc import Collection, Mapping
 from typing import Any, TypeVar
 
 from syncline.rl.algorithm.algorithm import Algorithm
+from syncline.rl.buffers.checkpoints import ReplayBuffers
 from syncline.rl.buffers.replay_columns import INDICES, ReplayColumns
 from syncline.rl.checkpointable import StateDict
 from syncline.rl.columns.fragment import concatenate
@@ -21,6 +23,9 @@ from syncline.rl.runners.sample import Sample
 from syncline.suggestions import did_you_mean
 
 ConfigT = TypeVar("ConfigT", bound="OffPolicyConfig")
+
+REPLAY_BUFFERS = "replay_buffers"
+"""Component of checkpoints."""
 
 PRIORITIZED = (
     "PrioritizedEpisodeReplayBuffer",
@@ -143,7 +148,7 @@ class OffPolicyAlgorithm(Algorithm):
 
     def _build(self, config: AlgorithmConfig) -> None:
         super()._build(config)
-        self.buffers: dict[str, ReplayColumns] = {}
+        self.buffers = ReplayBuffers(self.buffer)
 
     def training_step(self) -> None:
         """Sample, store, and update as often as `training_intensity` says."""
@@ -194,10 +199,15 @@ class OffPolicyAlgorithm(Algorithm):
                 beta=config.replay_buffer_config.get("beta", 0.0),
             )
             for module_id, buffer in self.buffers.items()
+            if buffer.num_steps and self._is_trained(module_id)
         }
         errors = self.learner_group.update_on_rows(drawn, timesteps=self.timesteps())
         for module_id, found in errors.items():
             self.buffers[module_id].update_priorities(drawn[module_id][INDICES], found)
+
+    def _is_trained(self, module_id: str) -> bool:
+        train = self.config.policies_to_train
+        return train is None or (train(module_id, None) if callable(train) else module_id in train)
 
     def _results(self, returned: Any, calls: int) -> dict[str, Any]:
         self.metrics.aggregate(self.learner_group.reduce_metrics(), key=LEARNER_RESULTS)
@@ -211,18 +221,35 @@ class OffPolicyAlgorithm(Algorithm):
         }
         return found
 
-    def get_state(self, *args: Any, **kwargs: Any) -> StateDict:
+    def get_state(
+        self,
+        components: str | Collection[str] | None = None,
+        *,
+        not_components: str | Collection[str] | None = None,
+        **kwargs: Any,
+    ) -> StateDict:
         """Return everything that the next iteration depends on."""
-        state = super().get_state(*args, **kwargs)
-        if self.config.store_buffer_in_checkpoints:
-            state["replay_buffers"] = {
-                module_id: (len(buffer.get_state()["heads"]), buffer.get_state())
-                for module_id, buffer in self.buffers.items()
-            }
+        state = super().get_state(components, not_components=not_components, **kwargs)
+        if self.config.store_buffer_in_checkpoints and self._check_component(
+            REPLAY_BUFFERS, components, not_components
+        ):
+            state[REPLAY_BUFFERS] = self.buffers.get_state()
         return state
 
     def set_state(self, state: StateDict) -> None:
         """Continue from a state."""
         super().set_state(state)
-        for module_id, (width, saved) in state.get("replay_buffers", {}).items():
-            self.buffer(module_id, width).set_state(saved)
+        self.buffers.set_state(state.get(REPLAY_BUFFERS, {}))
+
+    def get_checkpointable_components(self) -> list[tuple[str, Any]]:
+        """Return the learner group, and the buffers if they are stored."""
+        components = super().get_checkpointable_components()
+        if self.config.store_buffer_in_checkpoints:
+            components.append((REPLAY_BUFFERS, self.buffers))
+        return components
+
+    def save_to_path(self, path: Any = None, **options: Any) -> str:
+        """Save to a directory and return its path. See `Checkpointable.save_to_path`."""
+        written = super().save_to_path(path, **options)
+        self.buffers.moved_to(os.path.join(written, REPLAY_BUFFERS))
+        return written

@@ -1,5 +1,5 @@
 """Replay buffers.
 
 Files: `replay_columns` (steps in rings of arrays), `priorities` (sampling in proportion to
-priorities).
+priorities), `checkpoints` (buffers of modules, saved incrementally).
 """

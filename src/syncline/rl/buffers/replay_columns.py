@@ -11,7 +11,7 @@ environment stands.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -78,6 +78,10 @@ class ReplayColumns:
 
     def add(self, fragment: Fragment) -> None:
         """Store the steps of a fragment."""
+        if fragment.valid is not None:
+            for each in unpadded(fragment):
+                self.add(each)
+            return
         if self._columns is None:
             self._allocate(fragment)
         streams = np.array([self._stream(int(env)) for env in fragment.env])
@@ -107,11 +111,45 @@ class ReplayColumns:
     def _stream(self, env: int) -> int:
         stream = self._streams.setdefault(env, len(self._streams))
         if stream >= len(self._heads):
-            raise ValueError(
-                f"The buffer was made for {len(self._heads)} environments; environment {env} is "
-                "one more."
-            )
+            self._resize(2 * len(self._heads))
         return stream
+
+    def _resize(self, num_rings: int) -> None:
+        """Divide the capacity among more rings; each keeps its newest rows."""
+        length = self.capacity // num_rings
+        if length < 2:
+            raise ValueError(
+                f"`capacity={self.capacity}` is too small for {num_rings} trajectories: each needs "
+                "at least 2 rows."
+            )
+        before = self._heads
+        counts = np.minimum(before, min(length, self._rows) - 1)
+        old = np.concatenate(
+            [
+                ring * self._rows + np.arange(head - count, head + 1) % self._rows
+                for ring, (head, count) in enumerate(zip(before, counts, strict=True))
+            ]
+        )
+        new = np.concatenate(
+            [ring * length + np.arange(count + 1) for ring, count in enumerate(counts)]
+        )
+        size = length * num_rings
+
+        def moved(leaf: np.ndarray) -> np.ndarray:
+            made = np.zeros((size, *leaf.shape[1:]), leaf.dtype)
+            made[new] = leaf[old]
+            return made
+
+        assert self._columns is not None
+        self._columns = map_tree(moved, self._columns)
+        self._is_step = moved(self._is_step)
+        self._stored = int(self._is_step.sum())
+        if self._priorities is not None:
+            known, self._priorities = self._priorities, Priorities(size)
+            self._priorities.set(new, known.get(old))
+            self._priorities.largest = known.largest
+        self._rows = length
+        self._heads = np.concatenate([counts, np.zeros(num_rings - len(counts), np.int64)])
 
     def _write(
         self,
@@ -271,35 +309,111 @@ class ReplayColumns:
             bytes=size,
         )
 
-    def get_state(self) -> dict[str, Any]:
-        """Return everything that later draws depend on."""
+    def live_rows(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return the first complete row that each ring has, and the row after the last one.
+
+        Rows are counted from the first one of a ring. They never change.
+        """
+        return np.maximum(self._heads - self._rows + 1, 0), self._heads.copy()
+
+    def rows(self, starts: np.ndarray, stops: np.ndarray) -> dict[str, Tree]:
+        """Return the columns of rows, ring by ring."""
+        assert self._columns is not None
+        places = self._places(starts, stops)
         return {
-            "random": self._random.bit_generator.state,
-            "added": self._added,
-            "columns": self._columns,
-            "streams": dict(self._streams),
-            "heads": self._heads.copy(),
-            "is_step": self._is_step,
-            "priorities": self._priorities and self._priorities.get_state(),
+            name: map_tree(lambda leaf: leaf[places], column)
+            for name, column in self._columns.items()
         }
 
+    def _places(self, starts: np.ndarray, stops: np.ndarray) -> np.ndarray:
+        return np.concatenate(
+            [
+                ring * self._rows + np.arange(start, stop) % self._rows
+                for ring, (start, stop) in enumerate(zip(starts, stops, strict=True))
+            ]
+        ).astype(np.int64)
+
+    def get_state(self, *, rows: bool = True) -> dict[str, Any]:
+        """Return everything that later draws depend on; without `rows`, all but complete rows."""
+        state = {
+            "random": self._random.bit_generator.state,
+            "added": self._added,
+            "streams": dict(self._streams),
+            "heads": self._heads.copy(),
+            "size": len(self._is_step),
+            "is_step": np.packbits(self._is_step),
+            "priorities": self._priorities and self._priorities.get_state(),
+        }
+        if rows:
+            return {**state, "columns": self._columns}
+        newest = self._columns and self.rows(self._heads, self._heads + 1)
+        return {**state, "newest": newest}
+
     def set_state(self, state: dict[str, Any]) -> None:
-        """Set what `get_state` returned."""
-        self._random.bit_generator.state = state["random"]
-        self._added = state["added"]
-        if len(state["is_step"]) != len(self._is_step) or len(state["heads"]) != len(self._heads):
+        """Set what `get_state` returned; "rows" are complete rows, in place of "columns"."""
+        if state["size"] != len(self._is_step) or len(state["heads"]) != len(self._heads):
             raise ValueError(
-                f"The saved buffer has {len(state['is_step'])} rows for {len(state['heads'])} "
+                f"The saved buffer has {state['size']} rows for {len(state['heads'])} "
                 f"environments, this one {len(self._is_step)} for {len(self._heads)}: restore with "
                 "the same `capacity` and number of environments."
             )
-        self._columns = map_tree(np.copy, state["columns"]) if state["columns"] else None
+        self._random.bit_generator.state = state["random"]
+        self._added = state["added"]
         self._streams = dict(state["streams"])
         self._heads = state["heads"].copy()
-        self._is_step = state["is_step"].copy()
+        if "columns" in state:
+            self._columns = map_tree(np.copy, state["columns"]) if state["columns"] else None
+        elif state["newest"] is not None:
+            self._set_rows(state["newest"], self._heads, self._heads + 1)
+            for starts, stops, columns in state["rows"]:
+                self._set_rows(columns, starts, stops)
+        self._is_step = np.unpackbits(state["is_step"], count=state["size"]).astype(bool)
         self._stored = int(self._is_step.sum())
         if self._priorities is not None and state["priorities"] is not None:
             self._priorities.set_state(state["priorities"])
+
+    def _set_rows(self, columns: dict[str, Tree], starts: np.ndarray, stops: np.ndarray) -> None:
+        """Write rows that are still live."""
+        if self._columns is None:
+            size = len(self._is_step)
+            self._columns = map_tree(
+                lambda leaf: np.zeros((size, *leaf.shape[1:]), leaf.dtype), columns
+            )
+        live = np.concatenate(
+            [
+                np.arange(start, stop) > head - self._rows
+                for start, stop, head in zip(starts, stops, self._heads, strict=True)
+            ]
+        )
+        places = self._places(starts, stops)[live]
+        map_tree(lambda stored, new: _put(stored, places, new[live]), self._columns, columns)
+
+
+def unpadded(fragment: Fragment) -> list[Fragment]:
+    """Return the trajectories of a padded fragment, each of them that has steps on its own."""
+    assert fragment.valid is not None
+    lengths = fragment.valid.sum(axis=0)
+    return [_trajectory(fragment, int(n), int(lengths[n])) for n in np.flatnonzero(lengths)]
+
+
+def _trajectory(fragment: Fragment, n: int, length: int) -> Fragment:
+    """Return the first `length` steps of a trajectory."""
+    own = (fragment.final_at[:, 1] == n) & (fragment.final_at[:, 0] < length)
+    steps = (slice(length), slice(n, n + 1))
+    return replace(
+        fragment,
+        obs=map_tree(lambda leaf: leaf[: length + 1, n : n + 1], fragment.obs),
+        columns=map_tree(lambda leaf: leaf[steps], fragment.columns),
+        rewards=fragment.rewards[steps],
+        terminated=fragment.terminated[steps],
+        truncated=fragment.truncated[steps],
+        final_at=fragment.final_at[own] * (1, 0),
+        final_obs=map_tree(lambda leaf: leaf[own], fragment.final_obs),
+        valid=None,
+        states=None,
+        state_every=0,
+        env=fragment.env[n : n + 1],
+    )
 
 
 def _put(stored: np.ndarray, rows: np.ndarray, values: np.ndarray) -> None:

@@ -220,8 +220,10 @@ def clip_gradients(gradients: Sequence[torch.Tensor], limit: float | None, by: s
         limit: None for no limit.
         by: "global_norm", "norm" (of each tensor) or "value".
     """
-    norms = [torch.linalg.vector_norm(each) for each in gradients]
-    norm = norms[0] if len(norms) == 1 else torch.linalg.vector_norm(torch.stack(norms))
+    norms: list[torch.Tensor] = [torch.linalg.vector_norm(each) for each in gradients]
+    norm: torch.Tensor = (
+        norms[0] if len(norms) == 1 else torch.linalg.vector_norm(torch.stack(norms))
+    )
     if limit is None:
         return norm
     for each in gradients:

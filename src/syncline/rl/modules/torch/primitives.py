@@ -142,7 +142,8 @@ class TorchMLP(nn.Module):
                 continue
             kind = type(layer)
             if kind is nn.Linear:
-                x = functional.linear(x, layer._parameters["weight"], layer._parameters["bias"])
+                weight: Any = layer._parameters["weight"]
+                x = functional.linear(x, weight, layer._parameters["bias"])
             elif before is nn.Linear and kind is nn.ReLU:
                 x = torch.relu_(x)
             elif before is nn.Linear and kind is nn.Tanh:
