@@ -97,4 +97,31 @@ ROWS: tuple[Row, ...] = (
             _metric("build_s", "imports of the algorithm and `build_algo()`", "s", "less"),
         ),
     ),
+    Row(
+        name="rl_slow_envs",
+        group="rl",
+        contenders=(
+            Contender(name=OURS, module="rl.slow_envs", argument="syncline"),
+            Contender(name=RAY, module="rl.slow_envs", argument="ray", max_runs=1),
+        ),
+        metrics=(
+            _metric("per_s", "IMPALA, 8 runners with 1 ms a step", "steps/s", "more"),
+            _metric(
+                "of_possible",
+                "same, relative to 8 times a runner that has the machine for itself",
+                "",
+                "more",
+                Target(limit=0.8),
+            ),
+            _metric(
+                "idle",
+                "share of time that a learner waits which is slower than the runners",
+                "",
+                "less",
+                Target(limit=0.02),
+            ),
+            _metric("busy", "share of time that this learner learns", "", "more"),
+        ),
+        timeout_s=300.0,
+    ),
 )

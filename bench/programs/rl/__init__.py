@@ -5,4 +5,5 @@
 - `single_file.py`  PPO in one file of plain torch, in CleanRL's style: a lower limit of overhead
 - `two_runners.py`  PPO with two env runners beside one process
 - `first_step.py`   from the start of the process to the end of the first training step
+- `slow_envs.py`    IMPALA with slow environments: whether runners or learner wait
 """
