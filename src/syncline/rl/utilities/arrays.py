@@ -1,0 +1,131 @@
+"""Functions on NumPy arrays, as programs import them from `rllib.utils.numpy`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+
+from syncline.rl.columns.trees import Tree, map_tree
+
+SMALL_NUMBER = 1e-6
+LARGE_INTEGER = 100_000_000
+MIN_LOG_NN_OUTPUT = -5
+MAX_LOG_NN_OUTPUT = 2
+
+
+def convert_to_numpy(x: Tree, reduce_type: bool = True, reduce_floats: bool = True) -> Tree:
+    """Return a tree of tensors, arrays and numbers as one of arrays.
+
+    Args:
+        x: The tree.
+        reduce_type: Make float64 float32, and int64 int32.
+        reduce_floats: If False, floats keep their type.
+    """
+
+    def convert(leaf: Any) -> Any:
+        array = leaf.detach().cpu().numpy() if hasattr(leaf, "detach") else np.asarray(leaf)
+        if not reduce_type:
+            return array
+        if reduce_floats and array.dtype == np.float64:
+            return array.astype(np.float32)
+        return array.astype(np.int32) if array.dtype == np.int64 else array
+
+    return map_tree(convert, x)
+
+
+def one_hot(
+    x: Any, depth: int = 0, on_value: float = 1.0, off_value: float = 0.0, dtype: Any = np.float32
+) -> np.ndarray:
+    """Return whole numbers [...] as one-hot vectors [..., depth]; 0 is the largest plus 1."""
+    numbers = np.asarray(x, np.int64)
+    depth = depth or int(numbers.max()) + 1
+    made = np.full((*numbers.shape, depth), off_value, dtype)
+    np.put_along_axis(made, numbers[..., None], on_value, -1)
+    return made
+
+
+def one_hot_multidiscrete(x: Any, depths: Sequence[int]) -> np.ndarray:
+    """Return whole numbers [..., n] as one-hot vectors side by side."""
+    numbers = np.asarray(x)
+    parts = [one_hot(numbers[..., i], depth) for i, depth in enumerate(depths)]
+    return np.concatenate(parts, -1)
+
+
+def softmax(x: Any, axis: int = -1, epsilon: float | None = None) -> np.ndarray:
+    """Return exp(x) / sum(exp(x)), at least `epsilon`."""
+    shifted = np.exp(np.asarray(x) - np.max(x, axis, keepdims=True))
+    made: np.ndarray = shifted / shifted.sum(axis, keepdims=True)
+    return np.maximum(made, SMALL_NUMBER if epsilon is None else epsilon)
+
+
+def sigmoid(x: Any, derivative: bool = False) -> np.ndarray:
+    """Return 1 / (1 + exp(-x)), or for `derivative` x (1 - x)."""
+    array = np.asarray(x)
+    made: np.ndarray = array * (1 - array) if derivative else 1 / (1 + np.exp(-array))
+    return made
+
+
+def relu(x: Any, alpha: float = 0.0) -> np.ndarray:
+    """Return x where it is positive, else alpha x."""
+    array = np.asarray(x)
+    return np.maximum(array, array * alpha)
+
+
+def huber_loss(x: Any, delta: float = 1.0) -> np.ndarray:
+    """Return x^2 / 2 up to `delta`, beyond it a line."""
+    size = np.abs(np.asarray(x))
+    return np.where(size < delta, np.square(size) * 0.5, delta * (size - 0.5 * delta))
+
+
+def l2_loss(x: Any) -> np.ndarray:
+    """Return half of the sum of squares."""
+    return np.asarray(np.sum(np.square(x)) / 2.0)
+
+
+def fc(x: Any, weights: Any, biases: Any = None, framework: str | None = None) -> np.ndarray:
+    """Return the output of a fully connected layer; weights of torch are [out, in]."""
+    matrix = convert_to_numpy(weights, reduce_type=False)
+    matrix = matrix.T if framework == "torch" else matrix
+    bias = 0.0 if biases is None else convert_to_numpy(biases, reduce_type=False)
+    made: np.ndarray = np.matmul(convert_to_numpy(x, reduce_type=False), matrix) + bias
+    return made
+
+
+def flatten_inputs_to_1d_tensor(
+    inputs: Any, spaces_struct: Any = None, time_axis: bool = False, batch_axis: bool = True
+) -> np.ndarray:
+    """Return nested values as vectors; Discrete parts become one-hot if the space is given.
+
+    Args:
+        inputs: The values.
+        spaces_struct: Their space, or a dict or tuple of spaces.
+        time_axis: There is a dimension of time behind that of the batch.
+        batch_axis: There is a dimension of the batch.
+    """
+    front = int(batch_axis) + int(time_axis)
+    return np.concatenate(_vectors(inputs, spaces_struct, front), -1).astype(np.float32)
+
+
+def _vectors(value: Any, space: Any, front: int) -> list[np.ndarray]:
+    if isinstance(space, (gym.spaces.Dict, gym.spaces.Tuple)):
+        space = space.spaces
+    if isinstance(value, dict):
+        return [v for k in value for v in _vectors(value[k], space and space[k], front)]
+    if isinstance(value, (tuple, list)) and not np.isscalar(value):
+        return [v for i, e in enumerate(value) for v in _vectors(e, space and space[i], front)]
+    array = np.asarray(value)
+    if isinstance(space, gym.spaces.Discrete):
+        return [one_hot(array - space.start, int(space.n))]
+    if isinstance(space, gym.spaces.MultiDiscrete):
+        flat = array.reshape(*array.shape[:front], -1)
+        return [one_hot_multidiscrete(flat, [int(n) for n in space.nvec.reshape(-1)])]
+    return [array.reshape(*array.shape[:front], -1)]
+
+
+def explained_variance(y: Any, pred: Any) -> float:
+    """Return 1 - Var(y - pred) / Var(y), at least -1."""
+    variance = np.var(np.asarray(y))
+    return float(max(-1.0, 1.0 - np.var(np.asarray(y) - np.asarray(pred)) / max(variance, 1e-8)))

@@ -1,0 +1,43 @@
+"""Imports of frameworks that may be missing, as programs for RLlib write them."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+
+def try_import_torch(error: bool = False) -> tuple[Any, Any]:
+    """Return `torch` and `torch.nn`; (None, None) if it is not installed and not `error`."""
+    try:
+        return importlib.import_module("torch"), importlib.import_module("torch.nn")
+    except ImportError:
+        if error:
+            raise
+        return None, None
+
+
+def try_import_tf(error: bool = False) -> tuple[None, None, None]:
+    """Return (None, None, None): modules and learners use torch.
+
+    Raises:
+        ImportError: `error` is True.
+    """
+    if error:
+        raise ImportError("TensorFlow is not supported: write networks in torch.")
+    return None, None, None
+
+
+def try_import_tfp(error: bool = False) -> None:
+    """Return None: modules and learners use torch."""
+    try_import_tf(error)
+
+
+def try_import_jax(error: bool = False) -> tuple[None, None]:
+    """Return (None, None): modules and learners use torch.
+
+    Raises:
+        ImportError: `error` is True.
+    """
+    if error:
+        raise ImportError("JAX is not supported: write networks in torch.")
+    return None, None

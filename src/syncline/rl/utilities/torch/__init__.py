@@ -1,0 +1,4 @@
+"""Small functions on tensors.
+
+Files: `tensors_torch`.
+"""
