@@ -6,7 +6,8 @@ command, found by `ray_command`. `runs` (with `run_changes`), `logs`, `status`, 
 `profile` find runs through `find_runs`; `engines` connects to a cluster. `dashboard` serves the
 pages. `submit` and `jobs` use `packages` and `job_api`, the latter with `cluster_token`.
 `microbenchmark` measures an engine. `migrate` converts programs with the package `migration`;
-`doctor` is a package that checks nodes, and `serve` one that runs and deploys applications.
+`doctor` is a package that checks nodes, `serve` one that runs and deploys applications, and `rl`
+one that trains and evaluates agents; `lazy_commands` is the group of both.
 
 `syncline --help` loads none of them: a command's module is imported when the command runs. Exit
 codes: 0 success, 1 failure or a problem was found, 2 invalid command line; commands that run Ray's
