@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from syncline.exceptions import RayActorError
+from syncline.rl.algorithm.algorithm import Algorithm
 from syncline.rl.algorithms.ppo import PPOConfig
 from syncline.rl.columns.trees import leaves
 from syncline.rl.runners.shared_memory import SampleReader, SampleWriter
@@ -163,5 +164,32 @@ def test_a_hanging_environment_is_named_killed_and_sampled_again(tmp_path, caplo
     algo = settings.build_algo()  # the flag exists: nothing hangs
     expected = weights_after(algo, 2)
     algo.stop()
+    for one, other in zip(expected, found, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+# -- sampling ahead
+
+
+@pytest.mark.processes
+def test_batches_sampled_ahead_are_those_of_the_weights_before_and_are_restored(tmp_path):
+    algo = config().env_runners(sample_ahead=True).build_algo()
+    versions = []
+    log_samples = algo.log_samples
+
+    def noted(samples):
+        versions.extend(each.fragments["default_policy"].weights_version for each in samples)
+        log_samples(samples)
+
+    algo.log_samples = noted
+    weights_after(algo, 3)
+    assert versions == [0, 0, 0, 0, 1, 1]
+    path = algo.save_to_path(tmp_path / "checkpoint")
+    os.kill(pids(algo)[0], signal.SIGKILL)
+    expected = weights_after(algo, 3)
+    algo.stop()
+    restored = Algorithm.from_checkpoint(path)
+    found = weights_after(restored, 3)
+    restored.stop()
     for one, other in zip(expected, found, strict=True):
         np.testing.assert_array_equal(one, other)

@@ -4,6 +4,7 @@ Files: `algorithm` (the class), `sampling_results` (results of samples), `evalua
 `checkpoints` (reading and the constructor's arguments).
 
 Also: `acting` (actions for a program),
-`connector_states` (connectors of the runners), `resource_check` (enough CPUs for all
+`connector_states` (connectors of the runners), `sampled_ahead` (the next batch of
+on-policy algorithms), `resource_check` (enough CPUs for all
 processes), `off_policy`, `offline`.
 """

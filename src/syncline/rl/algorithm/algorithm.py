@@ -18,6 +18,7 @@ from syncline.rl.algorithm.acting import Acting
 from syncline.rl.algorithm.connector_states import ConnectorStates
 from syncline.rl.algorithm.evaluation import Evaluator, ParallelEvaluation
 from syncline.rl.algorithm.resource_check import check_resources
+from syncline.rl.algorithm.sampled_ahead import SampledAhead
 from syncline.rl.algorithm.sampling_results import log_samples
 from syncline.rl.callbacks.callback_list import configured_callbacks
 from syncline.rl.checkpointable import Checkpointable, StateDict
@@ -127,6 +128,7 @@ class Algorithm(Checkpointable, Trainable):
             ensure_engine()
             check_resources(config)
         self.env_runner_group = self._make_runners(config)
+        self._sampled_ahead = SampledAhead(self.env_runner_group)
         self._actings: dict[str, Acting] = {}
         self.connectors = ConnectorStates(config, self.env_runner_group)
         self.eval_env_runner_group: EnvRunnerGroup | None = None
@@ -271,12 +273,13 @@ class Algorithm(Checkpointable, Trainable):
         """Sample `steps` steps, or complete episodes of as many, and log their results."""
         group = self.env_runner_group
         with self.metrics.log_time((TIMERS, "env_runner_sampling_timer")):
+            total = None if self.config.rollout_fragment_length == "auto" else steps
             if self.config.batch_mode == "complete_episodes":
                 samples = group.sample_complete(steps, **options)
-            elif self.config.rollout_fragment_length == "auto":
-                samples = group.sample_steps(**options)
+            elif self.config.sample_ahead and group.num_remote_env_runners:
+                samples = self._sampled_ahead.take(total, options)
             else:
-                samples = group.sample_steps(steps, **options)
+                samples = group.sample_steps(total, **options)
         self.log_samples(samples)
         return samples
 
@@ -533,6 +536,7 @@ class Algorithm(Checkpointable, Trainable):
             "progress": self._progress.totals(),
             "metrics": self.metrics.get_state(),
             "env_steps": self._env_steps,
+            "sampled_ahead": self._sampled_ahead.get_state(),
             "env_runners": self.env_runner_group.get_states(),
         }
         if self._check_component(COMPONENT_LEARNER_GROUP, components, not_components):
@@ -548,6 +552,7 @@ class Algorithm(Checkpointable, Trainable):
             self._env_steps = state["env_steps"]
         if "progress" in state:
             self.continue_from(state["progress"])
+        self._sampled_ahead.set_state(state.get("sampled_ahead"))
         if "env_runners" in state and not self.env_runner_group.set_states(state["env_runners"]):
             logger.warning(
                 "The environments begin new episodes: their states are not in the checkpoint, or "

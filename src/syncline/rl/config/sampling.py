@@ -34,6 +34,7 @@ class SamplingOptions(Section):
     broadcast_env_runner_states: bool = True
     use_env_runner_state_server: bool = False
     rollout_fragment_length: int | str = 200
+    sample_ahead: bool = False
     batch_mode: str = "truncate_episodes"
     explore: bool = True
     episodes_to_numpy: bool = True
@@ -74,6 +75,7 @@ class SamplingOptions(Section):
         broadcast_env_runner_states: bool = NotProvided,
         use_env_runner_state_server: bool = NotProvided,
         rollout_fragment_length: int | Literal["auto"] = NotProvided,
+        sample_ahead: bool = NotProvided,
         batch_mode: Literal["truncate_episodes", "complete_episodes"] = NotProvided,
         explore: bool = NotProvided,
         episodes_to_numpy: bool = NotProvided,
@@ -112,6 +114,9 @@ class SamplingOptions(Section):
             use_env_runner_state_server: Has no effect.
             rollout_fragment_length: Steps of each environment between two hand-overs; "auto" makes
                 the batch size exact.
+            sample_ahead: Let runners in other processes sample the next batch while the learners
+                train on the present one (PPO, A2C). Its weights are one update older; importance
+                ratios use the probabilities with which it was sampled, so they stay exact.
             batch_mode: "complete_episodes" ends samples at ends of episodes.
             explore: Draw actions; otherwise take the most probable ones.
             episodes_to_numpy: Episodes in samples hold arrays.

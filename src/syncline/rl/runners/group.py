@@ -28,6 +28,8 @@ logger = logging.getLogger("syncline")
 
 Calls = dict[int, tuple[str, tuple[Any, ...]]]
 """Method and arguments by the index of a runner."""
+SamplesAhead = dict[int, Call]
+"""Requests of samples by the index of a runner."""
 SEED_STRIDE = 7919
 """Distance of the seeds of a runner that begins new episodes after failures."""
 
@@ -123,16 +125,29 @@ class EnvRunnerGroup:
         By default every runner takes its configured number of steps. With a total that the
         environments cannot take exactly, they take the next larger number.
         """
-        envs = self.config.num_envs_per_env_runner
+        return self._sample("sample_steps", self._lengths(total), options)
+
+    def begin_steps(self, total: int | None = None, **options: Any) -> SamplesAhead:
+        """Ask the runners of other processes for what `sample_steps` returns; do not wait."""
+        return {
+            index: self._remotes[index].submit("sample", "sample_steps", length, options)
+            for index, length in self._lengths(total).items()
+        }
+
+    def finish_steps(self, begun: SamplesAhead) -> list[Sample]:
+        """Return the samples that `begin_steps` asked for, in the order of runners."""
+        began = time.perf_counter()
+        samples = self._receive(begun)
+        self._sampling_s += time.perf_counter() - began
+        return samples
+
+    def _lengths(self, total: int | None) -> dict[int, int]:
+        """Return the steps of each environment, by runner."""
+        indices = self._remotes or [0]
         if total is None:
-            lengths = {
-                index: self.config.get_rollout_fragment_length(index)
-                for index in (self._remotes or [0])
-            }
-        else:
-            each = -(-total // (envs * max(len(self._remotes), 1)))
-            lengths = dict.fromkeys(self._remotes or [0], each)
-        return self._sample("sample_steps", lengths, options)
+            return {index: self.config.get_rollout_fragment_length(index) for index in indices}
+        each = -(-total // (self.config.num_envs_per_env_runner * len(indices)))
+        return dict.fromkeys(indices, each)
 
     def sample_complete(self, total: int, **options: Any) -> list[Sample]:
         """Sample complete episodes with `total` steps together."""

@@ -38,6 +38,9 @@ class Call:
     slot: int | None = None
     is_fragment: bool = False
     """Its sample waits in `arrived` if another call is received first."""
+    is_answered: bool = False
+    value: Any = None
+    """The answer, if another call was received first."""
 
 
 class RunnerHandle:
@@ -130,7 +133,7 @@ class RunnerHandle:
             GetTimeoutError: There is none yet.
             RayActorError: The process died; `restart` repeats the call.
         """
-        while True:
+        while not call.is_answered:
             head = self._pending[0]
             try:
                 value = api.get(head.ref, timeout=timeout_s)
@@ -144,10 +147,12 @@ class RunnerHandle:
             value = self._answered(head, value)
             if self._pending:
                 self._begin(self._pending[0])
-            if head is call:
-                return value
-            if head.is_fragment:
+            if head.is_fragment and head is not call:
                 self.arrived.append(value)
+            else:
+                head.value, head.is_answered = value, True
+        value, call.value = call.value, None
+        return value
 
     def _answered(self, call: Call, value: Any) -> Any:
         """Log an answered call; return its value."""
