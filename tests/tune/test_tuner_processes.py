@@ -358,3 +358,27 @@ def test_a_trial_that_is_stopped_while_it_saves_leaves_nothing_half(tmp_path: Pa
     found = list(Path(results.experiment_path).glob("*/checkpoint_*"))
     assert len(found) == len(known)
     assert not list(Path(results.experiment_path).rglob(".tmp-*"))
+
+
+def test_actors_of_a_trainable_take_the_bundles_of_its_trial(tmp_path: Path) -> None:
+    """There are no other CPUs: outside of the trial's group they would wait for ever."""
+
+    @syncline.remote(num_cpus=1)
+    class Helper:
+        def number(self) -> int:
+            return 7
+
+    class Asks(tune.Trainable):
+        @classmethod
+        def default_resource_request(cls, config: Any) -> tune.PlacementGroupFactory:
+            return tune.PlacementGroupFactory([{"CPU": 1}] * CPUS)
+
+        def setup(self, config: dict[str, Any]) -> None:
+            self.helper = Helper.remote()
+
+        def step(self) -> dict[str, Any]:
+            number = syncline.get(self.helper.number.remote(), timeout=30)
+            return {"number": number, "done": True}
+
+    results = fit(Asks, tmp_path, space={"trial": tune.grid_search([1, 2])})
+    assert [result.metrics["number"] for result in results] == [7, 7]

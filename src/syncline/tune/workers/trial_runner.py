@@ -7,6 +7,7 @@ command, or a question of the trainable.
 
 from __future__ import annotations
 
+import contextvars
 import os
 import queue
 import shutil
@@ -76,8 +77,12 @@ class TrialRunner:
                     after=lambda: self._ask(messages.ReservationReady()),
                 )
             )
+            # In this context, so that actors of the trainable take the bundles of the trial.
             self._thread = threading.Thread(
-                target=self._work, args=(self._host,), name=TRIAL_THREAD, daemon=True
+                target=contextvars.copy_context().run,
+                args=(self._work, self._host),
+                name=TRIAL_THREAD,
+                daemon=True,
             )
             self._thread.start()
         if isinstance(command, messages.Resume):

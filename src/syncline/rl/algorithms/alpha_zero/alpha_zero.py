@@ -109,6 +109,13 @@ class AlphaZeroConfig(AlgorithmConfig):
                 given[name] = {**getattr(self, name), **given[name]}
         return self._set(given)
 
+    def update_from_dict(self: ConfigT, config_dict: Mapping[str, Any]) -> ConfigT:
+        """Set options from a dictionary; dictionaries within are merged."""
+        for key in ("mcts_config", "ranked_rewards", "replay_buffer_config"):
+            if isinstance(config_dict.get(key), Mapping):
+                config_dict = {**config_dict, key: {**getattr(self, key), **config_dict[key]}}
+        return super().update_from_dict(config_dict)
+
     def validate(self) -> None:
         """Check all options."""
         super().validate()

@@ -90,6 +90,13 @@ class QMixConfig(AlgorithmConfig):
             given["replay_buffer_config"] = {**self.replay_buffer_config, **replay_buffer_config}
         return self._set(given)
 
+    def update_from_dict(self: ConfigT, config_dict: Mapping[str, Any]) -> ConfigT:
+        """Set options from a dictionary; dictionaries within are merged."""
+        for key in ("replay_buffer_config",):
+            if isinstance(config_dict.get(key), Mapping):
+                config_dict = {**config_dict, key: {**getattr(self, key), **config_dict[key]}}
+        return super().update_from_dict(config_dict)
+
     def validate(self) -> None:
         """Check all options."""
         super().validate()
