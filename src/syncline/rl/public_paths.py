@@ -1,12 +1,14 @@
 """RLlib's module paths, and where their names are defined here.
 
-`syncline.rllib.X` and `syncline.rl.X` have the names of `ray.rllib.X`. A path in the table is a
+`syncline.rllib.X` and `syncline.rl.X` have the names of `ray.rllib.X`; those without a counterpart
+raise an ImportError that says what to use (`public_retired`). A path in the table is a
 module without a file, whose names load on first use; any other path below `syncline.rllib` is the
 module of the same path below `syncline.rl`.
 """
 
 from __future__ import annotations
 
+import functools
 import importlib
 import importlib.abc
 import importlib.machinery
@@ -16,6 +18,8 @@ from collections.abc import Sequence
 from types import ModuleType
 from typing import Any
 
+from syncline.rl.public_missing import MISSING
+from syncline.rl.public_retired import reason_of
 from syncline.rl.public_table import PATHS
 from syncline.suggestions import did_you_mean
 
@@ -32,7 +36,7 @@ class _Finder(importlib.abc.MetaPathFinder):
         relative = _relative(fullname)
         if relative is None:
             return None
-        if relative in PATHS or any(each.startswith(f"{relative}.") for each in PATHS):
+        if _is_known(relative):
             return importlib.machinery.ModuleSpec(fullname, _Loader(), is_package=True)
         if fullname.startswith("syncline.rllib.") and _exists(f"{HOME}.{relative}"):
             return importlib.machinery.ModuleSpec(fullname, _Loader(), is_package=True)
@@ -80,9 +84,13 @@ def package_attribute(module: str, name: str) -> object:
                 return found
         if importlib.util.find_spec(f"{module}.{name}") is not None:
             return importlib.import_module(f"{module}.{name}")
-    raise AttributeError(
-        f"module {module!r} has no attribute {name!r}.{did_you_mean(name, _names(relative))}"
-    )
+        if name in MISSING.get(relative, "").split():
+            raise ImportError(
+                f"RLlib's name {'.'.join(filter(None, ('rllib', relative, name)))} has no "
+                f"counterpart in syncline. {reason_of(relative, name)}"
+            )
+    hint = "" if name.startswith("__") else did_you_mean(name, _known(relative))
+    raise AttributeError(f"module {module!r} has no attribute {name!r}.{hint}")
 
 
 def _names(relative: str) -> dict[str, tuple[str, str]]:
@@ -98,6 +106,19 @@ def _names(relative: str) -> dict[str, tuple[str, str]]:
             name, _, public = each.partition(":")
             found[public or name] = (home, name)
     return found
+
+
+def _known(relative: str) -> set[str]:
+    """Return the public names of a module."""
+    real = f"{HOME}.{relative}"
+    found = dir(sys.modules[real]) if relative and real in sys.modules else []
+    return {name for name in [*_names(relative), *found] if not name.startswith("_")}
+
+
+@functools.cache
+def _is_known(relative: str) -> bool:
+    """Return True for a module of RLlib or a package of such."""
+    return any(each == relative or each.startswith(f"{relative}.") for each in (*PATHS, *MISSING))
 
 
 def _relative(module: str) -> str | None:
