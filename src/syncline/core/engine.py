@@ -203,6 +203,11 @@ class Engine(ABC):
         """Directory of this session's logs and temporary files; exists while the engine runs."""
 
     @property
+    def shared_directory(self) -> Path | None:
+        """Directory of this session in shared memory; None: the engine has none."""
+        return None
+
+    @property
     def is_local_mode(self) -> bool:
         """True if everything runs in the calling process, in order."""
         return False

@@ -14,13 +14,19 @@ from collections.abc import AsyncIterator, Callable, Generator, Iterator
 from typing import Any, Generic, TypeVar
 
 from syncline.core.api import ObjectRef, put
+from syncline.core.embedded.segments import Mapped
 from syncline.core.embedded.shared_reactor import Waiter
 from syncline.serve import tracing
 from syncline.serve.context import RequestContext
-from syncline.serve.exceptions import RayServeException, RequestCancelledError
+from syncline.serve.exceptions import (
+    RayServeException,
+    ReplicaUnavailableError,
+    RequestCancelledError,
+)
 from syncline.serve.routing.link import Link, RequestTimeoutError
 from syncline.serve.routing.router import Call
 from syncline.serve.routing.thread_link import ThreadLink
+from syncline.serve.wire import shared_values
 from syncline.serve.wire.frames import Kind, encode_window
 from syncline.serve.wire.routes import DeploymentId
 from syncline.serve.wire.values import unpack_failure, unpack_value
@@ -39,6 +45,7 @@ class HandleCall(Call):
     timeout_s: float | None = None
     """Seconds that the call may take; None: no limit."""
     _value_payload: bytes | None = None
+    _mapped: Mapped | None = None
     _value: Any = None
     _error: BaseException | None = None
     span: Any = None
@@ -72,7 +79,7 @@ class HandleCall(Call):
     def on_frame(self, kind: int, payload: bytes) -> None:
         """Store a part of the answer."""
         if kind == Kind.VALUE:
-            self._value_payload = payload
+            self._store_value(payload)
             self._finish()
         elif kind == Kind.CHUNK:
             self.can_resend = False
@@ -83,6 +90,18 @@ class HandleCall(Call):
             self._finish()
         elif kind == Kind.END:
             self._finish()
+
+    def _store_value(self, payload: bytes) -> None:
+        if not shared_values.is_shared(payload):
+            self._value_payload = payload
+            return
+        try:
+            self._mapped = shared_values.open_payload(payload, take=True)
+        except OSError as error:
+            self._error = ReplicaUnavailableError(
+                f"the result of `{self.method}` of {self.deployment} (request {self.request_id}) "
+                f"could not be read from shared memory, because its replica died: {error}"
+            )
 
     def on_failed(self, error: BaseException) -> None:
         """Store an error of serve."""
@@ -175,6 +194,9 @@ class HandleCall(Call):
         if self._value_payload is not None:
             self._value = unpack_value(self._value_payload)
             self._value_payload = None
+        if self._mapped is not None:
+            self._value = shared_values.unpack(self._mapped)
+            self._mapped = None
         return self._value
 
     def take_item(self) -> tuple[bool, Any]:

@@ -8,6 +8,7 @@ import struct
 import threading
 import time
 
+import psutil
 import pytest
 from starlette.responses import StreamingResponse
 
@@ -20,11 +21,14 @@ from tests.serve.faults.harness import (
     WAIT_S,
     check_all_slots_are_free,
     post,
+    proxy_pid,
     wait_until,
 )
 
 pytestmark = pytest.mark.processes
 SLOTS = 3
+IDLE = 9_900
+"""A little less than the limit, which leaves room for the others."""
 CHUNK = b"x" * 100_000
 RESET = struct.pack("ii", 1, 0)
 
@@ -175,6 +179,39 @@ def test_clients_that_vanish_within_a_short_body_begin_nothing(port, effects, ha
     assert post(port, "whole").outcome == ANSWERED
     check_all_slots_are_free(handle, effects, SLOTS)
     assert effects.ids("begin") == ["whole"]
+
+
+def test_ten_thousand_idle_connections_cost_little_and_delay_nobody(port, effects, handle):
+    process = psutil.Process(proxy_pid())
+    assert post(port, "warm").outcome == ANSWERED
+    files, memory = process.num_fds(), process.memory_full_info().uss
+    clients = []
+    try:
+        for _ in range(IDLE):
+            client = connected(port)
+            client.sendall(head("idle", "/none"))  # afterwards, it is kept alive
+            clients.append(client)
+            assert status_of(client) == ANSWERED
+            assert process.num_fds() > IDLE
+        grown = (process.memory_full_info().uss - memory) / IDLE
+        assert grown < 16_000, f"{grown:.0f} bytes per connection"
+        quick = []
+        for number in range(50):
+            began = time.monotonic()
+            quick.append(post(port, f"quick{number}").outcome)
+            assert time.monotonic() - began < 2.0
+        assert quick == [ANSWERED] * 50
+        assert status_of_next(clients[0], "first") == status_of_next(clients[-1], "last") == "200"
+    finally:
+        for client in clients:
+            client.close()
+    wait_until(lambda: process.num_fds() <= files + 2)
+    check_all_slots_are_free(handle, effects, SLOTS)
+
+
+def status_of_next(client, id):
+    client.sendall(head(id))
+    return status_of(client)
 
 
 def test_cancelled_handle_calls_free_their_slots(port, effects, handle):

@@ -64,7 +64,7 @@ def test_requests_that_a_killed_replica_had_not_begun_run_elsewhere(port, effect
         return json.loads(done[id].text)["pid"]
 
     for caller in ("http", "handle"):  # both are connected to it
-        wait_until(lambda: ask(f"{caller}-first{len(done)}") == victim)
+        wait_until(lambda caller=caller: ask(f"{caller}-first{len(done)}") == victim)
     first = len(done)
     os.kill(victim, signal.SIGSTOP)  # requests are sent to it, and it begins none
     ids = [*(f"http{n}" for n in range(8)), *(f"handle{n}" for n in range(8))]

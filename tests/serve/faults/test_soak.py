@@ -1,6 +1,7 @@
-"""Growth over 20 000 requests while replicas are replaced and clients vanish.
+"""Growth over many requests while replicas are replaced and clients vanish.
 
-`bench/programs/serve/soak.py` is the same at a large scale.
+20 000 requests, and with the mark `long` 200 000 or as many as SYNCLINE_TEST_SOAK_REQUESTS says.
+`bench/programs/serve/soak.py` is the same with millions of requests and a faster client.
 """
 
 import os
@@ -14,6 +15,7 @@ from bench.programs.serve import server, soak
 
 pytestmark = pytest.mark.processes
 
+LONG_REQUESTS = int(os.environ.get("SYNCLINE_TEST_SOAK_REQUESTS", "200000"))
 CLIENTS = 4
 PIPELINED = 16
 BODY = soak.BODY.content
@@ -74,11 +76,15 @@ def churn(target, requests):
     assert disconnecting.count > 10
 
 
-def test_resources_do_not_grow():
+@pytest.mark.parametrize(
+    "requests",
+    [20_000, pytest.param(LONG_REQUESTS, marks=[pytest.mark.long, pytest.mark.timeout(3600)])],
+)
+def test_resources_do_not_grow(requests):
     with server.running("churn", "", "/", soak.BODY) as target:
         churn(target, 5_000)
         before = soak.settled(target)
-        churn(target, 20_000)
+        churn(target, requests)
         after = soak.settled(target)
     print(before, after)
     assert after.processes == before.processes

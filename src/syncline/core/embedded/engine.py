@@ -24,6 +24,7 @@ from syncline.core.embedded.messages import (
     make_value,
     open_value,
 )
+from syncline.core.embedded.session_directories import shared_memory_directory
 from syncline.core.engine import (
     LISTED,
     ActorListing,
@@ -149,6 +150,10 @@ class EmbeddedEngine(Engine):
     @property
     def session_directory(self) -> Path:
         return Path(self._session.directory)
+
+    @property
+    def shared_directory(self) -> Path | None:
+        return shared_memory_directory(self._session.session_id)
 
     # -- tasks and actors
 

@@ -87,6 +87,12 @@ def is_owned(session: Path) -> bool:
     return False
 
 
+def shared_memory_directory(session_id: str, root: Path = SHM_ROOT) -> Path | None:
+    """Return the directory of a session in shared memory, or None if it has none."""
+    directory = root / f"syncline-{os.getuid()}-{session_id}"
+    return directory if directory.is_dir() else None
+
+
 def create_session(temp_dir: str | None, *, shm_root: Path | None = SHM_ROOT) -> SessionDirectories:
     """Create a session's directories and remove those of dead sessions of this user.
 

@@ -47,6 +47,7 @@ from syncline.serve.exceptions import RayServeException
 from syncline.serve.logging_config import LoggingConfig
 from syncline.serve.monitoring.reports import ProxyReport, RecordTo, ReplicaReport
 from syncline.serve.proxy.listening import fd_path
+from syncline.serve.wire import shared_values
 from syncline.serve.wire.connection import Hello, Listener, LoopConnection
 from syncline.serve.wire.frames import Kind
 from syncline.serve.wire.routes import Address
@@ -62,6 +63,11 @@ DETAILS_S = 1.0
 """Seconds between two records of the state."""
 SAVE_SHARE = 0.5
 """Largest share of the time that snapshots may take; events wait for the next one together."""
+SWEEP_S = 5.0
+"""Seconds from the end of a connection until the files of its process are removed if it is dead.
+
+Until then its peers read what it has sent.
+"""
 SAVE_AGAIN_S = 1.0
 """Seconds until the next attempt after a snapshot could not be stored."""
 DRAIN_UNKNOWN_S = 20.0
@@ -280,6 +286,13 @@ class Controller(Dispatcher[Instruction, None], handles=Instruction):
             del self._processes[peer.hello.id]
         if self._subscribers.pop(peer.name, None) is not None:
             self.handle(e.SubscriberLeft(subscriber=peer.name))
+        self._loop.call_later(SWEEP_S, self._sweep)
+
+    def _sweep(self) -> None:
+        """Remove the large values of processes that have ended."""
+        directory = ensure_engine().shared_directory
+        if directory is not None:
+            shared_values.sweep(directory)
 
     def on_notice(self, peer: Peer, message: object) -> None:
         """Handle a notice."""

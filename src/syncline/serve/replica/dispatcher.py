@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import sys
 from abc import abstractmethod
 from collections import deque
@@ -25,6 +26,7 @@ from syncline.serve.replica.ledger import Ledger
 from syncline.serve.replica.threads import HandlerThreads
 from syncline.serve.replica.user_frames import shortened_traceback
 from syncline.serve.tracing import Carrier, Tracing
+from syncline.serve.wire import shared_values
 from syncline.serve.wire.connection import LoopConnection
 from syncline.serve.wire.frames import WINDOW_BYTES, Kind, decode_window, encode_window
 
@@ -39,6 +41,10 @@ _CREDIT_BYTES = WINDOW_BYTES // 4
 
 MakeCall = Callable[["Caller", int, bytes], "OngoingCall"]
 """`make(caller, call_id, payload)`; it must not start the call."""
+
+
+_MOST_FILES = 32
+"""Files of results from which on those that are gone are forgotten."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -266,7 +272,7 @@ class OngoingCall(RequestContext):
 class Caller:
     """The connection of one caller; receives its frames."""
 
-    __slots__ = ("calls", "connection", "dispatcher", "ended_slots")
+    __slots__ = ("_files", "calls", "connection", "dispatcher", "ended_slots")
 
     def __init__(self, dispatcher: Dispatcher, connection: LoopConnection) -> None:
         self.dispatcher = dispatcher
@@ -274,6 +280,13 @@ class Caller:
         self.calls: dict[int, OngoingCall] = {}
         self.ended_slots: list[int] = []
         """Ledger slots of calls whose answers the socket may not have taken yet."""
+        self._files: list[str] = []
+
+    def own_file(self, name: str) -> None:
+        """Remove the file of a result when the caller is gone, unless it has done so."""
+        self._files.append(name)
+        if len(self._files) >= _MOST_FILES:
+            self._files = [each for each in self._files if os.path.exists(each)]
 
     def on_frame(self, kind: int, call_id: int, payload: bytes) -> None:
         """Handle a frame."""
@@ -299,6 +312,8 @@ class Caller:
         """Cancel the calls of a caller that is gone."""
         for call in list(self.calls.values()):
             call.cancel()
+        for name in self._files:
+            shared_values.remove(name)
         self.dispatcher.remove(self)
 
 

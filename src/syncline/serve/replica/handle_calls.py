@@ -18,7 +18,8 @@ from syncline.serve.replica.dispatcher import Caller, OngoingCall
 from syncline.serve.replica.user_code import Method, MethodKind, UserCode
 from syncline.serve.tracing import Carrier
 from syncline.serve.wire.frames import Kind
-from syncline.serve.wire.values import Parts, pack_failure, pack_value, unpack_call
+from syncline.serve.wire.shared_values import SharedPayload
+from syncline.serve.wire.values import Parts, pack_failure, pack_value, split_call, unpack_value
 
 _BUFFERED_BYTES = 65_536
 """Bytes of items that a sync generator may be ahead of the socket."""
@@ -156,7 +157,7 @@ class HandleCall(MethodCall):
     __slots__ = ("_arguments", "_streams", "_trace")
 
     def __init__(self, caller: Caller, call_id: int, payload: bytes, user_code: UserCode) -> None:
-        meta, args, kwargs = unpack_call(payload)
+        meta, arguments = split_call(payload)
         super().__init__(caller, call_id, meta.method, user_code)
         self.request_id = meta.request_id
         self.route = meta.route
@@ -168,7 +169,7 @@ class HandleCall(MethodCall):
             self.limit_time(meta.timeout_s)
         self._streams = meta.stream
         self._trace = meta.trace
-        self._arguments: tuple[tuple[Any, ...], dict[str, Any]] | None = (args, kwargs)
+        self._arguments: memoryview | None = arguments
 
     def trace_carrier(self) -> Carrier | None:
         """Return the trace context of the handle."""
@@ -181,14 +182,18 @@ class HandleCall(MethodCall):
 
     def take_arguments(self, method: Method) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Return the arguments of the handle."""
-        arguments, self._arguments = self._arguments, None
-        assert arguments is not None
-        return arguments
+        payload, self._arguments = self._arguments, None
+        assert payload is not None
+        args, kwargs = unpack_value(payload)
+        return args, kwargs
 
     def pack_result(self, result: Any) -> Parts:
         """Pickle a result."""
         assert self._method is not None
-        return pack_value(result, what=f"result of {self._method.label}")
+        parts = pack_value(result, what=f"result of {self._method.label}", may_share=True)
+        if isinstance(parts[0], SharedPayload):
+            self.caller.own_file(parts[0].disown())
+        return parts
 
     def pack_item(self, item: Any) -> Parts:
         """Pickle an item."""

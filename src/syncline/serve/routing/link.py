@@ -31,6 +31,7 @@ from syncline.serve.routing.router import (
     Send,
     death_error,
 )
+from syncline.serve.wire import shared_values
 from syncline.serve.wire.connection import Hello, LoopConnection, connect
 from syncline.serve.wire.frames import Kind
 from syncline.serve.wire.routes import DeploymentId, DeploymentRoute, ReplicaRoute, TableUpdate
@@ -417,6 +418,8 @@ class Link(ABC):
                 if call.bucket >= 0:
                     self._forget_deadline(call)
                 call.on_frame(kind, payload)
+            elif kind == Kind.VALUE:
+                shared_values.discard(payload)
             router = self._routers.get(self._links[replica_id])
             if router is not None:
                 instructions = router.answered(replica_id, call_id, self._clock())

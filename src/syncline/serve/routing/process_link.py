@@ -19,6 +19,7 @@ from syncline.serve.controller.process import find_controller
 from syncline.serve.exceptions import RayServeException
 from syncline.serve.routing.link import TABLE_S, Link
 from syncline.serve.routing.thread_link import ThreadLink
+from syncline.serve.wire import shared_values
 from syncline.serve.wire.connection import Hello
 
 
@@ -86,6 +87,7 @@ def close_process_link() -> None:
 
 
 def _set(link: Link, owner: tuple[int, Any]) -> None:
+    shared_values.use(ensure_engine().shared_directory)
     _current.link, _current.owner = link, owner
 
 

@@ -2,7 +2,7 @@
 
 - `frames`: the unit of every connection. `grpc_frames`: payloads of gRPC calls.
 - `connection`: frames on an event loop, after a handshake. `thread_connection`: frames without one.
-- `values`: Python values, calls and errors as payloads.
+- `values`: Python values, calls and errors as payloads; `shared_values`: large ones in files.
 - `routes`: the routing data that the controller publishes.
 - `deployment_actor_names`: names of the actors that replicas share.
 """

@@ -1,8 +1,9 @@
 """Python values, calls and errors as payloads of frames.
 
 A value is a pickle-5 stream with its buffers behind it, so that arrays are copied once on each
-side; received arrays are read-only. Object references in a value stay valid only while the sender
-holds them: a caller keeps its arguments until the call ends.
+side, or the name of a file in shared memory (`shared_values`); received arrays are read-only.
+Object references in a value stay valid only while the sender holds them: a caller keeps its
+arguments until the call ends.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from syncline.core import serialization
 from syncline.core.serialization import Packed
 from syncline.core.tracebacks import raisable, task_error
 from syncline.exceptions import RayTaskError
+from syncline.serve.wire import shared_values
 
 _COUNT = struct.Struct("<I")
 _ALIGNMENT = 16
@@ -43,14 +45,21 @@ class CallMeta(NamedTuple):
     """Trace context of the caller, as headers of W3C; None without traces."""
 
 
-def pack_value(value: object, *, what: str = "value") -> Parts:
-    """Return the payload of a value; raise TypeError for one that cannot be pickled."""
-    return _joined(serialization.pack(value, what=what))
+def pack_value(value: object, *, what: str = "value", may_share: bool = False) -> Parts:
+    """Return the payload of a value; raise TypeError for one that cannot be pickled.
+
+    With `may_share`, a large value is written to a file, which lives as long as the payload.
+    """
+    packed = serialization.pack(value, what=what)
+    shared = shared_values.write(packed) if may_share else None
+    return _joined(packed) if shared is None else (shared,)
 
 
 def unpack_value(payload: bytes | memoryview) -> Any:
     """Return the value of a payload."""
     (count,) = _COUNT.unpack_from(payload)
+    if count == shared_values.MARK:
+        return shared_values.unpack(shared_values.open_payload(payload))
     if not count:
         return serialization.unpack(memoryview(payload)[4:])
     view = memoryview(payload).toreadonly()
@@ -87,7 +96,9 @@ def pack_call(meta: CallMeta, args: tuple[object, ...], kwargs: dict[str, object
     """Return the payload of a CALL frame; raise TypeError that names an unpicklable argument."""
     head = marshal.dumps(tuple(meta))
     packed = serialization.pack_call(args, kwargs, function_name=meta.method)
-    return (_COUNT.pack(len(head)) + head, *_joined(packed))
+    shared = shared_values.write(packed)
+    body = _joined(packed) if shared is None else (shared,)
+    return (_COUNT.pack(len(head)) + head, *body)
 
 
 def read_meta(parts: Parts) -> CallMeta:
@@ -95,12 +106,17 @@ def read_meta(parts: Parts) -> CallMeta:
     return CallMeta(*marshal.loads(bytes(parts[0])[_COUNT.size :]))
 
 
-def unpack_call(payload: bytes) -> tuple[CallMeta, tuple[Any, ...], dict[str, Any]]:
-    """Return the meta data, the positional and the keyword arguments of a CALL frame."""
+def split_call(payload: bytes) -> tuple[CallMeta, memoryview]:
+    """Return the meta data, and the payload of the arguments, of a CALL frame."""
     (length,) = _COUNT.unpack_from(payload)
     end = 4 + length
-    meta = CallMeta(*marshal.loads(payload[4:end]))
-    args, kwargs = unpack_value(memoryview(payload)[end:])
+    return CallMeta(*marshal.loads(payload[4:end])), memoryview(payload)[end:]
+
+
+def unpack_call(payload: bytes) -> tuple[CallMeta, tuple[Any, ...], dict[str, Any]]:
+    """Return the meta data, the positional and the keyword arguments of a CALL frame."""
+    meta, arguments = split_call(payload)
+    args, kwargs = unpack_value(arguments)
     return meta, args, kwargs
 
 
