@@ -192,7 +192,7 @@ def test_ten_thousand_idle_connections_cost_little_and_delay_nobody(port, effect
             client.sendall(head("idle", "/none"))  # afterwards, it is kept alive
             clients.append(client)
             assert status_of(client) == ANSWERED
-            assert process.num_fds() > IDLE
+        assert process.num_fds() > IDLE
         grown = (process.memory_full_info().uss - memory) / IDLE
         assert grown < 16_000, f"{grown:.0f} bytes per connection"
         quick = []
