@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, TypeVar, cast
 
 from syncline.core.lifecycle import ensure_engine
@@ -43,6 +43,7 @@ from syncline.rl.metrics.names import (
     TIMERS,
 )
 from syncline.rl.modules.rl_module import MultiRLModuleSpec, RLModule
+from syncline.rl.modules.torch.export import EXTENSIONS, ExportFormat, export_module
 from syncline.rl.older.policy import Policy
 from syncline.rl.older.results import older_results
 from syncline.rl.records.recorder import VIDEOS_DIRECTORY, AlgorithmRecorder, recorder_of
@@ -500,6 +501,25 @@ class Algorithm(Checkpointable, Trainable):
         """Set the states of modules by id."""
         self.learner_group.set_weights(weights)
         self.env_runner_group.sync_weights(from_worker_or_learner_group=self.learner_group)
+
+    def _export_model(self, export_formats: Sequence[str], export_dir: str) -> dict[str, str]:
+        """Write the modules as programs that act greedily: "onnx" or "torchscript".
+
+        Returns the file by format, or the directory if there are several modules.
+        """
+        modules = self.learner_group.local_modules
+        written = {}
+        for name in export_formats:
+            for module_id, module in modules.items():
+                path = os.path.join(export_dir, f"{module_id}{EXTENSIONS.get(name, '')}")
+                export_module(
+                    module,
+                    path,
+                    cast("ExportFormat", name),
+                    scale_actions=self.config.normalize_actions,
+                )
+            written[name] = path if len(modules) == 1 else export_dir
+        return written
 
     @property
     def env_runner(self) -> Any:
