@@ -27,6 +27,14 @@ HOME = "syncline.rl"
 PREFIXES = ("syncline.rl", "syncline.rllib")
 
 
+class NoCounterpartError(ImportError):
+    """A name of RLlib that does not exist here."""
+
+    def __init__(self, message: str, *, remedy: str = "") -> None:
+        super().__init__(message)
+        self.remedy = remedy
+
+
 class _Finder(importlib.abc.MetaPathFinder):
     """Finds the modules of the table, after all others."""
 
@@ -85,9 +93,10 @@ def package_attribute(module: str, name: str) -> object:
         if importlib.util.find_spec(f"{module}.{name}") is not None:
             return importlib.import_module(f"{module}.{name}")
         if name in MISSING.get(relative, "").split():
-            raise ImportError(
+            raise NoCounterpartError(
                 f"RLlib's name {'.'.join(filter(None, ('rllib', relative, name)))} has no "
-                f"counterpart in syncline. {reason_of(relative, name)}"
+                f"counterpart in syncline. {reason_of(relative, name)}",
+                remedy=reason_of(relative, name),
             )
     hint = "" if name.startswith("__") else did_you_mean(name, _known(relative))
     raise AttributeError(f"module {module!r} has no attribute {name!r}.{hint}")

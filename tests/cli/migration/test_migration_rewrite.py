@@ -289,3 +289,41 @@ def test_version_and_ray_from_another_module_are_noted() -> None:
 def test_invalid_python_is_an_error(program: str) -> None:
     with pytest.raises(Unparsable):
         examine(program)
+
+
+def test_programs_for_rllib_are_converted() -> None:
+    program = textwrap.dedent("""\
+        import ray
+        from ray import tune
+        from ray.rllib.agents.ppo import PPOTrainer
+        from ray.rllib.algorithms.ppo import PPOConfig
+        from ray.rllib.connectors.env_to_module import MeanStdFilter
+        from ray.rllib.core.rl_module.torch import TorchRLModule
+        from ray.rllib.models import ModelCatalog
+        from ray.rllib.policy.sample_batch import SampleBatch
+        import ray.rllib.env.multi_agent_env as multi
+
+        class Mine(ray.rllib.core.rl_module.rl_module.RLModule):
+            pass
+        """)
+    assert migrated(program) == program.replace("ray", "syncline")
+    assert noted(program) == []
+
+
+def test_names_of_rllib_without_counterpart_are_noted_with_their_remedy() -> None:
+    program = textwrap.dedent("""\
+        from ray.rllib.evaluation.rollout_worker import RolloutWorker
+        from ray.rllib.policy.tf_policy import TFPolicy
+        from ray.rllib.algorithms.ppo import PPOConfg
+        subprocess.run("rllib train --run PPO && rllib rollout x", shell=True)
+        """)
+    assert noted(program) == [
+        (1, "ray.rllib.evaluation.rollout_worker.RolloutWorker", "no counterpart"),
+        (2, "ray.rllib.policy.tf_policy.TFPolicy", "no counterpart"),
+        (3, "ray.rllib.algorithms.ppo.PPOConfg", "no counterpart"),
+        (4, "rllib rollout", "command"),
+        (4, "rllib train", "command"),
+    ]
+    assert "SingleAgentEnvRunner" in messages(program)
+    assert "in torch" in messages(program)
+    assert "`syncline rl train`" in messages(program)

@@ -99,6 +99,14 @@ COMMANDS = {
 }
 """Counterparts of the commands that begin with `ray`."""
 
+RLLIB_COMMANDS = {
+    "train": "`syncline rl train`, with the same options",
+    "evaluate": "`syncline rl evaluate`",
+    "rollout": "`syncline rl evaluate`",
+    "example": "`syncline rl example`",
+}
+"""Counterparts of the commands that begin with `rllib`."""
+
 INSTALL = "install syncline, with its extra `cluster` for clusters"
 
 

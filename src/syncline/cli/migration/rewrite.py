@@ -38,6 +38,7 @@ from syncline.cli.migration.remedies import (
     INSTALL,
     OTHER_IMPORT,
     RENAMED_VARIABLES,
+    RLLIB_COMMANDS,
     remedy,
 )
 from syncline.cli.migration.surface import (
@@ -64,6 +65,10 @@ _ANNOTATION = re.compile(r"(?<![\w.'\"])ray((?:\.\w+)*)(?![\w'\"])")
 _VARIABLE = re.compile(r"RAY_\w+")
 _NAMES = "|".join(sorted(COMMANDS, reverse=True))  # "job submit" before "job"
 _COMMAND = re.compile(rf"(?m)(?:^|[;&|]\s*|\bexec )(?:\w+=\S+ )*ray\s+({_NAMES})(?![\w-])")
+_RLLIB_NAMES = "|".join(RLLIB_COMMANDS)
+_RLLIB_COMMAND = re.compile(
+    rf"(?m)(?:^|[;&|]\s*|\bexec )(?:\w+=\S+ )*rllib\s+({_RLLIB_NAMES})(?![\w-])"
+)
 _INSTALL = re.compile(r"\bpip3? install\b.*?(?<![\w./-])(ray)(?![\w.-])")
 
 NoteKind = Literal["no counterpart", "argument", "environment", "command", "look"]
@@ -122,6 +127,10 @@ def command_notes(text: str, line: int) -> list[Note]:
     notes = [
         Note(line, f"ray {name}", "command", f"use {COMMANDS[name]}")
         for name in _COMMAND.findall(text)
+    ]
+    notes += [
+        Note(line, f"rllib {name}", "command", f"use {RLLIB_COMMANDS[name]}")
+        for name in _RLLIB_COMMAND.findall(text)
     ]
     if _INSTALL.search(text):
         notes.append(Note(line, "pip install ray", "command", INSTALL))
@@ -378,7 +387,10 @@ class _Examiner(libcst.CSTVisitor):
         if name in DIFFERENCES:
             self._note(node, name, "look", DIFFERENCES[name])
         if isinstance(found, Missing):
-            hint = f"use `{found.elsewhere}`" if found.elsewhere else remedy(name)
+            if found.elsewhere:
+                hint: str | None = f"use `{found.elsewhere}`"
+            else:
+                hint = found.remedy or remedy(name)
             message = f"syncline has no `{ours(found.name)}`" + (f": {hint}" if hint else "")
             self._note(node, found.name, "no counterpart", message)
         return found

@@ -35,6 +35,8 @@ class Missing(NamedTuple):
     """Shortest prefix of the dotted name that is missing."""
     elsewhere: str | None = None
     """Full name of its last part in a package above."""
+    remedy: str | None = None
+    """What to use instead, as the package says it."""
 
 
 def ours(name: str) -> str:
@@ -80,6 +82,9 @@ def _look_up(name: str) -> object:
             except ImportError as error:
                 if error.name == module:
                     return missing
+                remedy = getattr(error, "remedy", None)
+                if isinstance(remedy, str):
+                    return missing._replace(remedy=remedy)
                 if parts[count:] and parts[count] not in _names_in_source(module):
                     return Missing(".".join(parts[: count + 1]))
                 return None
