@@ -380,5 +380,10 @@ def test_actors_of_a_trainable_take_the_bundles_of_its_trial(tmp_path: Path) -> 
             number = syncline.get(self.helper.number.remote(), timeout=30)
             return {"number": number, "done": True}
 
-    results = fit(Asks, tmp_path, space={"trial": tune.grid_search([1, 2])})
-    assert [result.metrics["number"] for result in results] == [7, 7]
+    def asks(config: dict[str, Any]) -> None:
+        tune.report({"number": syncline.get(Helper.remote().number.remote(), timeout=30)})
+
+    bundles = tune.PlacementGroupFactory([{"CPU": 1}] * CPUS)
+    for trainable in (Asks, tune.with_resources(asks, bundles)):
+        results = fit(trainable, tmp_path, space={"trial": tune.grid_search([1, 2])})
+        assert [result.metrics["number"] for result in results] == [7, 7]

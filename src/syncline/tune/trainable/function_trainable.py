@@ -7,6 +7,7 @@ processed while it waits.
 
 from __future__ import annotations
 
+import contextvars
 import copy
 import inspect
 import os
@@ -148,7 +149,13 @@ class FunctionTrainable(Trainable):
             )
         with self.session.active():
             if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name=FUNCTION_THREAD, daemon=True)
+                # In this context, so that the function's actors take the bundles of the trial.
+                self._thread = threading.Thread(
+                    target=contextvars.copy_context().run,
+                    args=(self._run,),
+                    name=FUNCTION_THREAD,
+                    daemon=True,
+                )
                 self._thread.start()
             else:
                 self._reports.resume()
