@@ -8,12 +8,22 @@ import time
 import gymnasium as gym
 import numpy as np
 import pytest
+import torch
 
 from syncline.exceptions import RayActorError
 from syncline.rl.algorithm.algorithm import Algorithm
 from syncline.rl.algorithms.ppo import PPOConfig
 from syncline.rl.columns.trees import leaves
 from syncline.rl.runners.shared_memory import SampleReader, SampleWriter
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    """The runners have one, too."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
 
 
 class Chain(gym.Env):
