@@ -114,7 +114,7 @@ class LearningOptions(Section):
             older: Names of older releases.
         """
         given = dict(locals())
-        given.update(given.pop("older"))
+        given.update(self._older("training", given.pop("older")))
         return self._set_learning(given)
 
     def learners(
@@ -208,7 +208,7 @@ class LearningOptions(Section):
         Args:
             framework: "torch".
             torch_compile_learner: Compile the training pass.
-            torch_compile_learner_what_to_compile: "forward_train" or "complete_update".
+            torch_compile_learner_what_to_compile: Has no effect: `forward_train` is compiled.
             torch_compile_learner_dynamo_backend: Backend of `torch.compile`.
             torch_compile_learner_dynamo_mode: Mode of `torch.compile`.
             torch_compile_worker: Compile the acting pass.

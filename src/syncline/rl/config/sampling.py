@@ -98,10 +98,11 @@ class SamplingOptions(Section):
             num_gpus_per_env_runner: GPUs of each runner; may be a fraction.
             custom_resources_per_env_runner: Other resources of each runner.
             validate_env_runners_after_construction: Has no effect: runners are always checked.
-            sample_timeout_s: Seconds after which a runner without an answer is reported. Its
-                sample is used when it arrives.
-            max_requests_in_flight_per_env_runner: Fragments that a runner may sample ahead
-                (asynchronous algorithms).
+            sample_timeout_s: Seconds after which a runner without an answer is reported, with its
+                stack. A slow one is waited for, and its sample is used; one that takes no step for
+                `env_runner_health_probe_timeout_s` longer is killed, and samples the same again.
+            max_requests_in_flight_per_env_runner: Fragments that a runner may be asked for beside
+                the one that it samples (asynchronous algorithms).
             env_to_module_connector: Function of (env, spaces, device) that returns connectors
                 between environments and module.
             module_to_env_connector: Function of (env, spaces) that returns connectors between
@@ -126,7 +127,7 @@ class SamplingOptions(Section):
             older: Names of older releases.
         """
         given = dict(locals())
-        given.update(given.pop("older"))
+        given.update(self._older("env_runners", given.pop("older")))
         return self._set(
             given,
             env_to_module_connector="_env_to_module_connector",
@@ -162,17 +163,20 @@ class SamplingOptions(Section):
         """Set what happens if env runners or environments fail.
 
         Args:
-            restart_failed_env_runners: Start failed runners again.
+            restart_failed_env_runners: Start failed runners again. They continue exactly where
+                they were if the state of their environments can be saved, otherwise with new
+                episodes.
             ignore_env_runner_failures: Continue with the other runners.
             max_num_env_runner_restarts: Restarts of all runners together.
             delay_between_env_runner_restarts_s: Longest delay before a restart; the first one is
                 0.05 s and doubles.
             restart_failed_sub_environments: Create an environment again after an exception.
             num_consecutive_env_runner_failures_tolerance: Failures in a row before training stops.
-            env_runner_health_probe_timeout_s: Seconds a probe may take.
+            env_runner_health_probe_timeout_s: Seconds without a step, after `sample_timeout_s`,
+                until a runner is killed and started again.
             env_runner_restore_timeout_s: Seconds a restart may take.
             older: Names of older releases.
         """
         given = dict(locals())
-        given.update(given.pop("older"))
+        given.update(self._older("fault_tolerance", given.pop("older")))
         return self._set(given)
