@@ -12,6 +12,13 @@ from typing import Any, TypeVar
 
 from syncline.rl.algorithm.algorithm import Algorithm
 from syncline.rl.buffers.checkpoints import ReplayBuffers
+from syncline.rl.buffers.custom import CustomBuffer
+from syncline.rl.buffers.episode_buffers import (
+    EpisodeReplayBuffer,
+    MultiAgentEpisodeReplayBuffer,
+    MultiAgentPrioritizedEpisodeReplayBuffer,
+    PrioritizedEpisodeReplayBuffer,
+)
 from syncline.rl.buffers.replay_columns import INDICES, ReplayColumns
 from syncline.rl.checkpointable import StateDict
 from syncline.rl.columns.fragment import concatenate
@@ -39,6 +46,35 @@ UNIFORM = (
     "ReplayBuffer",
     "MultiAgentReplayBuffer",
 )
+
+
+OWN_CLASSES = (
+    EpisodeReplayBuffer,
+    PrioritizedEpisodeReplayBuffer,
+    MultiAgentEpisodeReplayBuffer,
+    MultiAgentPrioritizedEpisodeReplayBuffer,
+)
+BUFFER_OPTIONS = ("type", "capacity", "alpha", "beta", "batch_size_B", "batch_length_T")
+OLDER_BUFFER_OPTIONS = (
+    "learning_starts",
+    "prioritized_replay",
+    "prioritized_replay_alpha",
+    "prioritized_replay_beta",
+    "prioritized_replay_eps",
+    "replay_burn_in",
+    "replay_mode",
+    "replay_sequence_length",
+    "replay_sequence_override",
+    "replay_zero_init_states",
+    "storage_unit",
+    "worker_side_prioritization",
+    "_enable_replay_buffer_api",
+    "metrics_num_episodes_for_smoothing",
+    "max_episodes",
+    "replay_batch_size",
+    "num_shards",
+)
+"""Options of older releases, without effect here."""
 
 
 class OffPolicyConfig(AlgorithmConfig):
@@ -73,8 +109,9 @@ class OffPolicyConfig(AlgorithmConfig):
 
         Args:
             replay_buffer_config: `type` ("EpisodeReplayBuffer" draws uniformly,
-                "PrioritizedEpisodeReplayBuffer" in proportion to errors), `capacity` in steps,
-                `alpha` and `beta` of priorities. Given keys are merged; another type replaces all.
+                "PrioritizedEpisodeReplayBuffer" in proportion to errors; or a class of your own,
+                which gets the other keys), `capacity` in steps, `alpha` and `beta` of priorities.
+                Given keys are merged; another type replaces all.
             num_steps_sampled_before_learning_starts: Environment steps with random actions before
                 the first update.
             training_intensity: Trained steps for each sampled one; None for an update after each
@@ -98,16 +135,26 @@ class OffPolicyConfig(AlgorithmConfig):
             }
         return self._set(given)
 
+    def update_from_dict(self: ConfigT, config_dict: Mapping[str, Any]) -> ConfigT:
+        """Set options from a dictionary; those of buffers in older releases become part of
+        `replay_buffer_config`.
+        """
+        given = dict(config_dict)
+        buffer: dict[str, Any] = {}
+        if "buffer_size" in given:
+            buffer["capacity"] = given.pop("buffer_size")
+        if given.pop("prioritized_replay", None) is False:
+            buffer["type"] = "EpisodeReplayBuffer"
+        for name in ("alpha", "beta"):
+            if f"prioritized_replay_{name}" in given:
+                buffer[name] = given.pop(f"prioritized_replay_{name}")
+        super().update_from_dict(given)
+        return self.training(replay_buffer_config=buffer) if buffer else self
+
     def validate(self) -> None:
         """Check all options."""
         super().validate()
-        kind = self.replay_buffer_config.get("type")
-        if isinstance(kind, str) and kind.rpartition(".")[2] not in PRIORITIZED + UNIFORM:
-            known = PRIORITIZED + UNIFORM
-            raise ValueError(
-                f"`replay_buffer_config['type']={kind!r}` is unknown.{did_you_mean(kind, known)} "
-                f"Use one of {', '.join(known)}."
-            )
+        self._check_buffer()
         first, last = (self.n_step,) * 2 if isinstance(self.n_step, int) else self.n_step
         if not 1 <= first <= last:
             raise ValueError(
@@ -121,6 +168,26 @@ class OffPolicyConfig(AlgorithmConfig):
                 f"{self.num_steps_sampled_before_learning_starts}` is more than the buffer's "
                 f"`capacity={capacity}`: it would forget steps before it learns from them."
             )
+
+    def _check_buffer(self) -> None:
+        given = self.replay_buffer_config
+        kind = given.get("type")
+        if kind in OWN_CLASSES:  # the same draws from arrays, which are faster
+            kind = given["type"] = kind.__name__
+        if isinstance(kind, type):
+            return
+        if str(kind).rpartition(".")[2] not in PRIORITIZED + UNIFORM:
+            known = PRIORITIZED + UNIFORM
+            raise ValueError(
+                f"`replay_buffer_config['type']={kind!r}` is unknown.{did_you_mean(kind, known)} "
+                f"Use one of {', '.join(known)}, or a class with their methods."
+            )
+        for name in given:
+            if name not in BUFFER_OPTIONS + OLDER_BUFFER_OPTIONS:
+                raise ValueError(
+                    f"`replay_buffer_config[{name!r}]` is unknown."
+                    f"{did_you_mean(name, BUFFER_OPTIONS)} Use {', '.join(BUFFER_OPTIONS)}."
+                )
 
     def get_rollout_fragment_length(self, worker_index: int = 0) -> int:
         """Return the steps of each environment between two hand-overs; "auto" is `n_step`."""
@@ -179,6 +246,9 @@ class OffPolicyAlgorithm(Algorithm):
         """Return the buffer of a module; create it for so many trajectories if there is none."""
         if module_id not in self.buffers:
             given = self.config.replay_buffer_config
+            if isinstance(given["type"], type):
+                self.buffers[module_id] = self._custom_buffer(dict(given))
+                return self.buffers[module_id]
             prioritized = str(given["type"]).rpartition(".")[2] in PRIORITIZED
             self.buffers[module_id] = ReplayColumns(
                 given["capacity"],
@@ -187,6 +257,12 @@ class OffPolicyAlgorithm(Algorithm):
                 alpha=given.get("alpha", 0.6) if prioritized else 0.0,
             )
         return self.buffers[module_id]
+
+    def _custom_buffer(self, given: dict[str, Any]) -> Any:
+        """Return the buffer of a program's own class."""
+        kind, capacity = given.pop("type"), given["capacity"]
+        given.pop("beta", None)  # an option of draws
+        return CustomBuffer(kind(**{"seed": self.seed, **given}), capacity)
 
     def learn_from_replay(self) -> None:
         """Draw a batch from each buffer, update, and set the priorities of what was drawn."""

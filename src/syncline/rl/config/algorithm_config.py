@@ -492,7 +492,13 @@ class AlgorithmConfig(
         if not 0.0 <= self.gamma <= 1.0:
             raise ValueError(f"`gamma={self.gamma!r}` must be between 0 and 1.")
         if self.lr is not None:
-            Schedule(self.lr, "lr")
+            _check_rate("lr", self.lr)
+        duration = self.evaluation_duration
+        if duration != "auto" and (not isinstance(duration, int) or duration < 1):
+            raise ValueError(
+                f"`evaluation_duration={duration!r}` must be a whole number of at least 1, or "
+                "'auto'."
+            )
         size, rows = self.minibatch_size, self.train_batch_size_per_learner
         if size is not None and size > rows:
             raise ValueError(
@@ -519,6 +525,15 @@ class AlgorithmConfig(
                 unknown = [i for i in unknown if i not in learner_only]
                 if unknown:
                     logger.info("Modules without agents: %s", ", ".join(unknown))
+        for module_id in self.algorithm_config_overrides_per_module:
+            if module_id not in self.policies:
+                logger.warning(
+                    "`algorithm_config_overrides_per_module` names %r, which is not among the "
+                    "modules %s; it holds if a module of that id is added.%s",
+                    module_id,
+                    sorted(self.policies),
+                    did_you_mean(module_id, self.policies),
+                )
         train = self.policies_to_train
         if train is not None and not callable(train):
             for module_id in train:
@@ -533,10 +548,13 @@ class AlgorithmConfig(
         """Check that the runners can make batches of the configured size.
 
         Raises:
-            ValueError: A fixed fragment length misses the batch by more than 10 %.
+            ValueError: What they deliver misses the batch by more than 10 %.
         """
         length = self.rollout_fragment_length
-        if length == "auto" or self.in_evaluation or self.batch_mode == "complete_episodes":
+        if self.in_evaluation or self.batch_mode == "complete_episodes":
+            return
+        if length == "auto":
+            self._check_batch_of_all_envs()
             return
         if not isinstance(length, int) or length < 1:
             raise ValueError(
@@ -555,6 +573,19 @@ class AlgorithmConfig(
                 f"steps, which miss the batch of {batch} by more than 10 %. Set "
                 f"`rollout_fragment_length` to {fitting} or 'auto', or the batch size to a "
                 f"multiple of {least}."
+            )
+
+    def _check_batch_of_all_envs(self) -> None:
+        """Check that one step of every environment is not much more than the batch."""
+        envs = self.num_envs_per_env_runner * (self.num_env_runners or 1)
+        batch = self.total_train_batch_size
+        per_runner = self.num_envs_per_env_runner
+        if self._samples_whole_batches and -batch % per_runner > LARGEST_MISS * batch:
+            raise ValueError(
+                f"{self.num_env_runners or 1} runners x {per_runner} environments deliver "
+                f"multiples of {per_runner} steps, which miss the batch of {batch} by more than "
+                f"10 %. Set `num_envs_per_env_runner` to a divisor of {batch}, or the batch size "
+                f"to a multiple of {envs}."
             )
 
     @property
@@ -586,6 +617,14 @@ class AlgorithmConfig(
     def build(self, env: Any = None, use_copy: bool = True, **ignored: Any) -> Any:
         """Create the algorithm; older name of `build_algo`."""
         return self.build_algo(env, use_copy)
+
+
+def _check_rate(name: str, value: Any) -> None:
+    """Raise ValueError unless a learning rate or its schedule is valid and not negative."""
+    Schedule(value, name)
+    values = [value] if isinstance(value, (int, float)) else [at for _, at in value]
+    if min(values) < 0:
+        raise ValueError(f"`{name}={value!r}` must not be negative.")
 
 
 def _use_older_model(spec: RLModuleSpec) -> None:

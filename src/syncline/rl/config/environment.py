@@ -103,7 +103,7 @@ class EnvironmentOptions(Section):
             ignored: Other options of older releases.
         """
         given = dict(locals())
-        del given["ignored"]
+        self._older("multi_agent", given.pop("ignored"))
         if policies is not NotProvided and not isinstance(policies, Mapping):
             given["policies"] = dict.fromkeys(sorted(policies))
         return self._set(given)

@@ -84,5 +84,5 @@ class EvaluationOptions(Section):
             older: Names of older releases.
         """
         given = dict(locals())
-        given.update(given.pop("older"))
+        given.update(self._older("evaluation", given.pop("older")))
         return self._set(given)

@@ -47,6 +47,8 @@ RENAMED = {
     "min_sample_timesteps_per_reporting": "min_sample_timesteps_per_iteration",
     "min_train_timesteps_per_reporting": "min_train_timesteps_per_iteration",
     "timesteps_per_iteration": "min_sample_timesteps_per_iteration",
+    "learning_starts": "num_steps_sampled_before_learning_starts",
+    "max_requests_in_flight_per_sampler_worker": "max_requests_in_flight_per_env_runner",
 }
 """Keys of dictionaries and keywords of methods, by their current attributes."""
 
@@ -70,6 +72,13 @@ WITHOUT_EFFECT = frozenset(
         "remote_env_batch_wait_ms",
         "enable_tf1_exec_eagerly",
         "sample_collector",
+        "shuffle_sequences",
+        "replay_mode",
+        "replay_sequence_length",
+        "off_policy_estimation_methods",
+        "ope_split_batch_by_episode",
+        "prioritized_replay_eps",
+        "worker_side_prioritization",
         "sample_async",
         "preprocessor_pref",
         "synchronize_filters",

@@ -83,7 +83,7 @@ class RunningOptions(Section):
             older: Names of older releases.
         """
         given = dict(locals())
-        given.update(given.pop("older"))
+        given.update(self._older("resources", given.pop("older")))
         return self._set(given)
 
     def reporting(

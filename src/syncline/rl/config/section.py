@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import copy
+import inspect
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
+from syncline.rl.config.older import RENAMED, WITHOUT_EFFECT
 from syncline.suggestions import did_you_mean
 
 
@@ -47,6 +49,27 @@ class Section:
             if name != "self" and value is not NotProvided and not name.startswith("__"):
                 setattr(self, renamed.get(name, name), value)
         return self
+
+    def _older(self, method: str, older: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the keywords of a method that it does not declare, after a check of their names.
+
+        Raises:
+            TypeError: A name is no option, in this release or an earlier one.
+        """
+        for name in older:
+            if name in RENAMED or name in WITHOUT_EFFECT or name in self.__dict__:
+                continue
+            known = {
+                each
+                for cls in type(self).__mro__
+                if method in vars(cls)
+                for each in inspect.signature(vars(cls)[method]).parameters
+            }
+            raise TypeError(
+                f"{type(self).__name__}.{method}() has no argument {name!r}."
+                f"{did_you_mean(name, known)}"
+            )
+        return dict(older)
 
 
 def check_choice(name: str, value: object, choices: tuple[object, ...]) -> None:

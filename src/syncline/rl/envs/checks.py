@@ -57,6 +57,38 @@ def out_of_bounds(space: spaces.Space[Any], value: Any, path: str = "observation
     return f"{where} is {array[place]}, outside of [{space.low[place]}, {space.high[place]}]"
 
 
+def difference(given: Any, found: Any, path: str = "") -> str | None:
+    """Return in which part two spaces differ so that values of one are none of the other, or None.
+
+    Bounds and precision may differ, and spaces of other classes are not compared.
+    """
+    where = f"{path} " if path else ""
+    if isinstance(given, spaces.Dict) and isinstance(found, spaces.Dict):
+        if set(given.spaces) != set(found.spaces):
+            return f"{where}has the keys {sorted(given.spaces)}, not {sorted(found.spaces)}"
+        pairs = ((given[key], found[key], f"{path}[{key!r}]") for key in found.spaces)
+        return next((each for each in (difference(*pair) for pair in pairs) if each), None)
+    if isinstance(given, spaces.Tuple) and isinstance(found, spaces.Tuple):
+        if len(given) != len(found):
+            return f"{where}has {len(given)} parts, not {len(found)}"
+        parts = ((given[i], found[i], f"{path}[{i}]") for i in range(len(found)))
+        return next((each for each in (difference(*pair) for pair in parts) if each), None)
+    known = (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)
+    containers = (spaces.Dict, spaces.Tuple)
+    if isinstance(given, containers) or isinstance(found, containers):
+        return f"{where}is {given}, not {found}" if type(given) is not type(found) else None
+    if not isinstance(given, known) or not isinstance(found, known):
+        return None
+    same = given.shape == found.shape
+    if isinstance(given, spaces.Discrete) and isinstance(found, spaces.Discrete):
+        same = (given.n, given.start) == (found.n, found.start)
+    elif type(given) is not type(found):
+        same = False
+    elif isinstance(given, spaces.MultiDiscrete):
+        same = same and bool((given.nvec == found.nvec).all())
+    return None if same else f"{where}is {given}, not {found}"
+
+
 def step_problem(result: Any) -> str | None:
     """Return what is wrong with the result of `step`, apart from the observation, or None."""
     if not isinstance(result, tuple) or len(result) != 5:

@@ -20,6 +20,7 @@ from syncline.rl.columns.names import Columns
 from syncline.rl.columns.trees import Tree, map_tree, stack_trees
 from syncline.rl.config.algorithm_config import AlgorithmConfig
 from syncline.rl.connectors.pipeline import ConnectorPipelineV2
+from syncline.rl.envs.checks import difference
 from syncline.rl.envs.vector import get_env_states, make_vector_env, set_env_states
 from syncline.rl.metrics.metrics_logger import MetricsLogger
 from syncline.rl.metrics.names import DEFAULT_MODULE_ID
@@ -90,6 +91,16 @@ class SingleAgentEnvRunner:
             self.config.observation_space or self.env.single_observation_space
         )
         self.action_space = self.config.action_space or self.env.single_action_space
+        for name, given, found in (
+            ("observation", self.input_observation_space, self.env.single_observation_space),
+            ("action", self.action_space, self.env.single_action_space),
+        ):
+            problem = difference(given, found)
+            if problem:
+                raise ValueError(
+                    f"The configured `{name}_space` does not match the environment's: {problem}. "
+                    f"Remove it from `config.environment(…)`, or set it to {found}."
+                )
         configured = Connections.configured(
             self.config,
             env=self.env,
@@ -129,6 +140,16 @@ class SingleAgentEnvRunner:
             (self.observation_space, self.action_space), inference_only=True
         )
         module: RLModule = spec.build()
+        for name, given, found in (
+            ("observation", module.observation_space, self.observation_space),
+            ("action", module.action_space, self.action_space),
+        ):
+            problem = difference(given, found)
+            if problem:
+                raise ValueError(
+                    f"The module's `{name}_space` does not match what it gets: {problem}. Remove "
+                    f"it from the RLModuleSpec, or set it to {found}."
+                )
         return module
 
     def share_modules(self, modules: MultiRLModule) -> None:
