@@ -113,7 +113,8 @@ class DeploymentHandle(Generic[T]):
         if unknown:
             name = min(unknown)
             raise TypeError(
-                f"`options()` of a handle has no option `{name}`{did_you_mean(name, _OPTION_NAMES)}"
+                f"`options()` of a handle has no option `{name}`."
+                f"{did_you_mean(name, _OPTION_NAMES)} Options: {', '.join(sorted(_OPTION_NAMES))}."
             )
         known = {name: value for name, value in options.items() if name in _OPTION_NAMES}
         return DeploymentHandle(self._id.name, self._id.app, replace(self._options, **known))
