@@ -83,7 +83,8 @@ class SampleWriter:
         except (pickle.PicklingError, AttributeError, TypeError):
             return sample
         views = [buffer.raw() for buffer in buffers]
-        bounds, end = [], 0
+        bounds: list[int] = []
+        end = 0
         for view in views:
             start = -(-end // _ALIGNMENT_BYTES) * _ALIGNMENT_BYTES
             end = start + view.nbytes

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Any, cast
 
 from syncline.core.engine import current_engine
+from syncline.core.host import interface_of
 from syncline.rl.columns.trees import map_tree
 from syncline.rl.config.algorithm_config import AlgorithmConfig
 from syncline.rl.runners.threads import limited_threads
@@ -49,9 +50,9 @@ class RemoteLearner:
 
     def join(self, plan: GroupPlan) -> None:
         """Join the other learners."""
-        if plan.loopback:
-            environment = process_group.default_environment(plan)
-            os.environ.update({**environment, **os.environ})
+        interface = None if plan.loopback else interface_of(plan.addresses[self.world_rank])
+        for name, value in process_group.default_environment(plan, interface).items():
+            os.environ.setdefault(name, value)
         process_group.enter_group(cast("Any", self), plan)
         self._learner.rank, self._learner.num_learners = self.world_rank, self.world_size
 
