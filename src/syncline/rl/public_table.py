@@ -651,6 +651,24 @@ PATHS: dict[str, dict[str, str]] = {
     "utils.postprocessing.episodes": {
         "utilities.postprocessing": "add_one_ts_to_episodes_and_truncate"
     },
+    "utils.replay_buffers": {
+        "buffers.episode_buffers": (
+            "EpisodeReplayBuffer MultiAgentEpisodeReplayBuffer "
+            "MultiAgentPrioritizedEpisodeReplayBuffer PrioritizedEpisodeReplayBuffer"
+        )
+    },
+    "utils.replay_buffers.episode_replay_buffer": {
+        "buffers.episode_buffers": "EpisodeReplayBuffer"
+    },
+    "utils.replay_buffers.multi_agent_episode_buffer": {
+        "buffers.episode_buffers": "MultiAgentEpisodeReplayBuffer"
+    },
+    "utils.replay_buffers.multi_agent_prioritized_episode_buffer": {
+        "buffers.episode_buffers": "MultiAgentPrioritizedEpisodeReplayBuffer"
+    },
+    "utils.replay_buffers.prioritized_episode_buffer": {
+        "buffers.episode_buffers": "PrioritizedEpisodeReplayBuffer"
+    },
     "utils.schedules": {
         "utilities.schedules": (
             "ConstantSchedule ExponentialSchedule LinearSchedule PiecewiseSchedule "

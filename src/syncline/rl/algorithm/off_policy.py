@@ -179,7 +179,7 @@ class OffPolicyConfig(AlgorithmConfig):
         if str(kind).rpartition(".")[2] not in PRIORITIZED + UNIFORM:
             known = PRIORITIZED + UNIFORM
             raise ValueError(
-                f"`replay_buffer_config['type']={kind!r}` is unknown.{did_you_mean(kind, known)} "
+                f"`replay_buffer_config['type']={kind!r}` is unknown.{did_you_mean(str(kind), known)} "
                 f"Use one of {', '.join(known)}, or a class with their methods."
             )
         for name in given:

@@ -1,5 +1,6 @@
 """Replay buffers.
 
 Files: `replay_columns` (steps in rings of arrays), `priorities` (sampling in proportion to
-priorities), `checkpoints` (buffers of modules, saved incrementally).
+priorities), `checkpoints` (buffers of modules, saved incrementally), `episode_buffers` (RLlib's
+classes), `custom` (buffers of programs).
 """

@@ -95,10 +95,11 @@ class ReplayBuffers(Checkpointable, dict[str, ReplayColumns]):
             }
         super()._write(filesystem, target, state, False)
 
-    def _write_buffer(
-        self, filesystem: Any, target: str, module_id: str, buffer: ReplayColumns
-    ) -> StateDict:
+    def _write_buffer(self, filesystem: Any, target: str, module_id: str, buffer: Any) -> StateDict:
         """Write what is new of a buffer; return its state without rows, and its segments."""
+        if not isinstance(buffer, ReplayColumns):
+            state: StateDict = buffer.get_state()
+            return state
         begins, heads = buffer.live_rows()
         segments = [
             each
@@ -146,11 +147,11 @@ class ReplayBuffers(Checkpointable, dict[str, ReplayColumns]):
                 self._paths[name] = place
 
     def _read_state(self, filesystem: Any, source: str) -> StateDict:
-        state = super()._read_state(filesystem, source)
-        for module_id, saved in state.items():
-            segments = saved.pop("segments", None)
-            if segments is None:  # a whole state
+        whole = super()._read_state(filesystem, source)
+        for module_id, saved in list(whole.items()):
+            if "segments" not in saved:
                 continue
+            segments = whole.pop(module_id).pop("segments")
             buffer = self._renewed(module_id, len(saved["heads"]))
             saved["rows"] = [
                 _read_segment(filesystem, files.join(source, each.name)) for each in segments
@@ -161,7 +162,7 @@ class ReplayBuffers(Checkpointable, dict[str, ReplayColumns]):
                     {each.name: os.path.join(source, each.name) for each in segments}
                 )
             buffer.set_state(saved)
-        return {}
+        return whole
 
 
 def _read_segment(filesystem: Any, path: str) -> Any:
