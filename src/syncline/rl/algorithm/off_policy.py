@@ -179,8 +179,8 @@ class OffPolicyConfig(AlgorithmConfig):
         if str(kind).rpartition(".")[2] not in PRIORITIZED + UNIFORM:
             known = PRIORITIZED + UNIFORM
             raise ValueError(
-                f"`replay_buffer_config['type']={kind!r}` is unknown.{did_you_mean(str(kind), known)} "
-                f"Use one of {', '.join(known)}, or a class with their methods."
+                f"`replay_buffer_config['type']={kind!r}` is unknown."
+                f"{did_you_mean(str(kind), known)} Use one of {', '.join(known)}, or a class with their methods."
             )
         for name in given:
             if name not in BUFFER_OPTIONS + OLDER_BUFFER_OPTIONS:
