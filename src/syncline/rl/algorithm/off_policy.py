@@ -180,7 +180,8 @@ class OffPolicyConfig(AlgorithmConfig):
             known = PRIORITIZED + UNIFORM
             raise ValueError(
                 f"`replay_buffer_config['type']={kind!r}` is unknown."
-                f"{did_you_mean(str(kind), known)} Use one of {', '.join(known)}, or a class with their methods."
+                f"{did_you_mean(str(kind), known)} Use one of {', '.join(known)}, or a class "
+                "with their methods."
             )
         for name in given:
             if name not in BUFFER_OPTIONS + OLDER_BUFFER_OPTIONS:
