@@ -112,6 +112,24 @@ def test_fork_server_imports_a_large_library_while_the_program_does():
     assert output == ["done"]
 
 
+@pytest.mark.processes
+def test_children_of_multiprocessing_start_nothing():
+    output = run("""
+        import multiprocessing
+
+        def check(queue):
+            early_start.start()
+            queue.put(early_start.take())
+
+        queue = multiprocessing.Queue()
+        child = multiprocessing.get_context("fork").Process(target=check, args=(queue,))
+        child.start()
+        print(queue.get(timeout=30))
+        child.join()
+    """)
+    assert output == ["None"]
+
+
 @pytest.mark.parametrize(
     "variable", ["SYNCLINE_SESSION", "SYNCLINE_ADDRESS", "SYNCLINE_START_METHOD"]
 )

@@ -54,6 +54,12 @@ _current: _EarlyStart | None = None
 _is_allowed = True
 
 
+def _is_child() -> bool:
+    """Return True in a process of multiprocessing."""
+    library = sys.modules.get("multiprocessing")
+    return library is not None and library.parent_process() is not None
+
+
 def _identity() -> tuple[object, ...]:
     """Return what a fork server takes from the process that starts it."""
     return os.getpid(), os.getuid(), os.getgid(), settings.inherited_environment()
@@ -74,10 +80,11 @@ def allow() -> None:
 def start(*modules: str) -> None:
     """Start a fork server that imports `modules`, unless this process will not start an engine.
 
-    That holds for workers and their children, programs that use a cluster, and after `disallow`.
+    That holds for workers and their children, processes of multiprocessing, programs that use a
+    cluster, and after `disallow`.
     """
     global _current
-    uses_another = settings.session() is not None or settings.address() is not None
+    uses_another = settings.session() is not None or settings.address() is not None or _is_child()
     if not _is_allowed or uses_another or settings.start_method() == "spawn":
         return
     if _current is None and "syncline.core.embedded.start" not in sys.modules:
