@@ -170,9 +170,9 @@ class RemoteLearnerGroup(LearnerGroup):
                 found.append(api.get(ref))
             except (RayActorError, RayTaskError) as error:
                 failures.append(error)
-        for error in failures:
-            if isinstance(error, RayActorError):
-                raise error
+        for failure in failures:
+            if isinstance(failure, RayActorError):
+                raise failure
         if failures:
             raise failures[0]
         return found

@@ -145,7 +145,7 @@ class AsyncDriver:
             self._runners.request_fragment(runner)
         else:
             began = self._clock()
-            (sample,) = self._runners.sample_steps()
+            sample = self._runners.sample_fragment()
             self._idle_s += self._clock() - began
             self._arrived(0, sample)
 

@@ -225,8 +225,21 @@ class EnvRunnerGroup:
 
     def request_fragment(self, index: int, **options: Any) -> None:
         """Ask a runner for a fragment of the configured length, after those it already samples."""
+        method, amount = self._fragment_of(index)
+        self._remotes[index].request(method, amount, options)
+
+    def sample_fragment(self, **options: Any) -> Sample:
+        """Return a fragment of the configured length from the runner in this process."""
+        method, amount = self._fragment_of(0)
+        (sample,) = self._sample(method, {0: amount}, options)
+        return sample
+
+    def _fragment_of(self, index: int) -> tuple[str, int]:
+        """Return the method that samples a fragment, and its first argument."""
         length = self.config.get_rollout_fragment_length(index)
-        self._remotes[index].request(length, options)
+        if self.config.batch_mode == "complete_episodes":
+            return "sample_complete", length * self.config.num_envs_per_env_runner
+        return "sample_steps", length
 
     def num_requested(self, index: int) -> int:
         """Return the number of fragments that a runner was asked for and has not delivered."""

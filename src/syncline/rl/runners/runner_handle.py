@@ -91,9 +91,9 @@ class RunnerHandle:
         self._pending.append(call)
         return call
 
-    def request(self, amount: int, options: dict[str, Any]) -> Call:
+    def request(self, method: str, amount: int, options: dict[str, Any]) -> Call:
         """Ask for a fragment; its sample comes by `receive`, or through `arrived`."""
-        call = self.submit("sample", "sample_steps", amount, options)
+        call = self.submit("sample", method, amount, options)
         call.is_fragment = True
         return call
 

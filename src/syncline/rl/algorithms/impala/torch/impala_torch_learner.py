@@ -95,4 +95,5 @@ class IMPALATorchLearner(ActorCriticLearner):
             key=module_id,
             window=1,
         )
-        return config.vf_loss_coeff * vf_loss - self.entropy_coeffs[module_id] * entropy
+        loss: torch.Tensor = config.vf_loss_coeff * vf_loss
+        return loss - self.entropy_coeffs[module_id] * entropy
