@@ -29,6 +29,7 @@ class TargetNetworkLearner(TorchLearner):
     def build(self) -> None:
         """Create modules, target networks and optimizers."""
         self.errors: dict[str, torch.Tensor] = {}
+        self._reported: dict[str, dict[str, Any]] = {}
         self._last_target_update: dict[str, int] = {}
         self._targets_of: dict[str, tuple[Any, Any]] = {}
         super().build()
@@ -40,6 +41,24 @@ class TargetNetworkLearner(TorchLearner):
         self.errors = {}
         super().update_on_rows(columns, timesteps=timesteps)
         return {module_id: found.cpu().numpy() for module_id, found in self.errors.items()}
+
+    def report(self, module_id: str, **values: Any) -> None:
+        """Report tensors of the latest update: their means are metrics.
+
+        Means are taken when results are read, once in many updates.
+        """
+        self._reported[module_id] = values
+
+    def reduce_metrics(self) -> dict[str, Any]:
+        """Return the metrics since the previous call."""
+        for module_id, values in self._reported.items():
+            means = {
+                name: value.detach().mean() if isinstance(value, torch.Tensor) else value
+                for name, value in values.items()
+            }
+            self.metrics.log_dict(means, key=module_id, window=1)
+        self._reported = {}
+        return super().reduce_metrics()
 
     def after_gradient_based_update(self, *, timesteps: dict[str, Any]) -> None:
         """Move the target networks that are due."""

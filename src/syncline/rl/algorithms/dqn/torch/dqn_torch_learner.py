@@ -50,15 +50,9 @@ class DQNTorchLearner(TargetNetworkLearner):
         else:
             errors, losses = self._errors(config, batch, fwd_out, chosen)
         loss = weighted_mean(losses, batch)
-        self.errors[module_id] = errors = errors.detach()
-        self.metrics.log_dict(
-            {
-                QF_LOSS_KEY: loss.detach(),
-                QF_MEAN_KEY: chosen.detach().mean(),
-                TD_ERROR_MEAN_KEY: errors.mean(),
-            },
-            key=module_id,
-            window=1,
+        self.errors[module_id] = errors.detach()
+        self.report(
+            module_id, **{QF_LOSS_KEY: loss, QF_MEAN_KEY: chosen, TD_ERROR_MEAN_KEY: errors}
         )
         return loss
 

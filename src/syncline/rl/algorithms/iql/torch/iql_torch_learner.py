@@ -71,16 +71,13 @@ class IQLTorchLearner(TargetNetworkLearner):
         critic_loss = (values - targets).square().mean(-1).sum()
         weights = torch.exp(config.beta * advantages.detach()).clamp(max=LARGEST_WEIGHT)
         policy_loss = -(weights * module.policy(batch).logp(batch[Columns.ACTIONS])).mean()
-        self.metrics.log_dict(
-            {
-                "policy_loss": policy_loss,
-                "qf_loss": critic_loss,
-                "vf_loss": vf_loss,
-                "qf_mean": values[0].mean(),
-                "mean_weight": weights.mean(),
-            },
-            key=module_id,
-            window=1,
+        self.report(
+            module_id,
+            policy_loss=policy_loss,
+            qf_loss=critic_loss,
+            vf_loss=vf_loss,
+            qf_mean=values[0],
+            mean_weight=weights,
         )
         loss: torch.Tensor = policy_loss + critic_loss + vf_loss
         return loss

@@ -58,19 +58,16 @@ class SACTorchLearner(TargetNetworkLearner):
             self.log_alphas[module_id] * (entropy.detach() - self.target_entropies[module_id])
         )
         self.errors[module_id] = errors.detach()
-        self.metrics.log_dict(
-            {
-                "qf_loss": critic_loss,
-                "policy_loss": policy_loss,
-                "alpha_loss": alpha_loss,
-                "alpha_value": alpha,
-                "target_entropy": self.target_entropies[module_id],
-                "entropy": entropy.mean(),
-                "qf_mean": values.mean(),
-                "td_error_mean": errors.mean(),
-            },
-            key=module_id,
-            window=1,
+        self.report(
+            module_id,
+            qf_loss=critic_loss,
+            policy_loss=policy_loss,
+            alpha_loss=alpha_loss,
+            alpha_value=alpha,
+            target_entropy=self.target_entropies[module_id],
+            entropy=entropy,
+            qf_mean=values,
+            td_error_mean=errors,
         )
         loss: torch.Tensor = critic_loss + policy_loss + alpha_loss
         return loss

@@ -43,16 +43,12 @@ class TD3TorchLearner(TargetNetworkLearner):
             critic_loss = critic_loss + 0.5 * config.l2_reg * torch.stack(squares).sum()
         errors = differences.detach().abs().mean(0)
         self.errors[module_id] = errors
-        found = {
-            "qf_loss": critic_loss,
-            "qf_mean": values[0].mean(),
-            "td_error_mean": errors.mean(),
-        }
+        found = {"qf_loss": critic_loss, "qf_mean": values[0], "td_error_mean": errors}
         loss: torch.Tensor = critic_loss
         if self._is_policys_turn(config):
             found["policy_loss"] = policy_loss = -module.value_of_policy(batch).mean()
             loss = loss + policy_loss
-        self.metrics.log_dict(found, key=module_id, window=1)
+        self.report(module_id, **{**self._reported.get(module_id, {}), **found})
         return loss
 
     @torch.no_grad()
