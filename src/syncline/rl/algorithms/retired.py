@@ -12,7 +12,6 @@ from typing import Any
 from syncline.rl.algorithms.a2c import A2C, A2CConfig
 from syncline.rl.algorithms.dqn import DQN, DQNConfig
 from syncline.rl.algorithms.ppo import PPO, PPOConfig
-from syncline.rl.config.algorithm_config import AlgorithmConfig
 from syncline.tune.result import Config
 
 _TO_LEARN_FROM_DATA = "IQL or CQL, which learn from recorded data"
@@ -154,7 +153,7 @@ class DDPPOConfig(PPOConfig):
     def __init__(self, algo_class: type | None = None) -> None:
         super().__init__(algo_class=algo_class or DDPPO)
         self.num_learners = 2
-        self.train_batch_size_per_learner = 500
+        self._train_batch_size_per_learner = 500
         self.minibatch_size = 50
         self.num_epochs = 10
         self.use_kl_loss = False
@@ -183,7 +182,7 @@ class RandomAgent(PPO):
     """Samples with random actions and learns nothing: what a task pays without learning."""
 
     @classmethod
-    def get_default_config(cls) -> AlgorithmConfig:
+    def get_default_config(cls) -> RandomAgentConfig:
         """Return the default options."""
         return RandomAgentConfig()
 

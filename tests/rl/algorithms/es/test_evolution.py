@@ -174,6 +174,26 @@ def test_nested_observations_take_the_path_of_torch():
 # -- the algorithms
 
 
+def test_table_is_no_larger_than_the_policy_needs():
+    for noise_size, expected in ((250_000_000, 1_000_000), (30_000, 30_000)):
+        algo = ars(noise_size=noise_size).build_algo()
+        assert len(algo.noise) == expected
+        algo.stop()
+
+
+def test_continuous_actions_get_noise_in_perturbed_episodes_only():
+    returns = {}
+    for deviation in (0.0, 0.5):
+        config = es("Pendulum-v1", action_noise_std=deviation, episodes_per_batch=2)
+        algo = config.build_algo()
+        pair = algo.run_pairs(1)[0]
+        found = algo.metrics.peek(("env_runners", "episode_return_mean"))
+        returns[deviation] = (pair[0].episode_return, found)
+        algo.stop()
+    assert returns[0.0][0] != returns[0.5][0]
+    assert returns[0.0][1] == returns[0.5][1]
+
+
 def test_step_of_es_is_a_step_of_adam_along_the_ranked_noise():
     algo = es().build_algo()
     before = theta(algo)

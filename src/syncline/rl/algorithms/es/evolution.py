@@ -25,6 +25,9 @@ from syncline.rl.runners.sample import EpisodeResult, Sample
 
 ConfigT = TypeVar("ConfigT", bound="EvolutionConfig")
 
+NUMBERS_PER_WEIGHT = 500
+SMALLEST_TABLE = 1_000_000
+"""Size of noise tables that need not be larger: so many perturbations without overlap."""
 ROWS_AT_ONCE = 64
 """Perturbations that are summed up at once."""
 SMALLEST_DEVIATION = 1e-7
@@ -63,7 +66,8 @@ class EvolutionConfig(AlgorithmConfig):
 
         Args:
             noise_stdev: Standard deviation of the perturbations of weights.
-            noise_size: Numbers of the noise table, 4 bytes each, which all runners share.
+            noise_size: Largest size of the noise table, 4 bytes a number, which all runners share.
+                Tables of small policies are smaller: 500 numbers for each weight, at least 1 M.
             action_noise_std: Standard deviation of noise that is added to continuous actions.
             eval_prob: Episodes of the policy itself, as a share of the perturbed ones; at least
                 one in an iteration. Reported returns are theirs.
@@ -115,7 +119,9 @@ class EvolutionAlgorithm(Algorithm):
         self._make_table()
 
     def _make_table(self) -> None:
-        self.noise = noise_table(self.config.noise_size, self._noise_seed, self._num_weights)
+        enough = max(NUMBERS_PER_WEIGHT * self._num_weights, SMALLEST_TABLE)
+        size = min(self.config.noise_size, enough)
+        self.noise = noise_table(size, self._noise_seed, self._num_weights)
         self._shared_noise: Any = self.noise
         if self.config.num_env_runners:
             self._shared_noise = api.put(self.noise)
