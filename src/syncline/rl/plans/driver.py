@@ -163,8 +163,14 @@ class AsyncDriver:
 
     # -- state
 
+    def drain(self) -> None:
+        """Wait for all samples that were requested; the next `run` requests others."""
+        if self._joined and 0 not in self._joined:
+            self._runners.foreach_env_runner(_nothing)  # answered after all requests
+            self._poll()
+
     def get_state(self) -> dict[str, Any]:
-        """Return the plan and the samples that arrived; those on their way are not included."""
+        """Return the plan and the samples that arrived."""
         return {
             "plan": self.plan.get_state(),
             "fragments": dict(self._fragments),
@@ -179,3 +185,7 @@ class AsyncDriver:
         self._next_fragment = state["next_fragment"]
         self._instructions = deque(state["instructions"])
         self._joined = set()
+
+
+def _nothing(runner: Any) -> None:
+    """A call without effect."""

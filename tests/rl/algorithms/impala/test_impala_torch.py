@@ -199,6 +199,28 @@ def test_training_goes_on_after_runners_are_killed():
 
 
 @pytest.mark.processes
+def test_a_checkpoint_holds_all_fragments_that_were_requested(tmp_path):
+    algo = small_config().env_runners(num_env_runners=2).build_algo()
+    for _ in range(3):
+        algo.train()
+    path = algo.save_to_path(tmp_path / "checkpoint")
+    sampled = algo._steps_sampled
+    waiting = sum(sample.env_steps for sample in algo._driver._fragments.values())
+    saved = weights(algo)
+    algo.stop()
+    restored = Algorithm.from_checkpoint(path)
+    assert restored._steps_sampled == sampled
+    trained = restored._steps_sampled - 3 * 72  # two fragments of 36 steps are a batch
+    assert sum(each.env_steps for each in restored._driver._fragments.values()) == waiting
+    assert waiting == trained
+    for one, other in zip(saved, weights(restored), strict=True):
+        np.testing.assert_array_equal(one, other)
+    restored.train()
+    assert restored.plan.updates == 4
+    restored.stop()
+
+
+@pytest.mark.processes
 def test_a_lost_runner_is_missed_by_nobody():
     config = small_config().env_runners(num_env_runners=2)
     algo = config.fault_tolerance(

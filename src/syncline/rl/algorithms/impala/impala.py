@@ -177,10 +177,8 @@ class IMPALA(Algorithm):
         )
 
     def get_state(self, *args: Any, **kwargs: Any) -> StateDict:
-        """Return everything that the next iteration depends on.
-
-        Fragments that runners are sampling are not included: a restored run samples others.
-        """
+        """Return everything that the next iteration depends on, with all requested fragments."""
+        self._driver.drain()
         return {**super().get_state(*args, **kwargs), "plan": self._driver.get_state()}
 
     def set_state(self, state: StateDict) -> None:
