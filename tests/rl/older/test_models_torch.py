@@ -245,6 +245,7 @@ class TwoNumbers(gym.Env):
         return np.zeros(2, np.float32), float(action[0] == action[1]), False, True, {}
 
 
+@pytest.mark.long
 def test_autoregressive_distribution_learns():
     ModelCatalog.register_custom_action_dist("pair", Pair)
     config = ppo(

@@ -113,7 +113,7 @@ class OldModel(TorchModelV2, nn.Module):
         return self.critic(self.obs).squeeze(1)
 
 
-@pytest.mark.promise
+@pytest.mark.processes
 def test_tune_run_with_a_dictionary_custom_model_and_old_environment(tmp_path):
     ModelCatalog.register_custom_model("old", OldModel)
     tune.register_env("old-env", lambda config: OldEnv(config))
