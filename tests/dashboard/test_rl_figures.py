@@ -7,7 +7,7 @@ import pytest
 
 from syncline import runs
 from syncline.dashboard import rl_figures
-from syncline.dashboard.pages.rl_comparison import group_of
+from syncline.dashboard.pages.rl_comparison import group_of, title_of
 from syncline.dashboard.rl_figures import Curve
 from syncline.runs import LocalFiles, RunDirectory
 from syncline.runs.metric_series import Series
@@ -83,6 +83,7 @@ def test_without_a_common_range_there_is_no_band(curves):
 def test_runs_that_differ_in_the_seed_alone_are_one_group():
     assert group_of({"lr": 1, "seed": 1}) == group_of({"seed": 2, "lr": 1})
     assert group_of({"lr": 1}) != group_of({"lr": 2})
+    assert title_of({"lr": 1, "seed": 3, "gamma": 0.9}, ["lr", "seed"]) == "lr=1"
 
 
 def test_what_limits_is_that_of_several_iterations(record):

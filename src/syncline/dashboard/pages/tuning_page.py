@@ -11,7 +11,7 @@ from nicegui.events import GenericEventArguments
 
 from syncline.dashboard import widgets
 from syncline.dashboard.pages.actions_panel import ActionsPanel
-from syncline.dashboard.pages.rl_comparison import Compared, ReturnsComparison, group_of
+from syncline.dashboard.pages.rl_comparison import Compared, ReturnsComparison, group_of, title_of
 from syncline.dashboard.pages.run_view import RunView, in_thread
 from syncline.dashboard.pages.tuning_figures import (
     CurvesFigure,
@@ -178,6 +178,7 @@ class TuningPage:
                     series=series,
                     member=trial.id,
                     group=group_of(trial.parameters),
+                    title=title_of(trial.parameters, self._snapshot.varying),
                 )
                 for trial in self._snapshot.trials
                 if trial.id in series.members_of(RETURN)
