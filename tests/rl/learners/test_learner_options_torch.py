@@ -106,6 +106,7 @@ def test_a_scaler_skips_steps_with_infinite_gradients():
     assert any((a != b).any() for a, b in changed)
 
 
+@pytest.mark.long
 def test_compiled_passes_give_the_same_update():
     plain = trained(config())
     compiled = trained(

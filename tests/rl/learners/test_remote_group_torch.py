@@ -85,6 +85,7 @@ def test_weighted_means_of_shares_are_the_mean(size, count):
         torch.testing.assert_close(mean, masked_mean(columns["x"], columns))
 
 
+@pytest.mark.processes
 def test_missing_gpus_are_an_error():
     if torch.cuda.is_available():
         pytest.skip("this machine has a GPU")

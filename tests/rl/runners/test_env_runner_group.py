@@ -143,6 +143,7 @@ def test_weights_do_not_depend_on_the_number_of_runners():
             np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.processes
 def test_runners_that_could_never_start_together_are_an_error():
     with pytest.raises(ValueError, match="num_env_runners=4096.*num_cpus_per_env_runner"):
         config().env_runners(num_env_runners=4096).build_algo()
