@@ -90,3 +90,29 @@ def test_every_algorithm_that_is_not_retired_has_a_line():
     named = dict(re.findall(r'^"?([\w/]+)"? = "([\w.]+):\w+"$', group, re.MULTILINE))
     current = {name for name, place in named.items() if "retired" not in place and "/" not in name}
     assert current == set(DESCRIPTIONS)
+
+
+@pytest.mark.processes
+def test_several_samples_are_a_search_with_a_checkpoint_each(train, tmp_path):
+    done = train(*SMALL[:-2], "--num-samples", "2", "--name", "many", "--stop-iters", "2")
+    assert done.exit_code == 0, done.output
+    run = runs.open(tmp_path / "runs" / "many")
+    assert (run.kind, run.state) == ("tune", "finished")
+    assert run.summary.trials["TERMINATED"] == 2
+    checkpoints = done.stdout.split()
+    assert len(checkpoints) == 2
+    assert all((Path(each) / "rllib_checkpoint.json").exists() for each in checkpoints)
+
+
+@pytest.mark.processes
+def test_a_grid_in_a_file_is_a_search(train, tmp_path):
+    pytest.importorskip("yaml")
+    file = tmp_path / "x.yaml"
+    file.write_text(
+        "grid: {run: PPO, env: CartPole-v1, stop: {training_iteration: 1}, config: {num_workers: 0,"
+        " train_batch_size: 64, minibatch_size: 32, num_epochs: 1, lr: {grid_search: [0.1, 0.2]}}}"
+    )
+    done = train("file", str(file))
+    assert done.exit_code == 0, done.output
+    run = runs.open(tmp_path / "runs" / "grid")
+    assert run.summary.trials["TERMINATED"] == 2

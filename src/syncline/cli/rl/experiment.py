@@ -40,7 +40,7 @@ class Experiment:
     @property
     def algorithm(self) -> str:
         """Name of the algorithm."""
-        return str(self.config.algo_class.__name__)
+        return str(getattr(self.config.algo_class, "__name__", ""))
 
     @property
     def is_search(self) -> bool:

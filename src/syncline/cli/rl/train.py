@@ -6,7 +6,7 @@ import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, cast
 
 import click
 
@@ -21,9 +21,7 @@ from syncline.rl.algorithm.algorithm import Algorithm
 from syncline.rl.envs.env_errors import EnvError
 from syncline.rl.records.recorder import run_name
 from syncline.runs import Run
-from syncline.train.config import CheckpointConfig
-from syncline.train.run_config import RunConfig
-from syncline.tune.config import TuneConfig
+from syncline.tune.config import CheckpointConfig, RunConfig, TuneConfig
 from syncline.tune.tuner import Tuner
 
 INTERRUPTED = 130
@@ -245,7 +243,7 @@ def _search(given: Experiment, parent: str) -> None:
     with command_errors():
         grid = Tuner(
             given.algorithm,
-            param_space=given.config,
+            param_space=cast("Mapping[str, object]", given.config),
             tune_config=TuneConfig(num_samples=given.num_samples),
             run_config=RunConfig(
                 name=given.name,

@@ -274,8 +274,8 @@ class _ModulesPanel:
 
 
 def _cell(name: str, value: float | None) -> dict[str, object]:
-    is_whole = value is not None and value.is_integer()
-    return {name: value, f"{name}:text": widgets.number(int(value) if is_whole else value)}
+    shown = int(value) if value is not None and float(value).is_integer() else value
+    return {name: value, f"{name}:text": widgets.number(shown)}
 
 
 class _RunnersPanel:

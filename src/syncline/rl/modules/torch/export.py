@@ -137,7 +137,8 @@ def export_module(
             if file_format == "onnx":
                 _write_onnx(policy, path)
             else:
-                torch.jit.trace(policy, policy.example, check_trace=False).save(path)
+                trace: Any = torch.jit.trace  # untyped
+                trace(policy, policy.example, check_trace=False).save(path)
     finally:
         module.train(was_training)
     return path
