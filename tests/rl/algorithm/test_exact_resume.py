@@ -5,10 +5,14 @@ import pytest
 
 from syncline.rl.algorithm.algorithm import Algorithm
 from syncline.rl.algorithms.dqn import DQNConfig
+from syncline.rl.algorithms.mappo import MAPPOConfig
 from syncline.rl.algorithms.ppo import PPOConfig
+from syncline.rl.algorithms.qmix import QMixConfig
 from syncline.rl.algorithms.sac import SACConfig
 from syncline.rl.algorithms.td3 import TD3Config
 from syncline.rl.columns.trees import leaves
+from syncline.rl.envs.examples.games import TwoStepGameWithGroupedAgents
+from syncline.rl.envs.examples.multi_agent import MultiAgentCartPole
 
 MODEL = {"fcnet_hiddens": [8], "fcnet_activation": "tanh"}
 
@@ -61,6 +65,34 @@ def td3():
     )
 
 
+def two_agents():
+    config = ppo().environment(MultiAgentCartPole, env_config={"num_agents": 2})
+    return config.multi_agent(
+        policies={"0", "1"}, policy_mapping_fn=lambda agent, episode, **_: str(agent)
+    )
+
+
+def mappo():
+    return (
+        MAPPOConfig()
+        .environment(MultiAgentCartPole, env_config={"num_agents": 2})
+        .env_runners(num_env_runners=0, num_envs_per_env_runner=2)
+        .training(train_batch_size_per_learner=60, minibatch_size=20, num_epochs=2, lr=0.01)
+        .rl_module(model_config=MODEL)
+    )
+
+
+def qmix():
+    return (
+        QMixConfig()
+        .environment(TwoStepGameWithGroupedAgents)
+        .env_runners(rollout_fragment_length=3)  # ends in the middle of an episode
+        .training(num_steps_sampled_before_learning_starts=20, lr=0.01)
+        .rl_module(model_config={"fcnet_hiddens": [8], "lstm_cell_size": 8})
+        .reporting(min_sample_timesteps_per_iteration=45)
+    )
+
+
 CONFIGS = {
     "ppo": ppo,
     "ppo_lstm": lambda: ppo(use_lstm=True, lstm_cell_size=6, max_seq_len=5),
@@ -68,6 +100,9 @@ CONFIGS = {
     "rainbow": rainbow,
     "sac": sac,
     "td3": td3,
+    "two_agents": two_agents,
+    "mappo": mappo,
+    "qmix": qmix,
 }
 
 

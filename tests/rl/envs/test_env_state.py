@@ -10,6 +10,7 @@ from gymnasium.utils import EzPickle
 
 from syncline.rl.envs.env_state import get_env_state, set_env_state
 from syncline.rl.envs.examples.cart_poles import CartPoleSparseRewards
+from syncline.rl.envs.examples.games import TwoStepGameWithGroupedAgents
 from syncline.rl.envs.examples.multi_agent import MultiAgentCartPole
 from syncline.rl.envs.examples.random_env import RandomEnv
 
@@ -134,6 +135,17 @@ def test_environments_inside_of_environments():
     assert {a: obs.tolist() for a, obs in found[0].items()} == {
         a: obs.tolist() for a, obs in expected[0].items()
     }
+
+
+def test_groups_of_agents_save_the_game_of_their_members():
+    env, other = TwoStepGameWithGroupedAgents(), TwoStepGameWithGroupedAgents()
+    env.reset()
+    env.step({"agents": (1, 0)})
+    state = get_env_state(env)
+    assert state is not None
+    other.reset()
+    set_env_state(other, state)
+    assert other.step({"agents": (1, 1)})[1] == env.step({"agents": (1, 1)})[1] == {"agents": 8.0}
 
 
 def test_state_that_cannot_be_saved_is_reported_once(caplog):

@@ -23,8 +23,10 @@ from syncline.rl.envs.older_gym import OlderGymEnv
 
 logger = logging.getLogger("syncline")
 
-_NOT_SAVED = frozenset({"env", "_cached_spec", "spec"})
+_NOT_SAVED = frozenset({"_cached_spec", "spec"})
 """Attributes of layers that the restored environment already has."""
+
+_WRAPPERS = (gym.Wrapper, OlderGymEnv)
 
 _warned: set[str] = set()
 
@@ -65,7 +67,7 @@ def set_env_state(env: Any, state: bytes) -> None:
 def _layers(env: Any) -> list[Any]:
     """Return an environment's wrappers from the outside, and then the environment."""
     layers = [env]
-    while isinstance(layers[-1], (gym.Wrapper, OlderGymEnv)):
+    while isinstance(layers[-1], _WRAPPERS):
         layers.append(layers[-1].env)
     return layers
 
@@ -76,7 +78,7 @@ def _layer_state(layer: Any) -> dict[str, Any]:
         if isinstance(layer, gym.Env):
             state["np_random"] = layer.__dict__.get("_np_random")
         return state
-    return {"attributes": {k: v for k, v in vars(layer).items() if k not in _NOT_SAVED}}
+    return {"attributes": {k: v for k, v in vars(layer).items() if k not in _not_saved(layer)}}
 
 
 def _set_layer_state(layer: Any, state: dict[str, Any]) -> None:
@@ -86,10 +88,15 @@ def _set_layer_state(layer: Any, state: dict[str, Any]) -> None:
             layer._np_random = state["np_random"]
         return
     attributes = state["attributes"]
-    for name in [name for name in vars(layer) if name not in _NOT_SAVED]:
+    for name in [name for name in vars(layer) if name not in _not_saved(layer)]:
         if name not in attributes:
             del layer.__dict__[name]
     layer.__dict__.update(attributes)
+
+
+def _not_saved(layer: Any) -> frozenset[str]:
+    """Return the attributes not to save: of wrappers also the environment, a layer of its own."""
+    return _NOT_SAVED | {"env"} if isinstance(layer, _WRAPPERS) else _NOT_SAVED
 
 
 def _offers_state(layer: Any) -> bool:

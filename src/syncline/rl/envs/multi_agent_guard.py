@@ -201,6 +201,11 @@ class GuardedMultiAgentEnv(MultiAgentEnv):
         """Number of times that the environment was created again."""
         return self._failures.num_restarts
 
+    @property
+    def last_obs(self) -> MultiAgentDict:
+        """The latest observations of the agents."""
+        return dict(self._last_obs)
+
     def get_env_state(self) -> bytes | None:
         """Return the state of the environment, or None if it cannot be saved."""
         return get_env_state(self.env)

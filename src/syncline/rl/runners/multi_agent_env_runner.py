@@ -6,6 +6,7 @@ of one agent (`trajectory`), episodes as objects and connectors (`episode_tracke
 
 from __future__ import annotations
 
+import copy
 import time
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
@@ -17,6 +18,7 @@ from syncline.rl.columns.names import Columns
 from syncline.rl.columns.trees import Tree, map_tree, stack_trees
 from syncline.rl.config.algorithm_config import AlgorithmConfig
 from syncline.rl.envs.multi_agent_env import MultiAgentEnv
+from syncline.rl.envs.multi_agent_guard import GuardedMultiAgentEnv
 from syncline.rl.envs.multi_agent_vector import make_multi_agent_env
 from syncline.rl.modules.rl_module import MultiRLModule
 from syncline.rl.runners.actions import actions_for_env, random_action
@@ -64,7 +66,7 @@ class MultiAgentEnvRunner:
         self.weights_version = 0
         self.progress = np.zeros(1, np.int64)
         """[1]: steps of the environments so far."""
-        self.envs: list[MultiAgentEnv] = []
+        self.envs: list[GuardedMultiAgentEnv] = []
         self.make_env()
         self.module: MultiRLModule = self.make_module()
         self.make_acting()
@@ -469,14 +471,33 @@ class MultiAgentEnvRunner:
         self.weights_version = version
 
     def get_state(self) -> dict[str, Any]:
-        """Return the states of the random generators; environments begin new episodes."""
-        return {"random": [each.bit_generator.state for each in self._random]}
+        """Return everything that the next sample depends on, except the weights."""
+        state: dict[str, Any] = {
+            "random": [each.bit_generator.state for each in self._random],
+            "envs": None,
+        }
+        if not self._state:
+            return state
+        return {
+            **state,
+            "envs": [(each.get_env_state(), each.last_obs) for each in self.envs],
+            # Copied together: both refer to the same trajectories.
+            "episodes": copy.deepcopy((self._state, self._trajectories, self._agents)),
+        }
 
     def set_state(self, state: dict[str, Any]) -> bool:
-        """Continue from a state; return False, as environments begin new episodes."""
+        """Continue from a state; return False if environments had to begin new episodes."""
         for made, saved in zip(self._random, state["random"], strict=True):
             made.bit_generator.state = saved
-        return False
+        if state["envs"] is None:
+            return True
+        self.reset()
+        if any(saved is None for saved, _ in state["envs"]):
+            return False
+        for env, (saved, last_obs) in zip(self.envs, state["envs"], strict=True):
+            env.set_env_state(saved, last_obs)
+        self._state, self._trajectories, self._agents = copy.deepcopy(state["episodes"])
+        return True
 
     def ping(self) -> str:
         """Return "pong"."""
