@@ -134,6 +134,8 @@ def test_no_environment_is_needed(pendulum_steps):
     config.env = None
     algo = config.build_algo()
     assert np.isfinite(algo.train()["learners"]["default_policy"]["total_loss"])
+    with pytest.raises(ValueError, match="Evaluation needs an environment"):
+        algo.evaluate()
     algo.stop()
     config.observation_space = None
     with pytest.raises(ValueError, match=r"the spaces must be given"):

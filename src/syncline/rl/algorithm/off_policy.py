@@ -212,7 +212,11 @@ class OffPolicyConfig(AlgorithmConfig):
 
 
 class OffPolicyAlgorithm(Algorithm):
-    """Base of algorithms with a replay buffer."""
+    """Base of algorithms with a replay buffer.
+
+    Sampling and updates take turns, with runners in other processes, too: a run with a seed is
+    reproducible, whatever the number of runners, and runners wait during updates.
+    """
 
     def _build(self, config: AlgorithmConfig) -> None:
         super()._build(config)

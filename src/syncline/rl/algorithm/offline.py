@@ -60,7 +60,12 @@ class OfflineAlgorithm(Algorithm):
             self._from_env = actions_from_env(action_space, normalize=config.normalize_actions)
 
     def _make_runners(self, config: AlgorithmConfig) -> Any:
-        if config.env is None and not config.in_evaluation:
+        if config.env is None:
+            if config.in_evaluation:
+                raise ValueError(
+                    "Evaluation needs an environment: name it in `config.environment(env=…)` or in "
+                    "`config.evaluation(evaluation_config={'env': …})`."
+                )
             return NoRunners(config)
         return super()._make_runners(config)
 
