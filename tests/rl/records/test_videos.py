@@ -170,6 +170,18 @@ def test_evaluations_with_render_env_write_videos_to_the_run(tmp_path, monkeypat
         assert (Path(algo.run_path) / each["file"]).stat().st_size > 100
 
 
+@pytest.mark.processes
+def test_evaluations_beside_the_training_write_videos_too(tmp_path, monkeypatch):
+    monkeypatch.setenv("SYNCLINE_STORAGE_PATH", str(tmp_path))
+    made = config(Lights).environment(render_env=True).reporting(record=True)
+    made.evaluation(evaluation_num_env_runners=1, evaluation_parallel_to_training=True)
+    algo = made.evaluation(evaluation_interval=1, evaluation_duration=1).build_algo()
+    algo.train()
+    algo.stop()
+    events = [each["event"] for each in runs.open(algo.run_path).events]
+    assert events == ["started", "video", "evaluation", "finished"]
+
+
 def test_an_environment_without_images_is_told_and_the_training_continues(caplog):
     made = config(Blind).environment(render_env=True)
     algo = made.evaluation(evaluation_interval=1, evaluation_duration=1).build_algo()

@@ -211,6 +211,8 @@ class Algorithm(Checkpointable, Trainable):
         if parallel is not None:
             with self._time_split.measure("evaluation"):
                 evaluation = {EVALUATION_RESULTS: self._end_evaluation(parallel.results())}
+                if config.render_env:
+                    self._save_video()
         elif is_due:
             evaluation = {EVALUATION_RESULTS: self.evaluate()}
         result = {**self._results(returned, calls), **evaluation}
