@@ -94,6 +94,26 @@ def test_blockage_outside_of_requests_has_no_call():
     assert blockage_of(-1).line == "an unknown line"
 
 
+def test_frames_below_the_one_that_runs_the_loop_are_not_user_code():
+    begun, go = threading.Event(), threading.Event()
+    loop = {"begun": begun, "go": go}
+    exec(
+        compile(
+            "def run(): begun.set(), go.wait()", "/x/syncline/serve/replica/process.py", "exec"
+        ),
+        loop,
+    )
+    user = {"run": loop["run"]}
+    exec(compile("def below(): run()", "program.py", "exec"), user)
+    thread = threading.Thread(target=user["below"])
+    thread.start()
+    assert begun.wait(30)
+    blockage = blockage_of(thread.ident)
+    go.set()
+    thread.join()
+    assert not blockage.is_user_code
+
+
 def test_traceback_begins_with_user_code():
     async def fail() -> None:
         raise KeyError("mine")

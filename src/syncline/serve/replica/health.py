@@ -25,6 +25,8 @@ BLOCKED_S = 1.0
 """Seconds without a turn after which a loop is reported as blocked."""
 CONSTRUCTOR_S = 30.0
 """Seconds after which a constructor that has not returned is reported."""
+_RUNNER = "syncline/serve/replica/process.py"
+"""File of the function that runs the loop."""
 _LOOKS_PER_LIMIT = 4
 _LONGEST_LOOK_S = 0.5
 
@@ -37,6 +39,8 @@ class Blockage:
     """File, line and function of the innermost frame of user code, or of any code."""
     call: OngoingCall | None
     """The request that the code handles; None outside of one."""
+    is_user_code: bool
+    """False if no frame of user code is on the stack: the process may just get no CPU time."""
 
 
 class LoopWatchdog:
@@ -94,6 +98,14 @@ class LoopWatchdog:
                 limit_s,
                 blockage.line,
             )
+        elif not blockage.is_user_code and blockage.call is None:
+            logger.warning(
+                "The event loop of replica %s has not run for %.1f s, at %s, although no code of "
+                "the application blocks it: the machine may be overloaded.",
+                self._name,
+                limit_s,
+                blockage.line,
+            )
         else:
             logger.warning(
                 "%s blocks the event loop of replica %s for %.1f s, at %s. Its other requests "
@@ -123,12 +135,14 @@ def blockage_of(thread_id: int) -> Blockage:
         line = f"{each.f_code.co_filename}:{each.f_lineno} in {each.f_code.co_name}"
         if each is frame:
             innermost = line
+        if each.f_code.co_name == "run" and each.f_code.co_filename.endswith(_RUNNER):
+            break  # below are frames of the worker, and the command line of its fork server
         if not user and not is_library(each.f_code.co_filename):
             user = line
         if each.f_code is OngoingCall.run.__code__:
             call = each.f_locals.get("self")
             break
-    return Blockage(line=user or innermost, call=call)
+    return Blockage(line=user or innermost, call=call, is_user_code=bool(user))
 
 
 def _frames(frame: FrameType | None) -> Iterator[FrameType]:
