@@ -14,6 +14,7 @@ from syncline.exceptions import RayActorError
 from syncline.rl.algorithm.algorithm import Algorithm
 from syncline.rl.algorithms.ppo import PPOConfig
 from syncline.rl.columns.trees import leaves
+from syncline.rl.envs.env_errors import EnvError
 from syncline.rl.runners.shared_memory import SampleReader, SampleWriter
 
 
@@ -204,3 +205,28 @@ def test_batches_sampled_ahead_are_those_of_the_weights_before_and_are_restored(
     restored.stop()
     for one, other in zip(expected, found, strict=True):
         np.testing.assert_array_equal(one, other)
+
+
+# -- wrong values
+
+
+class Wrong(Chain):
+    """Returns a wrong observation in its fifth step."""
+
+    def step(self, action):
+        obs, *rest = super().step(action)
+        if self.count == 5 and self.config["value"] == "shape":
+            obs = np.zeros(3, np.float32)
+        elif self.count == 5:
+            obs = np.full(2, np.nan, np.float32)
+        return (obs, *rest)
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("value", ["shape", "nan"])
+def test_wrong_observations_in_other_processes_name_the_environment(value):
+    algo = config(value=value).environment(Wrong).build_algo()
+    for _ in range(2):  # the second error is one of the next samples, not a hang
+        with pytest.raises(EnvError, match=r"Environment [0-3] .*Wrong.*env runner [12]"):
+            algo.train()
+    algo.stop()

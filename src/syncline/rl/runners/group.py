@@ -15,12 +15,13 @@ from typing import Any
 from syncline.core import api
 from syncline.core.remote import remote
 from syncline.exceptions import GetTimeoutError, RayActorError
+from syncline.rl.columns.trees import leaves
 from syncline.rl.config.algorithm_config import AlgorithmConfig
 from syncline.rl.envs.registry import resolve_env
 from syncline.rl.modules.rl_module import MultiRLModule
 from syncline.rl.runners.hang_detector import HangDetector, Verdict
 from syncline.rl.runners.remote_env_runner import RemoteEnvRunner
-from syncline.rl.runners.runner_handle import Call, RunnerHandle
+from syncline.rl.runners.runner_handle import SAMPLES_PER_STATE, Call, RunnerHandle
 from syncline.rl.runners.sample import Sample
 from syncline.rl.runners.threads import limited_threads
 
@@ -30,6 +31,8 @@ Calls = dict[int, tuple[str, tuple[Any, ...]]]
 """Method and arguments by the index of a runner."""
 SamplesAhead = dict[int, Call]
 """Requests of samples by the index of a runner."""
+MAX_LOGGED_WEIGHTS_BYTES = 64_000_000
+"""Size of the versions of the weights that are kept to repeat samples after a death."""
 SEED_STRIDE = 7919
 """Distance of the seeds of a runner that begins new episodes after failures."""
 
@@ -211,7 +214,10 @@ class EnvRunnerGroup:
             self._local.set_weights({} if self._is_sharing else weights, version)
         if self._remotes:
             reference = api.put(weights)
+            size = sum(getattr(leaf, "nbytes", 0) for leaf in leaves(weights))
             for handle in self._remotes.values():
+                kept = MAX_LOGGED_WEIGHTS_BYTES // max(size, 1)
+                handle.samples_per_state = max(min(kept, SAMPLES_PER_STATE), 1)
                 handle.submit("set_weights", reference, version, policies is not None)
 
     def set_merged_connectors(self, state: dict[str, Any]) -> None:

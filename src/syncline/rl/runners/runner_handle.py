@@ -66,6 +66,9 @@ class RunnerHandle:
         self.detector = detector
         self._clock = clock
         self.failures_in_row = 0
+        self.samples_per_state = SAMPLES_PER_STATE
+        """Samples after which the runner sends its state; the log keeps as many versions of the
+        weights."""
         self._pending: deque[Call] = deque()
         self.arrived: deque[Sample] = deque()
         """Samples of `request` that arrived while another call was received."""
@@ -108,7 +111,7 @@ class RunnerHandle:
             call.slot = next(n for n in range(len(self._pending) + 2) if n not in self._used_slots)
             self._used_slots.add(call.slot)
         self._samples_logged += 1
-        with_state = self._samples_logged >= SAMPLES_PER_STATE
+        with_state = self._samples_logged >= self.samples_per_state
         if with_state:
             self._samples_logged = 0
         call.ref = self.actor.sample.remote(*call.args, call.slot, with_state)
@@ -156,6 +159,9 @@ class RunnerHandle:
 
     def _answered(self, call: Call, value: Any) -> Any:
         """Log an answered call; return its value."""
+        is_full = call.method == "set_weights" and not call.args[2]
+        while is_full and self._log and self._log[-1][0] == "set_weights":
+            self._log.pop()  # nothing was sampled with them
         self._log.append((call.method, call.args))
         if len(self._log) > MAX_LOGGED_CALLS:
             self._note_state(b"")
@@ -260,7 +266,7 @@ class RunnerHandle:
         self._log.clear()
         self._state = None
         self._is_exact = False  # until the next state arrives
-        self._samples_logged = SAMPLES_PER_STATE
+        self._samples_logged = self.samples_per_state
 
     def _send_weights(self) -> None:
         for args in self._weights:
