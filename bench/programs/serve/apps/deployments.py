@@ -156,9 +156,10 @@ def main() -> None:
     name, app, port = sys.argv[1:]
     library = importlib.import_module(name)
     serve = importlib.import_module(f"{name}.serve")
+    application = APPS[app](serve)  # first, as in a module that declares deployments
     start(library)
     serve.start(http_options={"host": options.HOST, "port": int(port)})
-    serve.run(APPS[app](serve))
+    serve.run(application)
     stopped = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stopped.set())
     stopped.wait()
