@@ -131,7 +131,7 @@ class Acting:
 
     def _as_state(self, state: Any) -> Tree:
         """Return a state as the module's own structure; a list has its leaves in order."""
-        initial = self.initial_state()
+        initial: Any = self.initial_state()
         if not isinstance(state, (list, tuple)) or isinstance(initial, (list, tuple)):
             return map_tree(np.asarray, state)
         if len(state) != len(leaves(initial)):

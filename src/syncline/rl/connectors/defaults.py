@@ -71,7 +71,10 @@ def env_to_module_pipeline(
             BatchIndividualItems(multi_agent=config.is_multi_agent),
             NumpyToTensor(device=device),
         ]
-    return _with_spaces(EnvToModulePipeline, pieces, *_single_spaces(config, env, spaces))
+    made: EnvToModulePipeline = _with_spaces(
+        EnvToModulePipeline, pieces, *_single_spaces(config, env, spaces)
+    )
+    return made
 
 
 def module_to_env_pipeline(config: Any, env: Any = None, spaces: Any = None) -> ModuleToEnvPipeline:
@@ -90,7 +93,10 @@ def module_to_env_pipeline(config: Any, env: Any = None, spaces: Any = None) -> 
             ),
             ListifyDataForVectorEnv(),
         ]
-    return _with_spaces(ModuleToEnvPipeline, pieces, *_single_spaces(config, env, spaces))
+    made: ModuleToEnvPipeline = _with_spaces(
+        ModuleToEnvPipeline, pieces, *_single_spaces(config, env, spaces)
+    )
+    return made
 
 
 def learner_pipeline(
@@ -108,7 +114,10 @@ def learner_pipeline(
             BatchIndividualItems(multi_agent=config.is_multi_agent),
             NumpyToTensor(as_learner_connector=True, device=device),
         ]
-    return _with_spaces(LearnerConnectorPipeline, pieces, observation_space, action_space)
+    made: LearnerConnectorPipeline = _with_spaces(
+        LearnerConnectorPipeline, pieces, observation_space, action_space
+    )
+    return made
 
 
 def own_pieces(connectors: Sequence[ConnectorV2]) -> slice:

@@ -14,7 +14,11 @@ class OlderValues:
     __slots__ = ()
 
     id_: str
-    custom_data: dict[Any, Any]
+
+    @property
+    def custom_data(self) -> dict[Any, Any]:
+        """Data of the program; `SingleAgentEpisode` has them."""
+        raise NotImplementedError
 
     @property
     def custom_metrics(self) -> dict[str, Any]:

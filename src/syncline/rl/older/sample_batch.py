@@ -153,7 +153,8 @@ class SampleBatch(dict[str, Any]):
 
     def concat(self, other: SampleBatch) -> SampleBatch:
         """Return the rows of both."""
-        return concat_samples([self, other])
+        joined: SampleBatch = concat_samples([self, other])
+        return joined
 
     def as_multi_agent(self, module_id: str = DEFAULT_POLICY_ID) -> MultiAgentBatch:
         """Return these rows as those of the only policy."""
@@ -272,4 +273,5 @@ def convert_ma_batch_to_sample_batch(batch: Any) -> SampleBatch:
         return batch
     if len(batch.policy_batches) != 1:
         raise ValueError(f"The batch has several policies: {sorted(batch.policy_batches)}.")
-    return next(iter(batch.policy_batches.values()))
+    only: SampleBatch = next(iter(batch.policy_batches.values()))
+    return only

@@ -126,7 +126,7 @@ def build_trainer(
             before_init(self)
         if validate_config is not None:
             validate_config(self._given)
-        PPO.setup(self, config)  # type: ignore[arg-type]
+        PPO.setup(self, config)
         if after_init is not None:
             after_init(self)
 

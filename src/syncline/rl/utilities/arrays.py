@@ -58,7 +58,8 @@ def softmax(x: Any, axis: int = -1, epsilon: float | None = None) -> np.ndarray:
     """Return exp(x) / sum(exp(x)), at least `epsilon`."""
     shifted = np.exp(np.asarray(x) - np.max(x, axis, keepdims=True))
     made: np.ndarray = shifted / shifted.sum(axis, keepdims=True)
-    return np.maximum(made, SMALL_NUMBER if epsilon is None else epsilon)
+    limited: np.ndarray = np.maximum(made, SMALL_NUMBER if epsilon is None else epsilon)
+    return limited
 
 
 def sigmoid(x: Any, derivative: bool = False) -> np.ndarray:
@@ -71,13 +72,15 @@ def sigmoid(x: Any, derivative: bool = False) -> np.ndarray:
 def relu(x: Any, alpha: float = 0.0) -> np.ndarray:
     """Return x where it is positive, else alpha x."""
     array = np.asarray(x)
-    return np.maximum(array, array * alpha)
+    made: np.ndarray = np.maximum(array, array * alpha)
+    return made
 
 
 def huber_loss(x: Any, delta: float = 1.0) -> np.ndarray:
     """Return x^2 / 2 up to `delta`, beyond it a line."""
     size = np.abs(np.asarray(x))
-    return np.where(size < delta, np.square(size) * 0.5, delta * (size - 0.5 * delta))
+    loss: np.ndarray = np.where(size < delta, np.square(size) * 0.5, delta * (size - 0.5 * delta))
+    return loss
 
 
 def l2_loss(x: Any) -> np.ndarray:

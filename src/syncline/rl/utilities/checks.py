@@ -140,7 +140,7 @@ def run_rllib_example_script_experiment(
     ).fit()
     if args.as_test:
         for name, least in (success_metric or {metric: args.stop_reward}).items():
-            best = max(_at(each.metrics, name) for each in results)
+            best = max(_at(each.metrics or {}, name) for each in results)
             if best < least:
                 raise ValueError(f"`{name}` is {best}, but the test asks for {least}.")
     return results

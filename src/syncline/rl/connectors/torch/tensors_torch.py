@@ -60,7 +60,8 @@ class TensorToNumpy(DefaultConnector):
 
     def __call__(self, *, batch: Batch, **kwargs: Any) -> Batch:
         """Turn all columns."""
-        return map_tree(_array, batch)
+        made: Batch = map_tree(_array, batch)
+        return made
 
 
 def _array(leaf: Any) -> Tree:

@@ -87,9 +87,9 @@ def get_rllink_message(sock_: socket.socket) -> tuple[RLlink, dict[str, Any]]:
         message = array_msgpack.unpack(_receive(sock_, int(header)))
     except ValueError as error:
         raise ConnectionError(f"The peer sent a message that is no msgpack: {error}") from error
-    name = message.pop("type", None) if isinstance(message, dict) else None
+    name = str(message.pop("type", None)) if isinstance(message, dict) else "None"
     if name not in RLlink.__members__:
-        hint = did_you_mean(str(name), list(RLlink.__members__))
+        hint = did_you_mean(name, list(RLlink.__members__))
         raise ConnectionError(f"The peer sent a message of the unknown type {name!r}.{hint}")
     return RLlink[name], message
 

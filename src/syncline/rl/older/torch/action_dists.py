@@ -122,7 +122,7 @@ class TorchMultiCategorical(TorchDistributionWrapper):
 
     def __init__(self, inputs: Any, model: Any, input_lens: Any, action_space: Any = None) -> None:
         super().__init__(inputs, model)
-        self._parts = [
+        self._parts: list[Any] = [
             Categorical(logits=each) for each in self.inputs.split(tuple(input_lens), dim=1)
         ]
 
@@ -241,7 +241,8 @@ class TorchBeta(TorchDistributionWrapper):
         limit = float(np.log(1e6))
         positive = torch.log(torch.exp(torch.clamp(self.inputs, -limit, limit)) + 1.0) + 1.0
         self.low, self.high = low, high
-        self.dist = Beta(*torch.chunk(positive, 2, dim=-1))
+        alpha, beta = torch.chunk(positive, 2, dim=-1)
+        self.dist = Beta(alpha, beta)
 
     def sample(self) -> torch.Tensor:
         """Return actions."""

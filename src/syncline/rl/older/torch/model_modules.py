@@ -89,7 +89,7 @@ class ModelV2Module(TorchRLModule, ValueFunctionAPI):
         state = batch.get(Columns.STATE_IN) if self.is_stateful() else None
         front = flat.shape[: 1 if state is None else 2]
         rows = flat.reshape(front.numel(), *flat.shape[len(front) :])
-        given = {OBS: rows, OBS_FLAT: rows.reshape(len(rows), -1).float()}
+        given: dict[str, Any] = {OBS: rows, OBS_FLAT: rows.reshape(len(rows), -1).float()}
         given["is_training"] = self.training
         if state is None:
             logits, next_states = self.model_v2(given, [], None)

@@ -93,6 +93,7 @@ class SlimConv2d(nn.Module):
         convolution = nn.Conv2d(in_channels, out_channels, kernel, stride)
         own = initializer if callable(initializer) else nn.init.xavier_uniform_
         own(convolution.weight)
+        assert convolution.bias is not None
         nn.init.constant_(convolution.bias, bias_init)
         layers += [
             convolution,

@@ -88,7 +88,9 @@ def l2_loss(x: torch.Tensor) -> torch.Tensor:
 
 def global_norm(tensors: list[torch.Tensor]) -> torch.Tensor:
     """Return the norm of all tensors together."""
-    return torch.linalg.vector_norm(torch.stack([torch.linalg.vector_norm(t) for t in tensors]))
+    norms = torch.stack([torch.linalg.vector_norm(each) for each in tensors])
+    total: torch.Tensor = torch.linalg.vector_norm(norms)
+    return total
 
 
 compute_global_norm = global_norm
