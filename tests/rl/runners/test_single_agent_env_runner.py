@@ -185,3 +185,11 @@ def test_without_exploration_actions_are_greedy():
     assert runner.sample_steps(20).fragments["default_policy"].rewards.sum() == 0
     explored = runner.sample_steps(20, explore=True)
     assert explored.fragments["default_policy"].rewards.sum() > 0
+
+
+def test_without_a_seed_every_runner_explores_differently():
+    def actions():
+        runner = SingleAgentEnvRunner(config=config().debugging(seed=None), worker_index=0)
+        return runner.sample_steps(20).fragments["default_policy"].columns["actions"].tolist()
+
+    assert actions() != actions()

@@ -56,8 +56,8 @@ class GuardedEnv(gym.Wrapper[Any, Any, Any, Any]):
         set_env_state(self.env, states[self._guard.index - first_index])
 
 
-# Generic from gymnasium 1.3 on.
-class GuardedAsyncVectorEnv(gym.vector.AsyncVectorEnv):  # type: ignore[type-arg]
+# Without type arguments: it is generic only from gymnasium 1.3 on.
+class GuardedAsyncVectorEnv(gym.vector.AsyncVectorEnv):
     """Steps each environment in a process of its own; for steps that take longer than 0.3 ms."""
 
     def __init__(

@@ -16,8 +16,8 @@ from syncline.rl.envs.sync_vector import CHECKED_STEPS
 from syncline.rl.envs.vector_step import FINAL_OBS, RESET_ONLY, Arrays, VectorStep
 
 
-# Generic from gymnasium 1.3 on.
-class NativeVectorEnv(gym.vector.VectorWrapper):  # type: ignore[type-arg]
+# Without type arguments: it is generic only from gymnasium 1.3 on.
+class NativeVectorEnv(gym.vector.VectorWrapper):
     """A vector whose class steps all environments at once, with any mode of autoreset.
 
     Vectors that reset in the step after the end (`AutoresetMode.NEXT_STEP`, gymnasium's default and

@@ -22,8 +22,8 @@ CHECKED_STEPS = 20
 """Steps with full checks, from the creation of an environment on."""
 
 
-# Generic from gymnasium 1.3 on.
-class GuardedSyncVectorEnv(gym.vector.SyncVectorEnv):  # type: ignore[type-arg]
+# Without type arguments: it is generic only from gymnasium 1.3 on.
+class GuardedSyncVectorEnv(gym.vector.SyncVectorEnv):
     """Steps environments one after the other, and resets those that ended in the same step."""
 
     def __init__(self, guards: Sequence[EnvGuard]) -> None:

@@ -29,7 +29,7 @@ from syncline.rl.metrics.names import DEFAULT_MODULE_ID
 from syncline.rl.modules.rl_module import MultiRLModule, RLModule
 from syncline.rl.runners.actions import actions_for_env
 from syncline.rl.runners.exploration import exploring
-from syncline.rl.runners.noise import generator
+from syncline.rl.runners.noise import generator, seed_or_random
 from syncline.rl.runners.sample import EpisodeResult, Sample, SampleTimes
 from syncline.rl.runners.trajectory import Trajectory, fragment_of
 
@@ -73,7 +73,7 @@ class ExternalEnvRunner:
         self._to_env = actions_for_env(
             self.action_space, normalize=config.normalize_actions, clip=config.clip_actions
         )
-        self._random = generator(config.seed or 0, worker_index, "explore")
+        self._random = generator(seed_or_random(config.seed), worker_index, "explore")
         self._initial: Tree = None
         if self.module.is_stateful():
             self._initial = map_tree(np.asarray, self.module.get_initial_state())

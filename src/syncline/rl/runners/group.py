@@ -371,8 +371,8 @@ class EnvRunnerGroup:
         )
         sent = config.copy(copy_frozen=False)
         sent.env = resolve_env(config.env)  # names are registered in this process only
-        if failures > 1:
-            sent.seed = (config.seed or 0) + SEED_STRIDE * failures
+        if failures > 1 and config.seed is not None:
+            sent.seed = config.seed + SEED_STRIDE * failures
         return actor_class.remote(self._runner_class, sent, index)
 
     def _call_one(self, index: int, method: str, *args: Any) -> Any:

@@ -23,7 +23,7 @@ from syncline.rl.envs.multi_agent_vector import make_multi_agent_env
 from syncline.rl.modules.rl_module import MultiRLModule
 from syncline.rl.runners.actions import actions_for_env, random_action
 from syncline.rl.runners.exploration import exploring
-from syncline.rl.runners.noise import generator
+from syncline.rl.runners.noise import generator, seed_or_random
 from syncline.rl.runners.sample import EpisodeResult, Sample, SampleTimes
 from syncline.rl.runners.single_agent_env_runner import set_step
 from syncline.rl.runners.trajectory import Trajectory, fragment_of
@@ -58,7 +58,7 @@ class MultiAgentEnvRunner:
         self.num_envs = config.num_envs_per_env_runner
         first = max(worker_index - 1, 0) * self.num_envs
         self._env_numbers = range(first, first + self.num_envs)
-        seed = config.seed or 0
+        seed = seed_or_random(config.seed)
         self._random = [generator(seed, env, "explore") for env in self._env_numbers]
         self._reset_seeds = [
             int(generator(seed, env, "reset").integers(2**31)) for env in self._env_numbers

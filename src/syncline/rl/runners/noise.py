@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any, Literal
 
 import numpy as np
 
 Purpose = Literal["reset", "explore", "random_actions"]
 _PURPOSES: tuple[Purpose, ...] = ("reset", "explore", "random_actions")
+
+
+def seed_or_random(seed: int | None) -> int:
+    """Return the seed of the configuration; without one, a seed that differs every time."""
+    return int.from_bytes(os.urandom(4), "little") if seed is None else seed
 
 
 def generator(seed: int, env: int, purpose: Purpose) -> np.random.Generator:

@@ -31,7 +31,7 @@ from syncline.rl.runners.actions import actions_for_env, random_action
 from syncline.rl.runners.connections import Connections
 from syncline.rl.runners.episode_tracker import EpisodeTracker
 from syncline.rl.runners.exploration import NoiseOnActions, exploring
-from syncline.rl.runners.noise import EnvNoise
+from syncline.rl.runners.noise import EnvNoise, seed_or_random
 from syncline.rl.runners.sample import EpisodeResult, Sample, SampleTimes
 
 
@@ -61,7 +61,7 @@ class SingleAgentEnvRunner:
         self.num_envs = config.num_envs_per_env_runner
         first = max(worker_index - 1, 0) * self.num_envs
         self._envs = range(first, first + self.num_envs)
-        self._noise = EnvNoise(config.seed or 0, self._envs)
+        self._noise = EnvNoise(seed_or_random(config.seed), self._envs)
         self.weights_version = 0
         self.progress = np.zeros(1, np.int64)
         """[1]: steps of the vector so far."""

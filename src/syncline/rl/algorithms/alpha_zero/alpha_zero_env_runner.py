@@ -21,7 +21,7 @@ from syncline.rl.envs.env_context import EnvContext
 from syncline.rl.envs.registry import resolve_env
 from syncline.rl.metrics.names import DEFAULT_MODULE_ID
 from syncline.rl.modules.rl_module import MultiRLModule
-from syncline.rl.runners.noise import generator
+from syncline.rl.runners.noise import generator, seed_or_random
 from syncline.rl.runners.sample import EpisodeResult, Sample, SampleTimes
 
 MCTS_POLICIES = "mcts_policies"
@@ -163,7 +163,7 @@ class AlphaZeroEnvRunner:
         return self._hand_over(finished, None, self._clock() - began)
 
     def _generator(self, number: int) -> np.random.Generator:
-        return generator(self.config.seed or 0, number, "explore")
+        return generator(seed_or_random(self.config.seed), number, "explore")
 
     def _new(self, number: int, random: np.random.Generator) -> _Game:
         position = self.simulator.reset(int(random.integers(2**31)))
