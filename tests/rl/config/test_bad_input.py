@@ -131,6 +131,14 @@ def test_mapping_to_no_module_is_an_error_when_building():
         agents(lambda agent, episode, **kwargs: "mien").build_algo()
 
 
+def test_connectors_with_several_agents_are_refused():
+    made = agents(lambda agent, episode, **kwargs: "mine")
+    with pytest.raises(ValueError, match="`observation_filter` has no effect with several agents"):
+        made.env_runners(observation_filter="MeanStdFilter").build_algo()
+    with pytest.raises(ValueError, match="observation_filter='MeanStdFiler'.*'MeanStdFilter'"):
+        config().env_runners(observation_filter="MeanStdFiler").build_algo()
+
+
 def test_agent_without_a_last_observation_is_named():
     algo = agents(lambda agent, episode, **kwargs: "mine").build_algo()
     with pytest.raises(ValueError, match=r"agent 'a' was truncated at step 1 of environment 0"):

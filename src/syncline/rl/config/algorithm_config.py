@@ -24,6 +24,7 @@ from syncline.rl.config.sampling import SamplingOptions
 from syncline.rl.config.schedule import Schedule
 from syncline.rl.config.section import NotProvided, check_choice
 from syncline.rl.connectors.defaults import (
+    FILTERS,
     env_to_module_pipeline,
     learner_pipeline,
     module_to_env_pipeline,
@@ -454,6 +455,7 @@ class AlgorithmConfig(
         self._check_choices()
         self._check_numbers()
         self._check_modules()
+        self._check_connectors()
         check_exploration(self.exploration_config or {}, has_values=hasattr(self, "epsilon"))
         if self.enable_rl_module_and_learner != self.enable_env_runner_and_connector_v2:
             raise ValueError(
@@ -515,6 +517,25 @@ class AlgorithmConfig(
             raise ValueError(
                 "`evaluation_duration='auto'` needs `evaluation_parallel_to_training=True`."
             )
+
+    def _check_connectors(self) -> None:
+        check_choice("observation_filter", self.observation_filter, FILTERS)
+        if not self.is_multi_agent:
+            return
+        for name, given in (
+            ("env_to_module_connector", self._env_to_module_connector),
+            ("module_to_env_connector", self._module_to_env_connector),
+            ("observation_filter", self.observation_filter != "NoFilter"),
+            ("custom_preprocessor", self.model_config.get("custom_preprocessor")),
+            ("lstm_use_prev_action", self.model_config.get("lstm_use_prev_action")),
+            ("lstm_use_prev_reward", self.model_config.get("lstm_use_prev_reward")),
+        ):
+            if given:
+                raise ValueError(
+                    f"`{name}` has no effect with several agents: connectors between environments "
+                    "and modules run for single agents only. Convert observations in the "
+                    "environment or in the module, and remove the option."
+                )
 
     def _check_modules(self) -> None:
         given = self._rl_module_spec
