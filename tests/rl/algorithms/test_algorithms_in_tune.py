@@ -4,12 +4,12 @@ import pytest
 
 import syncline
 from syncline import tune
-from syncline.rl.algorithms.alpha_zero import AlphaZero, AlphaZeroConfig
+from syncline.rl.algorithms.alpha_zero import AlphaZeroConfig
 from syncline.rl.algorithms.ars import ARSConfig
-from syncline.rl.algorithms.es import ES, ESConfig
+from syncline.rl.algorithms.es import ESConfig
 from syncline.rl.algorithms.mappo import MAPPOConfig
 from syncline.rl.algorithms.ppo import PPOConfig
-from syncline.rl.algorithms.qmix import QMix, QMixConfig
+from syncline.rl.algorithms.qmix import QMixConfig
 from syncline.rl.envs.examples.games import TwoStepGameWithGroupedAgents
 from syncline.tune.schedulers import PopulationBasedTraining
 
@@ -63,8 +63,7 @@ def test_es_runs_as_a_trial_with_runners_of_its_own(engine, tmp_path):
         .training(stepsize=tune.grid_search([0.01, 0.05]))
         .rl_module(model_config=SMALL)
     )
-    tune.register_trainable("my_es", ES)
-    results = fit("my_es", config, tmp_path)
+    results = fit("ES", config, tmp_path)
     assert sorted(result.config["stepsize"] for result in results) == [0.01, 0.05]
     for result in results:
         assert result.metrics["env_runners"]["episode_return_mean"] > 5
@@ -74,7 +73,7 @@ def test_es_runs_as_a_trial_with_runners_of_its_own(engine, tmp_path):
 @pytest.mark.processes
 def test_qmix_and_alpha_zero_run_from_dictionaries(engine, tmp_path):
     analysis = tune.run(
-        QMix,
+        "QMIX",
         config={
             "env": TwoStepGameWithGroupedAgents,
             "mixer": "vdn",
@@ -89,7 +88,7 @@ def test_qmix_and_alpha_zero_run_from_dictionaries(engine, tmp_path):
     )
     assert analysis.trials[0].last_result["learners"]["default_policy"]["qf_loss"] >= 0
     analysis = tune.run(
-        AlphaZero,
+        "contrib/AlphaZero",
         config={
             "env": "CartPole-v1",
             "mcts_config": {"num_simulations": 2},
