@@ -12,7 +12,7 @@ Files: `rl`, `rllib`.
 
 import importlib
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from syncline.suggestions import missing_attribute
 
@@ -74,7 +74,7 @@ _SUBMODULES = frozenset(
 )  # fmt: skip
 
 
-def __getattr__(name: str) -> object:
+def __getattr__(name: str) -> Any:
     if name in _SUBMODULES:
         try:
             return importlib.import_module(f"{__name__}.{name}")

@@ -11,8 +11,8 @@ import pytest
 
 from syncline.rl.algorithms.retired import RetiredAlgorithmError
 from syncline.rl.public_missing import MISSING
-from syncline.rl.public_paths import PATHS
 from syncline.rl.public_retired import MODULES, reason_of
+from syncline.rl.public_table import PATHS
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 

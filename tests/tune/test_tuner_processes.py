@@ -374,14 +374,15 @@ def test_actors_of_a_trainable_take_the_bundles_of_its_trial(tmp_path: Path) -> 
             return tune.PlacementGroupFactory([{"CPU": 1}] * CPUS)
 
         def setup(self, config: dict[str, Any]) -> None:
-            self.helper = Helper.remote()
+            self.helper = Helper.remote()  # type: ignore[attr-defined]
 
         def step(self) -> dict[str, Any]:
             number = syncline.get(self.helper.number.remote(), timeout=30)
             return {"number": number, "done": True}
 
     def asks(config: dict[str, Any]) -> None:
-        tune.report({"number": syncline.get(Helper.remote().number.remote(), timeout=30)})
+        helper = Helper.remote  # type: ignore[attr-defined]
+        tune.report({"number": syncline.get(helper().number.remote(), timeout=30)})
 
     bundles = tune.PlacementGroupFactory([{"CPU": 1}] * CPUS)
     for trainable in (Asks, tune.with_resources(asks, bundles)):

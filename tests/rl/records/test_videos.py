@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import gymnasium as gym
 import numpy as np
 import pytest
 
@@ -10,7 +11,6 @@ from syncline.rl.algorithms.ppo import PPOConfig
 from syncline.rl.envs.multi_agent_env import MultiAgentEnv
 from syncline.rl.records.videos import play_episodes, write_video
 
-gym = pytest.importorskip("gymnasium")
 av = pytest.importorskip("av")
 image = pytest.importorskip("PIL.Image")
 

@@ -84,7 +84,7 @@ def difference(given: Any, found: Any, path: str = "") -> str | None:
         same = (given.n, given.start) == (found.n, found.start)
     elif type(given) is not type(found):
         same = False
-    elif isinstance(given, spaces.MultiDiscrete):
+    elif isinstance(given, spaces.MultiDiscrete) and isinstance(found, spaces.MultiDiscrete):
         same = same and bool((given.nvec == found.nvec).all())
     return None if same else f"{where}is {given}, not {found}"
 
