@@ -1,4 +1,4 @@
 """Small functions on tensors.
 
-Files: `tensors_torch`.
+Files: `tensors_torch`, `frameworks_torch` (imports as programs for RLlib write them).
 """

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import importlib
 from typing import Any
+
+import torch
+from torch import nn
 
 
 def try_import_torch(error: bool = False) -> tuple[Any, Any]:
-    """Return `torch` and `torch.nn`; (None, None) if it is not installed and not `error`."""
-    try:
-        return importlib.import_module("torch"), importlib.import_module("torch.nn")
-    except ImportError:
-        if error:
-            raise
-        return None, None
+    """Return `torch` and `torch.nn`; `error` has no effect, since torch is needed anyway."""
+    return torch, nn
 
 
 def try_import_tf(error: bool = False) -> tuple[None, None, None]:
