@@ -312,6 +312,7 @@ def test_evaluation_uses_weights_and_filter_of_the_policy():
     found = algo.evaluate()["env_runners"]
     assert found["num_episodes"] == 3
     assert algo.eval_env_runner.module.filter_scale[0] != 1.0
+    assert algo.eval_env_runner._connections is None  # nothing filters twice
     algo.stop()
 
 

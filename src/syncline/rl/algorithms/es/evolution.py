@@ -82,11 +82,11 @@ class EvolutionConfig(AlgorithmConfig):
 
     def validate(self) -> None:
         """Check all options."""
-        super().validate()
-        check_choice("observation_filter", self.observation_filter, ("MeanStdFilter", "NoFilter"))
         name = type(self).__name__.removesuffix("Config")
         if self.is_multi_agent:
             raise ValueError(f"{name} trains one policy of one agent: remove `multi_agent(…)`.")
+        super().validate()
+        check_choice("observation_filter", self.observation_filter, ("MeanStdFilter", "NoFilter"))
         if self.num_learners:
             raise ValueError(
                 f"`num_learners={self.num_learners}` does not help {name}, whose update is one "

@@ -18,6 +18,7 @@ from gymnasium import spaces
 from syncline.core import api
 from syncline.core.refs import ObjectRef
 from syncline.rl.columns.trees import map_tree, stack_trees
+from syncline.rl.config.algorithm_config import AlgorithmConfig
 from syncline.rl.runners.single_agent_env_runner import SingleAgentEnvRunner
 
 
@@ -53,6 +54,11 @@ class PopulationEnvRunner(SingleAgentEnvRunner):
     """Runs jobs on `num_envs_per_env_runner` environments."""
 
     _table: np.ndarray | None = None
+
+    def __init__(self, *, config: AlgorithmConfig, **kwargs: Any) -> None:
+        config = config.copy(copy_frozen=False)
+        config.observation_filter = "NoFilter"  # the module has the filter
+        super().__init__(config=config, **kwargs)
 
     def run_jobs(self, table: ObjectRef[np.ndarray] | np.ndarray, jobs: list[Job]) -> list[Outcome]:
         """Return the outcomes of jobs in the order in which they ended.
