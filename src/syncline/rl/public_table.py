@@ -601,7 +601,9 @@ PATHS: dict[str, dict[str, str]] = {
         ),
         "utilities.checks": "check check_compute_single_action",
         "older.trainers": "merged:deep_update merged:merge_dicts",
-        "utilities.torch.frameworks_torch": "try_import_jax try_import_tf try_import_tfp try_import_torch",
+        "utilities.torch.frameworks_torch": (
+            "try_import_jax try_import_tf try_import_tfp try_import_torch"
+        ),
     },
     "utils.annotations": {
         "annotations": (
@@ -615,7 +617,9 @@ PATHS: dict[str, dict[str, str]] = {
     "utils.framework": {
         "utilities.torch.tensors_torch": "convert_to_torch_tensor:convert_to_tensor get_device",
         "modules.torch.primitives": "get_activation:get_activation_fn",
-        "utilities.torch.frameworks_torch": "try_import_jax try_import_tf try_import_tfp try_import_torch",
+        "utilities.torch.frameworks_torch": (
+            "try_import_jax try_import_tf try_import_tfp try_import_torch"
+        ),
     },
     "utils.from_config": {"config.section": "NotProvided"},
     "utils.metrics": {"metrics.names": "*"},
