@@ -1,13 +1,15 @@
-"""Self-play: Nim against a frozen opponent, which becomes the learner when it is beaten.
+"""Self-play: Nim against frozen copies of the learner; a copy is added whenever it wins.
 
-Players take one to three of ten stones in turn; who takes the last one wins. The frozen module is
-not trained; its weights are replaced.
+Players take one to three of ten stones in turn; who takes the last one wins.
 """
+
+import zlib
 
 import numpy as np
 from gymnasium import spaces
 
 from syncline.rllib.algorithms.ppo import PPOConfig
+from syncline.rllib.core.rl_module.rl_module import RLModuleSpec
 from syncline.rllib.env.multi_agent_env import MultiAgentEnv
 
 STONES = 10
@@ -41,11 +43,30 @@ class Nim(MultiAgentEnv):
         return np.eye(STONES + 1, dtype=np.float32)[self.stones]
 
 
-def replace_beaten_opponent(algorithm, result, **kwargs):
-    won = result["env_runners"]["module_episode_returns_mean"]["learner"]
-    if won > 0.3:
-        algorithm.set_weights({"opponent": algorithm.get_weights(["learner"])["learner"]})
-        print(f"iteration {result['training_iteration']}: won {won:.2f}, the opponent is replaced")
+def against(opponents):
+    """Return the mapping of agents to modules: a random opponent for every episode."""
+
+    def module_of(agent_id, episode, **kwargs):
+        if agent_id == "learner":
+            return "main"
+        return opponents[zlib.crc32(episode.id_.encode()) % len(opponents)]
+
+    return module_of
+
+
+def add_copy_when_winning(algorithm, result, **kwargs):
+    won = result["env_runners"]["module_episode_returns_mean"]["main"]
+    opponents = sorted(set(algorithm.get_weights()) - {"main"})
+    if won < 0.3:
+        return
+    name = f"opponent_{len(opponents)}"
+    algorithm.add_module(
+        name,
+        RLModuleSpec.from_module(algorithm.get_module("main")),
+        new_agent_to_module_mapping_fn=against([*opponents, name]),
+    )
+    algorithm.set_weights({name: algorithm.get_weights(["main"])["main"]})
+    print(f"iteration {result['training_iteration']}: won {won:.2f}, {name} joins the league")
 
 
 if __name__ == "__main__":
@@ -54,13 +75,13 @@ if __name__ == "__main__":
         .environment(Nim)
         .env_runners(num_env_runners=0, num_envs_per_env_runner=8)
         .multi_agent(
-            policies={"learner", "opponent"},
-            policy_mapping_fn=lambda agent_id, episode, **kwargs: agent_id,
-            policies_to_train=["learner"],
+            policies={"main", "opponent_0"},
+            policy_mapping_fn=against(["opponent_0"]),
+            policies_to_train=["main"],
         )
         .training(train_batch_size_per_learner=1000, minibatch_size=250, num_epochs=6, lr=0.003)
         .rl_module(model_config={"fcnet_hiddens": [64, 64]})
-        .callbacks(on_train_result=replace_beaten_opponent)
+        .callbacks(on_train_result=add_copy_when_winning)
         .build_algo()
     )
     for _ in range(12):

@@ -216,6 +216,19 @@ class Checkpointable(abc.ABC):
                 component.restore_from_path(directory, filesystem=filesystem, **kwargs)
         return frozenset(components)
 
+    def saved_state(
+        self, path: str | os.PathLike[str] | Checkpoint, filesystem: FileSystem | None = None
+    ) -> StateDict:
+        """Return the state in a checkpoint, without those of its components.
+
+        Raises:
+            FileNotFoundError: There is no checkpoint.
+        """
+        filesystem, source = _locate(path, filesystem)
+        if not files.is_directory(filesystem, source):
+            raise FileNotFoundError(f"There is no checkpoint: the directory {source!r} is missing.")
+        return self._read_state(filesystem, source)
+
     def _read_state(self, filesystem: FileSystem, source: str) -> StateDict:
         path = files.join(source, self.STATE_FILE_NAME)
         packed = files.read_bytes(filesystem, f"{path}.msgpack")

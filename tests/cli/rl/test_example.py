@@ -30,7 +30,7 @@ SHOWN = {
     "memory": r"mean return: [2-9]\d",
     "multi_agent": r"'left': [3-9]\d.*'right': [3-9]\d|'right': [3-9]\d.*'left': [3-9]\d",
     "offline": r"student: [1-5]\d\d",
-    "self_play": r"the opponent is replaced",
+    "self_play": r"opponent_1 joins the league",
     "serve_policy": r"\{'action': [01]\}",
     "tune_ppo": r"best learning rate: 0\.001",
 }

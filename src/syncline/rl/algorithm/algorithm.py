@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, TypeVar, cast
 
 from syncline.core.lifecycle import ensure_engine
@@ -24,6 +24,7 @@ from syncline.rl.callbacks.callback_list import configured_callbacks
 from syncline.rl.checkpointable import Checkpointable, StateDict
 from syncline.rl.columns.trees import leaves, map_tree
 from syncline.rl.config.algorithm_config import AlgorithmConfig
+from syncline.rl.config.module_change import ModuleChange
 from syncline.rl.envs.external.external_env import ExternalEnv
 from syncline.rl.episodes.single_agent_episode import SingleAgentEpisode
 from syncline.rl.learners.group import LearnerGroup
@@ -42,7 +43,7 @@ from syncline.rl.metrics.names import (
     NUM_TRAINING_STEP_CALLS_PER_ITERATION,
     TIMERS,
 )
-from syncline.rl.modules.rl_module import MultiRLModuleSpec, RLModule
+from syncline.rl.modules.rl_module import MultiRLModuleSpec, RLModule, RLModuleSpec
 from syncline.rl.modules.torch.export import EXTENSIONS, ExportFormat, export_module
 from syncline.rl.older.policy import Policy
 from syncline.rl.older.results import older_results
@@ -137,6 +138,7 @@ class Algorithm(Checkpointable, Trainable):
         self._spaces = self.env_runner_group.get_spaces()
         spec: MultiRLModuleSpec = config.get_multi_rl_module_spec(spaces=self._spaces)
         self.learner_group: LearnerGroup = make_learner_group(config=config, module_spec=spec)
+        self._module_changes: list[ModuleChange] = []
         self.env_runner_group.share_modules(self.learner_group.local_modules)
         self.env_runner_group.sync_weights(from_worker_or_learner_group=self.learner_group)
         if config.evaluation_interval or config.evaluation_num_env_runners:
@@ -504,6 +506,128 @@ class Algorithm(Checkpointable, Trainable):
         self.learner_group.set_weights(weights)
         self.env_runner_group.sync_weights(from_worker_or_learner_group=self.learner_group)
 
+    def add_module(
+        self,
+        module_id: str,
+        module_spec: RLModuleSpec,
+        *,
+        config_overrides: Mapping[str, Any] | None = None,
+        new_agent_to_module_mapping_fn: Callable[..., str] | None = None,
+        new_should_module_be_updated: Collection[str] | Callable[..., bool] | None = None,
+        add_to_learners: bool = True,
+        add_to_env_runners: bool = True,
+        add_to_eval_env_runners: bool = True,
+    ) -> MultiRLModuleSpec:
+        """Add a module to the learners and to all runners; return the specification of all modules.
+
+        Callbacks may call it, such as `on_train_result`. Checkpoints contain the module. Its first
+        weights are new; `set_weights({module_id: get_weights([other])[other]})` copies those of
+        another module.
+
+        Args:
+            module_id: Id of the module.
+            module_spec: Its specification; what it lacks is that of the configuration.
+            config_overrides: Options of the algorithm for this module alone.
+            new_agent_to_module_mapping_fn: New `policy_mapping_fn`, for agents that appear from now
+                on.
+            new_should_module_be_updated: New `policies_to_train`: ids, or a function.
+            add_to_learners: Add it to the learners.
+            add_to_env_runners: Add it to the runners that sample for training.
+            add_to_eval_env_runners: Add it to the runners of evaluations.
+
+        Raises:
+            ValueError: There is such a module, or the runners act with one module only.
+        """
+        default = next(iter(self.learner_group.local_modules.values()))
+        spaces = default.observation_space, default.action_space
+        complete = self.config.completed_module_spec(module_spec, spaces, module_id)
+        self._change_modules(
+            ModuleChange(
+                module_id=module_id,
+                spec=complete,
+                spaces=self._spaces,
+                overrides=config_overrides,
+                mapping_fn=new_agent_to_module_mapping_fn,
+                to_train=new_should_module_be_updated,
+                in_learners=add_to_learners,
+                in_env_runners=add_to_env_runners,
+                in_eval_env_runners=add_to_eval_env_runners,
+            )
+        )
+        return MultiRLModuleSpec.from_module(self.learner_group.local_modules)
+
+    def remove_module(
+        self,
+        module_id: str,
+        *,
+        new_agent_to_module_mapping_fn: Callable[..., str] | None = None,
+        new_should_module_be_updated: Collection[str] | Callable[..., bool] | None = None,
+        remove_from_learners: bool = True,
+        remove_from_env_runners: bool = True,
+        remove_from_eval_env_runners: bool = True,
+    ) -> None:
+        """Remove a module. Environments in which an agent acts with it begin new episodes.
+
+        Args:
+            module_id: Id of the module.
+            new_agent_to_module_mapping_fn: New `policy_mapping_fn`, which does not map to it.
+            new_should_module_be_updated: New `policies_to_train`: ids, or a function.
+            remove_from_learners: Remove it from the learners.
+            remove_from_env_runners: Remove it from the runners that sample for training.
+            remove_from_eval_env_runners: Remove it from the runners of evaluations.
+
+        Raises:
+            KeyError: There is no such module.
+            ValueError: It is the only one.
+        """
+        self._change_modules(
+            ModuleChange(
+                module_id=module_id,
+                spec=None,
+                spaces=self._spaces,
+                mapping_fn=new_agent_to_module_mapping_fn,
+                to_train=new_should_module_be_updated,
+                in_learners=remove_from_learners,
+                in_env_runners=remove_from_env_runners,
+                in_eval_env_runners=remove_from_eval_env_runners,
+            )
+        )
+
+    def _change_modules(self, change: ModuleChange) -> None:
+        """Apply a change in the learners, which may share their modules with a runner, and then in
+        the runners.
+        """
+        change.check(self.config)
+        groups = []
+        if change.in_env_runners:
+            groups.append(self.env_runner_group)
+        if change.in_eval_env_runners and self.eval_env_runner_group is not None:
+            groups.append(self.eval_env_runner_group)
+        for group in groups:
+            group.check_change(change)
+        self.config = change.changed(self.config)
+        self._config_dict = None
+        self._actings.pop(change.module_id, None)
+        if change.in_learners:
+            self.learner_group.change_modules(change)
+        for group in groups:
+            group.change_modules(change)
+        if change.in_learners and change.spec is not None:
+            for group in groups:
+                group.sync_weights(from_worker_or_learner_group=self.learner_group)
+        self._module_changes.append(change)
+        event = "module_removed" if change.spec is None else "module_added"
+        self.record_event(event, module=change.module_id, iteration=self.training_iteration)
+
+    def _repeat_changes(self, changes: Sequence[ModuleChange]) -> None:
+        """Change the modules as the algorithm did that wrote a checkpoint."""
+        for change in changes[len(self._module_changes) :]:
+            exists = change.module_id in self.config.policies
+            if exists == (change.spec is None):
+                self._change_modules(change)
+            else:  # the configuration is that of the checkpoint
+                self._module_changes.append(change)
+
     def _export_model(self, export_formats: Sequence[str], export_dir: str) -> dict[str, str]:
         """Write the modules as programs that act greedily: "onnx" or "torchscript".
 
@@ -555,6 +679,7 @@ class Algorithm(Checkpointable, Trainable):
         state: StateDict = {
             "algorithm_class": type(self),
             "config": self.config.get_state(),
+            "module_changes": list(self._module_changes),
             "progress": self._progress.totals(),
             "metrics": self.metrics.get_state(),
             "env_steps": self._env_steps,
@@ -566,9 +691,11 @@ class Algorithm(Checkpointable, Trainable):
         return state
 
     def set_state(self, state: StateDict) -> None:
-        """Continue from a state."""
+        """Continue from a state; the runners get the weights in it."""
+        self._repeat_changes(state.get("module_changes", ()))
         if COMPONENT_LEARNER_GROUP in state:
             self.learner_group.set_state(state[COMPONENT_LEARNER_GROUP])
+            self.env_runner_group.sync_weights(from_worker_or_learner_group=self.learner_group)
         if "metrics" in state:
             self.metrics.set_state(state["metrics"])
             self._env_steps = state["env_steps"]
@@ -593,6 +720,8 @@ class Algorithm(Checkpointable, Trainable):
         """Restore a checkpoint, or with `component=` a part of one, and hand the weights to the
         runners.
         """
+        if kwargs.get("component") is None:
+            self._repeat_changes(self.saved_state(path).get("module_changes", ()))
         super().restore_from_path(path, **kwargs)
         self.env_runner_group.sync_weights(from_worker_or_learner_group=self.learner_group)
         self.callbacks.call("on_checkpoint_loaded", algorithm=self)

@@ -421,6 +421,12 @@ class AlgorithmConfig(
         multi.inference_only = inference_only
         return multi
 
+    def completed_module_spec(
+        self, given: RLModuleSpec, spaces: tuple[Any, Any], module_id: str
+    ) -> RLModuleSpec:
+        """Return the specification of a further module with everything that it lacks."""
+        return self._completed(given, spaces, False, module_id)
+
     def _completed(
         self,
         given: RLModuleSpec | None,

@@ -9,6 +9,7 @@ from typing import Any
 from syncline.rl.checkpointable import Checkpointable, StateDict
 from syncline.rl.columns.fragment import Fragment
 from syncline.rl.config.algorithm_config import AlgorithmConfig
+from syncline.rl.config.module_change import ModuleChange
 from syncline.rl.metrics.names import COMPONENT_LEARNER
 from syncline.rl.modules.rl_module import MultiRLModule, MultiRLModuleSpec
 from syncline.rl.runners.sample import Sample
@@ -103,6 +104,18 @@ class LearnerGroup(Checkpointable):
         """Set the states of modules by id."""
         for module_id, state in weights.items():
             self._learner.module[module_id].set_state(state)
+
+    def change_modules(self, change: ModuleChange) -> None:
+        """Add or remove a module in all learners."""
+        if change.spec is None:
+            self.remove_module(change.module_id, new_should_module_be_updated=change.to_train)
+        else:
+            self.add_module(
+                module_id=change.module_id,
+                module_spec=change.spec,
+                config_overrides=change.overrides,
+                new_should_module_be_updated=change.to_train,
+            )
 
     def add_module(self, **options: Any) -> None:
         """Add a module; see `TorchLearner.add_module`."""

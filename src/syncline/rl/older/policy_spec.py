@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,3 +26,15 @@ def options_of(declared: Any) -> dict[str, Any]:
     if isinstance(declared, tuple) and len(declared) >= 4:
         return dict(declared[3] or {})
     return dict(getattr(declared, "config", None) or {})
+
+
+def with_spaces(declared: Any, spaces: tuple[Any, Any] | None) -> Any:
+    """Return a policy's declaration with these spaces in place of missing ones."""
+    if spaces is None:
+        return declared
+    if isinstance(declared, tuple):
+        declared = PolicySpec(*declared)
+    made = PolicySpec() if declared is None else copy.copy(declared)
+    made.observation_space = made.observation_space or spaces[0]
+    made.action_space = made.action_space or spaces[1]
+    return made

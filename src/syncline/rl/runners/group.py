@@ -17,6 +17,7 @@ from syncline.core.remote import remote
 from syncline.exceptions import GetTimeoutError, RayActorError
 from syncline.rl.columns.trees import leaves
 from syncline.rl.config.algorithm_config import AlgorithmConfig
+from syncline.rl.config.module_change import ModuleChange
 from syncline.rl.envs.registry import resolve_env
 from syncline.rl.modules.rl_module import MultiRLModule
 from syncline.rl.runners.hang_detector import HangDetector, Verdict
@@ -219,6 +220,23 @@ class EnvRunnerGroup:
                 kept = MAX_LOGGED_WEIGHTS_BYTES // max(size, 1)
                 handle.samples_per_state = max(min(kept, SAMPLES_PER_STATE), 1)
                 handle.submit("set_weights", reference, version, policies is not None)
+
+    def check_change(self, change: ModuleChange) -> None:
+        """Raise ValueError if the runners act with one module only."""
+        if not hasattr(self._runner_class, "change_modules"):
+            raise ValueError(
+                f"{self._runner_class.__name__} acts with one module, so the module "
+                f"{change.module_id!r} cannot be added to or removed from it. Set "
+                "`multi_agent(policies=…, policy_mapping_fn=…)`, or change the learners only: "
+                "`add_to_env_runners=False` (`remove_from_env_runners=False`)."
+            )
+
+    def change_modules(self, change: ModuleChange) -> None:
+        """Add or remove a module in all runners, before their next sample."""
+        if self._local is not None:
+            self._local.change_modules(change)
+        for handle in self._remotes.values():
+            handle.submit("change_modules", change)
 
     def set_merged_connectors(self, state: dict[str, Any]) -> None:
         """Give all runners the connectors' state that joins theirs."""

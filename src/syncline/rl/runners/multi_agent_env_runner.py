@@ -17,9 +17,11 @@ import numpy as np
 from syncline.rl.columns.names import Columns
 from syncline.rl.columns.trees import Tree, map_tree, stack_trees
 from syncline.rl.config.algorithm_config import AlgorithmConfig
+from syncline.rl.config.module_change import ModuleChange
 from syncline.rl.envs.multi_agent_env import MultiAgentEnv
 from syncline.rl.envs.multi_agent_guard import GuardedMultiAgentEnv
 from syncline.rl.envs.multi_agent_vector import make_multi_agent_env
+from syncline.rl.modules.acting import ActingPolicy
 from syncline.rl.modules.rl_module import MultiRLModule
 from syncline.rl.runners.actions import actions_for_env, random_action
 from syncline.rl.runners.exploration import exploring
@@ -135,23 +137,53 @@ class MultiAgentEnvRunner:
 
     def make_acting(self) -> None:
         """Create the steps from observations to actions, for the present modules."""
-        self._acting = {
-            module_id: exploring(module, self.config) for module_id, module in self.module.items()
+        self._acting: dict[str, ActingPolicy] = {}
+        self._initial: dict[str, Any] = {}
+        self._to_env: dict[str, Any] = {}
+        for module_id, module in self.module.items():
+            self._add_acting(module_id, module)
+
+    def _add_acting(self, module_id: str, module: Any) -> None:
+        self._acting[module_id] = exploring(module, self.config)
+        self._initial[module_id] = None
+        if module.is_stateful():
+            self._initial[module_id] = map_tree(np.asarray, module.get_initial_state())
+        self._to_env[module_id] = actions_for_env(
+            module.action_space,
+            normalize=self.config.normalize_actions,
+            clip=self.config.clip_actions,
+        )
+
+    def change_modules(self, change: ModuleChange) -> None:
+        """Add or remove a module. The new `policy_mapping_fn` holds for agents that appear from now
+        on; environments in which an agent acts with the removed module begin new episodes.
+        """
+        self.config = change.changed(self.config)
+        module_id = change.module_id
+        if change.spec is not None:
+            if module_id not in self.module:  # the learner's own modules have it already
+                spec = copy.copy(change.spec)
+                spec.inference_only = True
+                self.module.add_module(module_id, spec.build())
+            self._add_acting(module_id, self.module[module_id])
+            return
+        self.module.remove_module(module_id, raise_err_if_not_found=False)
+        for by_module in (self._acting, self._initial, self._to_env):
+            by_module.pop(module_id, None)
+        for state in self._state:
+            if module_id in state.modules.values():
+                self._abandon_episode(state)
+        self._trajectories = {
+            key: each for key, each in self._trajectories.items() if key[2] != module_id
         }
-        self._initial = {
-            module_id: map_tree(np.asarray, module.get_initial_state())
-            if module.is_stateful()
-            else None
-            for module_id, module in self.module.items()
-        }
-        self._to_env = {
-            module_id: actions_for_env(
-                module.action_space,
-                normalize=self.config.normalize_actions,
-                clip=self.config.clip_actions,
-            )
-            for module_id, module in self.module.items()
-        }
+
+    def _abandon_episode(self, state: _EnvState) -> None:
+        """Begin a new episode; the steps of the present one that were not handed over are lost."""
+        for key in [key for key in self._trajectories if key[0] == state.place]:
+            del self._trajectories[key]
+        state.episode += 1
+        state.seed = None
+        self._reset_env(state)
 
     # -- sampling
 

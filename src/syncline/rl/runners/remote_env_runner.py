@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 import cloudpickle
 
 from syncline.rl.config.algorithm_config import AlgorithmConfig
+from syncline.rl.config.module_change import ModuleChange
 from syncline.rl.runners.sample import Sample
 from syncline.rl.runners.shared_memory import NO_PROGRESS, MemoryAddress, SampleWriter
 from syncline.rl.runners.threads import limited_threads
@@ -50,6 +51,10 @@ class RemoteEnvRunner:
     def set_weights(self, weights: dict[str, Any], version: int, is_partial: bool = False) -> None:
         """Set the weights of the modules, or with `is_partial` of some of them."""
         self._runner.set_weights(weights, version)
+
+    def change_modules(self, change: ModuleChange) -> None:
+        """Add or remove a module."""
+        self._runner.change_modules(change)
 
     def set_merged_connectors(self, state: dict[str, Any]) -> None:
         """Set the connectors' state that joins those of several runners."""

@@ -75,6 +75,7 @@ class RunnerHandle:
         self._log: list[tuple[str, tuple[Any, ...]]] = []
         self._state: bytes | None = None
         self._weights: list[tuple[Any, ...]] = []
+        self._changes: list[tuple[Any, ...]] = []
         self._is_exact = True
         self._samples_logged = 0
         self._connect()
@@ -195,13 +196,16 @@ class RunnerHandle:
                 pass
 
     def _note_state(self, state: bytes) -> None:
-        self._note_weights()
+        self._note_lasting()
         self._log.clear()
         self._is_exact = bool(state)
         self._state = state or None
 
-    def _note_weights(self) -> None:
+    def _note_lasting(self) -> None:
+        """Keep what no state contains: changes of the modules, and weights."""
         for method, args in self._log:
+            if method == "change_modules":
+                self._changes.append(args)
             if method == "set_weights":
                 is_partial = args[2]
                 self._weights = [*self._weights, args] if is_partial else [args]
@@ -251,7 +255,7 @@ class RunnerHandle:
         return is_exact
 
     def _replay(self) -> None:
-        self._send_weights()
+        self._send_lasting()
         if self._state is not None:
             self.actor.load_state.remote(self._state)
         for method, args in self._log:
@@ -261,13 +265,15 @@ class RunnerHandle:
                 getattr(self.actor, method).remote(*args)
 
     def _begin_again(self) -> None:
-        self._note_weights()
-        self._send_weights()
+        self._note_lasting()
+        self._send_lasting()
         self._log.clear()
         self._state = None
         self._is_exact = False  # until the next state arrives
         self._samples_logged = self.samples_per_state
 
-    def _send_weights(self) -> None:
+    def _send_lasting(self) -> None:
+        for args in self._changes:
+            self.actor.change_modules.remote(*args)
         for args in self._weights:
             self.actor.set_weights.remote(*args)

@@ -84,6 +84,12 @@ class TargetNetworkLearner(TorchLearner):
         last = self._last_target_update.get(module_id, 0)
         return bool(step - last >= config.target_network_update_freq)
 
+    def remove_module(self, module_id: str, **options: Any) -> None:
+        """Remove a module, its target networks and its optimizers."""
+        super().remove_module(module_id, **options)
+        self._last_target_update.pop(module_id, None)
+        self._targets_of.pop(module_id, None)
+
     def get_state(self, *args: Any, **kwargs: Any) -> StateDict:
         """Return modules, optimizers and counters."""
         return {

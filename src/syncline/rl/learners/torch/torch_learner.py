@@ -6,6 +6,7 @@ Not covered: the losses (each algorithm's subclass) and several learners (`group
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -20,6 +21,7 @@ from syncline.rl.columns.names import Columns
 from syncline.rl.columns.sequences import sequences
 from syncline.rl.columns.trees import Tree, first_leaf, map_tree
 from syncline.rl.config.algorithm_config import AlgorithmConfig
+from syncline.rl.config.module_change import ModuleChange
 from syncline.rl.connectors.pipeline import ConnectorPipelineV2
 from syncline.rl.learners.torch.learner_connectors import LearnerConnectors
 from syncline.rl.learners.torch.optimizers import DEFAULT_OPTIMIZER, Gradients, Optimizers
@@ -664,13 +666,24 @@ class TorchLearner(Checkpointable):
     # -- modules that come and go
 
     def add_module(
-        self, *, module_id: str, module_spec: Any, new_should_module_be_updated: Any = None
+        self,
+        *,
+        module_id: str,
+        module_spec: Any,
+        config_overrides: Mapping[str, Any] | None = None,
+        new_should_module_be_updated: Any = None,
     ) -> None:
-        """Add a module."""
-        self.module.add_module(module_id, module_spec.build())
-        _network(self.module[module_id]).to(self._device)
-        if new_should_module_be_updated is not None:
-            self._set_policies_to_train(new_should_module_be_updated)
+        """Add a module. The seed and its id determine its first weights."""
+        with self._seeded((1 << 31) | (zlib.crc32(module_id.encode()) >> 1)):
+            module = module_spec.build()
+        self.module.add_module(module_id, module)
+        _network(module).to(self._device)
+        self.config = ModuleChange(
+            module_id=module_id,
+            spec=module_spec,
+            overrides=config_overrides,
+            to_train=new_should_module_be_updated,
+        ).changed(self.config)
         if self.should_module_be_updated(module_id):
             self.configure_optimizers_for_module(
                 module_id, self.config.get_config_for_module(module_id)
@@ -681,12 +694,8 @@ class TorchLearner(Checkpointable):
         self.optimizers.remove(module_id)
         self._compiled.pop(module_id, None)
         self.module.remove_module(module_id)
-        if new_should_module_be_updated is not None:
-            self._set_policies_to_train(new_should_module_be_updated)
-
-    def _set_policies_to_train(self, train: Any) -> None:
-        self.config = self.config.copy(copy_frozen=False)
-        self.config.policies_to_train = train
+        change = ModuleChange(module_id=module_id, spec=None, to_train=new_should_module_be_updated)
+        self.config = change.changed(self.config)
 
     # -- state
 

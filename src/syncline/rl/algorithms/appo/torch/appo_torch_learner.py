@@ -134,6 +134,12 @@ class APPOTorchLearner(IMPALATorchLearner):
 
     # -- state
 
+    def remove_module(self, module_id: str, **options: Any) -> None:
+        """Remove a module, its target and its optimizers."""
+        super().remove_module(module_id, **options)
+        self._targets.pop(module_id, None)
+        self.curr_kl_coeffs_per_module.pop(module_id, None)
+
     def get_state(self, *args: Any, **kwargs: Any) -> StateDict:
         """Return modules, targets, optimizers, counters and KL coefficients."""
         return {

@@ -142,6 +142,12 @@ class PPOTorchLearner(TorchLearner):
 
     # -- state
 
+    def remove_module(self, module_id: str, **options: Any) -> None:
+        """Remove a module, its coefficients and its optimizers."""
+        super().remove_module(module_id, **options)
+        self.curr_kl_coeffs_per_module.pop(module_id, None)
+        self._entropy_coeffs.pop(module_id, None)
+
     def get_state(self, *args: Any, **kwargs: Any) -> StateDict:
         """Return modules, optimizers, counters and KL coefficients."""
         return {

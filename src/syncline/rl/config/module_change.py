@@ -1,0 +1,86 @@
+"""`ModuleChange`: a module that is added or removed while an algorithm runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from syncline.rl.config.algorithm_config import AlgorithmConfig
+from syncline.rl.modules.rl_module import RLModuleSpec
+from syncline.rl.older.policy_spec import with_spaces
+from syncline.suggestions import did_you_mean
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModuleChange:
+    """One change of the modules; the algorithm, its learners and its runners all apply it."""
+
+    module_id: str
+    """Id of the module."""
+    spec: RLModuleSpec | None
+    """Its complete specification; None removes the module."""
+    spaces: Mapping[str, tuple[Any, Any]] = field(default_factory=dict)
+    """Spaces of the other modules, which may have no agents after the change."""
+    overrides: Mapping[str, Any] | None = None
+    """Options of the algorithm for this module alone."""
+    mapping_fn: Callable[..., str] | None = None
+    """New `policy_mapping_fn`; None to keep the present one."""
+    to_train: Collection[str] | Callable[..., bool] | None = None
+    """New `policies_to_train`; None to keep the present ones."""
+    in_learners: bool = True
+    """The learners apply it."""
+    in_env_runners: bool = True
+    """The runners that sample for training apply it."""
+    in_eval_env_runners: bool = True
+    """The runners of evaluations apply it."""
+
+    def check(self, config: AlgorithmConfig) -> None:
+        """Raise an error if the change is impossible for the modules of a configuration.
+
+        Raises:
+            ValueError: The module exists already, or is the only one.
+            KeyError: There is no module to remove.
+        """
+        known = sorted(config.policies)
+        if self.spec is not None and self.module_id in known:
+            raise ValueError(
+                f"The module {self.module_id!r} exists already. Use another id, or call "
+                f"`remove_module({self.module_id!r})` before."
+            )
+        if self.spec is None and self.module_id not in known:
+            raise KeyError(
+                f"There is no module {self.module_id!r} to remove."
+                f"{did_you_mean(self.module_id, known)} Modules: {', '.join(known)}."
+            )
+        if self.spec is None and len(known) == 1:
+            raise ValueError(
+                f"The module {self.module_id!r} is the only one and cannot be removed: add another "
+                "one before."
+            )
+
+    def changed(self, config: AlgorithmConfig) -> AlgorithmConfig:
+        """Return a frozen copy of a configuration in which the change is made."""
+        made = config.copy(copy_frozen=False)
+        known = {
+            module_id: with_spaces(declared, self.spaces.get(module_id))
+            for module_id, declared in config.policies.items()
+        }
+        made.policies = {**known, self.module_id: self.spec}
+        overrides = dict(config.algorithm_config_overrides_per_module)
+        if self.overrides:
+            overrides[self.module_id] = dict(self.overrides)
+        if self.spec is None:
+            del made.policies[self.module_id]
+            overrides.pop(self.module_id, None)
+        made.algorithm_config_overrides_per_module = overrides
+        if self.mapping_fn is not None:
+            made.policy_mapping_fn = self.mapping_fn
+        train = config.policies_to_train if self.to_train is None else self.to_train
+        if self.spec is None and train is not None and not callable(train):
+            train = [module_id for module_id in train if module_id != self.module_id]
+        made.policies_to_train = train
+        if isinstance(config.evaluation_config, AlgorithmConfig):
+            made.evaluation_config = self.changed(config.evaluation_config)
+        made.freeze()
+        return made
