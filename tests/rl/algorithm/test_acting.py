@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 import torch
 
+from syncline.rl.algorithm.acting import as_observation
 from syncline.rl.algorithms.ppo import PPOConfig
 from syncline.rl.columns.names import Columns
 from syncline.rl.connectors.to_module.frame_stacking import FrameStackingEnvToModule
@@ -110,3 +111,28 @@ def test_policy_of_older_programs(tmp_path):
     loaded = Policy.from_checkpoint(algo.save_to_path(tmp_path))["default_policy"]
     assert loaded.compute_single_action(obs, explore=False)[0] == action
     algo.stop()
+
+
+def test_lists_and_numbers_stand_for_arrays():
+    algo = built()
+    obs = [1, 0, 0.5]
+    action = algo.compute_single_action(obs, explore=False)
+    as_array = algo.compute_single_action(np.array(obs, np.float32), explore=False)
+    np.testing.assert_array_equal(action, as_array)
+    np.testing.assert_array_equal(algo.compute_actions([obs, obs], explore=False), [action] * 2)
+    np.testing.assert_array_equal(algo.compute_actions({"a": obs}, explore=False)["a"], action)
+    with pytest.raises(ValueError, match=r"shape \(2,\), but the space has \(3,\)"):
+        algo.compute_single_action(obs[:2])
+    algo.stop()
+
+
+def test_nested_lists_follow_their_space():
+    space = gym.spaces.Dict(
+        {"one": gym.spaces.Discrete(3), "two": gym.spaces.Tuple([gym.spaces.MultiBinary(2)])}
+    )
+    made = as_observation(space, {"one": 2, "two": [[1, 0]]})
+    assert made["one"].dtype == np.int64
+    assert isinstance(made["two"], tuple)
+    assert made["two"][0].dtype == np.int8
+    images = gym.spaces.Box(0, 255, (1, 2), np.uint8)
+    assert as_observation(images, [[3, 4]]).dtype == np.uint8

@@ -11,12 +11,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
 
 from syncline.rl.checkpointable import StateDict
 from syncline.rl.columns.names import Columns
 from syncline.rl.columns.trees import Tree, leaves, map_tree, row, stack_trees
 from syncline.rl.connectors.pipeline import ConnectorPipelineV2
+from syncline.rl.envs.checks import mismatch
 from syncline.rl.episodes.single_agent_episode import SingleAgentEpisode
 from syncline.rl.metrics.metrics_logger import MetricsLogger
 from syncline.rl.metrics.names import (
@@ -26,6 +28,13 @@ from syncline.rl.metrics.names import (
 from syncline.rl.modules.acting import ActingPolicy
 from syncline.rl.runners.actions import actions_for_env
 from syncline.rl.runners.connections import Connections
+
+_WITH_ARRAYS = (
+    gym.spaces.Box,
+    gym.spaces.Discrete,
+    gym.spaces.MultiDiscrete,
+    gym.spaces.MultiBinary,
+)
 
 
 class Acting:
@@ -78,7 +87,7 @@ class Acting:
         """Return actions, next states, and the other columns of the module's output.
 
         Args:
-            observations: Observations of N environments.
+            observations: Observations of N environments; lists and numbers may stand for arrays.
             states: The module's state for each; None for the initial one.
             explore: Draw actions; otherwise take the most probable ones.
             episodes: Episodes that end with these observations.
@@ -110,7 +119,7 @@ class Acting:
         if self._connections is not None:
             space = self._connections.env_to_module.input_observation_space or space
         return SingleAgentEpisode(
-            observations=[map_tree(np.asarray, observation)],
+            observations=[as_observation(space, observation)],
             observation_space=space,
             action_space=self.module.action_space,
         )
@@ -147,6 +156,26 @@ class Acting:
             self.module.action_space, normalize=self._normalize, clip=self._clip
         )
         return actions if function is None else function(actions)
+
+
+def as_observation(space: Any, value: Any) -> Tree:
+    """Return an observation as arrays; lists and numbers get the type that the space says.
+
+    Raises:
+        ValueError: Lists or numbers that are no observation of the space.
+    """
+    if isinstance(space, gym.spaces.Dict) and isinstance(value, Mapping):
+        known = space.spaces
+        return {key: as_observation(known.get(key), each) for key, each in value.items()}
+    if isinstance(space, gym.spaces.Tuple) and isinstance(value, (list, tuple)):
+        if len(space) == len(value):
+            return tuple(map(as_observation, space, value))
+    elif isinstance(value, (list, tuple, int, float)) and isinstance(space, _WITH_ARRAYS):
+        problem = mismatch(space, value)
+        if problem is not None:
+            raise ValueError(f"An action was asked for, but the {problem}.")
+        return np.asarray(value, space.dtype)
+    return map_tree(np.asarray, value)
 
 
 @contextmanager

@@ -420,7 +420,8 @@ class Algorithm(Checkpointable, Trainable):
         With a state, or `full_fetch`, return the action, the next state and the other outputs.
 
         Args:
-            observation: An observation of the environment; connectors apply to it.
+            observation: An observation of the environment; connectors apply to it. Lists and
+                numbers may stand for arrays.
             state: State of a module with memory; first `get_policy().get_initial_state()`.
             policy_id: The module.
             full_fetch: Return states and outputs, too.
@@ -448,8 +449,8 @@ class Algorithm(Checkpointable, Trainable):
 
     def compute_actions(
         self,
-        observations: Mapping[Any, Any],
-        state: Mapping[Any, Any] | None = None,
+        observations: Mapping[Any, Any] | Sequence[Any],
+        state: Mapping[Any, Any] | Sequence[Any] | None = None,
         *,
         policy_id: str = DEFAULT_MODULE_ID,
         full_fetch: bool = False,
@@ -459,8 +460,20 @@ class Algorithm(Checkpointable, Trainable):
         """Return actions for several observations, by the same keys; see `compute_single_action`.
 
         With states, or `full_fetch`, return actions, next states and the other outputs, each by
-        these keys.
+        these keys. For a list or an array of observations, a list takes the place of each
+        dictionary.
         """
+        if not isinstance(observations, Mapping):
+            found = self.compute_actions(
+                dict(enumerate(observations)),
+                state if state is None else dict(enumerate(state)),
+                policy_id=policy_id,
+                full_fetch=full_fetch,
+                explore=explore,
+            )
+            if isinstance(found, tuple):
+                return tuple(list(each.values()) for each in found)
+            return list(found.values())
         keys = list(observations)
         actions, states, outputs = self._acting_of(policy_id).act(
             [observations[key] for key in keys],
