@@ -16,6 +16,8 @@ from syncline.rl.modules.default_model_config import DefaultModelConfig
 from syncline.rl.modules.rl_module import MultiRLModule, RLModule, RLModuleSpec
 from syncline.rl.modules.torch.actor_critic import DefaultPPOTorchRLModule
 from syncline.rl.modules.torch.catalog import PPOCatalog
+from syncline.rl.modules.torch.distributions.deterministic import TorchDeterministic
+from syncline.rl.modules.torch.distributions.gaussian import TorchDiagGaussian
 from syncline.rl.modules.torch.torch_rl_module import TorchRLModule
 
 VECTOR = spaces.Box(-1.0, 1.0, (4,), np.float32)
@@ -50,6 +52,18 @@ def test_values_with_and_without_embeddings(shared):
     values.sum().backward()
     policy = module.encoder.encoder if shared else module.encoder.actor_encoder
     assert (next(policy.parameters()).grad is not None) is shared
+
+
+class WithClassAttribute(DefaultPPOTorchRLModule):
+    action_dist_cls = TorchDeterministic
+
+
+def test_the_distribution_of_the_class_takes_the_place_of_the_catalogs():
+    actions = spaces.Box(-1.0, 1.0, (2,), np.float32)
+    module = spec(WithClassAttribute, actions).build()
+    assert module.get_train_action_dist_cls() is TorchDeterministic
+    assert module.forward_train(observations())["action_dist_inputs"].shape == (5, 2)
+    assert spec(action_space=actions).build().get_train_action_dist_cls() is TorchDiagGaussian
 
 
 def test_inference_has_no_gradients_and_leaves_the_mode_as_it_was():

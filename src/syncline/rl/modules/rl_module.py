@@ -45,6 +45,9 @@ class RLModule(Checkpointable):
 
     framework: str | None = None
     """Name of the framework of the tensors: "torch", or None for NumPy arrays."""
+    action_dist_cls: type[Any] | None = None
+    """Class of the action distributions; by default the catalog's. Subclasses may set it, in the
+    class or in `setup`."""
     STATE_FILE_NAME = "module_state"
 
     def __init__(
@@ -70,7 +73,6 @@ class RLModule(Checkpointable):
         self.learner_only = bool(learner_only)
         self.model_config: Any = {} if model_config is None else model_config
         self.catalog: Any = None
-        self.action_dist_cls: type[Any] | None = None
         self._is_stateful: bool | None = None
         problem = self._make_catalog(catalog_class)
         try:
@@ -103,7 +105,10 @@ class RLModule(Checkpointable):
                 action_space=self.action_space,
                 model_config_dict=self.model_config,
             )
-            self.action_dist_cls = self.catalog.get_action_dist_cls(framework=self.framework)
+            if self.action_dist_cls is None:
+                self.action_dist_cls = self.catalog.get_action_dist_cls(framework=self.framework)
+            elif hasattr(self.catalog, "action_dist_cls"):
+                self.catalog.action_dist_cls = self.action_dist_cls  # heads have its parameters
         except Exception as error:
             self.catalog = None
             return error

@@ -54,6 +54,9 @@ class Catalog:
         ValueError: There is no default encoder for the observations, or a setting is out of range.
     """
 
+    action_dist_cls: Any = None
+    """Class that the module sets, in place of the one that fits to the action space."""
+
     def __init__(
         self,
         observation_space: Space,
@@ -92,6 +95,8 @@ class Catalog:
 
     def get_action_dist_cls(self, framework: str | None = "torch") -> Any:
         """Return the class of the action distributions; None without framework."""
+        if self.action_dist_cls is not None:
+            return self.action_dist_cls
         return self._get_dist_cls_from_action_space(self.action_space, framework=framework)
 
     @classmethod
