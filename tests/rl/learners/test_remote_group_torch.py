@@ -9,9 +9,12 @@ import torch
 
 from syncline.rl.algorithm.algorithm import Algorithm
 from syncline.rl.algorithms.a2c import A2CConfig
+from syncline.rl.algorithms.alpha_zero import AlphaZeroConfig
 from syncline.rl.algorithms.appo import APPOConfig
 from syncline.rl.algorithms.dqn import DQNConfig
+from syncline.rl.algorithms.mbpo import MBPOConfig
 from syncline.rl.algorithms.ppo import PPOConfig
+from syncline.rl.algorithms.qmix import QMixConfig
 from syncline.rl.columns.names import Columns
 from syncline.rl.columns.trees import leaves
 from syncline.rl.learners.torch.train_batch import masked_mean, share_of
@@ -83,6 +86,12 @@ def test_weighted_means_of_shares_are_the_mean(size, count):
         shares = [share_of(columns, rank, count) for rank in range(count)]
         mean = sum(masked_mean(share["x"], share) * weight for share, weight in shares) / count
         torch.testing.assert_close(mean, masked_mean(columns["x"], columns))
+
+
+@pytest.mark.parametrize("config", [MBPOConfig, QMixConfig, AlphaZeroConfig])
+def test_algorithms_that_learn_in_one_process_refuse_several_learners(config):
+    with pytest.raises(ValueError, match="num_learners=2.*set it to 0"):
+        config().environment("CartPole-v1").learners(num_learners=2).build_algo()
 
 
 @pytest.mark.processes

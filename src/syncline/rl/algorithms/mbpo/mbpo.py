@@ -111,11 +111,13 @@ class MBPOConfig(SACConfig):
             value = getattr(self, name)
             if not isinstance(value, int) or value < 1:
                 raise ValueError(f"`{name}={value!r}` must be a whole number of at least 1.")
-        if self.num_learners or self.is_multi_agent:
+        if self.num_learners:
             raise ValueError(
-                "MBPO has one agent and learns in its own process: set `num_learners=0` and remove "
-                "`multi_agent(…)`."
+                "MBPO trains in the algorithm's process, not on `num_learners="
+                f"{self.num_learners}`: set it to 0."
             )
+        if self.is_multi_agent:
+            raise ValueError("MBPO has one agent: remove `multi_agent(…)`.")
         if self.n_step != 1:
             raise ValueError(f"`n_step={self.n_step!r}`: MBPO learns from single steps; use 1.")
 
