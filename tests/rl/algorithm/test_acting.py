@@ -119,7 +119,8 @@ def test_lists_and_numbers_stand_for_arrays():
     action = algo.compute_single_action(obs, explore=False)
     as_array = algo.compute_single_action(np.array(obs, np.float32), explore=False)
     np.testing.assert_array_equal(action, as_array)
-    np.testing.assert_array_equal(algo.compute_actions([obs, obs], explore=False), [action] * 2)
+    both = algo.compute_actions([obs, obs], explore=False)
+    np.testing.assert_allclose(both, [action] * 2, rtol=1e-5)
     np.testing.assert_array_equal(algo.compute_actions({"a": obs}, explore=False)["a"], action)
     with pytest.raises(ValueError, match=r"shape \(2,\), but the space has \(3,\)"):
         algo.compute_single_action(obs[:2])

@@ -91,6 +91,43 @@ def test_scaled_losses_give_the_same_update():
     assert_same(plain, scaled, rtol=1e-4, atol=1e-6)
 
 
+class Seeing(PPOTorchLearner):
+    """Notes the type of matrix products in the loss, and of the outputs of the training pass."""
+
+    def compute_loss_for_module(self, *, fwd_out, **arguments):
+        a = torch.ones(2, 2)
+        seen.append((a @ a).dtype)
+        seen.append(fwd_out["action_dist_inputs"].dtype)
+        return super().compute_loss_for_module(fwd_out=fwd_out, **arguments)
+
+
+seen = []
+
+
+@pytest.mark.parametrize("model", [{}, {"use_lstm": True, "lstm_cell_size": 4}])
+def test_mixed_precision_gives_nearly_the_same_update(model):
+    def made():
+        return config(learner_class=Seeing).rl_module(model_config={"fcnet_hiddens": [8], **model})
+
+    seen.clear()
+    plain = trained(made(), iterations=1)
+    assert set(seen) == {torch.float32}
+    seen.clear()
+    mixed = trained(made().framework(torch_autocast="bfloat16"), iterations=1)
+    assert set(seen) == {torch.float32, torch.bfloat16}
+    assert all(each.dtype == np.float32 for each in mixed)
+    before = trained(made(), iterations=0)
+    for start, one, other in zip(before, plain, mixed, strict=True):
+        if np.abs(one - start).max() > 1e-3:
+            assert not np.array_equal(one, other)
+            assert np.corrcoef((one - start).ravel(), (other - start).ravel())[0, 1] > 0.8
+
+
+def test_an_unknown_precision_is_an_error():
+    with pytest.raises(ValueError, match="torch_autocast='half'"):
+        config().framework(torch_autocast="half").build_algo()
+
+
 class Infinite(PPOTorchLearner):
     """The losses are too large for their scale in the first update."""
 

@@ -478,6 +478,7 @@ class AlgorithmConfig(
             getattr(self.gym_env_vectorize_mode, "value", self.gym_env_vectorize_mode),
             ("sync", "async", "vector_entry_point"),
         )
+        check_choice("torch_autocast", self.torch_autocast, ("bfloat16", "float16", None))
         check_choice("grad_clip_by", self.grad_clip_by, ("global_norm", "norm", "value"))
         check_choice(
             "evaluation_duration_unit", self.evaluation_duration_unit, ("episodes", "timesteps")

@@ -9,6 +9,7 @@ from syncline.rl.config.section import NotProvided, Section
 
 ConfigT = TypeVar("ConfigT", bound="LearningOptions")
 
+AutocastType = Literal["bfloat16", "float16"]
 LearningRate = Any
 """A number, or a schedule `[[0, x], [step, y], …]` over the sampled environment steps."""
 
@@ -55,6 +56,7 @@ class LearningOptions(Section):
     torch_compile_worker_dynamo_mode: str | None = None
     torch_ddp_kwargs: dict[str, Any] = {}
     torch_skip_nan_gradients: bool = False
+    torch_autocast: AutocastType | None = None
 
     @property
     def num_remote_learners(self) -> int:
@@ -201,6 +203,7 @@ class LearningOptions(Section):
         torch_compile_worker_dynamo_mode: str | None = NotProvided,
         torch_ddp_kwargs: dict[str, Any] = NotProvided,
         torch_skip_nan_gradients: bool = NotProvided,
+        torch_autocast: AutocastType | None = NotProvided,
         **ignored: Any,
     ) -> ConfigT:
         """Set the framework, which is torch, and its options.
@@ -217,6 +220,10 @@ class LearningOptions(Section):
             torch_ddp_kwargs: Has no effect: gradients of several learners are averaged directly.
             torch_skip_nan_gradients: Skip updates whose gradients are not finite, instead of
                 setting those gradients to 0.
+            torch_autocast: Compute training passes and losses in mixed precision, with matrix
+                products of this type; weights, gradients and optimizers stay in float32. "float16"
+                needs `experimental(_torch_grad_scaler_class=torch.amp.GradScaler)`. None for
+                float32.
             ignored: Options of TensorFlow in older releases.
         """
         given = dict(locals())

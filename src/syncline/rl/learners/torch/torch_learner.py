@@ -451,10 +451,21 @@ class TorchLearner(Checkpointable):
         """Take one step of all optimizers of the modules in the batch."""
         self.optimizers.zero_gradients(batch)
         own, weights = self.own_share(batch)
-        losses = self.compute_losses(fwd_out=self.forward_train(own), batch=own)
+        losses = self.losses_of(own)
         gradients = self.compute_gradients(self.weighted(losses, weights))
         self.average_gradients(batch, gradients)
         self.apply_gradients(self.postprocess_gradients(gradients))
+
+    def losses_of(self, batch: dict[str, Batch]) -> dict[str, torch.Tensor]:
+        """Return the losses of a training pass, in mixed precision with `torch_autocast`."""
+        if self.config.torch_autocast is None:
+            return self.compute_losses(fwd_out=self.forward_train(batch), batch=batch)
+        dtype = getattr(torch, self.config.torch_autocast)
+        with torch.autocast(self.device.type, dtype=dtype):
+            # Probabilities and sums need the precision; matrix products do not.
+            outputs = map_tree(_in_float32, self.forward_train(batch))
+            losses = self.compute_losses(fwd_out=outputs, batch=batch)
+        return {module_id: loss.float() for module_id, loss in losses.items()}
 
     # -- several learners
 
@@ -755,6 +766,11 @@ class TorchLearner(Checkpointable):
 def _network(module: Any) -> nn.Module:
     found: nn.Module = module.unwrapped() if hasattr(module, "unwrapped") else module
     return found
+
+
+def _in_float32(output: Any) -> Any:
+    low = isinstance(output, torch.Tensor) and output.dtype in (torch.bfloat16, torch.float16)
+    return output.float() if low else output
 
 
 def initial_state(module: RLModule) -> Tree:

@@ -72,8 +72,7 @@ class A2CTorchLearner(ActorCriticLearner):
         for module_id, columns in own.items():
             for piece, share in _pieces(columns, rows):
                 only = {module_id: piece}
-                losses = self.compute_losses(fwd_out=self.forward_train(only), batch=only)
-                loss = self.weighted(losses, weights)[module_id] * share
+                loss = self.weighted(self.losses_of(only), weights)[module_id] * share
                 gradients.update(self.compute_gradients({module_id: loss}))
         self.average_gradients(batch, gradients)
         self.apply_gradients(self.postprocess_gradients(gradients))

@@ -93,7 +93,7 @@ class RSSM(nn.Module):
 
     def _next_h(self, h: torch.Tensor, z: torch.Tensor, action: torch.Tensor) -> torch.Tensor:
         x = silu(self.input_norm(self.from_z(z) + action))
-        parts = self.gru_norm(self.gru(torch.cat([x, h], -1)))
+        parts = self.gru_norm(self.gru(torch.cat([x, h], -1))).to(h.dtype)
         reset, candidate, update = parts.chunk(3, -1)
         candidate = torch.tanh(torch.sigmoid(reset) * candidate)
         return torch.lerp(h, candidate, torch.sigmoid(update - 1.0))
