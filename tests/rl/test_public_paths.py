@@ -25,8 +25,6 @@ FROZEN = {
 }
 WHOLE = {"", "algorithms"}
 """Own packages that have RLlib's names, too."""
-AWAITED = {"MultiAgentEpisode"}
-"""Names of the table whose module may not exist yet."""
 
 
 def load(prefix, relative):
@@ -42,8 +40,6 @@ def test_every_name_of_the_table_exists(prefix):
         for home, names in homes.items():
             for each in names.split() if names != "*" else ():
                 name = each.rpartition(":")[2]
-                if name in AWAITED:
-                    continue
                 with contextlib.suppress(RetiredAlgorithmError):
                     assert getattr(module, name) is not None, (relative, home, name)
 
@@ -52,7 +48,7 @@ def test_every_name_of_rllib_exists_or_its_absence_is_explained():
     wrong = []
     for relative, names in FROZEN.items():
         module = load("syncline.rllib", relative)
-        for name in set(names) - AWAITED:
+        for name in set(names):
             try:
                 getattr(module, name)
             except ImportError as error:

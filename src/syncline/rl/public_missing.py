@@ -195,7 +195,6 @@ MISSING: dict[str, str] = {
     "env.external_env": "ExternalEnvWrapper",
     "env.external_multi_agent_env": "ExternalMultiAgentEnv",
     "env.multi_agent_env": "MultiAgentEnvWrapper",
-    "env.multi_agent_episode": "MultiAgentEpisode",
     "env.remote_base_env": "RemoteBaseEnv",
     "env.utils": "ERR_MSG_INVALID_ENV_DESCRIPTOR try_import_open_spiel try_import_pyspiel",
     "env.vector.registration": "make_vec",
@@ -446,27 +445,19 @@ MISSING: dict[str, str] = {
     ),
     "utils.pre_checks.env": "check_multiagent_environments",
     "utils.replay_buffers": (
-        "EpisodeReplayBuffer FifoReplayBuffer MultiAgentEpisodeReplayBuffer "
-        "MultiAgentMixInReplayBuffer MultiAgentPrioritizedEpisodeReplayBuffer "
-        "MultiAgentPrioritizedReplayBuffer MultiAgentReplayBuffer "
-        "PrioritizedEpisodeReplayBuffer PrioritizedReplayBuffer ReplayBuffer ReplayMode "
+        "FifoReplayBuffer MultiAgentMixInReplayBuffer MultiAgentPrioritizedReplayBuffer "
+        "MultiAgentReplayBuffer PrioritizedReplayBuffer ReplayBuffer ReplayMode "
         "ReservoirReplayBuffer StorageUnit utils"
     ),
     "utils.replay_buffers.base": "ReplayBufferInterface",
-    "utils.replay_buffers.episode_replay_buffer": "EpisodeReplayBuffer",
     "utils.replay_buffers.fifo_replay_buffer": "FifoReplayBuffer",
-    "utils.replay_buffers.multi_agent_episode_buffer": "MultiAgentEpisodeReplayBuffer",
     "utils.replay_buffers.multi_agent_mixin_replay_buffer": "MultiAgentMixInReplayBuffer",
-    "utils.replay_buffers.multi_agent_prioritized_episode_buffer": (
-        "MultiAgentPrioritizedEpisodeReplayBuffer"
-    ),
     "utils.replay_buffers.multi_agent_prioritized_replay_buffer": (
         "MultiAgentPrioritizedReplayBuffer"
     ),
     "utils.replay_buffers.multi_agent_replay_buffer": (
         "MultiAgentReplayBuffer ReplayMode merge_dicts_with_warning"
     ),
-    "utils.replay_buffers.prioritized_episode_buffer": "PrioritizedEpisodeReplayBuffer",
     "utils.replay_buffers.prioritized_replay_buffer": "PrioritizedReplayBuffer",
     "utils.replay_buffers.replay_buffer": "ReplayBuffer StorageUnit warn_replay_capacity",
     "utils.replay_buffers.reservoir_replay_buffer": "ReservoirReplayBuffer",

@@ -1,4 +1,6 @@
-"""`OlderValues`: attributes of episodes in older releases, for callbacks."""
+"""`OlderValues`: attributes of episodes in older releases, for callbacks; `OlderMultiAgentValues`:
+those of several agents.
+"""
 
 from __future__ import annotations
 
@@ -71,3 +73,39 @@ class OlderValues:
     def last_reward_for(self, agent_id: Any = None) -> float:
         """Return the newest reward; 0 before the first step."""
         return float(self.get_rewards(-1)) if self.length else 0.0  # type: ignore[attr-defined]
+
+
+class OlderMultiAgentValues(OlderValues):
+    """The same for `MultiAgentEpisode`: the newest values are those of one agent."""
+
+    agent_episodes: dict[Any, Any]
+
+    @property
+    def agent_rewards(self) -> dict[tuple[Any, str], float]:
+        """Sums of the rewards by agent and module."""
+        return {
+            (agent, each.module_id): each.get_return()
+            for agent, each in self.agent_episodes.items()
+        }
+
+    def last_info_for(self, agent_id: Any = None) -> Any:
+        """Return the newest info of an agent; None if it has none."""
+        return self._newest_of(agent_id, "last_info_for", None)
+
+    def last_observation_for(self, agent_id: Any = None) -> Any:
+        """Return the newest observation of an agent; None if it has none."""
+        return self._newest_of(agent_id, "last_observation_for", None)
+
+    last_raw_obs_for = last_observation_for
+
+    def last_action_for(self, agent_id: Any = None) -> Any:
+        """Return the action of an agent's newest complete step; None before it."""
+        return self._newest_of(agent_id, "last_action_for", None)
+
+    def last_reward_for(self, agent_id: Any = None) -> float:
+        """Return the reward of an agent's newest complete step; 0 before it."""
+        return float(self._newest_of(agent_id, "last_reward_for", 0.0))
+
+    def _newest_of(self, agent_id: Any, method: str, otherwise: Any) -> Any:
+        single = self.agent_episodes.get(agent_id)
+        return otherwise if single is None else getattr(single, method)()

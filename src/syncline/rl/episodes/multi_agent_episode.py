@@ -1,0 +1,759 @@
+"""`MultiAgentEpisode`: the steps of several agents in one episode, or in a part of it.
+
+Covered: adding steps, agents that come, wait and go, cutting, slicing and joining parts, arrays,
+state. Not covered: reading and changing values (`multi_agent_getters`), the steps of one agent
+(`single_agent_episode`).
+"""
+
+from __future__ import annotations
+
+import copy
+import time
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+from gymnasium import spaces
+
+from syncline.rl.episodes.items import Item
+from syncline.rl.episodes.lookback import InfiniteLookbackBuffer
+from syncline.rl.episodes.multi_agent_getters import SKIPPED, MultiAgentGetters
+from syncline.rl.episodes.older_values import OlderMultiAgentValues
+from syncline.rl.episodes.single_agent_episode import SingleAgentEpisode
+from syncline.rl.metrics.names import DEFAULT_MODULE_ID
+
+ALL = "__all__"
+
+StepSlice: TypeAlias = slice
+ByAgent: TypeAlias = Mapping[Any, Any]
+Spaces: TypeAlias = spaces.Dict | Mapping[Any, spaces.Space[Any]]
+
+
+def default_module(agent_id: Any, episode: Any, **kwargs: Any) -> str:
+    """Map every agent to the default module."""
+    return DEFAULT_MODULE_ID
+
+
+class MultiAgentEpisode(OlderMultiAgentValues, MultiAgentGetters):
+    """The episodes of several agents, and how their steps relate to those of the environment.
+
+    Each agent has a `SingleAgentEpisode` in `agent_episodes`. Its step lasts from an observation to
+    its next one; rewards in between are added up. The action of an agent that waits "hangs": it
+    gets into the agent's episode together with the next observation. Rewards that come before an
+    agent's first action belong to its first step. An agent that ends without a step takes no part.
+    """
+
+    SKIP_ENV_TS_TAG = SKIPPED
+
+    def __init__(
+        self,
+        id_: str | None = None,
+        *,
+        observations: Sequence[ByAgent] | None = None,
+        observation_space: Spaces | None = None,
+        infos: Sequence[ByAgent] | None = None,
+        actions: Sequence[ByAgent] | None = None,
+        action_space: Spaces | None = None,
+        rewards: Sequence[ByAgent] | None = None,
+        terminateds: Mapping[Any, bool] | bool = False,
+        truncateds: Mapping[Any, bool] | bool = False,
+        extra_model_outputs: Sequence[ByAgent] | None = None,
+        env_t_started: int | None = None,
+        agent_t_started: Mapping[Any, int] | None = None,
+        len_lookback_buffer: int | str = "auto",
+        agent_episode_ids: Mapping[Any, str] | None = None,
+        agent_module_ids: Mapping[Any, str] | None = None,
+        agent_to_module_mapping_fn: Callable[..., str] | None = None,
+    ) -> None:
+        """Make an episode, empty or with given steps.
+
+        Args:
+            id_: Id of the episode; by default a new one.
+            observations: Dicts by agent, one more than steps of the environment.
+            observation_space: Spaces by agent.
+            infos: Dicts by agent, as observations.
+            actions: Dicts by agent, one for each step. An agent that has an observation but no
+                action, although there are later steps, has ended.
+            action_space: Spaces by agent.
+            rewards: Dicts by agent, one for each step. Actions and rewards beyond the last
+                observation belong to steps without an end.
+            terminateds: Flags by agent and for "__all__"; True for all.
+            truncateds: Likewise.
+            extra_model_outputs: For each step, dicts of outputs by agent.
+            env_t_started: Number of the environment's first step after the lookback.
+            agent_t_started: Number of each agent's first step after the lookback.
+            len_lookback_buffer: Number of given steps that form the lookback; "auto" for all.
+            agent_episode_ids: Ids of the agents' episodes.
+            agent_module_ids: Modules of agents.
+            agent_to_module_mapping_fn: Function of (agent_id, episode) that returns a module id.
+
+        Raises:
+            ValueError: The steps do not fit together.
+        """
+        self.id_ = id_ or uuid.uuid4().hex
+        self.agent_to_module_mapping_fn = agent_to_module_mapping_fn or default_module
+        self.observation_space: Any = observation_space or {}
+        self.action_space: Any = action_space or {}
+        self.agent_episodes: dict[Any, SingleAgentEpisode] = {}
+        self.env_t_to_agent_t: dict[Any, InfiniteLookbackBuffer] = {}
+        """By agent: for each step of the environment the agent's step, or "S" if it waits."""
+        steps = max(len(observations or ()) - 1, 0)
+        self._lookback = (
+            steps if isinstance(len_lookback_buffer, str) else min(len_lookback_buffer, steps)
+        )
+        self.env_t_started = env_t_started or 0
+        """Number of the first step after the lookback, in the whole episode."""
+        self.env_t = self.env_t_started + steps - self._lookback
+        """Number of the next step in the whole episode."""
+        self.is_terminated = _flag(terminateds, ALL)
+        self.is_truncated = _flag(truncateds, ALL)
+        self._modules: dict[Any, str] = dict(agent_module_ids or {})
+        self._hanging_actions: dict[Any, Item] = {}
+        self._hanging_outputs: dict[Any, dict[str, Item]] = {}
+        self._hanging_rewards: dict[Any, Any] = {}
+        self._custom_data: dict[Any, Any] = {}
+        self._start_time: float | None = None
+        self._last_step_time: float | None = None
+        tracks = self._tracks(
+            observations or (), infos or (), actions or (), rewards or (), extra_model_outputs or ()
+        )
+        for agent, track in tracks.items():
+            terminated = _flag(terminateds, agent)
+            truncated = _flag(truncateds, agent)
+            if not truncated and agent not in self._hanging_actions:
+                terminated = terminated or track.at[-1] < len(observations or ()) - 1
+            if (terminated or truncated) and len(track.at) == 1:
+                self._forget_hanging(agent)
+                continue
+            self._add_track(
+                agent,
+                track,
+                size=len(observations or ()),
+                started=(agent_t_started or {}).get(agent, 0),
+                id_=(agent_episode_ids or {}).get(agent),
+                terminated=terminated,
+                truncated=truncated,
+            )
+
+    # ---- given steps ----
+
+    def _tracks(
+        self,
+        observations: Sequence[ByAgent],
+        infos: Sequence[ByAgent],
+        actions: Sequence[ByAgent],
+        rewards: Sequence[ByAgent],
+        outputs: Sequence[ByAgent],
+    ) -> dict[Any, _Track]:
+        """Return the steps of each agent; those without an end hang."""
+        tracks: dict[Any, _Track] = {}
+        for position, by_agent in enumerate(observations):
+            for agent, observation in by_agent.items():
+                track = tracks.setdefault(agent, _Track())
+                if track.at:
+                    if agent not in self._hanging_actions:
+                        raise ValueError(
+                            f"The agent {agent!r} has an observation at step {position}, but no "
+                            f"action after the one at step {track.at[-1]}."
+                        )
+                    track.actions.append(self._hanging_actions.pop(agent))
+                    track.outputs.append(self._hanging_outputs.pop(agent, {}))
+                    track.rewards.append(self._hanging_rewards.pop(agent, 0.0))
+                track.at.append(position)
+                track.observations.append(observation)
+                info = infos[position].get(agent) if position < len(infos) else None
+                track.infos.append({} if info is None else info)
+            if position < len(actions):
+                self._hanging_actions.update(actions[position])
+            if position < len(outputs):
+                self._hanging_outputs.update(
+                    {agent: dict(each) for agent, each in outputs[position].items()}
+                )
+            if position < len(rewards):
+                for agent, reward in rewards[position].items():
+                    self._hanging_rewards[agent] = self._hanging_rewards.get(agent, 0.0) + reward
+        return tracks
+
+    def _add_track(
+        self,
+        agent: Any,
+        track: _Track,
+        *,
+        size: int,
+        started: int,
+        id_: str | None,
+        terminated: bool,
+        truncated: bool,
+    ) -> None:
+        before = sum(position < self._lookback for position in track.at)
+        # The newest observation is no lookback: the step after it has no end yet.
+        lookback = min(before, len(track.at) - 1)
+        numbers: list[Any] = [SKIPPED] * size
+        for place, position in enumerate(track.at):
+            numbers[position] = started - lookback + place
+        self.env_t_to_agent_t[agent] = InfiniteLookbackBuffer(numbers, self._lookback)
+        names = track.outputs[0] if track.outputs else ()
+        self.agent_episodes[agent] = SingleAgentEpisode(
+            id_=id_,
+            observations=track.observations,
+            observation_space=_space(self.observation_space, agent),
+            infos=track.infos,
+            actions=track.actions,
+            action_space=_space(self.action_space, agent),
+            rewards=track.rewards,
+            terminated=terminated,
+            truncated=truncated,
+            extra_model_outputs={name: [each[name] for each in track.outputs] for name in names},
+            t_started=started,
+            len_lookback_buffer=lookback,
+            agent_id=agent,
+            module_id=self.module_for(agent),
+            multi_agent_episode_id=self.id_,
+        )
+
+    # ---- adding ----
+
+    def add_env_reset(self, *, observations: ByAgent, infos: ByAgent | None = None) -> None:
+        """Add the observations and infos of a reset, by agent.
+
+        Raises:
+            ValueError: The episode has begun already.
+        """
+        if self.is_reset:
+            raise ValueError(f"The episode {self.id_} has begun already; make another one.")
+        for agent, observation in observations.items():
+            self._begin(agent, observation, (infos or {}).get(agent))
+        self._start_time = time.perf_counter()
+
+    def _begin(self, agent: Any, observation: Item, info: Any) -> None:
+        """Add the first observation of an agent."""
+        single = SingleAgentEpisode(
+            observation_space=_space(self.observation_space, agent),
+            action_space=_space(self.action_space, agent),
+            agent_id=agent,
+            module_id=self.module_for(agent),
+            multi_agent_episode_id=self.id_,
+        )
+        single.add_env_reset(observation=observation, infos=info)
+        self.agent_episodes[agent] = single
+        waited = [SKIPPED] * (self._lookback + len(self))
+        self.env_t_to_agent_t[agent] = InfiniteLookbackBuffer([*waited, 0], self._lookback)
+
+    def add_env_step(
+        self,
+        observations: ByAgent,
+        actions: ByAgent,
+        rewards: ByAgent,
+        infos: ByAgent | None = None,
+        *,
+        terminateds: Mapping[Any, bool] | None = None,
+        truncateds: Mapping[Any, bool] | None = None,
+        extra_model_outputs: ByAgent | None = None,
+    ) -> None:
+        """Add actions and what `env.step()` returned for them, by agent.
+
+        An agent without an observation waits. An agent that ends in a terminal state without a last
+        observation gets the one before again, which has no effect.
+
+        Args:
+            observations: Observations of the agents that act next, or have ended.
+            actions: Actions of the agents that acted.
+            rewards: Rewards, also of agents that wait.
+            infos: Infos.
+            terminateds: True for agents that ended in a terminal state; "__all__" for all.
+            truncateds: True for agents that ended for another reason; "__all__" for all.
+            extra_model_outputs: Dicts of other outputs of the modules, such as `action_logp`.
+
+        Raises:
+            ValueError: The episode or an agent has ended, an agent acted without an observation,
+                or an agent was truncated without a last one.
+        """
+        if self.is_done:
+            raise ValueError(
+                f"The episode {self.id_} ended at step {self.env_t}, but got one more step. Begin "
+                "a new episode after the end."
+            )
+        terminateds, truncateds = terminateds or {}, truncateds or {}
+        self.env_t += 1
+        self.is_terminated = bool(terminateds.get(ALL, False))
+        self.is_truncated = bool(truncateds.get(ALL, False))
+        for numbers in self.env_t_to_agent_t.values():
+            numbers.data.append(SKIPPED)
+        concerned = dict.fromkeys(
+            [*observations, *actions, *rewards, *terminateds, *truncateds]
+            + (list(self.agent_episodes) if self.is_done else [])
+        )
+        concerned.pop(ALL, None)
+        for agent in concerned:
+            if agent in actions:
+                self._act(agent, actions[agent], (extra_model_outputs or {}).get(agent))
+            self._add_agent_step(
+                agent,
+                observations.get(agent),
+                rewards.get(agent),
+                (infos or {}).get(agent),
+                bool(terminateds.get(agent, False)) or self.is_terminated,
+                bool(truncateds.get(agent, False)) or self.is_truncated,
+            )
+        singles = self.agent_episodes.values()
+        if singles and not self.is_done and all(each.is_done for each in singles):
+            self.is_terminated = any(each.is_terminated for each in singles)
+            self.is_truncated = not self.is_terminated
+        self._last_step_time = now = time.perf_counter()
+        if self._start_time is None:
+            self._start_time = now
+
+    def _act(self, agent: Any, action: Item, outputs: Mapping[str, Item] | None) -> None:
+        single = self.agent_episodes.get(agent)
+        problem = None
+        if single is None:
+            problem = "it has no observation yet"
+        elif single.is_done:
+            problem = f"it ended after {single.t} steps"
+        elif agent in self._hanging_actions:
+            problem = "it waits for the observation after its previous action"
+        if problem:
+            raise ValueError(
+                f"The agent {agent!r} acted at step {self.env_t - 1} of the episode {self.id_}, "
+                f"but {problem}. Pass actions of those in `get_agents_to_act()` only."
+            )
+        self._hanging_actions[agent] = action
+        self._hanging_outputs[agent] = dict(outputs or {})
+
+    def _add_agent_step(
+        self,
+        agent: Any,
+        observation: Item,
+        reward: Any,
+        info: Any,
+        terminated: bool,
+        truncated: bool,
+    ) -> None:
+        """Add what a step of the environment brought to an agent."""
+        single = self.agent_episodes.get(agent)
+        if single is not None and single.is_done:
+            if observation is not None or reward is not None:
+                raise ValueError(
+                    f"The agent {agent!r} ended after {single.t} steps, but got the observation "
+                    f"{observation} and the reward {reward} at step {self.env_t} of the episode "
+                    f"{self.id_}. Leave out agents that have ended."
+                )
+            return
+        if reward is not None:
+            self._hanging_rewards[agent] = self._hanging_rewards.get(agent, 0.0) + reward
+        done = terminated or truncated
+        if single is None:
+            if done:  # it never acted, and so takes no part
+                self._hanging_rewards.pop(agent, None)
+            elif observation is not None:
+                self._begin(agent, observation, info)
+            return
+        acted = agent in self._hanging_actions
+        if not acted:
+            if done:
+                single.is_terminated, single.is_truncated = terminated, truncated
+                self._forget_hanging(agent)
+            elif observation is not None:
+                raise ValueError(
+                    f"The agent {agent!r} got an observation at step {self.env_t} of the episode "
+                    f"{self.id_}, but took no action after the previous one."
+                )
+            return
+        if observation is None:
+            if not done:
+                return
+            if not terminated:
+                raise ValueError(
+                    f"The agent {agent!r} was truncated at step {self.env_t} of the episode "
+                    f"{self.id_} without a last observation, whose value is needed. Return one, or "
+                    f"set `terminateds[{agent!r}]`."
+                )
+            observation, info = single.get_observations(-1), single.get_infos(-1)
+        self._complete(agent, observation, info, terminated, truncated)
+        self.env_t_to_agent_t[agent].data[-1] = single.t
+
+    def _complete(
+        self, agent: Any, observation: Item, info: Any, terminated: bool, truncated: bool
+    ) -> None:
+        """End the step of an agent that has acted."""
+        self.agent_episodes[agent].add_env_step(
+            observation=observation,
+            action=self._hanging_actions.pop(agent),
+            reward=self._hanging_rewards.pop(agent, 0.0),
+            infos=info,
+            terminated=terminated,
+            truncated=truncated,
+            extra_model_outputs=self._hanging_outputs.pop(agent, None) or None,
+        )
+
+    def _forget_hanging(self, agent: Any) -> None:
+        for hanging in (self._hanging_actions, self._hanging_outputs, self._hanging_rewards):
+            hanging.pop(agent, None)
+
+    def validate(self) -> None:
+        """Check that the parts of the agents' episodes have matching lengths.
+
+        Raises:
+            ValueError: They have not.
+        """
+        for single in self.agent_episodes.values():
+            single.validate()
+
+    # ---- facts ----
+
+    @property
+    def custom_data(self) -> dict[Any, Any]:
+        """Data of the program, for example of callbacks; later parts of the episode inherit it."""
+        return self._custom_data
+
+    @property
+    def agent_ids(self) -> set[Any]:
+        """Ids of the agents that have or had an observation."""
+        return set(self.agent_episodes)
+
+    @property
+    def agent_episode_ids(self) -> dict[Any, str]:
+        """Ids of the agents' episodes."""
+        return {agent: each.id_ for agent, each in self.agent_episodes.items()}
+
+    @property
+    def agent_t_started(self) -> dict[Any, int]:
+        """Number of each agent's first step after the lookback."""
+        return {agent: each.t_started for agent, each in self.agent_episodes.items()}
+
+    @property
+    def policy_mapping_fn(self) -> Callable[..., str]:
+        """Older name of `agent_to_module_mapping_fn`."""
+        return self.agent_to_module_mapping_fn
+
+    def module_for(self, agent_id: Any) -> str:
+        """Return the module of an agent, which stays the same for the whole episode."""
+        if agent_id not in self._modules:
+            self._modules[agent_id] = self.agent_to_module_mapping_fn(agent_id, self)
+        return self._modules[agent_id]
+
+    policy_for = module_for
+
+    @property
+    def is_reset(self) -> bool:
+        """Whether an agent has its first observation."""
+        return bool(self.agent_episodes)
+
+    @property
+    def is_numpy(self) -> bool:
+        """Whether the values are arrays."""
+        return any(each.is_numpy for each in self.agent_episodes.values())
+
+    @property
+    def is_done(self) -> bool:
+        """Whether the episode has ended for all agents."""
+        return self.is_terminated or self.is_truncated
+
+    def get_agents_that_stepped(self) -> set[Any]:
+        """Return the agents that have an observation of the newest step."""
+        numbers = self.env_t_to_agent_t.items()
+        return {agent for agent, each in numbers if each.data and each.data[-1] != SKIPPED}
+
+    def get_agents_to_act(self) -> set[Any]:
+        """Return the agents that must act in the next step."""
+        return {
+            agent
+            for agent in self.get_agents_that_stepped()
+            if not self.agent_episodes[agent].is_done
+        }
+
+    def get_return(self, include_hanging_rewards: bool = False) -> float:
+        """Return the sum of all agents' rewards of this part, without the lookback.
+
+        Args:
+            include_hanging_rewards: Add the rewards of steps without an end.
+        """
+        total = sum(each.get_return() for each in self.agent_episodes.values())
+        if include_hanging_rewards:
+            total += sum(self._hanging_rewards.values())
+        return float(total)
+
+    def get_duration_s(self) -> float:
+        """Return the seconds from the first to the last addition."""
+        if self._last_step_time is None or self._start_time is None:
+            return 0.0
+        return self._last_step_time - self._start_time
+
+    def env_steps(self) -> int:
+        """Return the number of steps of the environment."""
+        return len(self)
+
+    def agent_steps(self) -> int:
+        """Return the number of complete steps of all agents."""
+        return sum(len(each) for each in self.agent_episodes.values())
+
+    def __len__(self) -> int:
+        return self.env_t - self.env_t_started
+
+    def __repr__(self) -> str:
+        return (
+            f"MAEps(len={len(self)} done={self.is_done} R={self.get_return()} "
+            f"agents={list(self.agent_episodes)} id_={self.id_})"
+        )
+
+    # ---- parts ----
+
+    def to_numpy(self) -> MultiAgentEpisode:
+        """Convert observations, actions, rewards and outputs to arrays; return the episode itself.
+        Infos stay lists.
+        """
+        for single in self.agent_episodes.values():
+            single.to_numpy()
+        return self
+
+    def cut(self, len_lookback_buffer: int = 0) -> MultiAgentEpisode:
+        """Return the next part of this episode, without steps: it begins with the newest
+        observations here.
+
+        Steps of agents that wait end in the next part, whose lookback is long enough for them.
+
+        Args:
+            len_lookback_buffer: Number of steps of the environment that it keeps as lookback, at
+                most those there are.
+
+        Raises:
+            ValueError: The episode has ended, or the number is negative.
+        """
+        if self.is_done:
+            raise ValueError(f"Cannot cut {self!r}: it has ended.")
+        if len_lookback_buffer < 0:
+            raise ValueError(f"len_lookback_buffer={len_lookback_buffer} must not be negative.")
+        end = self._lookback + len(self)
+        lookback = min(len_lookback_buffer, end)
+        for agent in self._hanging_actions:
+            lookback = max(lookback, end - _newest(self.env_t_to_agent_t[agent].data, end))
+        successor = self._part(end - lookback, end, end)
+        for agent, reward in self._hanging_rewards.items():
+            if agent not in self._hanging_actions:
+                successor._hanging_rewards[agent] = reward
+        return successor
+
+    def slice(
+        self, slice_: StepSlice, *, len_lookback_buffer: int | None = None
+    ) -> MultiAgentEpisode:
+        """Return a part of this part; `episode[a:b]` is the same.
+
+        Args:
+            slice_: Steps of the environment, counted from the start of this part; negative ones
+                from its end. An agent that waits at the end has a hanging action in the part; one
+                that waits at the start begins with its next observation.
+            len_lookback_buffer: Steps before the start to keep as lookback; by default as many as
+                this part has. Limited to those there are.
+
+        Raises:
+            ValueError: The slice has a step other than 1.
+        """
+        start, stop, step = slice_.indices(len(self))
+        if step != 1:
+            raise ValueError(f"Cannot slice {self!r} in steps of {step}; only 1 is supported.")
+        wanted = self._lookback if len_lookback_buffer is None else len_lookback_buffer
+        start, stop = start + self._lookback, max(start, stop) + self._lookback
+        part = self._part(max(start - wanted, 0), stop, start)
+        if self.is_numpy:
+            part.to_numpy()
+        return part
+
+    def __getitem__(self, item: StepSlice) -> MultiAgentEpisode:
+        if not isinstance(item, StepSlice):
+            raise TypeError(
+                f"episode[{item!r}] is not defined; only slices are: episode[a:b]. For the values "
+                "of a step, use the getters, such as get_observations()."
+            )
+        return self.slice(item)
+
+    def _part(self, first: int, stop: int, start: int) -> MultiAgentEpisode:
+        """Return the steps from `start` to `stop`, with the lookback from `first` on; all count
+        from the start of this lookback.
+        """
+        ends = stop == self._lookback + len(self)
+        with_last = slice(first - self._lookback, stop + 1 - self._lookback)
+        steps = slice(with_last.start, stop - self._lookback)
+        started, ended = {}, {}
+        for agent, single in self.agent_episodes.items():
+            numbers = self.env_t_to_agent_t[agent].data
+            known = [each for each in numbers[first : stop + 1] if each != SKIPPED]
+            later = [each for each in numbers[start : stop + 1] if each != SKIPPED]
+            if known:
+                started[agent] = later[0] if later else known[-1]
+                ended[agent] = known[-1] == single.t
+        options: dict[str, Any] = {"neg_index_as_lookback": True, "return_list": True}
+        terminated, truncated = self.get_terminateds(), self.get_truncateds()
+        part = MultiAgentEpisode(
+            id_=self.id_,
+            observations=self.get_observations(with_last, **options),
+            observation_space=self.observation_space,
+            infos=self.get_infos(with_last, **options),
+            actions=self.get_actions(steps, **options),
+            action_space=self.action_space,
+            rewards=self.get_rewards(steps, **options),
+            terminateds={
+                ALL: self.is_terminated and ends,
+                **{agent: terminated[agent] and last for agent, last in ended.items()},
+            },
+            truncateds={
+                ALL: self.is_truncated and ends,
+                **{agent: truncated[agent] and last for agent, last in ended.items()},
+            },
+            extra_model_outputs=self.get_extra_model_outputs(None, steps, **options),
+            env_t_started=self.env_t_started + start - self._lookback,
+            agent_t_started=started,
+            len_lookback_buffer=start - first,
+            agent_episode_ids=self.agent_episode_ids,
+            agent_module_ids=self._modules,
+            agent_to_module_mapping_fn=self.agent_to_module_mapping_fn,
+        )
+        part._custom_data = copy.deepcopy(self._custom_data)
+        return part
+
+    def concat_episode(self, other: MultiAgentEpisode) -> None:
+        """Append the next part of the same episode, without its lookback.
+
+        Raises:
+            ValueError: `other` is no continuation of this part.
+        """
+        for fits, problem in (
+            (other.id_ == self.id_, f"it belongs to the episode {other.id_}, not {self.id_}"),
+            (not self.is_done, "this part has ended"),
+            (
+                self.env_t == other.env_t_started,
+                f"it begins at {other.env_t_started}, not at {self.env_t}",
+            ),
+        ):
+            if not fits:
+                raise ValueError(f"Cannot append {other!r} to {self!r}: {problem}.")
+        own_size = self._lookback + len(self) + 1
+        for agent, single in other.agent_episodes.items():
+            own = self.agent_episodes.get(agent)
+            if own is None:
+                self.agent_episodes[agent] = single
+                self.env_t_to_agent_t[agent] = InfiniteLookbackBuffer(
+                    [SKIPPED] * (own_size - 1) + other.env_t_to_agent_t[agent].get(), self._lookback
+                )
+            elif not own.is_done:
+                self._join(agent, own, single)
+                self.env_t_to_agent_t[agent].extend(other.env_t_to_agent_t[agent].get()[1:])
+            self._forget_hanging(agent)
+        for numbers in self.env_t_to_agent_t.values():
+            numbers.extend([SKIPPED] * (own_size + len(other) - numbers.len_incl_lookback()))
+        self._hanging_actions.update(other._hanging_actions)
+        self._hanging_outputs.update(other._hanging_outputs)
+        self._hanging_rewards.update(other._hanging_rewards)
+        self._modules = {**other._modules, **self._modules}
+        self.env_t = other.env_t
+        self.is_terminated, self.is_truncated = other.is_terminated, other.is_truncated
+        self._last_step_time = other._last_step_time or self._last_step_time
+        self._custom_data.update(other.custom_data)
+        self.validate()
+
+    def _join(self, agent: Any, own: SingleAgentEpisode, single: SingleAgentEpisode) -> None:
+        """Append the next part of an agent's episode, perhaps after a step between both."""
+        if single.t_started == own.t + 1 and agent in self._hanging_actions:
+            self._complete(agent, single.get_observations(0), single.get_infos(0), False, False)
+        own.concat_episode(single)
+
+    # ---- state ----
+
+    def get_state(self) -> dict[str, Any]:
+        """Return everything but the spaces and the mapping function as plain data, for pickle or
+        msgpack (with arrays).
+        """
+        return {
+            "id_": self.id_,
+            "agent_to_module": list(self._modules.items()),
+            "env_t_started": self.env_t_started,
+            "env_t": self.env_t,
+            "lookback": self._lookback,
+            "env_t_to_agent_t": [
+                (agent, list(each.data)) for agent, each in self.env_t_to_agent_t.items()
+            ],
+            "hanging_actions": list(self._hanging_actions.items()),
+            "hanging_outputs": list(self._hanging_outputs.items()),
+            "hanging_rewards": list(self._hanging_rewards.items()),
+            "is_terminated": self.is_terminated,
+            "is_truncated": self.is_truncated,
+            "agent_episodes": [
+                (agent, each.get_state()) for agent, each in self.agent_episodes.items()
+            ],
+            "_start_time": self._start_time,
+            "_last_step_time": self._last_step_time,
+            "custom_data": self._custom_data,
+        }
+
+    @staticmethod
+    def from_state(
+        state: dict[str, Any],
+        *,
+        observation_space: Spaces | None = None,
+        action_space: Spaces | None = None,
+        agent_to_module_mapping_fn: Callable[..., str] | None = None,
+    ) -> MultiAgentEpisode:
+        """Return the episode of `get_state`, also after a trip through msgpack.
+
+        Args:
+            state: What `get_state` returned.
+            observation_space: Spaces by agent, for agents that have not come yet.
+            action_space: Likewise.
+            agent_to_module_mapping_fn: Function for agents that have not come yet.
+        """
+        singles = {
+            agent: SingleAgentEpisode.from_state(each) for agent, each in state["agent_episodes"]
+        }
+        episode = MultiAgentEpisode(
+            id_=state["id_"],
+            observation_space=observation_space
+            or {agent: each.observation_space for agent, each in singles.items()},  # type: ignore[misc]
+            action_space=action_space
+            or {agent: each.action_space for agent, each in singles.items()},  # type: ignore[misc]
+            agent_module_ids=dict(state["agent_to_module"]),
+            agent_to_module_mapping_fn=agent_to_module_mapping_fn,
+        )
+        episode.agent_episodes = singles
+        episode.env_t_started, episode.env_t = state["env_t_started"], state["env_t"]
+        episode._lookback = state["lookback"]
+        episode.env_t_to_agent_t = {
+            agent: InfiniteLookbackBuffer(list(numbers), episode._lookback)
+            for agent, numbers in state["env_t_to_agent_t"]
+        }
+        episode._hanging_actions = dict(state["hanging_actions"])
+        episode._hanging_outputs = {agent: dict(each) for agent, each in state["hanging_outputs"]}
+        episode._hanging_rewards = dict(state["hanging_rewards"])
+        episode.is_terminated = state["is_terminated"]
+        episode.is_truncated = state["is_truncated"]
+        episode._start_time = state["_start_time"]
+        episode._last_step_time = state["_last_step_time"]
+        episode._custom_data = state["custom_data"]
+        return episode
+
+
+@dataclass(kw_only=True)
+class _Track:
+    """Given steps of one agent."""
+
+    at: list[int] = field(default_factory=list)
+    """Steps of the environment at which it has an observation."""
+    observations: list[Item] = field(default_factory=list)
+    infos: list[Any] = field(default_factory=list)
+    actions: list[Item] = field(default_factory=list)
+    outputs: list[dict[str, Item]] = field(default_factory=list)
+    rewards: list[Any] = field(default_factory=list)
+
+
+def _flag(flags: Mapping[Any, bool] | bool, agent: Any) -> bool:
+    return flags if isinstance(flags, bool) else bool(flags.get(agent, False))
+
+
+def _space(by_agent: Any, agent: Any) -> spaces.Space[Any] | None:
+    known = by_agent.spaces if isinstance(by_agent, spaces.Dict) else by_agent
+    space: spaces.Space[Any] | None = known.get(agent)
+    return space
+
+
+def _newest(numbers: Sequence[Any], end: int) -> int:
+    """Return the newest step of the environment at which an agent has an observation."""
+    return next(position for position in range(end, -1, -1) if numbers[position] != SKIPPED)
