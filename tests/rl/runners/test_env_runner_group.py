@@ -76,6 +76,28 @@ def pids(algo):
     return algo.env_runner_group.foreach_env_runner(lambda runner: os.getpid())
 
 
+@pytest.mark.processes
+def test_calls_of_runners_leave_out_those_that_take_too_long(tmp_path, caplog):
+    algo = config().build_algo()
+    group, flag = algo.env_runner_group, str(tmp_path / "go on")
+
+    def slow(runner):
+        while runner.worker_index == 2 and not os.path.exists(flag):
+            time.sleep(0.01)
+        if runner.worker_index == 2:
+            raise ValueError("too late")
+        return runner.worker_index
+
+    assert group.foreach_env_runner(slow, timeout_seconds=5.0, remote_worker_ids=[1]) == [1]
+    assert group.foreach_env_runner(slow, timeout_seconds=1.0) == [1]
+    assert "Env runner 2 has not answered within `timeout_seconds=1.0`" in caplog.text
+    assert group.foreach_env_runner(slow, timeout_seconds=0, remote_worker_ids=[2]) == []
+    open(flag, "w").close()
+    assert group.foreach_env_runner(lambda runner: runner.worker_index) == [1, 2]
+    assert "A call of env runner 2 failed later" in caplog.text
+    algo.stop()
+
+
 # -- shared memory
 
 

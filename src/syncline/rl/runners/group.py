@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import logging
+import math
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
@@ -52,6 +53,7 @@ class EnvRunnerGroup:
         config: The algorithm's options.
         runner_class: Class of the runners.
         sleep: Waits for so many seconds.
+        clock: Monotonic seconds.
         observe: Called with the name and the fields of events: runners that died.
     """
 
@@ -61,6 +63,7 @@ class EnvRunnerGroup:
         config: AlgorithmConfig,
         runner_class: type,
         sleep: Callable[[float], None] = time.sleep,
+        clock: Callable[[], float] = time.monotonic,
         observe: Callable[..., None] = lambda event, **fields: None,
     ) -> None:
         self.config = config
@@ -68,6 +71,7 @@ class EnvRunnerGroup:
         self._sampling_s = 0.0
         self._runner_class = runner_class
         self._sleep = sleep
+        self._clock = clock
         self.num_remote_worker_restarts = 0
         self._failures_in_row = 0
         self._remotes: dict[int, RunnerHandle] = {}
@@ -325,16 +329,20 @@ class EnvRunnerGroup:
             kwargs: Arguments of the method.
             local_env_runner: Call the runner in this process, too.
             remote_worker_ids: Only these runners of other processes.
-            timeout_seconds: Has no effect: `sample_timeout_s` limits all calls.
+            timeout_seconds: Seconds to wait for the runners of other processes; the results of
+                those that have not answered are left out. 0 does not wait. None for no limit.
         """
         call = _method(func, kwargs or {}) if isinstance(func, str) else func
         results = []
         if local_env_runner and self._local is not None:
             results.append(call(self._local))
         indices = self._remotes if remote_worker_ids is None else remote_worker_ids
-        return results + self._gather(
-            {index: ("apply", (call,)) for index in indices if index in self._remotes}
-        )
+        sent = {
+            index: self._remotes[index].submit("apply", call)
+            for index in indices
+            if index in self._remotes
+        }
+        return results + self._receive(sent, timeout_seconds)
 
     def foreach_env(self, func: Callable[[Any], Any]) -> list[list[Any]]:
         """Return what `func(env)` returns for every environment, by runner."""
@@ -404,20 +412,39 @@ class EnvRunnerGroup:
         }
         return self._receive(sent)
 
-    def _receive(self, sent: Mapping[int, Call]) -> list[Any]:
+    def _receive(self, sent: Mapping[int, Call], timeout_s: float | None = None) -> list[Any]:
+        """Return the answers of runners, in order, without those that take longer than a limit."""
         results = {}
+        ends = math.inf if timeout_s is None else self._clock() + timeout_s
         for index, call in sent.items():
-            while index not in results and index in self._remotes:
+            while index not in results and index in self._remotes and not call.is_abandoned:
                 handle = self._remotes[index]
+                left = max(ends - self._clock(), 0.0)
+                check_s = handle.next_check_s()
+                limit = left if check_s is None else min(left, check_s)
                 try:
-                    results[index] = handle.receive(call, handle.next_check_s())
+                    results[index] = handle.receive(call, None if math.isinf(limit) else limit)
                 except GetTimeoutError:
-                    self._judge(handle)
+                    if self._clock() >= ends:
+                        self._abandon(index, call, timeout_s)
+                    else:
+                        self._judge(handle)
                 except RayActorError as error:
                     self._restart(index, error)
         if results:
             self._failures_in_row = 0
         return list(results.values())
+
+    def _abandon(self, index: int, call: Call, timeout_s: float | None) -> None:
+        """Wait no longer for an answer; the call itself goes on."""
+        call.is_abandoned = True
+        if timeout_s:
+            logger.warning(
+                "Env runner %d has not answered within `timeout_seconds=%s`. Its result is left "
+                "out; the call goes on, and later calls wait for its end.",
+                index,
+                timeout_s,
+            )
 
     def _judge(self, handle: RunnerHandle) -> None:
         """Report a runner that does not answer; end one that takes no steps, and start it again."""

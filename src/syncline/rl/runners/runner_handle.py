@@ -7,6 +7,7 @@ given up or started again (`group`).
 
 from __future__ import annotations
 
+import logging
 import time
 from collections import deque
 from collections.abc import Callable
@@ -19,6 +20,8 @@ from syncline.exceptions import GetTimeoutError, RayActorError
 from syncline.rl.runners.hang_detector import HangDetector, Verdict
 from syncline.rl.runners.sample import Sample
 from syncline.rl.runners.shared_memory import SampleReader, StoredSample
+
+logger = logging.getLogger("syncline")
 
 SAMPLES_PER_STATE = 16
 """Samples after which a runner sends the states of its environments; a new process repeats at most
@@ -41,6 +44,8 @@ class Call:
     is_answered: bool = False
     value: Any = None
     """The answer, if another call was received first."""
+    is_abandoned: bool = False
+    """Nobody waits for the answer any more; an error is only logged."""
 
 
 class RunnerHandle:
@@ -137,15 +142,20 @@ class RunnerHandle:
             GetTimeoutError: There is none yet.
             RayActorError: The process died; `restart` repeats the call.
         """
+        ends = None if timeout_s is None else self._clock() + timeout_s
         while not call.is_answered:
             head = self._pending[0]
             try:
-                value = api.get(head.ref, timeout=timeout_s)
+                left = None if ends is None else max(ends - self._clock(), 0.0)
+                value = api.get(head.ref, timeout=left)
             except (GetTimeoutError, RayActorError):
                 raise
-            except Exception:
+            except Exception as error:
                 self._pending.popleft()
-                raise
+                if not head.is_abandoned:
+                    raise
+                logger.warning("A call of env runner %d failed later: %s", self.index, error)
+                continue
             self._pending.popleft()
             self.failures_in_row = 0
             value = self._answered(head, value)

@@ -164,8 +164,7 @@ class EvolutionAlgorithm(Algorithm):
         indices = group.healthy_env_runner_ids() or [0]
         shares = {index: jobs[n :: len(indices)] for n, index in enumerate(indices)}
         parts = group.foreach_env_runner(
-            functools.partial(_run_share, table=self._shared_noise, shares=shares),
-            timeout_seconds=self.config.sample_timeout_s,
+            functools.partial(_run_share, table=self._shared_noise, shares=shares)
         )
         outcomes = sorted(
             (outcome for part in parts for outcome in part), key=lambda each: each.job.number
