@@ -94,6 +94,20 @@ def test_an_algorithm_exports_what_it_does_in_the_environment(file_format, tmp_p
     algo.stop()
 
 
+def test_a_policy_of_older_programs_exports_its_own_actions(tmp_path):
+    pytest.importorskip("onnxscript")
+    made = PPOConfig().environment("Pendulum-v1").rl_module(model_config=SMALL)
+    algo = made.env_runners(num_env_runners=0).reporting(record=False).build_algo()
+    policy = algo.get_policy()
+    policy.export_model(str(tmp_path), onnx=13)
+    program = ExportedPolicy(algo.get_module())
+    obs = np.array([[1.0, 0.0, 0.5], [0.0, 1.0, -0.5]], np.float32)
+    actions = np.asarray(run(str(tmp_path / "model.onnx"), "onnx", program, [obs])[0])
+    wanted, _, _ = policy.compute_actions(obs, explore=False)
+    np.testing.assert_allclose(actions, wanted, atol=1e-5)
+    algo.stop()
+
+
 def test_several_modules_are_files_in_a_directory(tmp_path):
     made = PPOConfig().environment(make_multi_agent("CartPole-v1"), env_config={"num_agents": 2})
     made.multi_agent(policies={"p0", "p1"}, policy_mapping_fn=lambda agent, *_, **__: f"p{agent}")

@@ -17,6 +17,7 @@ from syncline.rl.checkpointable import StateDict
 from syncline.rl.columns.names import Columns
 from syncline.rl.columns.trees import Tree, leaves, map_tree, stack_trees
 from syncline.rl.modules.rl_module import RLModule
+from syncline.rl.modules.torch.export import export_module
 
 
 class Policy:
@@ -165,15 +166,18 @@ class Policy:
     def export_model(self, export_dir: str, onnx: int | None = None) -> None:
         """Save the module, from which `RLModule.from_checkpoint` loads it.
 
-        Raises:
-            ValueError: `onnx` was given.
+        With `onnx`, write `model.onnx` instead, a program that gives the module's own actions; see
+        `modules.torch.export`.
+
+        Args:
+            export_dir: Directory.
+            onnx: Anything but None for ONNX; the version of its operators has no effect.
         """
-        if onnx is not None:
-            raise ValueError(
-                f"`export_model(onnx={onnx})` is not supported: use `torch.onnx.export` on "
-                "`get_policy().model`."
-            )
-        self._acting.module.save_to_path(export_dir)
+        if onnx is None:
+            self._acting.module.save_to_path(export_dir)
+            return
+        path = os.path.join(export_dir, "model.onnx")
+        export_module(self._acting.module, path, "onnx", scale_actions=False)
 
     @staticmethod
     def from_checkpoint(
