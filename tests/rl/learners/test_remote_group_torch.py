@@ -18,6 +18,8 @@ from syncline.rl.algorithms.qmix import QMixConfig
 from syncline.rl.columns.names import Columns
 from syncline.rl.columns.trees import leaves
 from syncline.rl.learners.torch.train_batch import masked_mean, share_of
+from syncline.rl.modules.rl_module import RLModuleSpec
+from syncline.rl.modules.torch.actor_critic import DefaultPPOTorchRLModule
 
 MODEL = {"fcnet_hiddens": [8], "fcnet_activation": "tanh"}
 
@@ -109,6 +111,29 @@ def test_missing_gpus_are_an_error():
 @pytest.mark.parametrize("name", CONFIGS)
 def test_two_learners_give_the_update_of_one(name):
     assert_close(trained(CONFIGS[name](1), 2), trained(CONFIGS[name](2), 2))
+
+
+class Normalized(DefaultPPOTorchRLModule):
+    def setup(self):
+        super().setup()
+        self.norm = torch.nn.BatchNorm1d(4)
+
+    def _forward_train(self, batch):
+        return super()._forward_train({**batch, "obs": self.norm(batch["obs"])})
+
+
+@pytest.mark.processes
+def test_running_means_are_those_of_the_first_learner():
+    made = ppo(2).rl_module(rl_module_spec=RLModuleSpec(module_class=Normalized))
+    algo = made.build_algo()
+    algo.train()
+    one, other = algo.learner_group.foreach_learner(
+        lambda learner: learner.module["default_policy"].norm.running_mean.numpy()
+    )
+    assert np.abs(one).max() > 0
+    np.testing.assert_array_equal(one, other)
+    np.testing.assert_array_equal(one, algo.get_module().norm.running_mean.numpy())
+    algo.stop()
 
 
 @pytest.mark.processes

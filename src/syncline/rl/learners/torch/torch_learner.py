@@ -420,6 +420,7 @@ class TorchLearner(Checkpointable):
                 }
             for _ in range(num_epochs):
                 self._run_epoch(batch, minibatch_size, shuffle_batch_per_epoch)
+            self.share_buffers(batch)
             self._log_rows(batch, num_epochs)
             for scheduler in schedulers:
                 scheduler.step()
@@ -499,6 +500,26 @@ class TorchLearner(Checkpointable):
                 gradients[parameter] = parameter.grad
         if self._scaler is not None:
             self.optimizers.unscale(module_ids, self._scaler)
+
+    def share_buffers(self, module_ids: Collection[str]) -> None:
+        """Set the buffers of modules to those of rank 0, in all learners.
+
+        Buffers are no parameters, such as the running means of batch normalization: each learner
+        computes them from its own share of the batch. Called at the end of every update.
+        """
+        if not self.distributed:
+            return
+        groups: dict[torch.dtype, list[torch.Tensor]] = {}
+        for module_id in module_ids:
+            for buffer in _network(self.module[module_id]).buffers():
+                groups.setdefault(buffer.dtype, []).append(buffer)
+        for buffers in groups.values():
+            flat = torch.cat([each.detach().flatten() for each in buffers])
+            torch.distributed.broadcast(flat, 0)
+            for buffer, values in zip(
+                buffers, flat.split([each.numel() for each in buffers]), strict=True
+            ):
+                buffer.detach().copy_(values.view(buffer.shape))
 
     def average(self, value: float) -> float:
         """Return the mean of a number over all learners, which must all call this."""
