@@ -15,6 +15,8 @@ from syncline.rl.algorithm.algorithm import Algorithm
 from syncline.rl.algorithms.ppo import PPOConfig
 from syncline.rl.columns.trees import leaves
 from syncline.rl.envs.env_errors import EnvError
+from syncline.rl.envs.examples.multi_agent import MultiAgentCartPole
+from syncline.rl.runners import group
 from syncline.rl.runners.shared_memory import SampleReader, SampleWriter
 
 
@@ -77,9 +79,31 @@ def pids(algo):
 
 
 @pytest.mark.processes
+def test_killed_runners_of_several_agents_continue_from_their_last_state(monkeypatch):
+    monkeypatch.setattr(group, "SAMPLES_PER_STATE", 1)
+    found = []
+    for kill in (False, True):
+        made = config().environment(MultiAgentCartPole, env_config={"num_agents": 2})
+        made.multi_agent(
+            policies={"0", "1"}, policy_mapping_fn=lambda agent, episode, **_: str(agent)
+        )
+        algo = made.build_algo()
+        weights_after(algo, 2)
+        if kill:
+            handle = algo.env_runner_group._remotes[2]
+            assert handle._state is not None
+            os.kill(pids(algo)[1], signal.SIGKILL)
+        found.append(weights_after(algo, 2))
+        assert algo.env_runner_group.num_remote_worker_restarts == kill
+        algo.stop()
+    for one, other in zip(*found, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.processes
 def test_calls_of_runners_leave_out_those_that_take_too_long(tmp_path, caplog):
     algo = config().build_algo()
-    group, flag = algo.env_runner_group, str(tmp_path / "go on")
+    runners, flag = algo.env_runner_group, str(tmp_path / "go on")
 
     def slow(runner):
         while runner.worker_index == 2 and not os.path.exists(flag):
@@ -88,12 +112,12 @@ def test_calls_of_runners_leave_out_those_that_take_too_long(tmp_path, caplog):
             raise ValueError("too late")
         return runner.worker_index
 
-    assert group.foreach_env_runner(slow, timeout_seconds=5.0, remote_worker_ids=[1]) == [1]
-    assert group.foreach_env_runner(slow, timeout_seconds=1.0) == [1]
+    assert runners.foreach_env_runner(slow, timeout_seconds=5.0, remote_worker_ids=[1]) == [1]
+    assert runners.foreach_env_runner(slow, timeout_seconds=1.0) == [1]
     assert "Env runner 2 has not answered within `timeout_seconds=1.0`" in caplog.text
-    assert group.foreach_env_runner(slow, timeout_seconds=0, remote_worker_ids=[2]) == []
+    assert runners.foreach_env_runner(slow, timeout_seconds=0, remote_worker_ids=[2]) == []
     open(flag, "w").close()
-    assert group.foreach_env_runner(lambda runner: runner.worker_index) == [1, 2]
+    assert runners.foreach_env_runner(lambda runner: runner.worker_index) == [1, 2]
     assert "A call of env runner 2 failed later" in caplog.text
     algo.stop()
 

@@ -1,5 +1,7 @@
 """Agents that come, pause and go, with modules that draw their actions from the noise alone."""
 
+import threading
+
 import gymnasium as gym
 import numpy as np
 import pytest
@@ -9,6 +11,7 @@ from syncline.rl.config.algorithm_config import AlgorithmConfig
 from syncline.rl.envs.multi_agent_env import MultiAgentEnv
 from syncline.rl.modules.rl_module import RLModule, RLModuleSpec
 from syncline.rl.runners.multi_agent_env_runner import MultiAgentEnvRunner
+from syncline.rl.runners.remote_env_runner import RemoteEnvRunner
 
 
 class NoiseActing:
@@ -65,14 +68,17 @@ class Relay(MultiAgentEnv):
 
 
 def runner(num_envs=1, **env_config):
-    config = (
+    return MultiAgentEnvRunner(config=config_of(num_envs, **env_config))
+
+
+def config_of(num_envs=1, **env_config):
+    return (
         Config()
         .environment(Relay, env_config=env_config)
         .env_runners(num_envs_per_env_runner=num_envs)
         .multi_agent(policies={"fast", "slow"}, policy_mapping_fn=lambda agent, episode, **_: agent)
         .debugging(seed=1)
     )
-    return MultiAgentEnvRunner(config=config)
 
 
 def steps(fragment, n=0):
@@ -157,3 +163,27 @@ def test_agents_of_one_module_need_the_same_spaces():
     config.multi_agent(policies={"all"}, policy_mapping_fn=lambda agent, episode: "all")
     with pytest.raises(ValueError, match="different spaces"):
         MultiAgentEnvRunner(config=config)
+
+
+class Locked(Relay):
+    """Cannot be pickled."""
+
+    def __init__(self, config=None):
+        super().__init__(config)
+        self.lock = threading.Lock()
+
+
+def test_a_new_process_continues_from_the_state_of_the_old_one():
+    old, new = (RemoteEnvRunner(MultiAgentEnvRunner, config_of(2), 1) for _ in range(2))
+    _, state = old.sample("sample_steps", 5, {}, None, True)
+    new.load_state(state)
+    one, other = (each.sample("sample_steps", 5, {}).fragments for each in (old, new))
+    for module_id in ("fast", "slow"):
+        assert steps(one[module_id]) == steps(other[module_id])
+        actions = [each[module_id].columns[Columns.ACTIONS] for each in (one, other)]
+        np.testing.assert_array_equal(*actions)
+
+
+def test_environments_that_cannot_be_pickled_have_no_state_for_a_new_process():
+    old = RemoteEnvRunner(MultiAgentEnvRunner, config_of(2).environment(Locked), 1)
+    assert old.sample("sample_steps", 5, {}, None, True)[1] == b""

@@ -24,7 +24,7 @@ from syncline.rl.envs.multi_agent_vector import make_multi_agent_env
 from syncline.rl.modules.acting import ActingPolicy
 from syncline.rl.modules.rl_module import MultiRLModule
 from syncline.rl.runners.actions import actions_for_env, random_action
-from syncline.rl.runners.exploration import exploring
+from syncline.rl.runners.exploration import NoiseOnActions, exploring
 from syncline.rl.runners.noise import generator, seed_or_random
 from syncline.rl.runners.sample import EpisodeResult, Sample, SampleTimes
 from syncline.rl.runners.single_agent_env_runner import set_step
@@ -506,6 +506,11 @@ class MultiAgentEnvRunner:
         """Return everything that the next sample depends on, except the weights."""
         state: dict[str, Any] = {
             "random": [each.bit_generator.state for each in self._random],
+            "exploration": {
+                module_id: acting.get_state()
+                for module_id, acting in self._acting.items()
+                if isinstance(acting, NoiseOnActions)
+            },
             "envs": None,
         }
         if not self._state:
@@ -521,6 +526,10 @@ class MultiAgentEnvRunner:
         """Continue from a state; return False if environments had to begin new episodes."""
         for made, saved in zip(self._random, state["random"], strict=True):
             made.bit_generator.state = saved
+        for module_id, noise in state.get("exploration", {}).items():
+            acting = self._acting.get(module_id)
+            if isinstance(acting, NoiseOnActions):
+                acting.set_state(noise)
         if state["envs"] is None:
             return True
         self.reset()

@@ -97,7 +97,7 @@ class RemoteEnvRunner:
     def _pickled_state(self) -> bytes:
         state = self._runner.get_state()
         envs = state.get("envs", [None])
-        if envs is not None and any(each is None for each in envs):
+        if envs is not None and any(_is_missing(each) for each in envs):
             return b""
         pickled: bytes = cloudpickle.dumps(state)
         return pickled
@@ -122,3 +122,10 @@ class RemoteEnvRunner:
     def stop(self) -> None:
         """Close the environments."""
         self._runner.stop()
+
+
+def _is_missing(env_state: Any) -> bool:
+    """Return True if an environment's state could not be saved; those of several agents come with
+    the last observations.
+    """
+    return (env_state[0] if isinstance(env_state, tuple) else env_state) is None
