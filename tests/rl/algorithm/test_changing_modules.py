@@ -12,7 +12,7 @@ from syncline.rl.algorithm.algorithm import Algorithm
 from syncline.rl.algorithms.ppo import PPOConfig
 from syncline.rl.columns.trees import leaves
 from syncline.rl.envs.examples.multi_agent import MultiAgentCartPole
-from syncline.rl.modules.rl_module import RLModuleSpec
+from syncline.rl.modules.rl_module import RLModule, RLModuleSpec
 
 
 def ppo(num_env_runners=0):
@@ -105,6 +105,24 @@ def test_a_removed_module_is_gone_and_its_agents_begin_new_episodes():
     assert "copy" in algo.train()["env_runners"]["num_module_steps_sampled"]
     assert algo.get_module("other") is None
     algo.stop()
+
+
+class Left(RLModule):
+    """A rule without weights."""
+
+    def _forward(self, batch, **kwargs):
+        return {"actions": np.zeros(len(batch["obs"]), np.int64)}
+
+
+def test_rules_without_weights_are_modules():
+    algo = ppo().build_algo()
+    algo.add_module("copy", RLModuleSpec(Left), new_agent_to_module_mapping_fn=to_copy)
+    until(algo, "copy")
+    assert algo.compute_single_action(np.zeros(4, np.float32), policy_id="copy") == 0
+    restored = Algorithm.from_checkpoint(algo.save_to_path())
+    assert isinstance(restored.get_module("copy"), Left)
+    algo.stop()
+    restored.stop()
 
 
 def test_impossible_changes_are_errors():

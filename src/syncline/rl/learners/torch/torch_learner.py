@@ -100,9 +100,15 @@ class TorchLearner(Checkpointable):
         assert isinstance(module, MultiRLModule)
         self._module = module
         for each in module.values():
-            _network(each).to(self._device)
+            self._move(each)
         self.connectors = self._make_connectors()
         self.configure_optimizers()
+
+    def _move(self, module: Any) -> None:
+        """Move a module to the device; rules without weights are no modules of torch."""
+        network = _network(module)
+        if isinstance(network, nn.Module):
+            network.to(self._device)
 
     def _make_connectors(self) -> LearnerConnectors:
         first = next(iter(self._module.values()), None)
@@ -224,7 +230,8 @@ class TorchLearner(Checkpointable):
 
     def get_parameters(self, module: Any) -> list[nn.Parameter]:
         """Return the parameters of a module."""
-        return list(_network(module).parameters())
+        network = _network(module)
+        return list(network.parameters()) if isinstance(network, nn.Module) else []
 
     def get_param_ref(self, param: nn.Parameter) -> nn.Parameter:
         """Return the key of a parameter in dictionaries of gradients: itself."""
@@ -421,7 +428,9 @@ class TorchLearner(Checkpointable):
             for _ in range(num_epochs):
                 self._run_epoch(batch, minibatch_size, shuffle_batch_per_epoch)
             self.share_buffers(batch)
-            self._log_rows(batch, num_epochs)
+            self._log_rows(
+                {module_id: each.num_rows * num_epochs for module_id, each in batch.items()}
+            )
             for scheduler in schedulers:
                 scheduler.step()
             self.after_gradient_based_update(timesteps=timesteps)
@@ -511,7 +520,8 @@ class TorchLearner(Checkpointable):
             return
         groups: dict[torch.dtype, list[torch.Tensor]] = {}
         for module_id in module_ids:
-            for buffer in _network(self.module[module_id]).buffers():
+            network = _network(self.module[module_id])
+            for buffer in network.buffers() if isinstance(network, nn.Module) else ():
                 groups.setdefault(buffer.dtype, []).append(buffer)
         for buffers in groups.values():
             flat = torch.cat([each.detach().flatten() for each in buffers])
@@ -665,21 +675,21 @@ class TorchLearner(Checkpointable):
             for scheduler in self._schedulers_of(optimizer)
         ]
 
-    def _log_rows(self, batches: Mapping[str, TrainBatch], num_epochs: int) -> None:
-        for module_id, batch in batches.items():
-            rows = batch.num_rows * num_epochs
+    def _log_rows(self, rows: Mapping[str, int]) -> None:
+        """Count trained rows by module id."""
+        for module_id, count in rows.items():
             for key, reduce in (
                 (NUM_MODULE_STEPS_TRAINED, "sum"),
                 (NUM_MODULE_STEPS_TRAINED_LIFETIME, "lifetime_sum"),
             ):
-                self.metrics.log_value((module_id, key), rows, reduce=reduce)
+                self.metrics.log_value((module_id, key), count, reduce=reduce)
             self.metrics.log_value(
                 (module_id, NUM_TRAINABLE_PARAMETERS), self._num_parameters(module_id), window=1
             )
-        rows = max((each.num_rows for each in batches.values()), default=0) * num_epochs
-        self.metrics.log_value((ALL_MODULES, NUM_ENV_STEPS_TRAINED), rows, reduce="sum")
+        most = max(rows.values(), default=0)
+        self.metrics.log_value((ALL_MODULES, NUM_ENV_STEPS_TRAINED), most, reduce="sum")
         self.metrics.log_value(
-            (ALL_MODULES, NUM_ENV_STEPS_TRAINED_LIFETIME), rows, reduce="lifetime_sum"
+            (ALL_MODULES, NUM_ENV_STEPS_TRAINED_LIFETIME), most, reduce="lifetime_sum"
         )
 
     def _num_parameters(self, module_id: str) -> int:
@@ -709,7 +719,7 @@ class TorchLearner(Checkpointable):
         with self._seeded((1 << 31) | (zlib.crc32(module_id.encode()) >> 1)):
             module = module_spec.build()
         self.module.add_module(module_id, module)
-        _network(module).to(self._device)
+        self._move(module)
         self.config = ModuleChange(
             module_id=module_id,
             spec=module_spec,
@@ -784,8 +794,8 @@ class TorchLearner(Checkpointable):
         """Release what the learner holds."""
 
 
-def _network(module: Any) -> nn.Module:
-    found: nn.Module = module.unwrapped() if hasattr(module, "unwrapped") else module
+def _network(module: Any) -> Any:
+    found: Any = module.unwrapped() if hasattr(module, "unwrapped") else module
     return found
 
 
