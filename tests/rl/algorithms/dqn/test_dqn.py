@@ -11,7 +11,7 @@ from syncline.rl.algorithms.dqn.torch.dqn_torch_module import NoisyLinear
 from syncline.rl.buffers.replay_columns import INDICES, N_STEP
 from syncline.rl.columns.names import Columns
 from syncline.rl.modules.default_model_config import DefaultModelConfig
-from tests.rl.algorithms.learners import batch_of, learner_of
+from tests.rl.algorithms.learners import assert_same_training, batch_of, learner_of, trained
 
 OBS = gym.spaces.Box(-1, 1, (3,), np.float32)
 ACTIONS = gym.spaces.Discrete(4)
@@ -90,6 +90,58 @@ def test_dueling_values_are_value_plus_centred_advantages():
     expected = value + advantages - advantages.mean(-1, keepdim=True)
     torch.testing.assert_close(module.compute_q_values(batch)["qf_preds"], expected)
     assert built(dueling=False)[1].online.values is None
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"double_q": True, "dueling": True},
+        {"double_q": False, "dueling": False},
+        {"double_q": True, "dueling": False, "td_error_loss_fn": "mse", "grad_clip": 0.5},
+        {"double_q": False, "dueling": True, "grad_clip": 0.01, "grad_clip_by": "value"},
+    ],
+)
+@pytest.mark.parametrize("activation", ["relu", "tanh"])
+def test_updates_without_autograd_are_those_with_it(options, activation):
+    def made():
+        lr = [[0, 0.01], [1000, 0.001]]
+        changed = config(**options, lr=lr, target_network_update_freq=500)
+        return changed.rl_module(
+            model_config={"fcnet_hiddens": [8, 7], "fcnet_activation": activation}
+        )
+
+    assert_same_training(made, OBS, ACTIONS, weights=True)
+
+
+class HalvedGradients(DQNConfig().get_default_learner_class()):
+    def postprocess_gradients(self, gradients_dict):
+        return {key: 0.5 * value for key, value in gradients_dict.items()}
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        lambda: config().learners().training(learner_class=HalvedGradients),
+        lambda: config(num_atoms=11),
+        lambda: config(noisy=True),
+        lambda: config(grad_clip=1.0, grad_clip_by="norm"),
+        lambda: config().framework(torch_autocast="bfloat16"),
+        lambda: config().rl_module(model_config={"fcnet_hiddens": [8], "fcnet_activation": "silu"}),
+    ],
+)
+def test_everything_unusual_uses_autograd(changed):
+    assert not trained(changed(), OBS, ACTIONS, autograd=False, updates=1)[0].was_direct
+
+
+def test_a_hook_on_a_layer_uses_autograd_from_the_next_iteration_on():
+    learner, _, _ = trained(config(), OBS, ACTIONS, autograd=False)
+    calls = []
+    layer = learner.module["default_policy"].online.encoder.net.mlp[0]
+    layer.register_forward_hook(lambda *args: calls.append(len(args)))
+    rows = batch_of(OBS, ACTIONS, rows=5, arrays=True)
+    rows["discounts"] = np.full(5, 0.9, np.float32)
+    learner.update_on_rows({"default_policy": rows}, timesteps={})
+    assert calls
 
 
 def naive_projection(probabilities, reward, discount, v_min, v_max):

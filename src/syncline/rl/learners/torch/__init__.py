@@ -1,5 +1,5 @@
 """The parts of learners that use torch.
 
-Files: `actor_critic_learner`, `adam`, `flat_parameters`, `learner_connectors`, `optimizers`,
-`remote_learner`, `target_networks`, `torch_learner`, `train_batch`.
+Files: `actor_critic_learner`, `adam`, `dense_stack`, `flat_parameters`, `learner_connectors`,
+`optimizers`, `remote_learner`, `target_networks`, `torch_learner`, `train_batch`.
 """

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
 import torch
 from torch import nn
 
@@ -33,6 +34,9 @@ class FlatParameters:
             gradient = self.vector.grad[start:stop].view(each.shape)
             self._views.append((each, value, gradient))
             start = stop
+        self._gradient: np.ndarray = (
+            self.vector.grad.numpy() if first.device.type == "cpu" else np.empty(0)
+        )
         self.bind()
 
     def bind(self) -> None:
@@ -46,6 +50,11 @@ class FlatParameters:
                 value.copy_(parameter.detach())
                 parameter.data = value
             parameter.grad = gradient
+
+    @property
+    def gradient(self) -> np.ndarray:
+        """The vector of gradients, as a view; on the CPU only."""
+        return self._gradient
 
     def zero_gradients(self) -> None:
         """Set all gradients to 0, in place."""

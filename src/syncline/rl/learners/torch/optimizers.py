@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -150,6 +151,45 @@ class Optimizers:
                     self._step(optimizer, skip_unless_finite, scaler)
         if scaler is not None:
             scaler.update()
+
+    def are_vectors(self, module_id: str) -> bool:
+        """Return True if every optimizer of a module is Adam for one vector on the CPU."""
+        optimizers = self.of_module(module_id).values()
+        return bool(optimizers) and all(
+            isinstance(each, FlatAdam)
+            and each in self._flat
+            and self._flat[each].vector.device.type == "cpu"
+            for each in optimizers
+        )
+
+    def clip_and_step(
+        self, module_id: str, limit: float | None, by: str, *, skip_unless_finite: bool
+    ) -> dict[str, float]:
+        """Clip the vectors of gradients and take a step of all optimizers of a module.
+
+        Returns:
+            The norms before, by name of the optimizer.
+
+        Args:
+            module_id: The module, for which `are_vectors` is True.
+            limit: None for no limit.
+            by: "global_norm" or "value".
+            skip_unless_finite: As in `apply`.
+        """
+        norms: dict[str, float] = {}
+        for name, optimizer in self.of_module(module_id).items():
+            gradient = self._flat[optimizer].gradient
+            norm = norms[name] = math.sqrt(gradient.dot(gradient))
+            if limit is not None and by == "value":
+                gradient.clip(-limit, limit, out=gradient)
+            elif limit is not None and not norm <= limit:
+                gradient *= limit / (norm + 1e-6)
+            if math.isfinite(norm) and not _has_hooks(optimizer):
+                assert isinstance(optimizer, FlatAdam)
+                optimizer.update()
+            else:
+                self._step(optimizer, skip_unless_finite, None)
+        return norms
 
     def _set_gradients(self, optimizer: torch.optim.Optimizer, gradients: Gradients) -> None:
         for parameter, gradient in gradients.items():

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, TypeAlias
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 import torch
@@ -22,12 +23,43 @@ TargetTensors: TypeAlias = tuple[
     list[torch.Tensor], list[torch.Tensor], list[tuple[torch.Tensor, torch.Tensor]]
 ]
 
+_HOOKS = frozenset(name for name in vars(TorchLearner) if not name.startswith("__"))
+"""Methods that a program may replace on a learner."""
+
+
+class DirectStep(Protocol):
+    """Computes the gradients of a loss without autograd."""
+
+    def gradients(self, columns: dict[str, Tree]) -> tuple[np.ndarray, dict[str, Any]]:
+        """Set the gradients of all weights; return the errors, [B], and what to report."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class _DirectUpdate:
+    """How a module is updated."""
+
+    module_id: str
+    module: Any
+    options: Any
+    """Options of the learner."""
+    config: Any
+    """Options of the module."""
+    step: DirectStep | None
+    """None if the update needs autograd."""
+
 
 class TargetNetworkLearner(TorchLearner):
-    """Moves target networks every `target_network_update_freq` environment steps."""
+    """Moves target networks every `target_network_update_freq` environment steps.
+
+    Small networks learn without autograd if `make_direct_step` knows how; any override of the
+    update, the loss or the module leads back to it.
+    """
 
     def build(self) -> None:
         """Create modules, target networks and optimizers."""
+        self._direct: dict[str, _DirectUpdate] = {}
+        self._direct_rows: dict[str, int] = {}
         self.errors: dict[str, torch.Tensor] = {}
         self._reported: dict[str, dict[str, Any]] = {}
         self._last_target_update: dict[str, int] = {}
@@ -39,8 +71,88 @@ class TargetNetworkLearner(TorchLearner):
     ) -> dict[str, np.ndarray]:
         """Take one step on rows by module id; return their errors, [B]."""
         self.errors = {}
+        if updates := self._direct_updates(columns):
+            return self._update_directly(updates, columns, timesteps)
         super().update_on_rows(columns, timesteps=timesteps)
         return {module_id: found.cpu().numpy() for module_id, found in self.errors.items()}
+
+    # -- updates without autograd
+
+    def make_direct_step(self, module_id: str, config: Any) -> DirectStep | None:
+        """Return what computes the gradients of a module, or None to use autograd."""
+        return None
+
+    def _direct_updates(self, columns: Mapping[str, dict[str, Tree]]) -> list[_DirectUpdate]:
+        """Return the updates of the modules; none if one of them needs autograd."""
+        if self.distributed:
+            return []
+        updates = [self._direct_update(module_id, rows) for module_id, rows in columns.items()]
+        return [each for each in updates if each is not None] if None not in updates else []
+
+    def _direct_update(self, module_id: str, columns: dict[str, Tree]) -> _DirectUpdate | None:
+        """Return the update of a module; it stays the same within an iteration."""
+        if module_id not in self.module or DISCOUNTS not in columns:
+            return None
+        module, known = self.module[module_id], self._direct.get(module_id)
+        if known is None or known.module is not module or known.options is not self.config:
+            config = self.config.get_config_for_module(module_id)
+            usual = self._may_be_direct(config) and self.optimizers.are_vectors(module_id)
+            step = self.make_direct_step(module_id, config) if usual else None
+            known = self._direct[module_id] = _DirectUpdate(
+                module_id=module_id, module=module, options=self.config, config=config, step=step
+            )
+        return None if known.step is None else known
+
+    def _may_be_direct(self, config: Any) -> bool:
+        """Return True if no option asks for more than the losses' gradients."""
+        return (
+            self._scaler is None
+            and self.device.type == "cpu"
+            and self.config.torch_autocast is None
+            and not self.config.torch_compile_learner
+            and not self.config._torch_lr_scheduler_classes
+            and self.config.policies_to_train is None
+            and config.grad_clip_by != "norm"
+            and not self.connectors.exist
+            and _HOOKS.isdisjoint(vars(self))
+        )
+
+    def _update_directly(
+        self,
+        updates: Sequence[_DirectUpdate],
+        columns: Mapping[str, dict[str, Tree]],
+        timesteps: Mapping[str, int],
+    ) -> dict[str, np.ndarray]:
+        """Do what `TorchLearner.update_on_rows` does, with gradients from `DirectStep`."""
+        self.updates += 1
+        self.optimizers.bind()
+        step = int(timesteps.get(NUM_ENV_STEPS_SAMPLED_LIFETIME, 0))
+        rates = dict(self.optimizers.set_learning_rates(step))
+        errors: dict[str, np.ndarray] = {}
+        for update in updates:
+            module_id, config = update.module_id, update.config
+            assert update.step is not None
+            errors[module_id], report = update.step.gradients(columns[module_id])
+            self.errors[module_id] = torch.from_numpy(errors[module_id])
+            norms = self.optimizers.clip_and_step(
+                module_id,
+                config.grad_clip,
+                config.grad_clip_by,
+                skip_unless_finite=self.config.torch_skip_nan_gradients,
+            )
+            report.update(
+                {name: rate for (owner, name), rate in rates.items() if owner == module_id}
+            )
+            if config.grad_clip is not None or config.log_gradients:
+                report.update({f"gradients_{name}_global_norm": n for name, n in norms.items()})
+            self.report(module_id, **report)
+            self._direct_rows[module_id] = self._direct_rows.get(module_id, 0) + len(
+                errors[module_id]
+            )
+        self.after_gradient_based_update(timesteps=dict(timesteps))
+        return errors
+
+    # -- metrics
 
     def report(self, module_id: str, **values: Any) -> None:
         """Report tensors of the latest update: their means are metrics.
@@ -52,12 +164,13 @@ class TargetNetworkLearner(TorchLearner):
     def reduce_metrics(self) -> dict[str, Any]:
         """Return the metrics since the previous call."""
         for module_id, values in self._reported.items():
-            means = {
-                name: value.detach().mean() if isinstance(value, torch.Tensor) else value
-                for name, value in values.items()
-            }
+            means = {name: _mean(value) for name, value in values.items()}
             self.metrics.log_dict(means, key=module_id, window=1)
         self._reported = {}
+        self._direct = {}  # look again at every iteration: hooks on layers need autograd
+        if self._direct_rows:
+            self._log_rows(self._direct_rows)
+            self._direct_rows = {}
         return super().reduce_metrics()
 
     def after_gradient_based_update(self, *, timesteps: dict[str, Any]) -> None:
@@ -101,6 +214,12 @@ class TargetNetworkLearner(TorchLearner):
         """Set what `get_state` returned."""
         super().set_state(state)
         self._last_target_update.update(state.get("last_target_update", {}))
+
+
+def _mean(value: Any) -> Any:
+    if isinstance(value, torch.Tensor):
+        return value.detach().mean()
+    return float(value.mean()) if isinstance(value, np.ndarray) else value
 
 
 def discounts(gamma: float, batch: Batch) -> torch.Tensor:

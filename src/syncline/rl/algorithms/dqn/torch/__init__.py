@@ -1,4 +1,4 @@
 """The module and the loss of DQN.
 
-Files: `dqn_torch_learner`, `dqn_torch_module`.
+Files: `dqn_direct`, `dqn_torch_learner`, `dqn_torch_module`.
 """

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch.nn import functional
 
+from syncline.rl.algorithms.dqn.torch.dqn_direct import DirectDQN, direct_dqn
 from syncline.rl.algorithms.dqn.torch.dqn_torch_module import (
     QF_LOGITS,
     QF_NEXT_PREDS,
@@ -38,6 +39,12 @@ class DQNTorchLearner(TargetNetworkLearner):
         self.register_adam(
             module_id, "default_optimizer", parameters, config.lr, eps=config.adam_epsilon
         )
+
+    def make_direct_step(self, module_id: str, config: Any) -> DirectDQN | None:
+        """Return the step without autograd for the loss of this class."""
+        if type(self) is not DQNTorchLearner:
+            return None
+        return direct_dqn(self.module[module_id], config)
 
     def compute_loss_for_module(
         self, *, module_id: str, config: Any, batch: Batch, fwd_out: dict[str, Any]
