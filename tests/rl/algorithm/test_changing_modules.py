@@ -107,6 +107,17 @@ def test_a_removed_module_is_gone_and_its_agents_begin_new_episodes():
     algo.stop()
 
 
+@pytest.mark.parametrize("is_before", [True, False])
+def test_evaluations_have_the_changed_modules(is_before):
+    algo = ppo().evaluation(evaluation_duration=2).build_algo()
+    if is_before:
+        algo.evaluate()
+    add_copy(algo)
+    found = algo.evaluate()["env_runners"]["module_episode_returns_mean"]
+    assert set(found) == {"main", "copy"}
+    algo.stop()
+
+
 class Left(RLModule):
     """A rule without weights."""
 

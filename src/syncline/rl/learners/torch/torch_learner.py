@@ -526,10 +526,11 @@ class TorchLearner(Checkpointable):
         for buffers in groups.values():
             flat = torch.cat([each.detach().flatten() for each in buffers])
             torch.distributed.broadcast(flat, 0)
-            for buffer, values in zip(
-                buffers, flat.split([each.numel() for each in buffers]), strict=True
-            ):
-                buffer.detach().copy_(values.view(buffer.shape))
+            start = 0
+            for buffer in buffers:
+                stop = start + buffer.numel()
+                buffer.detach().copy_(flat[start:stop].view(buffer.shape))
+                start = stop
 
     def average(self, value: float) -> float:
         """Return the mean of a number over all learners, which must all call this."""
