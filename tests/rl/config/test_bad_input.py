@@ -131,10 +131,13 @@ def test_mapping_to_no_module_is_an_error_when_building():
         agents(lambda agent, episode, **kwargs: "mien").build_algo()
 
 
-def test_connectors_with_several_agents_are_refused():
+def test_preprocessors_of_older_releases_with_several_agents_are_refused():
     made = agents(lambda agent, episode, **kwargs: "mine")
-    with pytest.raises(ValueError, match="`observation_filter` has no effect with several agents"):
-        made.env_runners(observation_filter="MeanStdFilter").build_algo()
+    with pytest.raises(ValueError, match="`custom_preprocessor` has no effect with several agents"):
+        made.rl_module(model_config={"custom_preprocessor": object}).build_algo()
+
+
+def test_unknown_filters_are_refused():
     with pytest.raises(ValueError, match="observation_filter='MeanStdFiler'.*'MeanStdFilter'"):
         config().env_runners(observation_filter="MeanStdFiler").build_algo()
 

@@ -2,7 +2,8 @@
 
 Observations pass the connectors as in a runner, but filters do not learn from them. Modules with
 memory get their state and return the next one. Pieces that look back, such as frame stacking, see
-the episode if the program passes it, else only the observation.
+the episode if the program passes it, else only the observation. With several agents, connectors
+need the episode: it names the agent.
 """
 
 from __future__ import annotations
@@ -46,6 +47,7 @@ class Acting:
         normalize_actions: The module acts in [-1, 1].
         clip_actions: Clip actions to their bounds.
         seed: Seed of the actions that are drawn.
+        multi_agent: The connectors are those of several agents.
     """
 
     def __init__(
@@ -56,8 +58,10 @@ class Acting:
         normalize_actions: bool,
         clip_actions: bool,
         seed: int,
+        multi_agent: bool = False,
     ) -> None:
         self.module = module
+        self._multi_agent = multi_agent
         self._policy: ActingPolicy = module.acting_policy()
         self._normalize = normalize_actions
         self._clip = clip_actions
@@ -69,6 +73,8 @@ class Acting:
                 pipelines[COMPONENT_MODULE_TO_ENV_CONNECTOR],
                 MetricsLogger(),
             )
+            if multi_agent and not self._connections.are_needed:
+                self._connections = None
 
     def initial_state(self) -> StateDict:
         """Return the module's state at the beginning of an episode; empty without memory."""
@@ -92,7 +98,17 @@ class Acting:
             explore: Draw actions; otherwise take the most probable ones.
             episodes: Episodes that end with these observations.
             for_env: Return actions as environments get them: unsquashed or clipped.
+
+        Raises:
+            ValueError: Connectors of several agents do not know for which agent to act.
         """
+        unknown = episodes is None or any(each.agent_id is None for each in episodes)
+        if self._multi_agent and self._connections is not None and unknown:
+            raise ValueError(
+                "The connectors of several agents need to know for which agent an observation is. "
+                "Pass `episode=`, a SingleAgentEpisode with its `agent_id`, such as "
+                "`multi_agent_episode.agent_episodes[agent]`."
+            )
         if episodes is None:
             episodes = [self._episode(each) for each in observations]
         count = len(episodes)

@@ -507,6 +507,7 @@ class Algorithm(Checkpointable, Trainable):
                 normalize_actions=self.config.normalize_actions,
                 clip_actions=self.config.clip_actions,
                 seed=self.seed,
+                multi_agent=self.config.is_multi_agent,
             )
         return self._actings[module_id]
 

@@ -527,22 +527,12 @@ class AlgorithmConfig(
 
     def _check_connectors(self) -> None:
         check_choice("observation_filter", self.observation_filter, FILTERS)
-        if not self.is_multi_agent:
-            return
-        for name, given in (
-            ("env_to_module_connector", self._env_to_module_connector),
-            ("module_to_env_connector", self._module_to_env_connector),
-            ("observation_filter", self.observation_filter != "NoFilter"),
-            ("custom_preprocessor", self.model_config.get("custom_preprocessor")),
-            ("lstm_use_prev_action", self.model_config.get("lstm_use_prev_action")),
-            ("lstm_use_prev_reward", self.model_config.get("lstm_use_prev_reward")),
-        ):
-            if given:
-                raise ValueError(
-                    f"`{name}` has no effect with several agents: connectors between environments "
-                    "and modules run for single agents only. Convert observations in the "
-                    "environment or in the module, and remove the option."
-                )
+        if self.is_multi_agent and self.model_config.get("custom_preprocessor"):
+            raise ValueError(
+                "`custom_preprocessor` has no effect with several agents, whose observations have "
+                "different spaces. Set `env_runners(env_to_module_connector=…)` to a "
+                "`MultiAgentObservationPreprocessor`, and remove the option."
+            )
 
     def _check_modules(self) -> None:
         given = self._rl_module_spec

@@ -252,8 +252,12 @@ class ConnectorV2(Checkpointable):
 def _singles_of(episode: Any, stepped_only: bool) -> Iterable[Any]:
     if not hasattr(episode, "agent_episodes"):
         return [episode]
-    agents = episode.get_agents_that_stepped() if stepped_only else episode.agent_ids
-    return [episode.agent_episodes[agent] for agent in agents if agent in episode.agent_episodes]
+    singles = episode.agent_episodes.items()
+    if not stepped_only:
+        return [single for _, single in singles]
+    # An observation that was repeated is one that the pieces have changed already.
+    agents = episode.get_agents_that_stepped() - episode.agents_with_repeated_observation
+    return [single for agent, single in singles if agent in agents]
 
 
 def batch_key(episode: Any) -> tuple[Any, ...]:

@@ -108,6 +108,8 @@ class MultiAgentEpisode(OlderMultiAgentValues, MultiAgentGetters):
         """Number of the next step in the whole episode."""
         self.is_terminated = _flag(terminateds, ALL)
         self.is_truncated = _flag(truncateds, ALL)
+        self.agents_with_repeated_observation: set[Any] = set()
+        """Agents that ended in the newest step without a last observation."""
         self._modules: dict[Any, str] = dict(agent_module_ids or {})
         self._hanging_actions: dict[Any, Item] = {}
         self._hanging_outputs: dict[Any, dict[str, Item]] = {}
@@ -276,6 +278,7 @@ class MultiAgentEpisode(OlderMultiAgentValues, MultiAgentGetters):
             )
         terminateds, truncateds = terminateds or {}, truncateds or {}
         self.env_t += 1
+        self.agents_with_repeated_observation = set()
         self.is_terminated = bool(terminateds.get(ALL, False))
         self.is_truncated = bool(truncateds.get(ALL, False))
         for numbers in self.env_t_to_agent_t.values():
@@ -370,6 +373,7 @@ class MultiAgentEpisode(OlderMultiAgentValues, MultiAgentGetters):
                     f"set `terminateds[{agent!r}]`."
                 )
             observation, info = single.get_observations(-1), single.get_infos(-1)
+            self.agents_with_repeated_observation.add(agent)
         self._complete(agent, observation, info, terminated, truncated)
         self.env_t_to_agent_t[agent].data[-1] = single.t
 

@@ -36,7 +36,7 @@ class _Values:
 
     def has(self, number: Any) -> bool:
         """Return True if there is a value for a step of the agent."""
-        return number != SKIPPED and number - self.first < self.count
+        return number != SKIPPED and bool(number - self.first < self.count)
 
     @property
     def count(self) -> int:

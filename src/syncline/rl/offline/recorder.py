@@ -31,10 +31,16 @@ class EpisodeRecorder:
     Args:
         config: The algorithm's options; `output` is set.
         worker_index: Number of the runner, part of the names of its files.
+        module_id: Module of several whose agents' episodes these are; the name of a folder.
     """
 
-    def __init__(self, config: AlgorithmConfig, worker_index: int) -> None:
+    def __init__(
+        self, config: AlgorithmConfig, worker_index: int, module_id: str | None = None
+    ) -> None:
         self._config = config
+        self._folder = f"{config.output}/{_env_name(config.env)}"
+        if module_id is not None:
+            self._folder += f"/{module_id}"
         self._prefix = f"run-{worker_index:06d}-{uuid.uuid4().hex[:8]}"
         self._written = 0
         self._rows: list[dict[str, Any]] = []
@@ -77,7 +83,7 @@ class EpisodeRecorder:
         config = self._config
         write = getattr(_dataset(self._rows), config.output_write_method)
         write(
-            f"{config.output}/{_env_name(config.env)}/{self._prefix}-{self._written:05d}",
+            f"{self._folder}/{self._prefix}-{self._written:05d}",
             filesystem=named_filesystem(config.output_filesystem, config.output_filesystem_kwargs),
             **config.output_write_method_kwargs,
         )

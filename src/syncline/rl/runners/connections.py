@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -13,13 +13,17 @@ from syncline.rl.config.algorithm_config import AlgorithmConfig
 from syncline.rl.connectors.connector import Batch, ConnectorV2, batch_key
 from syncline.rl.connectors.defaults import SINGLE_SPACES, VECTOR_SPACES, own_pieces
 from syncline.rl.connectors.pipeline import ConnectorPipelineV2
-from syncline.rl.connectors.to_module.items import as_array
+from syncline.rl.connectors.to_module.items import MEMORIZED, as_array
+from syncline.rl.episodes.multi_agent_episode import MultiAgentEpisode
 from syncline.rl.episodes.single_agent_episode import SingleAgentEpisode
 from syncline.rl.metrics.metrics_logger import MetricsLogger
 from syncline.rl.metrics.names import (
     COMPONENT_ENV_TO_MODULE_CONNECTOR,
     COMPONENT_MODULE_TO_ENV_CONNECTOR,
 )
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 
 class Connections:
@@ -64,7 +68,7 @@ class Connections:
         observation_space: Any,
         action_space: Any,
         metrics: MetricsLogger,
-    ) -> Connections:
+    ) -> Self:
         """Return the connectors of a configuration.
 
         Raises:
@@ -163,6 +167,90 @@ class Connections:
         """Set the merged states of both pipelines."""
         for name, pipeline in self.pipelines.items():
             pipeline.set_merged_state(state[name])
+
+
+class MultiAgentConnections(Connections):
+    """Connectors of a runner with several agents: batches have the items of all agents."""
+
+    def observe_agents(
+        self, module: Any, episodes: list[MultiAgentEpisode], *, explore: bool
+    ) -> list[dict[Any, Tree]]:
+        """Return the newest observations by agent of each episode, as the modules get them."""
+        shared: dict[str, Any] = {}
+        batch = ConnectorPipelineV2(connectors=self._to_module)(
+            rl_module=module,
+            batch={},
+            episodes=episodes,
+            explore=explore,
+            shared_data=shared,
+            metrics=self._metrics,
+        )
+        found: list[dict[Any, Tree]] = []
+        for episode in episodes:
+            singles = ConnectorV2.single_agent_episode_iterator([episode])
+            found.append(
+                {
+                    single.agent_id: _observation(batch, single, shared.get(MEMORIZED))
+                    for single in singles
+                }
+            )
+        return found
+
+    def act_agents(
+        self,
+        module: Any,
+        episodes: dict[int, MultiAgentEpisode],
+        columns: dict[int, dict[Any, dict[str, Tree]]],
+        *,
+        explore: bool,
+    ) -> dict[int, dict[Any, dict[str, Tree]]]:
+        """Return the modules' outputs by environment and agent, as the connectors to the
+        environments leave them.
+        """
+        pieces = self._to_env
+        if not pieces:
+            return columns
+        singles = {
+            (place, agent): episodes[place].agent_episodes[agent]
+            for place, by_agent in columns.items()
+            for agent in by_agent
+        }
+        batch: Batch = {}
+        for (place, agent), single in singles.items():
+            for name, value in columns[place][agent].items():
+                ConnectorV2.add_batch_item(batch, name, value, single)
+        batch = ConnectorPipelineV2(connectors=pieces)(
+            rl_module=module,
+            batch=batch,
+            episodes=list(episodes.values()),
+            explore=explore,
+            shared_data={},
+            metrics=self._metrics,
+        )
+        made: dict[int, dict[Any, dict[str, Tree]]] = {place: {} for place in columns}
+        for (place, agent), single in singles.items():
+            key = batch_key(single)
+            made[place][agent] = {
+                name: values[key][-1] if isinstance(values, dict) else values[place][agent]
+                for name, values in batch.items()
+                if key in values or (isinstance(values, list) and agent in values[place])
+            }
+        return made
+
+
+def _observation(batch: Batch, single: SingleAgentEpisode, memorized: Any) -> Tree:
+    """Return an agent's observation in a batch, which may be sorted by module; else the newest."""
+    key = batch_key(single)
+    if Columns.OBS in batch and key in batch[Columns.OBS]:
+        return batch[Columns.OBS][key][-1]
+    of_module = batch.get(str(single.module_id))
+    if memorized and isinstance(of_module, dict) and Columns.OBS in of_module:
+        place = memorized[single.module_id].index(key)
+        column = of_module[Columns.OBS]
+        if isinstance(column, list):
+            return column[place]
+        return map_tree(lambda leaf: as_array(leaf)[place], column)
+    return single.get_observations(-1)
 
 
 def _item(values: Any, episode: SingleAgentEpisode, place: int) -> Any:

@@ -1,4 +1,8 @@
-"""`EpisodeTracker`: episode objects beside the columns, for callbacks and connectors."""
+"""`EpisodeTracker`: episode objects beside the columns, for callbacks and connectors.
+
+Covered: episodes of one agent, and the calls of hooks. Not covered: several agents
+(`multi_agent_tracker`).
+"""
 
 from __future__ import annotations
 
@@ -15,7 +19,53 @@ from syncline.rl.metrics.metrics_logger import MetricsLogger
 from syncline.rl.runners.connections import Connections
 
 
-class EpisodeTracker:
+class EpisodeHooks:
+    """Calls the hooks of episodes.
+
+    Args:
+        runner: The env runner.
+        callbacks: Callbacks to call.
+        metrics: Logger of the callbacks.
+    """
+
+    def __init__(self, runner: Any, callbacks: CallbackList, metrics: MetricsLogger) -> None:
+        self._runner = runner
+        self._callbacks = callbacks
+        self._metrics = metrics
+        self.explore = True
+        """Whether connectors are told that actions are drawn."""
+
+    def _call(self, hook: str, place: int, episode: Any, **further: Any) -> None:
+        if self._callbacks.has(hook):
+            runner = self._runner
+            self._callbacks.call(
+                hook,
+                episode=episode,
+                env_runner=runner,
+                metrics_logger=self._metrics,
+                env=runner.env,
+                env_index=place,
+                rl_module=getattr(runner, "module", None),
+                **further,
+            )
+
+    def _log_custom_metrics(self, episode: Any) -> None:
+        """Log what callbacks of older releases stored as `custom_metrics`."""
+        window = self._runner.config.metrics_num_episodes_for_smoothing
+        for name, value in episode.custom_data.get("custom_metrics", {}).items():
+            for reduce in ("mean", "min", "max"):
+                key = ("custom_metrics", f"{name}_{reduce}")
+                self._metrics.log_value(key, value, reduce=reduce, window=window)
+
+    def _handed_over(self, samples: list[Any]) -> Any:
+        """Return what the callbacks logged since the previous call, after the last hook."""
+        self._callbacks.call(
+            "on_sample_end", env_runner=self._runner, metrics_logger=self._metrics, samples=samples
+        )
+        return self._metrics.reduce(compile=False)
+
+
+class EpisodeTracker(EpisodeHooks):
     """The present episode of each environment.
 
     Only runners whose callbacks or connectors need episodes have one: it costs microseconds a step.
@@ -34,17 +84,13 @@ class EpisodeTracker:
         metrics: MetricsLogger,
         connections: Connections | None = None,
     ) -> None:
-        self._runner = runner
+        super().__init__(runner, callbacks, metrics)
         self._connections = connections
-        self._callbacks = callbacks
-        self._metrics = metrics
         self.episodes: list[SingleAgentEpisode] = []
         self.finished: list[SingleAgentEpisode] = []
         """Episodes that ended since the last hand-over."""
         self.ended: dict[int, SingleAgentEpisode] = {}
         """Episodes that ended in the last step, by environment."""
-        self.explore = True
-        """Whether connectors are told that actions are drawn."""
 
     def begin(self, obs: Tree, infos: dict[str, Any]) -> Tree:
         """Begin an episode in every environment; return the observations for the module."""
@@ -106,14 +152,6 @@ class EpisodeTracker:
                 self.episodes[place] = self._new(place, row(obs, place), per_env[place])
         return self._observed(obs)
 
-    def _log_custom_metrics(self, episode: SingleAgentEpisode) -> None:
-        """Log what callbacks of older releases stored as `custom_metrics`."""
-        window = self._runner.config.metrics_num_episodes_for_smoothing
-        for name, value in episode.custom_data.get("custom_metrics", {}).items():
-            for reduce in ("mean", "min", "max"):
-                key = ("custom_metrics", f"{name}_{reduce}")
-                self._metrics.log_value(key, value, reduce=reduce, window=window)
-
     def _observed(self, obs: Tree) -> Tree:
         """Return the newest observations [N, ...] as connectors leave them."""
         if self._connections is None:
@@ -133,23 +171,6 @@ class EpisodeTracker:
 
     def hand_over(self) -> Any:
         """Return what the callbacks logged since the previous call, for `aggregate`."""
-        samples = [*self.finished, *self.episodes]
-        self._callbacks.call(
-            "on_sample_end", env_runner=self._runner, metrics_logger=self._metrics, samples=samples
-        )
+        metrics = self._handed_over([*self.finished, *self.episodes])
         self.finished = []
-        return self._metrics.reduce(compile=False)
-
-    def _call(self, hook: str, place: int, episode: SingleAgentEpisode, **further: Any) -> None:
-        if self._callbacks.has(hook):
-            runner = self._runner
-            self._callbacks.call(
-                hook,
-                episode=episode,
-                env_runner=runner,
-                metrics_logger=self._metrics,
-                env=runner.env,
-                env_index=place,
-                rl_module=getattr(runner, "module", None),
-                **further,
-            )
+        return metrics

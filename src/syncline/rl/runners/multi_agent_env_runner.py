@@ -1,7 +1,8 @@
 """`MultiAgentEnvRunner`: samples environments with several agents and modules.
 
 Covered: the loop over steps, agents that come, pause and go, ends of episodes. Not covered: steps
-of one agent (`trajectory`), episodes as objects and connectors (`episode_tracker`).
+of one agent (`trajectory`), episodes as objects (`multi_agent_tracker`), connectors
+(`connections`).
 """
 
 from __future__ import annotations
@@ -9,22 +10,35 @@ from __future__ import annotations
 import copy
 import time
 from collections.abc import Callable, Iterator
-from types import SimpleNamespace
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
 
+from syncline.rl.callbacks.callback_list import configured_callbacks
+from syncline.rl.checkpointable import StateDict
 from syncline.rl.columns.names import Columns
 from syncline.rl.columns.trees import Tree, map_tree, stack_trees
 from syncline.rl.config.algorithm_config import AlgorithmConfig
 from syncline.rl.config.module_change import ModuleChange
-from syncline.rl.envs.multi_agent_env import MultiAgentEnv
+from syncline.rl.connectors.pipeline import ConnectorPipelineV2
 from syncline.rl.envs.multi_agent_guard import GuardedMultiAgentEnv
 from syncline.rl.envs.multi_agent_vector import make_multi_agent_env
+from syncline.rl.episodes.multi_agent_episode import MultiAgentEpisode
+from syncline.rl.metrics.metrics_logger import MetricsLogger
 from syncline.rl.modules.acting import ActingPolicy
 from syncline.rl.modules.rl_module import MultiRLModule
+from syncline.rl.offline.recorder import EpisodeRecorder
 from syncline.rl.runners.actions import actions_for_env, random_action
+from syncline.rl.runners.connections import MultiAgentConnections
 from syncline.rl.runners.exploration import NoiseOnActions, exploring
+from syncline.rl.runners.multi_agent_tracker import (
+    EnvStep,
+    EpisodeSoFar,
+    MultiAgentEnvs,
+    MultiAgentEpisodeTracker,
+    reads_episodes,
+)
 from syncline.rl.runners.noise import generator, seed_or_random
 from syncline.rl.runners.sample import EpisodeResult, Sample, SampleTimes
 from syncline.rl.runners.single_agent_env_runner import set_step
@@ -68,6 +82,10 @@ class MultiAgentEnvRunner:
         self.weights_version = 0
         self.progress = np.zeros(1, np.int64)
         """[1]: steps of the environments so far."""
+        self.metrics = MetricsLogger()
+        self.callbacks = configured_callbacks(config)
+        self._tracker: MultiAgentEpisodeTracker | None = None
+        self._recorders: dict[str, EpisodeRecorder] = {}
         self.envs: list[GuardedMultiAgentEnv] = []
         self.make_env()
         self.module: MultiRLModule = self.make_module()
@@ -92,19 +110,58 @@ class MultiAgentEnvRunner:
         self._agents = list(self.envs[0].possible_agents)
         self._state: list[_EnvState] = []
         self._trajectories: dict[tuple[int, Any, str], Trajectory] = {}
+        self.env = MultiAgentEnvs(self.envs)
+        self._connect()
+        self.callbacks.call(
+            "on_environment_created",
+            env_runner=self,
+            metrics_logger=self.metrics,
+            env=self.env,
+            env_context=self.config.env_config,
+        )
 
-    @property
-    def env(self) -> MultiAgentEnv:
-        """The first environment."""
-        return self.envs[0]
+    def _connect(self) -> None:
+        """Create the connectors, and the tracker of episodes if anybody needs them."""
+        env = self.envs[0]
+        spaces = (
+            gym.spaces.Dict({a: env.get_observation_space(a) for a in env.possible_agents}),
+            gym.spaces.Dict({a: env.get_action_space(a) for a in env.possible_agents}),
+        )
+        configured = MultiAgentConnections.configured(
+            self.config,
+            env=self.env,
+            observation_space=spaces[0],
+            action_space=spaces[1],
+            metrics=self.metrics,
+        )
+        self._pipelines = configured.pipelines
+        self._connections = configured if configured.are_needed else None
+        if (
+            self._connections is not None
+            or self.callbacks.needs_episodes
+            or self.callbacks.has("on_sample_end")
+            or self.config.output
+            or reads_episodes(self.config.policy_mapping_fn)
+        ):
+            self._tracker = MultiAgentEpisodeTracker(
+                self,
+                self.callbacks,
+                self.metrics,
+                self._connections,
+                spaces=spaces,
+                map_to_module=self._module_id,
+            )
 
     def get_spaces(self) -> dict[str, tuple[Any, Any]]:
         """Return observation and action space by module id, from the agents that map to it."""
         env = self.envs[0]
         found: dict[str, tuple[Any, Any]] = {}
+        episode: Any = EpisodeSoFar(id_="spaces")
+        if self._tracker is not None:
+            episode = self._tracker.new("spaces")
         for agent in env.possible_agents:
-            module_id = self._module_id(agent, SimpleNamespace(id_="spaces"))
-            spaces = env.get_observation_space(agent), env.get_action_space(agent)
+            module_id = self._module_id(agent, episode)
+            spaces = self._observation_space(agent), env.get_action_space(agent)
             before = found.setdefault(module_id, spaces)
             if before != spaces:
                 raise ValueError(
@@ -113,6 +170,20 @@ class MultiAgentEnvRunner:
                     "`multi_agent(policy_mapping_fn=…)`."
                 )
         return found
+
+    def _observation_space(self, agent: Any) -> Any:
+        """Return the space of an agent's observations as its module gets them."""
+        if self._connections is None:
+            return self.envs[0].get_observation_space(agent)
+        space = self._connections.env_to_module.observation_space
+        if not isinstance(space, gym.spaces.Dict) or agent not in space.spaces:
+            raise ValueError(
+                f"The connectors to the modules change the observation space to {space}, which has "
+                f"no space for the agent {agent!r}. Return a Dict by agent id from "
+                "`recompute_output_observation_space`; pieces of this library need "
+                "`multi_agent=True`."
+            )
+        return space[agent]
 
     def _module_id(self, agent: Any, episode: Any) -> str:
         module_id = self.config.policy_mapping_fn(agent, episode)
@@ -246,8 +317,12 @@ class MultiAgentEnvRunner:
             self._reset_env(state)
 
     def _reset_env(self, state: _EnvState) -> None:
-        obs, _ = self.envs[state.place].reset(seed=state.seed)
+        if self._tracker is not None:
+            self._tracker.create(state.place, self._episode_id(state))
+        obs, infos = self.envs[state.place].reset(seed=state.seed)
         state.begin(self._clock())
+        if self._tracker is not None:
+            obs = self._tracker.begin(state.place, obs, infos)
         self._observe(state, obs)
 
     def _sample(
@@ -262,6 +337,8 @@ class MultiAgentEnvRunner:
         self._shares = shares
         if not self._state:
             self.reset()
+        if self._tracker is not None:
+            self._tracker.explore = explore
         times, clock, began = SampleTimes(), self._clock, self._clock()
         first_episodes = [state.episode for state in self._state]
         taken = 0
@@ -270,8 +347,7 @@ class MultiAgentEnvRunner:
             start = clock()
             actions = self._act(explore, random_actions)
             acted = clock()
-            for state in self._state:
-                self._step(state, actions[state.place])
+            self._step(actions)
             times.inference_s += acted - start
             times.env_s += clock() - acted
             self.progress[0] += 1
@@ -300,16 +376,15 @@ class MultiAgentEnvRunner:
                     else random.standard_normal(policy.noise_size)
                 )
                 noise.setdefault(module_id, []).append(drawn)
-        actions: list[dict[Any, Tree]] = [{} for _ in self._state]
         for module_id, trajectories in waiting.items():
             self._act_with(
-                module_id,
-                trajectories,
-                np.stack(noise[module_id]),
-                explore,
-                random_actions,
-                actions,
+                module_id, trajectories, np.stack(noise[module_id]), explore, random_actions
             )
+        if self._connections is not None and self._tracker is not None:
+            self._connect_actions(self._connections, self._tracker, explore)
+        actions: list[dict[Any, Tree]] = [{} for _ in self._state]
+        for module_id, trajectories in waiting.items():
+            self._convert_actions(module_id, trajectories, actions)
         return actions
 
     def _act_with(
@@ -319,7 +394,6 @@ class MultiAgentEnvRunner:
         noise: np.ndarray,
         explore: bool,
         random_actions: bool,
-        actions: list[dict[Any, Tree]],
     ) -> None:
         obs = stack_trees(np.stack, [each.obs for each in trajectories])
         states = None
@@ -335,16 +409,60 @@ class MultiAgentEnvRunner:
                     for each in trajectories
                 ],
             )
-        to_env = self._to_env[module_id]
-        chosen = columns[Columns.ACTIONS]
-        for_env = chosen if to_env is None else to_env(chosen)
         for n, trajectory in enumerate(trajectories):
             trajectory.acted(_row(columns, n), None if states is None else _row(next_states, n))
-            actions[trajectory.env][trajectory.agent] = _row(for_env, n)
 
-    def _step(self, state: _EnvState, actions: dict[Any, Tree]) -> None:
-        env = self.envs[state.place]
-        obs, rewards, terminateds, truncateds, _ = env.step(actions)
+    def _connect_actions(
+        self, connections: MultiAgentConnections, tracker: MultiAgentEpisodeTracker, explore: bool
+    ) -> None:
+        """Let the connectors to the environments change the modules' outputs."""
+        columns = {
+            state.place: {each.agent: each.columns or {} for _, each in state.acting}
+            for state in self._state
+        }
+        changed = connections.act_agents(self.module, tracker.episodes, columns, explore=explore)
+        for state in self._state:
+            for _, each in state.acting:
+                each.columns = changed[state.place][each.agent]
+
+    def _convert_actions(
+        self, module_id: str, trajectories: list[Trajectory], actions: list[dict[Any, Tree]]
+    ) -> None:
+        """Add the actions of a module as the environments get them, by environment and agent."""
+        chosen = [(each, each.columns or {}) for each in trajectories]
+        plain = [pair for pair in chosen if Columns.ACTIONS_FOR_ENV not in pair[1]]
+        to_env = self._to_env[module_id]
+        for trajectory, columns in chosen:
+            if Columns.ACTIONS_FOR_ENV in columns:
+                for_env = columns.pop(Columns.ACTIONS_FOR_ENV)
+                actions[trajectory.env][trajectory.agent] = for_env
+        if not plain:
+            return
+        stacked = stack_trees(np.stack, [columns[Columns.ACTIONS] for _, columns in plain])
+        converted = stacked if to_env is None else to_env(stacked)
+        for n, (trajectory, _) in enumerate(plain):
+            actions[trajectory.env][trajectory.agent] = _row(converted, n)
+
+    def _step(self, actions: list[dict[Any, Tree]]) -> None:
+        """Take a step in every environment."""
+        results = [self.envs[state.place].step(actions[state.place]) for state in self._state]
+        observed = [result[0] for result in results]
+        if self._tracker is not None:
+            made = self._tracker.step(
+                {
+                    state.place: _step_of(state, result)
+                    for state, result in zip(self._state, results, strict=True)
+                }
+            )
+            observed = [made[state.place] for state in self._state]
+        for state, obs, result in zip(self._state, observed, results, strict=True):
+            self._record(state, actions[state.place], obs, result)
+
+    def _record(
+        self, state: _EnvState, actions: dict[Any, Tree], obs: dict[Any, Tree], result: Any
+    ) -> None:
+        """Add what a step brought to the trajectories."""
+        _, rewards, terminateds, truncateds, _ = result
         state.length += 1
         for agent in actions:
             state.agent_steps[agent] = state.agent_steps.get(agent, 0) + 1
@@ -366,7 +484,12 @@ class MultiAgentEnvRunner:
                 truncated = truncated or not terminated
                 trajectory.ended(terminated, truncated, _as_array(final), state.episode)
                 del state.trajectories[agent]
-                state.finished.add(agent)
+        state.finished.update(
+            agent
+            for flags in (terminateds, truncateds)
+            for agent, ended in flags.items()
+            if ended and agent != ALL
+        )
         if over:
             self._end_episode(state)
         else:
@@ -407,12 +530,7 @@ class MultiAgentEnvRunner:
     def _trajectory(self, state: _EnvState, agent: Any) -> tuple[str, Trajectory]:
         module_id = state.modules.get(agent)
         if module_id is None:
-            episode = SimpleNamespace(
-                id_=f"{self._env_numbers[state.place]}-{state.episode}",
-                env_t=state.length,
-                agent_ids=set(self._agents),
-            )
-            module_id = state.modules[agent] = self._module_id(agent, episode)
+            module_id = state.modules[agent] = self._mapped(state, agent)
         key = (state.place, agent, module_id)
         if key not in self._trajectories:
             if agent not in self._agents:
@@ -421,8 +539,30 @@ class MultiAgentEnvRunner:
             self._trajectories[key] = Trajectory(number, state.place, agent)
         return module_id, self._trajectories[key]
 
+    def _mapped(self, state: _EnvState, agent: Any) -> str:
+        if self._tracker is not None:
+            return self._tracker.episodes[state.place].module_for(agent)
+        episode = EpisodeSoFar(
+            id_=self._episode_id(state),
+            env_t=state.length,
+            modules=state.modules,
+            custom_data=state.custom_data,
+            module_for=lambda other: self._mapped_before(state, other),
+        )
+        return self._module_id(agent, episode)
+
+    def _mapped_before(self, state: _EnvState, agent: Any) -> str:
+        if agent not in state.modules:
+            state.modules[agent] = self._mapped(state, agent)
+        return state.modules[agent]
+
+    def _episode_id(self, state: _EnvState) -> str:
+        return f"{self._env_numbers[state.place]}-{state.episode}"
+
     def _end_episode(self, state: _EnvState) -> None:
         if self._shares is None or state.counted < self._shares[state.place]:
+            if self.config.output and self._tracker is not None:
+                self._write_episode(self._tracker.episodes[state.place])
             by_module: dict[str, list[float]] = {}
             for agent, value in state.returns.items():
                 if agent in state.modules:
@@ -444,6 +584,17 @@ class MultiAgentEnvRunner:
         state.episode += 1
         state.seed = None
         self._reset_env(state)
+
+    def _write_episode(self, episode: MultiAgentEpisode) -> None:
+        """Record the episodes of the agents, in a folder for each module."""
+        for single in episode.agent_episodes.values():
+            module_id = str(single.module_id)
+            if module_id not in self._recorders:
+                self._recorders[module_id] = EpisodeRecorder(
+                    self.config, self.worker_index, module_id
+                )
+            if len(single):
+                self._recorders[module_id].add(single)
 
     def _hand_over(
         self, taken: int, times: SampleTimes, shares: np.ndarray | None, first_episodes: list[int]
@@ -480,6 +631,12 @@ class MultiAgentEnvRunner:
             agent_steps=agent_steps,
             module_steps={name: each.num_steps for name, each in fragments.items()},
             times=times,
+            metrics=None if self._tracker is None else self._tracker.hand_over(),
+            connectors=(
+                self._connections.take_changes()
+                if self._connections is not None and self.worker_index
+                else None
+            ),
         )
 
     def _by_module(self) -> Iterator[tuple[str, list[Trajectory]]]:
@@ -492,6 +649,17 @@ class MultiAgentEnvRunner:
             ]
             if found:
                 yield module_id, sorted(found, key=lambda each: each.number)
+
+    # -- connectors
+
+    def get_pipelines(self) -> dict[str, ConnectorPipelineV2]:
+        """Return the connectors on both sides of the modules, by name."""
+        return self._pipelines
+
+    def set_merged_connectors(self, state: StateDict) -> None:
+        """Set the connectors' state that joins those of several runners."""
+        if self._connections is not None:
+            self._connections.set_merged_state(state)
 
     # -- state
 
@@ -513,8 +681,12 @@ class MultiAgentEnvRunner:
             },
             "envs": None,
         }
+        if self._connections is not None:
+            state["connectors"] = copy.deepcopy(self._connections.get_state())
         if not self._state:
             return state
+        if self._tracker is not None:
+            state["tracked"] = self._tracker.get_state()
         return {
             **state,
             "envs": [(each.get_env_state(), each.last_obs) for each in self.envs],
@@ -530,14 +702,19 @@ class MultiAgentEnvRunner:
             acting = self._acting.get(module_id)
             if isinstance(acting, NoiseOnActions):
                 acting.set_state(noise)
+        if state["envs"] is not None:
+            self.reset()
+        if self._connections is not None and "connectors" in state:
+            self._connections.set_state(state["connectors"])
         if state["envs"] is None:
             return True
-        self.reset()
         if any(saved is None for saved, _ in state["envs"]):
             return False
         for env, (saved, last_obs) in zip(self.envs, state["envs"], strict=True):
             env.set_env_state(saved, last_obs)
         self._state, self._trajectories, self._agents = copy.deepcopy(state["episodes"])
+        if self._tracker is not None and "tracked" in state:
+            self._tracker.set_state(state["tracked"])
         return True
 
     def ping(self) -> str:
@@ -545,7 +722,9 @@ class MultiAgentEnvRunner:
         return "pong"
 
     def stop(self) -> None:
-        """Close the environments."""
+        """Close the environments, and write the episodes that were not written yet."""
+        for recorder in self._recorders.values():
+            recorder.write()
         for env in self.envs:
             env.close()
 
@@ -571,6 +750,23 @@ class _EnvState:
         self.agent_steps: dict[Any, int] = {}
         self.early_rewards: dict[Any, float] = {}
         self.finished: set[Any] = set()
+        self.custom_data: dict[Any, Any] = {}
+
+
+def _step_of(state: _EnvState, result: Any) -> EnvStep:
+    """Return a step for the episode: without agents that ended before."""
+    obs, rewards, terminateds, truncateds, infos = (
+        {agent: each for agent, each in by_agent.items() if agent not in state.finished}
+        for by_agent in result
+    )
+    return EnvStep(
+        columns={each.agent: each.columns or {} for _, each in state.acting},
+        obs=obs,
+        rewards=rewards,
+        terminateds=terminateds,
+        truncateds=truncateds,
+        infos=infos,
+    )
 
 
 def _row(tree: Tree, n: int) -> Any:

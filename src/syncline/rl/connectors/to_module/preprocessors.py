@@ -21,7 +21,8 @@ from syncline.rl.connectors.to_module.items import items_of
 class SingleAgentObservationPreprocessor(ConnectorV2, abc.ABC):
     """Base of pieces that change the newest observation of an agent.
 
-    Implement `preprocess`, and `recompute_output_observation_space` if the space changes.
+    Implement `preprocess`, and `recompute_output_observation_space` if the space changes; with
+    several agents, spaces are Dicts by agent id.
     """
 
     @abc.abstractmethod
@@ -37,7 +38,10 @@ class SingleAgentObservationPreprocessor(ConnectorV2, abc.ABC):
         """Replace the newest observation of each episode."""
         for episode in self.single_agent_episode_iterator(episodes):
             changed = self.preprocess(observation=episode.get_observations(-1), episode=episode)
-            write_newest(episode, changed, self.observation_space)
+            space = self.observation_space
+            if episode.agent_id is not None:
+                space = _of_agent(space, episode.agent_id)
+            write_newest(episode, changed, space)
         return batch
 
 
@@ -75,11 +79,16 @@ class MultiAgentObservationPreprocessor(ConnectorV2, abc.ABC):
                     f"{sorted(map(str, observations))}."
                 )
             for agent, observation in changed.items():
-                space = self.observation_space
-                if isinstance(space, gym.spaces.Dict) and agent in space.spaces:
-                    space = space[agent]
+                space = _of_agent(self.observation_space, agent)
                 write_newest(newest[agent], observation, space)
         return batch
+
+
+def _of_agent(space: Any, agent: Any) -> Any:
+    """Return the space of an agent in a Dict by agent, else the space."""
+    if isinstance(space, gym.spaces.Dict) and agent in space.spaces:
+        return space[agent]
+    return space
 
 
 class FlattenObservations(ConnectorV2):
@@ -274,10 +283,7 @@ class WriteObservationsToEpisodes(ConnectorV2):
         for episode, observation in self.single_agent_episode_iterator(
             episodes, zip_with_batch_column=batch[Columns.OBS]
         ):
-            space = self.observation_space
-            if isinstance(space, gym.spaces.Dict) and episode.agent_id in space.spaces:
-                space = space[episode.agent_id]
-            write_newest(episode, observation, space)
+            write_newest(episode, observation, _of_agent(self.observation_space, episode.agent_id))
         return batch
 
 
