@@ -9,6 +9,7 @@ import pytest
 from syncline import runs
 from syncline.core import api
 from syncline.rl.algorithm.algorithm import Algorithm
+from syncline.rl.algorithms.dqn import DQNConfig
 from syncline.rl.algorithms.ppo import PPOConfig
 from syncline.rl.columns.trees import leaves
 from syncline.rl.envs.examples.multi_agent import MultiAgentCartPole
@@ -134,6 +135,26 @@ def test_rules_without_weights_are_modules():
     assert isinstance(restored.get_module("copy"), Left)
     algo.stop()
     restored.stop()
+
+
+def test_replay_learns_beside_a_rule():
+    made = (
+        DQNConfig()
+        .environment(MultiAgentCartPole, env_config={"num_agents": 2})
+        .multi_agent(policies={"main", "other"}, policies_to_train=["main"])
+        .multi_agent(policy_mapping_fn=lambda agent, *_, **__: ("main", "other")[int(agent)])
+        .training(num_steps_sampled_before_learning_starts=20, target_network_update_freq=10)
+        .reporting(min_sample_timesteps_per_iteration=40)
+        .rl_module(model_config={"fcnet_hiddens": [8]})
+    )
+    algo = made.build_algo()
+    algo.add_module("copy", RLModuleSpec(Left), new_agent_to_module_mapping_fn=to_copy)
+    before = weights(algo)
+    until(algo, "copy")
+    assert not np.array_equal(weights(algo), before)
+    algo.remove_module("other", new_agent_to_module_mapping_fn=to_copy)
+    algo.train()
+    algo.stop()
 
 
 def test_impossible_changes_are_errors():

@@ -178,6 +178,8 @@ class TargetNetworkLearner(TorchLearner):
         super().after_gradient_based_update(timesteps=timesteps)
         step = int(timesteps.get(NUM_ENV_STEPS_SAMPLED_LIFETIME, 0))
         for module_id, module in self.module.items():
+            if not hasattr(module, "get_target_network_pairs"):
+                continue  # a rule without weights
             config: Any = self.config.get_config_for_module(module_id)
             if self.is_target_due(module_id, config, step):
                 self._last_target_update[module_id] = step
