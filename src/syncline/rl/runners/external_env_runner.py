@@ -6,6 +6,7 @@ weights. Not covered: sockets (`envs/external/message_server`), several agents.
 
 from __future__ import annotations
 
+import inspect
 import logging
 import threading
 import time
@@ -426,6 +427,8 @@ class _Episode:
 def use_policy_server(config: AlgorithmConfig) -> None:
     """Sample simulators if `input` is a function that returns a `PolicyServerInput`."""
     if not callable(config.input_) or isinstance(config.input_, type):
+        return
+    if not inspect.signature(config.input_).parameters:  # a function that returns a dataset
         return
     ioctx = SimpleNamespace(
         worker_index=0, config=config, input_config={}, default_sampler_input=lambda: None
