@@ -11,7 +11,7 @@ from syncline.rl.algorithms.sac import SACConfig
 from syncline.rl.columns.names import Columns
 from syncline.rl.modules.default_model_config import DefaultModelConfig
 from syncline.rl.modules.torch.torch_acting import TorchActing
-from tests.rl.algorithms.learners import batch_of, learner_of
+from tests.rl.algorithms.learners import assert_same_training, batch_of, learner_of, trained
 
 OBS = gym.spaces.Box(-1, 1, (3,), np.float32)
 BOX = gym.spaces.Box(-2, 2, (2,), np.float32)
@@ -68,6 +68,36 @@ def test_continuous_losses_are_those_of_a_loop():
         entropy -= logp[row].item() / 6
     alpha = math.log(0.5) * (entropy + 2.0)  # the target is minus the number of dimensions
     assert loss == pytest.approx(critic + policy + alpha, rel=1e-4)
+
+
+@pytest.mark.parametrize("options", [{"grad_clip": 0.1}, {"twin_q": False}, {"target_entropy": 3}])
+@pytest.mark.parametrize("activation", ["relu", "tanh"])
+def test_updates_without_autograd_are_those_with_it(options, activation):
+    def made():
+        changed = config(tau=0.3, initial_alpha=0.5, critic_lr=0.01, **options)
+        return changed.rl_module(
+            model_config={"fcnet_hiddens": [8, 7], "fcnet_activation": activation}
+        )
+
+    assert_same_training(made, OBS, BOX, weights=True)
+
+
+class OtherPolicyLoss(SACConfig().get_default_learner_class()):
+    def _policy_loss(self, module, config, batch, alpha):
+        loss, entropy = super()._policy_loss(module, config, batch, alpha)
+        return 2.0 * loss, entropy
+
+
+@pytest.mark.parametrize(
+    ("changed", "space"),
+    [
+        (lambda: config().training(learner_class=OtherPolicyLoss), BOX),
+        (lambda: config(grad_clip=1.0, grad_clip_by="norm"), BOX),
+        (lambda: config(), DISCRETE),
+    ],
+)
+def test_everything_unusual_uses_autograd(changed, space):
+    assert not trained(changed(), OBS, space, autograd=False, updates=1)[0].was_direct
 
 
 def test_discrete_losses_are_those_of_a_loop():

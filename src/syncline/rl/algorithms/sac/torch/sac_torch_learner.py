@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from syncline.rl.algorithms.sac.torch.critics import frozen, smallest
+from syncline.rl.algorithms.sac.torch.sac_direct import DirectSAC, direct_networks
 from syncline.rl.checkpointable import StateDict
 from syncline.rl.columns.names import Columns
 from syncline.rl.learners.torch.target_networks import (
@@ -41,6 +42,18 @@ class SACTorchLearner(TargetNetworkLearner):
         self.register_adam(module_id, "qf", list(module.critics.parameters()), config.critic_lr)
         self.register_adam(module_id, "policy", policy, config.actor_lr)
         self.register_adam(module_id, "alpha", [self.log_alphas[module_id]], config.alpha_lr)
+
+    def make_direct_step(self, module_id: str, config: Any) -> DirectSAC | None:
+        """Return the step without autograd for the losses of this class."""
+        networks = direct_networks(self.module[module_id])
+        if type(self) is not SACTorchLearner or networks is None:
+            return None
+        return DirectSAC(
+            networks,
+            self.log_alphas[module_id],
+            self.target_entropies[module_id],
+            seeded=lambda: self._seeded(self.updates),
+        )
 
     def forward_train(self, batch: dict[str, Batch]) -> dict[str, Any]:
         """Return nothing: the losses need several passes each."""
