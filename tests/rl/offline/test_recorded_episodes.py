@@ -11,7 +11,10 @@ from syncline.rl.columns.names import Columns
 from syncline.rl.episodes.single_agent_episode import SingleAgentEpisode
 from syncline.rl.offline.offline_data import OfflineData
 from syncline.rl.offline.prelearner import OfflinePreLearner, flattened, nested, steps_of
+from syncline.rl.runners.multi_agent_env_runner import MultiAgentEnvRunner
 from syncline.rl.runners.single_agent_env_runner import SingleAgentEnvRunner
+from tests.rl.runners.test_multi_agent_env_runner import Config as AgentsConfig
+from tests.rl.runners.test_multi_agent_env_runner import Relay
 from tests.rl.runners.test_single_agent_env_runner import config
 
 
@@ -51,6 +54,30 @@ def test_every_counted_episode_is_a_row_and_comes_back(engine, tmp_path):
     ends = steps[Columns.TERMINATEDS] | steps[Columns.TRUNCATEDS]
     assert ends.sum() == len(counted)
     np.testing.assert_array_equal(steps[Columns.REWARDS], steps[Columns.ACTIONS])
+
+
+@pytest.mark.processes
+def test_episodes_of_several_agents_are_in_folders_of_their_modules(engine, tmp_path):
+    config = (
+        AgentsConfig()
+        .environment(Relay)
+        .multi_agent(policies={"fast", "slow"}, policy_mapping_fn=lambda agent, episode: agent)
+        .offline_data(output=str(tmp_path))
+    )
+    runner = MultiAgentEnvRunner(config=config)
+    runner.sample_episodes(3)
+    runner.stop()
+    prelearner = OfflinePreLearner(
+        config=BCConfig().offline_data(input_="", input_read_episodes=True)
+    )
+    for module_id, steps in (("fast", 8), ("slow", 2)):
+        files = [str(each) for each in (tmp_path / "relay" / module_id).iterdir()]
+        rows = data.read_parquet(files).take_all()
+        columns = prelearner({"item": [row["item"] for row in rows]})
+        assert len(rows) == 3
+        assert len(columns[Columns.REWARDS]) == 3 * steps
+        assert columns[Columns.TERMINATEDS].sum() == 3
+        assert columns[Columns.OBS].max() == {"fast": 7, "slow": 3}[module_id]
 
 
 @pytest.mark.processes
