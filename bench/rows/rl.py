@@ -124,4 +124,29 @@ ROWS: tuple[Row, ...] = (
         ),
         timeout_s=300.0,
     ),
+    Row(
+        name="rl_off_policy",
+        group="rl",
+        contenders=(
+            Contender(name=OURS, module="rl.off_policy", argument="syncline"),
+            Contender(name=SB3, module="rl.off_policy", argument="stable_baselines3"),
+        ),
+        metrics=(
+            _metric(
+                "dqn_updates_per_cpu_s",
+                "DQN CartPole, an update of 64 rows after every step",
+                "updates/CPU s",
+                "more",
+                Target(limit=2.5, peers=(SB3,)),
+            ),
+            _metric(
+                "sac_updates_per_cpu_s",
+                "SAC Pendulum, an update of 256 rows after every step",
+                "updates/CPU s",
+                "more",
+                Target(limit=2.0, peers=(SB3,)),
+            ),
+        ),
+        timeout_s=300.0,
+    ),
 )
