@@ -1,6 +1,6 @@
 """`Algorithm`: the trainable that samples, learns and evaluates.
 
-Files: `algorithm` (the class), `sampling_results` (results of samples), `evaluation`,
+Files: `algorithm` (the class), `evaluation`,
 `checkpoints` (reading and the constructor's arguments).
 
 Also: `acting` (actions for a program),

@@ -1,7 +1,7 @@
 """`Algorithm`: a trainable that samples environments, updates modules and evaluates them.
 
 Covered: building, iterations, evaluation, modules, acting, checkpoints. Not covered: what a
-training step does (`algorithms/`), the results of samples (`sampling_results`).
+training step does (`algorithms/`), the results of samples (`runners/sampling_results`).
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from syncline.rl.algorithm.connector_states import ConnectorStates
 from syncline.rl.algorithm.evaluation import Evaluator, ParallelEvaluation
 from syncline.rl.algorithm.resource_check import check_resources
 from syncline.rl.algorithm.sampled_ahead import SampledAhead
-from syncline.rl.algorithm.sampling_results import log_samples
 from syncline.rl.callbacks.callback_list import configured_callbacks
 from syncline.rl.checkpointable import Checkpointable, StateDict
 from syncline.rl.columns.trees import leaves, map_tree
@@ -54,6 +53,7 @@ from syncline.rl.runners.external_env_runner import ExternalEnvRunner, use_polic
 from syncline.rl.runners.group import EnvRunnerGroup
 from syncline.rl.runners.multi_agent_env_runner import MultiAgentEnvRunner
 from syncline.rl.runners.sample import Sample
+from syncline.rl.runners.sampling_results import log_samples
 from syncline.rl.runners.single_agent_env_runner import SingleAgentEnvRunner
 from syncline.suggestions import did_you_mean
 from syncline.tune.execution.placement_groups import PlacementGroupFactory

@@ -12,11 +12,11 @@ from collections.abc import Callable
 from typing import Any
 
 from syncline.exceptions import RayActorError
-from syncline.rl.algorithm.sampling_results import log_samples
 from syncline.rl.metrics.metrics_logger import MetricsLogger
 from syncline.rl.metrics.names import ENV_RUNNER_RESULTS
 from syncline.rl.runners.group import EnvRunnerGroup
 from syncline.rl.runners.sample import Sample
+from syncline.rl.runners.sampling_results import log_samples
 
 logger = logging.getLogger("syncline")
 

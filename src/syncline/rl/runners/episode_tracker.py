@@ -6,6 +6,7 @@ Covered: episodes of one agent, and the calls of hooks. Not covered: several age
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,7 @@ from syncline.rl.runners.connections import Connections
 
 
 class EpisodeHooks:
-    """Calls the hooks of episodes.
+    """Calls the hooks of episodes, and collects episodes for `sample()`.
 
     Args:
         runner: The env runner.
@@ -34,6 +35,23 @@ class EpisodeHooks:
         self._metrics = metrics
         self.explore = True
         """Whether connectors are told that actions are drawn."""
+        self.finished: list[Any] = []
+        """Episodes that ended since the last hand-over."""
+        self._places: list[int] = []
+        """Their environments."""
+        self._chunks: dict[int, list[Any]] = {}
+        """Parts of present episodes that `sample()` returned, by environment."""
+        self._collected: _Collected | None = None
+
+    def _present(self) -> dict[int, Any]:
+        """Return the present episodes by environment."""
+        raise NotImplementedError
+
+    def _replace(self, place: int, episode: Any) -> None:
+        """Put an episode in place of a present one."""
+        raise NotImplementedError
+
+    # -- hooks
 
     def _call(self, hook: str, place: int, episode: Any, **further: Any) -> None:
         if self._callbacks.has(hook):
@@ -49,6 +67,14 @@ class EpisodeHooks:
                 **further,
             )
 
+    def _end(self, place: int, episode: Any) -> None:
+        """Call the hook of an episode's end."""
+        chunks = self._chunks.pop(place, [])
+        self._call("on_episode_end", place, episode, prev_episode_chunks=chunks)
+        self._log_custom_metrics(episode)
+        self.finished.append(episode)
+        self._places.append(place)
+
     def _log_custom_metrics(self, episode: Any) -> None:
         """Log what callbacks of older releases stored as `custom_metrics`."""
         window = self._runner.config.metrics_num_episodes_for_smoothing
@@ -57,12 +83,61 @@ class EpisodeHooks:
                 key = ("custom_metrics", f"{name}_{reduce}")
                 self._metrics.log_value(key, value, reduce=reduce, window=window)
 
-    def _handed_over(self, samples: list[Any]) -> Any:
-        """Return what the callbacks logged since the previous call, after the last hook."""
+    def hand_over(self) -> Any:
+        """Return what the callbacks logged since the previous call, for `aggregate`."""
+        samples = [*self.finished, *self._present().values()]
+        if self._collected is not None:
+            self._collected = _Collected(
+                samples=samples, ended=list(zip(self._places, self.finished, strict=True))
+            )
         self._callbacks.call(
             "on_sample_end", env_runner=self._runner, metrics_logger=self._metrics, samples=samples
         )
+        self.finished, self._places = [], []
         return self._metrics.reduce(compile=False)
+
+    # -- episodes for `sample()`
+
+    def begin_collecting(self) -> None:
+        """Keep the episodes of the next hand-over."""
+        self._collected = _Collected(samples=[], ended=[])
+
+    def collected_by_share(self, count: int, num_envs: int) -> list[Any]:
+        """Return `count` episodes that ended, of every environment as many."""
+        made, self._collected = self._collected, None
+        assert made is not None
+        shares = np.full(num_envs, count // num_envs)
+        shares[: count % num_envs] += 1
+        chosen: set[int] = set()
+        for place, episode in made.ended:
+            if shares[place] > 0:
+                shares[place] -= 1
+                chosen.add(id(episode))
+        others = {id(each) for _, each in made.ended} - chosen
+        others |= {id(each) for each in made.samples if not each.is_done}
+        return [each for each in made.samples if id(each) not in others]
+
+    def collected_with_parts(self, lookback: int) -> list[Any]:
+        """Return the episodes that ended and the parts of present ones, which begin new parts with
+        so many steps as lookback.
+        """
+        made, self._collected = self._collected, None
+        assert made is not None
+        for place, episode in self._present().items():
+            if len(episode):
+                self._chunks.setdefault(place, []).append(episode)
+                self._replace(place, episode.cut(lookback))
+        return [each for each in made.samples if len(each)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Collected:
+    """Episodes of a hand-over."""
+
+    samples: list[Any]
+    """What hooks got, and may have changed."""
+    ended: list[tuple[int, Any]]
+    """Environment and episode, in the order of their ends."""
 
 
 class EpisodeTracker(EpisodeHooks):
@@ -87,15 +162,13 @@ class EpisodeTracker(EpisodeHooks):
         super().__init__(runner, callbacks, metrics)
         self._connections = connections
         self.episodes: list[SingleAgentEpisode] = []
-        self.finished: list[SingleAgentEpisode] = []
-        """Episodes that ended since the last hand-over."""
         self.ended: dict[int, SingleAgentEpisode] = {}
         """Episodes that ended in the last step, by environment."""
 
     def begin(self, obs: Tree, infos: dict[str, Any]) -> Tree:
         """Begin an episode in every environment; return the observations for the module."""
         per_env = infos_per_env(infos, self._runner.num_envs)
-        self.episodes = []
+        self.episodes, self._chunks = [], {}
         for place in range(self._runner.num_envs):
             self.episodes.append(self._new(place, row(obs, place), per_env[place]))
         return self._observed(obs)
@@ -146,11 +219,15 @@ class EpisodeTracker(EpisodeHooks):
         for place, episode in enumerate(self.episodes):
             self._call("on_episode_step", place, episode)
             if episode.is_done:
-                self._call("on_episode_end", place, episode, prev_episode_chunks=[])
-                self._log_custom_metrics(episode)
-                self.finished.append(episode)
+                self._end(place, episode)
                 self.episodes[place] = self._new(place, row(obs, place), per_env[place])
         return self._observed(obs)
+
+    def _present(self) -> dict[int, Any]:
+        return dict(enumerate(self.episodes))
+
+    def _replace(self, place: int, episode: Any) -> None:
+        self.episodes[place] = episode
 
     def _observed(self, obs: Tree) -> Tree:
         """Return the newest observations [N, ...] as connectors leave them."""
@@ -168,9 +245,3 @@ class EpisodeTracker(EpisodeHooks):
     def set_state(self, states: list[dict[str, Any]]) -> None:
         """Continue episodes."""
         self.episodes = [SingleAgentEpisode.from_state(state) for state in states]
-
-    def hand_over(self) -> Any:
-        """Return what the callbacks logged since the previous call, for `aggregate`."""
-        metrics = self._handed_over([*self.finished, *self.episodes])
-        self.finished = []
-        return metrics

@@ -31,6 +31,7 @@ from syncline.rl.modules.rl_module import MultiRLModule
 from syncline.rl.offline.recorder import EpisodeRecorder
 from syncline.rl.runners.actions import actions_for_env, random_action
 from syncline.rl.runners.connections import MultiAgentConnections
+from syncline.rl.runners.episode_sampling import EpisodeSampling
 from syncline.rl.runners.exploration import NoiseOnActions, exploring
 from syncline.rl.runners.multi_agent_tracker import (
     EnvStep,
@@ -48,7 +49,7 @@ from syncline.suggestions import did_you_mean
 ALL = "__all__"
 
 
-class MultiAgentEnvRunner:
+class MultiAgentEnvRunner(EpisodeSampling):
     """Samples `num_envs_per_env_runner` environments whose agents act with modules by id.
 
     Args:
@@ -86,6 +87,7 @@ class MultiAgentEnvRunner:
         self.callbacks = configured_callbacks(config)
         self._tracker: MultiAgentEpisodeTracker | None = None
         self._recorders: dict[str, EpisodeRecorder] = {}
+        self._unreported: list[Sample] = []
         self.envs: list[GuardedMultiAgentEnv] = []
         self.make_env()
         self.module: MultiRLModule = self.make_module()
@@ -123,15 +125,15 @@ class MultiAgentEnvRunner:
     def _connect(self) -> None:
         """Create the connectors, and the tracker of episodes if anybody needs them."""
         env = self.envs[0]
-        spaces = (
+        self._spaces = (
             gym.spaces.Dict({a: env.get_observation_space(a) for a in env.possible_agents}),
             gym.spaces.Dict({a: env.get_action_space(a) for a in env.possible_agents}),
         )
         configured = MultiAgentConnections.configured(
             self.config,
             env=self.env,
-            observation_space=spaces[0],
-            action_space=spaces[1],
+            observation_space=self._spaces[0],
+            action_space=self._spaces[1],
             metrics=self.metrics,
         )
         self._pipelines = configured.pipelines
@@ -143,14 +145,24 @@ class MultiAgentEnvRunner:
             or self.config.output
             or reads_episodes(self.config.policy_mapping_fn)
         ):
-            self._tracker = MultiAgentEpisodeTracker(
-                self,
-                self.callbacks,
-                self.metrics,
-                self._connections,
-                spaces=spaces,
-                map_to_module=self._module_id,
-            )
+            self._tracker = self._new_tracker()
+
+    def _new_tracker(self) -> MultiAgentEpisodeTracker:
+        return MultiAgentEpisodeTracker(
+            self,
+            self.callbacks,
+            self.metrics,
+            self._connections,
+            spaces=self._spaces,
+            map_to_module=self._module_id,
+        )
+
+    def _tracked(self) -> MultiAgentEpisodeTracker:
+        if self._tracker is None:
+            self._tracker = self._new_tracker()
+            if self._state:
+                self.reset()
+        return self._tracker
 
     def get_spaces(self) -> dict[str, tuple[Any, Any]]:
         """Return observation and action space by module id, from the agents that map to it."""

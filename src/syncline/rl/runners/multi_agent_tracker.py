@@ -85,12 +85,11 @@ class MultiAgentEpisodeTracker(EpisodeHooks):
         self._map = map_to_module
         self.episodes: dict[int, MultiAgentEpisode] = {}
         """Present episodes, by environment."""
-        self.finished: list[MultiAgentEpisode] = []
-        """Episodes that ended since the last hand-over."""
 
     def create(self, place: int, id_: str) -> None:
         """Make the next episode of an environment, before its reset."""
         self.episodes[place] = self.new(id_)
+        self._chunks.pop(place, None)
         self._call("on_episode_created", place, self.episodes[place])
 
     def new(self, id_: str) -> MultiAgentEpisode:
@@ -134,10 +133,14 @@ class MultiAgentEpisodeTracker(EpisodeHooks):
             episode = self.episodes[place]
             self._call("on_episode_step", place, episode)
             if episode.is_done:
-                self._call("on_episode_end", place, episode, prev_episode_chunks=[])
-                self._log_custom_metrics(episode)
-                self.finished.append(episode)
+                self._end(place, episode)
         return observed
+
+    def _present(self) -> dict[int, Any]:
+        return dict(self.episodes)
+
+    def _replace(self, place: int, episode: Any) -> None:
+        self.episodes[place] = episode
 
     def _observed(self, obs: Mapping[int, Mapping[Any, Tree]]) -> dict[int, dict[Any, Tree]]:
         """Return the newest observations as connectors leave them."""
@@ -165,12 +168,6 @@ class MultiAgentEpisodeTracker(EpisodeHooks):
             )
             for place, state in states.items()
         }
-
-    def hand_over(self) -> Any:
-        """Return what the callbacks logged since the previous call, for `aggregate`."""
-        metrics = self._handed_over([*self.finished, *self.episodes.values()])
-        self.finished = []
-        return metrics
 
 
 class EpisodeSoFar:

@@ -29,13 +29,14 @@ from syncline.rl.modules.rl_module import MultiRLModule, RLModule
 from syncline.rl.offline.recorder import EpisodeRecorder
 from syncline.rl.runners.actions import actions_for_env, random_action
 from syncline.rl.runners.connections import Connections
+from syncline.rl.runners.episode_sampling import EpisodeSampling
 from syncline.rl.runners.episode_tracker import EpisodeTracker
 from syncline.rl.runners.exploration import NoiseOnActions, exploring
 from syncline.rl.runners.noise import EnvNoise, seed_or_random
 from syncline.rl.runners.sample import EpisodeResult, Sample, SampleTimes
 
 
-class SingleAgentEnvRunner:
+class SingleAgentEnvRunner(EpisodeSampling):
     """Samples `num_envs_per_env_runner` environments, all with the same module.
 
     Args:
@@ -69,6 +70,7 @@ class SingleAgentEnvRunner:
         self.callbacks = configured_callbacks(config)
         self._tracker: EpisodeTracker | None = None
         self._recorder = EpisodeRecorder(config, worker_index) if config.output else None
+        self._unreported: list[Sample] = []
         self.env: Any = None
         self.make_env()
         self.module: RLModule = self.make_module()
@@ -119,7 +121,7 @@ class SingleAgentEnvRunner:
             or self.callbacks.has("on_sample_end")
             or self._recorder is not None
         ):
-            self._tracker = EpisodeTracker(self, self.callbacks, self.metrics, self._connections)
+            self._tracker = self._new_tracker()
         self._to_env = actions_for_env(
             self.action_space,
             normalize=self.config.normalize_actions,
@@ -133,6 +135,16 @@ class SingleAgentEnvRunner:
             env=self.env,
             env_context=self.config.env_config,
         )
+
+    def _new_tracker(self) -> EpisodeTracker:
+        return EpisodeTracker(self, self.callbacks, self.metrics, self._connections)
+
+    def _tracked(self) -> EpisodeTracker:
+        if self._tracker is None:
+            self._tracker = self._new_tracker()
+            if self._obs is not None:
+                self.reset()
+        return self._tracker
 
     def make_module(self) -> RLModule:
         """Create the module that acts."""

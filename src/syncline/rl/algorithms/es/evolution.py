@@ -11,7 +11,6 @@ import numpy as np
 
 from syncline.core import api
 from syncline.rl.algorithm.algorithm import Algorithm
-from syncline.rl.algorithm.sampling_results import log_samples
 from syncline.rl.algorithms.es.population_env_runner import Job, Outcome, PopulationEnvRunner
 from syncline.rl.algorithms.es.torch.evolution_torch_learner import ASCENT, STEPS
 from syncline.rl.algorithms.es.torch.evolution_torch_module import EvolutionTorchRLModule
@@ -22,6 +21,7 @@ from syncline.rl.metrics.names import DEFAULT_MODULE_ID, ENV_RUNNER_RESULTS
 from syncline.rl.modules.rl_module import RLModuleSpec
 from syncline.rl.modules.torch.catalog import Catalog
 from syncline.rl.runners.sample import EpisodeResult, Sample
+from syncline.rl.runners.sampling_results import log_samples
 
 ConfigT = TypeVar("ConfigT", bound="EvolutionConfig")
 
