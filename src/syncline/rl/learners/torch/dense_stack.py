@@ -2,7 +2,8 @@
 
 For layers of 64 to 256 units, modules, graph and allocations of torch take longer than the
 products. Here NumPy computes both passes on views of the parameters, and on arrays that are kept
-between updates. Not covered: anything but linear layers, each followed by ReLU, tanh or nothing.
+between updates; large products are left to torch. Not covered: anything but linear layers, each
+followed by ReLU, tanh or nothing.
 """
 
 from __future__ import annotations
@@ -21,6 +22,16 @@ Activation = Literal["relu", "tanh", None]
 
 _ACTIVATIONS: dict[type, Activation] = {nn.ReLU: "relu", nn.Tanh: "tanh", nn.Identity: None}
 
+Scratch = dict[tuple[int, int], np.ndarray]
+
+ALL_ROWS = slice(None)
+LARGE_PRODUCT = 1 << 20
+"""Multiplications of a product that is left to torch: calls take longer, its library less."""
+LARGE_ARRAY = 1 << 14
+"""Elements of a layer's outputs that are left to torch."""
+
+_threshold_backward = torch.ops.aten.threshold_backward.grad_input
+
 
 class DenseStack:
     """Fully connected layers, [B, in] to [B, out].
@@ -29,9 +40,14 @@ class DenseStack:
 
     Args:
         layers: Linear layers on the CPU in float32 and the activation after each.
+        scratch: Arrays for gradients of hidden units. Stacks may share it if each is done with
+            what `backward` returned before the next one begins; caches then hold more.
     """
 
-    def __init__(self, layers: Sequence[tuple[nn.Linear, Activation]]) -> None:
+    def __init__(
+        self, layers: Sequence[tuple[nn.Linear, Activation]], scratch: Scratch | None = None
+    ) -> None:
+        self._scratch: Scratch = {} if scratch is None else scratch
         self.parameters = [each for layer, _ in layers for each in (layer.weight, layer.bias)]
         self._activations = [activation for _, activation in layers]
         self._widths = [layer.out_features for layer, _ in layers]
@@ -47,35 +63,39 @@ class DenseStack:
         self._pointers = pointers
         arrays = [each.detach().numpy() for each in self.parameters]
         self._weights, self._biases = arrays[::2], arrays[1::2]
-        gradients = [None if each.grad is None else each.grad.numpy() for each in self.parameters]
+        gradients = [_gradient_view(each) for each in self.parameters]
         self._weight_gradients, self._bias_gradients = gradients[::2], gradients[1::2]
 
-    def _allocate(self, size: int, width: int) -> None:
+    def _allocate(self, size: int) -> None:
         self._size = size
         self._ones: np.ndarray = np.ones(size, np.float32)
         self._outputs = [np.empty((size, each), np.float32) for each in self._widths]
-        self._of_inputs = [np.empty((size, each), np.float32) for each in (width, *self._widths)]
+
+    def _scratch_array(self, place: int, rows: int, width: int) -> np.ndarray:
+        """Return the array for the gradient of a layer's inputs; neighbours have different ones."""
+        key = (place % 2, width)
+        known = self._scratch.get(key)
+        if known is None or len(known) < rows:
+            known = self._scratch[key] = np.empty((max(rows, self._size), width), np.float32)
+        return known[:rows]
 
     def forward(self, inputs: np.ndarray) -> np.ndarray:
         """Return the outputs, [B, out], for inputs in float32; valid until the next pass."""
         if len(inputs) != self._size:
-            self._allocate(len(inputs), inputs.shape[1])
+            self._allocate(len(inputs))
         self._inputs = x = inputs
         for weight, bias, activation, out in zip(
             self._weights, self._biases, self._activations, self._outputs, strict=True
         ):
-            x = np.dot(x, weight.T, out=out)
-            x += bias
-            if activation == "relu":
-                np.maximum(x, 0.0, out=x)
-            elif activation == "tanh":
-                np.tanh(x, out=x)
+            _affine(x, weight.T, bias, out)
+            _activate(activation, out)
+            x = out
         return x
 
     def backward(
         self,
         gradient: np.ndarray,
-        rows: int | None = None,
+        rows: np.ndarray | slice = ALL_ROWS,
         *,
         into_weights: bool = True,
         into_inputs: bool = False,
@@ -83,28 +103,65 @@ class DenseStack:
         """Set the gradients of the weights for the latest pass; at most once for each pass.
 
         Returns:
-            The gradient of the inputs, [rows, in], if `into_inputs` is set.
+            The gradient of the inputs, [rows, in], if `into_inputs` is set, until the next call.
 
         Args:
-            gradient: Gradient of the outputs, [rows, out]; overwritten.
-            rows: Number of first rows that have a gradient; None for all.
+            gradient: Gradient of the outputs of these rows, [rows, out]; overwritten.
+            rows: Rows of the latest pass that have a gradient.
             into_weights: Set the gradients of the weights.
             into_inputs: Continue to the inputs.
         """
         for place in reversed(range(len(self._weights))):
-            _through(self._activations[place], gradient, self._outputs[place][:rows])
+            _through(self._activations[place], gradient, self._outputs[place][rows])
             before = self._outputs[place - 1] if place else self._inputs
             if into_weights:
-                np.dot(gradient.T, before[:rows], out=self._weight_gradients[place])
-                np.dot(self._ones[:rows], gradient, out=self._bias_gradients[place])
+                _product(gradient.T, before[rows], self._weight_gradients[place])
+                np.dot(self._ones[: len(gradient)], gradient, out=self._bias_gradients[place])
             if place or into_inputs:
-                out = self._of_inputs[place][:rows]
-                gradient = np.dot(gradient, self._weights[place], out=out)
+                out = self._scratch_array(place, len(gradient), self._weights[place].shape[1])
+                _product(gradient, self._weights[place], out)
+                gradient = out
         return gradient
+
+
+def _gradient_view(parameter: nn.Parameter) -> np.ndarray:
+    """Return the gradient as an array; an empty one for frozen parameters."""
+    found: np.ndarray = np.empty(0) if parameter.grad is None else parameter.grad.numpy()
+    return found
+
+
+def _product(left: np.ndarray, right: np.ndarray, out: np.ndarray) -> None:
+    if left.size * right.shape[1] >= LARGE_PRODUCT:
+        torch.mm(torch.from_numpy(left), torch.from_numpy(right), out=torch.from_numpy(out))
+    else:
+        np.dot(left, right, out=out)
+
+
+def _affine(x: np.ndarray, weight: np.ndarray, bias: np.ndarray, out: np.ndarray) -> None:
+    if out.size >= LARGE_ARRAY:
+        terms = (torch.from_numpy(each) for each in (bias, x, weight))
+        torch.addmm(*terms, out=torch.from_numpy(out))
+    else:
+        np.dot(x, weight, out=out)
+        out += bias
+
+
+def _activate(activation: Activation, x: np.ndarray) -> None:
+    """Apply an activation in place."""
+    if activation == "relu" and x.size >= LARGE_ARRAY:
+        torch.from_numpy(x).relu_()
+    elif activation == "relu":
+        np.maximum(x, 0.0, out=x)
+    elif activation == "tanh":
+        np.tanh(x, out=x)
 
 
 def _through(activation: Activation, gradient: np.ndarray, outputs: np.ndarray) -> None:
     """Multiply a gradient by the derivative of the activation; overwrites its outputs."""
+    if activation == "relu" and outputs.size >= LARGE_ARRAY:
+        change = torch.from_numpy(gradient)
+        _threshold_backward(change, torch.from_numpy(outputs), 0.0, grad_input=change)
+        return
     if activation == "relu":
         np.greater(outputs, 0.0, out=outputs, casting="unsafe")
     elif activation == "tanh":
@@ -115,7 +172,7 @@ def _through(activation: Activation, gradient: np.ndarray, outputs: np.ndarray) 
     gradient *= outputs
 
 
-def dense_stack(*parts: Any) -> DenseStack | None:
+def dense_stack(*parts: Any, scratch: Scratch | None = None) -> DenseStack | None:
     """Return the layers of encoders and heads, one after the other; None if they are more than
     fully connected layers on the CPU in float32, or if anybody observes them.
     """
@@ -132,7 +189,7 @@ def dense_stack(*parts: Any) -> DenseStack | None:
                 layers[-1] = (layers[-1][0], _ACTIVATIONS[type(layer)])
             else:
                 return None
-    return DenseStack(layers) if layers else None
+    return DenseStack(layers, scratch) if layers else None
 
 
 def _is_plain(layer: nn.Linear) -> bool:

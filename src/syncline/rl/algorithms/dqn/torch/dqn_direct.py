@@ -46,7 +46,7 @@ class DirectQNetwork:
 
     def backward(self, gradient: np.ndarray) -> None:
         """Set the gradients of the weights, for those of the first rows' Q-values."""
-        rows = len(gradient)
+        rows = slice(len(gradient))
         if self._values is None:
             inner = self._advantages.backward(gradient, rows, into_inputs=True)
         else:

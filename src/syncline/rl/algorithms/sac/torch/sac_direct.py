@@ -21,7 +21,7 @@ from syncline.rl.algorithms.sac.torch.critics import Critic, Critics
 from syncline.rl.algorithms.sac.torch.sac_torch_module import DefaultSACTorchRLModule
 from syncline.rl.buffers.replay_columns import DISCOUNTS, WEIGHTS
 from syncline.rl.columns.names import Columns
-from syncline.rl.learners.torch.dense_stack import DenseStack, dense_stack
+from syncline.rl.learners.torch.dense_stack import DenseStack, Scratch, dense_stack
 from syncline.rl.modules.numpy_acting import HALF_LOG_2PI
 from syncline.rl.modules.torch.distributions.gaussian import SQUASHED_LOG_STD
 
@@ -122,12 +122,13 @@ class DirectSAC:
         size = len(obs)
         pairs = np.concatenate([obs, samples.actions[:size]], axis=1)
         values, choices = _smallest([each.forward(pairs) for each in self._critics])
-        of_actions: np.ndarray = np.zeros((size, samples.actions.shape[1]), np.float32)
+        of_actions: np.ndarray = np.empty((size, samples.actions.shape[1]), np.float32)
         for number, critic in enumerate(self._critics):
-            gradient = np.where(choices == number, np.float32(-1.0 / size), np.float32(0.0))
-            inner = critic.backward(gradient[:, None], into_weights=False, into_inputs=True)
-            of_actions += inner[:, obs.shape[1] :]
-        self._policy.backward(samples.gradient(of_actions, alpha / size), size)
+            chosen = np.flatnonzero(choices == number)
+            gradient = np.full((len(chosen), 1), -1.0 / size, np.float32)
+            inner = critic.backward(gradient, chosen, into_weights=False, into_inputs=True)
+            of_actions[chosen] = inner[:, obs.shape[1] :]
+        self._policy.backward(samples.gradient(of_actions, alpha / size), slice(size))
         return alpha * float(samples.logp[:size].mean()) - float(values.mean())
 
 
@@ -174,18 +175,19 @@ def direct_networks(module: Any) -> DirectNetworks | None:
     spaces = module.observation_space, module.action_space
     if not all(isinstance(each, gym.spaces.Box) and len(each.shape) == 1 for each in spaces):
         return None
-    policy = dense_stack(module.pi_encoder, module.pi)
-    critics, targets = _stacks(module.critics), _stacks(module.targets)
+    scratch: Scratch = {}
+    policy = dense_stack(module.pi_encoder, module.pi, scratch=scratch)
+    critics, targets = _stacks(module.critics, scratch), _stacks(module.targets, scratch)
     if policy is None or critics is None or targets is None:
         return None
     return DirectNetworks(policy=policy, critics=critics, targets=targets)
 
 
-def _stacks(critics: Critics) -> list[DenseStack] | None:
+def _stacks(critics: Critics, scratch: Scratch) -> list[DenseStack] | None:
     if type(critics) is not Critics or critics._forward_hooks:
         return None
     stacks = [
-        dense_stack(each.layers)
+        dense_stack(each.layers, scratch=scratch)
         for each in critics.each
         if type(each) is Critic and each.encoder is None and not each._forward_hooks
     ]
