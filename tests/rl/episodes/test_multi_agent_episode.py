@@ -133,6 +133,8 @@ def test_values_by_step_of_each_agent():
     episode = relay(5)
     assert episode.get_actions(-1, env_steps=False) == {"a": 0, "b": 1, "c": 1}
     assert episode.get_observations(slice(-2, None), env_steps=False)["b"] == [52, 54]
+    assert episode.get_actions(env_steps=False)["b"] == [3, 2]
+    assert episode.get_actions(slice(4, 7), "b", return_list=True) == [{"b": 1}, {}, {}]
     with pytest.raises(ValueError, match="return_list=True needs steps of the environment"):
         episode.get_actions(env_steps=False, return_list=True)
 

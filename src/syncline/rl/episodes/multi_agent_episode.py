@@ -1,13 +1,12 @@
 """`MultiAgentEpisode`: the steps of several agents in one episode, or in a part of it.
 
-Covered: adding steps, agents that come, wait and go, cutting, slicing and joining parts, arrays,
-state. Not covered: reading and changing values (`multi_agent_getters`), the steps of one agent
+Covered: adding steps, agents that come, wait and go, state. Not covered: reading and changing
+values (`multi_agent_getters`), parts (`multi_agent_parts`), the steps of one agent
 (`single_agent_episode`).
 """
 
 from __future__ import annotations
 
-import copy
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
@@ -18,14 +17,12 @@ from gymnasium import spaces
 
 from syncline.rl.episodes.items import Item
 from syncline.rl.episodes.lookback import InfiniteLookbackBuffer
-from syncline.rl.episodes.multi_agent_getters import SKIPPED, MultiAgentGetters
+from syncline.rl.episodes.multi_agent_getters import SKIPPED
+from syncline.rl.episodes.multi_agent_parts import ALL, MultiAgentParts
 from syncline.rl.episodes.older_values import OlderMultiAgentValues
 from syncline.rl.episodes.single_agent_episode import SingleAgentEpisode
 from syncline.rl.metrics.names import DEFAULT_MODULE_ID
 
-ALL = "__all__"
-
-StepSlice: TypeAlias = slice
 ByAgent: TypeAlias = Mapping[Any, Any]
 Spaces: TypeAlias = spaces.Dict | Mapping[Any, spaces.Space[Any]]
 
@@ -35,7 +32,7 @@ def default_module(agent_id: Any, episode: Any, **kwargs: Any) -> str:
     return DEFAULT_MODULE_ID
 
 
-class MultiAgentEpisode(OlderMultiAgentValues, MultiAgentGetters):
+class MultiAgentEpisode(OlderMultiAgentValues, MultiAgentParts):
     """The episodes of several agents, and how their steps relate to those of the environment.
 
     Each agent has a `SingleAgentEpisode` in `agent_episodes`. Its step lasts from an observation to
@@ -377,33 +374,6 @@ class MultiAgentEpisode(OlderMultiAgentValues, MultiAgentGetters):
         self._complete(agent, observation, info, terminated, truncated)
         self.env_t_to_agent_t[agent].data[-1] = single.t
 
-    def _complete(
-        self, agent: Any, observation: Item, info: Any, terminated: bool, truncated: bool
-    ) -> None:
-        """End the step of an agent that has acted."""
-        self.agent_episodes[agent].add_env_step(
-            observation=observation,
-            action=self._hanging_actions.pop(agent),
-            reward=self._hanging_rewards.pop(agent, 0.0),
-            infos=info,
-            terminated=terminated,
-            truncated=truncated,
-            extra_model_outputs=self._hanging_outputs.pop(agent, None) or None,
-        )
-
-    def _forget_hanging(self, agent: Any) -> None:
-        for hanging in (self._hanging_actions, self._hanging_outputs, self._hanging_rewards):
-            hanging.pop(agent, None)
-
-    def validate(self) -> None:
-        """Check that the parts of the agents' episodes have matching lengths.
-
-        Raises:
-            ValueError: They have not.
-        """
-        for single in self.agent_episodes.values():
-            single.validate()
-
     # ---- facts ----
 
     @property
@@ -415,11 +385,6 @@ class MultiAgentEpisode(OlderMultiAgentValues, MultiAgentGetters):
     def agent_ids(self) -> set[Any]:
         """Ids of the agents that have or had an observation."""
         return set(self.agent_episodes)
-
-    @property
-    def agent_episode_ids(self) -> dict[Any, str]:
-        """Ids of the agents' episodes."""
-        return {agent: each.id_ for agent, each in self.agent_episodes.items()}
 
     @property
     def agent_t_started(self) -> dict[Any, int]:
@@ -443,16 +408,6 @@ class MultiAgentEpisode(OlderMultiAgentValues, MultiAgentGetters):
     def is_reset(self) -> bool:
         """Whether an agent has its first observation."""
         return bool(self.agent_episodes)
-
-    @property
-    def is_numpy(self) -> bool:
-        """Whether the values are arrays."""
-        return any(each.is_numpy for each in self.agent_episodes.values())
-
-    @property
-    def is_done(self) -> bool:
-        """Whether the episode has ended for all agents."""
-        return self.is_terminated or self.is_truncated
 
     def get_agents_that_stepped(self) -> set[Any]:
         """Return the agents that have an observation of the newest step."""
@@ -492,174 +447,11 @@ class MultiAgentEpisode(OlderMultiAgentValues, MultiAgentGetters):
         """Return the number of complete steps of all agents."""
         return sum(len(each) for each in self.agent_episodes.values())
 
-    def __len__(self) -> int:
-        return self.env_t - self.env_t_started
-
     def __repr__(self) -> str:
         return (
             f"MAEps(len={len(self)} done={self.is_done} R={self.get_return()} "
             f"agents={list(self.agent_episodes)} id_={self.id_})"
         )
-
-    # ---- parts ----
-
-    def to_numpy(self) -> MultiAgentEpisode:
-        """Convert observations, actions, rewards and outputs to arrays; return the episode itself.
-        Infos stay lists.
-        """
-        for single in self.agent_episodes.values():
-            single.to_numpy()
-        return self
-
-    def cut(self, len_lookback_buffer: int = 0) -> MultiAgentEpisode:
-        """Return the next part of this episode, without steps: it begins with the newest
-        observations here.
-
-        Steps of agents that wait end in the next part, whose lookback is long enough for them.
-
-        Args:
-            len_lookback_buffer: Number of steps of the environment that it keeps as lookback, at
-                most those there are.
-
-        Raises:
-            ValueError: The episode has ended, or the number is negative.
-        """
-        if self.is_done:
-            raise ValueError(f"Cannot cut {self!r}: it has ended.")
-        if len_lookback_buffer < 0:
-            raise ValueError(f"len_lookback_buffer={len_lookback_buffer} must not be negative.")
-        end = self._lookback + len(self)
-        lookback = min(len_lookback_buffer, end)
-        for agent in self._hanging_actions:
-            lookback = max(lookback, end - _newest(self.env_t_to_agent_t[agent].data, end))
-        successor = self._part(end - lookback, end, end)
-        for agent, reward in self._hanging_rewards.items():
-            if agent not in self._hanging_actions:
-                successor._hanging_rewards[agent] = reward
-        return successor
-
-    def slice(
-        self, slice_: StepSlice, *, len_lookback_buffer: int | None = None
-    ) -> MultiAgentEpisode:
-        """Return a part of this part; `episode[a:b]` is the same.
-
-        Args:
-            slice_: Steps of the environment, counted from the start of this part; negative ones
-                from its end. An agent that waits at the end has a hanging action in the part; one
-                that waits at the start begins with its next observation.
-            len_lookback_buffer: Steps before the start to keep as lookback; by default as many as
-                this part has. Limited to those there are.
-
-        Raises:
-            ValueError: The slice has a step other than 1.
-        """
-        start, stop, step = slice_.indices(len(self))
-        if step != 1:
-            raise ValueError(f"Cannot slice {self!r} in steps of {step}; only 1 is supported.")
-        wanted = self._lookback if len_lookback_buffer is None else len_lookback_buffer
-        start, stop = start + self._lookback, max(start, stop) + self._lookback
-        part = self._part(max(start - wanted, 0), stop, start)
-        if self.is_numpy:
-            part.to_numpy()
-        return part
-
-    def __getitem__(self, item: StepSlice) -> MultiAgentEpisode:
-        if not isinstance(item, StepSlice):
-            raise TypeError(
-                f"episode[{item!r}] is not defined; only slices are: episode[a:b]. For the values "
-                "of a step, use the getters, such as get_observations()."
-            )
-        return self.slice(item)
-
-    def _part(self, first: int, stop: int, start: int) -> MultiAgentEpisode:
-        """Return the steps from `start` to `stop`, with the lookback from `first` on; all count
-        from the start of this lookback.
-        """
-        ends = stop == self._lookback + len(self)
-        with_last = slice(first - self._lookback, stop + 1 - self._lookback)
-        steps = slice(with_last.start, stop - self._lookback)
-        started, ended = {}, {}
-        for agent, single in self.agent_episodes.items():
-            numbers = self.env_t_to_agent_t[agent].data
-            known = [each for each in numbers[first : stop + 1] if each != SKIPPED]
-            later = [each for each in numbers[start : stop + 1] if each != SKIPPED]
-            if known:
-                started[agent] = later[0] if later else known[-1]
-                ended[agent] = known[-1] == single.t
-        options: dict[str, Any] = {"neg_index_as_lookback": True, "return_list": True}
-        terminated, truncated = self.get_terminateds(), self.get_truncateds()
-        part = MultiAgentEpisode(
-            id_=self.id_,
-            observations=self.get_observations(with_last, **options),
-            observation_space=self.observation_space,
-            infos=self.get_infos(with_last, **options),
-            actions=self.get_actions(steps, **options),
-            action_space=self.action_space,
-            rewards=self.get_rewards(steps, **options),
-            terminateds={
-                ALL: self.is_terminated and ends,
-                **{agent: terminated[agent] and last for agent, last in ended.items()},
-            },
-            truncateds={
-                ALL: self.is_truncated and ends,
-                **{agent: truncated[agent] and last for agent, last in ended.items()},
-            },
-            extra_model_outputs=self.get_extra_model_outputs(None, steps, **options),
-            env_t_started=self.env_t_started + start - self._lookback,
-            agent_t_started=started,
-            len_lookback_buffer=start - first,
-            agent_episode_ids=self.agent_episode_ids,
-            agent_module_ids=self._modules,
-            agent_to_module_mapping_fn=self.agent_to_module_mapping_fn,
-        )
-        part._custom_data = copy.deepcopy(self._custom_data)
-        return part
-
-    def concat_episode(self, other: MultiAgentEpisode) -> None:
-        """Append the next part of the same episode, without its lookback.
-
-        Raises:
-            ValueError: `other` is no continuation of this part.
-        """
-        for fits, problem in (
-            (other.id_ == self.id_, f"it belongs to the episode {other.id_}, not {self.id_}"),
-            (not self.is_done, "this part has ended"),
-            (
-                self.env_t == other.env_t_started,
-                f"it begins at {other.env_t_started}, not at {self.env_t}",
-            ),
-        ):
-            if not fits:
-                raise ValueError(f"Cannot append {other!r} to {self!r}: {problem}.")
-        own_size = self._lookback + len(self) + 1
-        for agent, single in other.agent_episodes.items():
-            own = self.agent_episodes.get(agent)
-            if own is None:
-                self.agent_episodes[agent] = single
-                self.env_t_to_agent_t[agent] = InfiniteLookbackBuffer(
-                    [SKIPPED] * (own_size - 1) + other.env_t_to_agent_t[agent].get(), self._lookback
-                )
-            elif not own.is_done:
-                self._join(agent, own, single)
-                self.env_t_to_agent_t[agent].extend(other.env_t_to_agent_t[agent].get()[1:])
-            self._forget_hanging(agent)
-        for numbers in self.env_t_to_agent_t.values():
-            numbers.extend([SKIPPED] * (own_size + len(other) - numbers.len_incl_lookback()))
-        self._hanging_actions.update(other._hanging_actions)
-        self._hanging_outputs.update(other._hanging_outputs)
-        self._hanging_rewards.update(other._hanging_rewards)
-        self._modules = {**other._modules, **self._modules}
-        self.env_t = other.env_t
-        self.is_terminated, self.is_truncated = other.is_terminated, other.is_truncated
-        self._last_step_time = other._last_step_time or self._last_step_time
-        self._custom_data.update(other.custom_data)
-        self.validate()
-
-    def _join(self, agent: Any, own: SingleAgentEpisode, single: SingleAgentEpisode) -> None:
-        """Append the next part of an agent's episode, perhaps after a step between both."""
-        if single.t_started == own.t + 1 and agent in self._hanging_actions:
-            self._complete(agent, single.get_observations(0), single.get_infos(0), False, False)
-        own.concat_episode(single)
 
     # ---- state ----
 
@@ -756,8 +548,3 @@ def _space(by_agent: Any, agent: Any) -> spaces.Space[Any] | None:
     known = by_agent.spaces if isinstance(by_agent, spaces.Dict) else by_agent
     space: spaces.Space[Any] | None = known.get(agent)
     return space
-
-
-def _newest(numbers: Sequence[Any], end: int) -> int:
-    """Return the newest step of the environment at which an agent has an observation."""
-    return next(position for position in range(end, -1, -1) if numbers[position] != SKIPPED)

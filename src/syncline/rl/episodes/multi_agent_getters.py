@@ -55,13 +55,13 @@ class _Values:
         )
 
     def by_agent_steps(self, indices: Indices, neg_index_as_lookback: bool, fill: Any) -> Any:
-        """Return the values at indices of the agent's own steps."""
+        """Return the values at indices of the agent's own steps; None for its complete steps."""
         return self.buffer.get(
             indices,
             neg_index_as_lookback=neg_index_as_lookback,
             fill=fill,
             one_hot_discrete=self.one_hot,
-            _add_last_ts_value=self.waiting if self.waits else None,
+            _add_last_ts_value=self.waiting if self.waits and indices is not None else None,
         )
 
     def filled(self, fill: Any) -> Item:
@@ -361,6 +361,8 @@ class MultiAgentGetters:
         rows = self._rows(values, positions, fill)
         if return_list:
             return rows
+        if fill is None:
+            rows = [row for row, place in zip(rows, positions, strict=True) if place is not None]
         if fill is None and None in positions and not isinstance(indices, slice):
             raise IndexError(
                 f"There are no {kind} at {indices}: the episode {self.id_} has "
@@ -391,8 +393,7 @@ class MultiAgentGetters:
                     row[agent] = each.at(number)
                 elif fill is not None:
                     row[agent] = each.filled(fill)
-            if position is not None or fill is not None:
-                rows.append(row)
+            rows.append(row)
         return rows
 
     def _positions(
