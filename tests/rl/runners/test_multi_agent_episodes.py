@@ -284,3 +284,32 @@ def test_a_restored_runner_continues_exactly(taken):
         (callback,) = each.callbacks.callbacks
         assert [len(episode) for episode in callback.ended] == [8] * len(callback.ended)
         assert callback.ended[-1].get_return() == 14.0
+
+
+def test_connectors_may_give_actions_for_the_environment_alone():
+    taken = []
+
+    class Watched(SavedRelay):
+        def step(self, action_dict):
+            taken.append(action_dict)
+            return super().step(action_dict)
+
+    class ForSlow(ConnectorV2):
+        def __call__(self, *, batch, episodes, **kwargs):
+            for episode in self.single_agent_episode_iterator(episodes):
+                if episode.agent_id == "slow":
+                    self.add_batch_item(batch, Columns.ACTIONS_FOR_ENV, "mine", episode)
+            return batch
+
+    config = (
+        Config()
+        .environment(Watched)
+        .env_runners(module_to_env_connector=lambda env, spaces: ForSlow())
+        .multi_agent(policies={"fast", "slow"}, policy_mapping_fn=by_name)
+    )
+    sample = MultiAgentEnvRunner(config=config).sample_steps(3)
+    assert taken[0]["slow"] == "mine"
+    assert [each["fast"] for each in taken] == sample.fragments["fast"].columns["actions"][
+        :, 0
+    ].tolist()
+    assert set(sample.fragments["slow"].columns) == {"actions"}

@@ -388,15 +388,29 @@ class MultiAgentEnvRunner(EpisodeSampling):
                     else random.standard_normal(policy.noise_size)
                 )
                 noise.setdefault(module_id, []).append(drawn)
-        for module_id, trajectories in waiting.items():
-            self._act_with(
+        chosen = {
+            module_id: self._act_with(
                 module_id, trajectories, np.stack(noise[module_id]), explore, random_actions
             )
+            for module_id, trajectories in waiting.items()
+        }
+        actions: list[dict[Any, Tree]] = [{} for _ in self._state]
+        for_env: dict[str, list[Trajectory]] = waiting
         if self._connections is not None and self._tracker is not None:
             self._connect_actions(self._connections, self._tracker, explore)
-        actions: list[dict[Any, Tree]] = [{} for _ in self._state]
-        for module_id, trajectories in waiting.items():
-            self._convert_actions(module_id, trajectories, actions)
+            for_env = {}
+            for module_id, trajectories in waiting.items():
+                plain = [each for each in trajectories if not _took_for_env(each, actions)]
+                if plain:
+                    for_env[module_id] = plain
+                    chosen[module_id] = stack_trees(
+                        np.stack, [(each.columns or {})[Columns.ACTIONS] for each in plain]
+                    )
+        for module_id, trajectories in for_env.items():
+            to_env = self._to_env[module_id]
+            converted = chosen[module_id] if to_env is None else to_env(chosen[module_id])
+            for n, each in enumerate(trajectories):
+                actions[each.env][each.agent] = _row(converted, n)
         return actions
 
     def _act_with(
@@ -406,7 +420,8 @@ class MultiAgentEnvRunner(EpisodeSampling):
         noise: np.ndarray,
         explore: bool,
         random_actions: bool,
-    ) -> None:
+    ) -> Tree:
+        """Begin a step of trajectories of one module; return their actions, stacked."""
         obs = stack_trees(np.stack, [each.obs for each in trajectories])
         states = None
         if self._initial[module_id] is not None:
@@ -423,6 +438,7 @@ class MultiAgentEnvRunner(EpisodeSampling):
             )
         for n, trajectory in enumerate(trajectories):
             trajectory.acted(_row(columns, n), None if states is None else _row(next_states, n))
+        return columns[Columns.ACTIONS]
 
     def _connect_actions(
         self, connections: MultiAgentConnections, tracker: MultiAgentEpisodeTracker, explore: bool
@@ -436,24 +452,6 @@ class MultiAgentEnvRunner(EpisodeSampling):
         for state in self._state:
             for _, each in state.acting:
                 each.columns = changed[state.place][each.agent]
-
-    def _convert_actions(
-        self, module_id: str, trajectories: list[Trajectory], actions: list[dict[Any, Tree]]
-    ) -> None:
-        """Add the actions of a module as the environments get them, by environment and agent."""
-        chosen = [(each, each.columns or {}) for each in trajectories]
-        plain = [pair for pair in chosen if Columns.ACTIONS_FOR_ENV not in pair[1]]
-        to_env = self._to_env[module_id]
-        for trajectory, columns in chosen:
-            if Columns.ACTIONS_FOR_ENV in columns:
-                for_env = columns.pop(Columns.ACTIONS_FOR_ENV)
-                actions[trajectory.env][trajectory.agent] = for_env
-        if not plain:
-            return
-        stacked = stack_trees(np.stack, [columns[Columns.ACTIONS] for _, columns in plain])
-        converted = stacked if to_env is None else to_env(stacked)
-        for n, (trajectory, _) in enumerate(plain):
-            actions[trajectory.env][trajectory.agent] = _row(converted, n)
 
     def _step(self, actions: list[dict[Any, Tree]]) -> None:
         """Take a step in every environment."""
@@ -763,6 +761,15 @@ class _EnvState:
         self.early_rewards: dict[Any, float] = {}
         self.finished: set[Any] = set()
         self.custom_data: dict[Any, Any] = {}
+
+
+def _took_for_env(trajectory: Trajectory, actions: list[dict[Any, Tree]]) -> bool:
+    """Take the action as connectors made it for the environment; return False if there is none."""
+    columns = trajectory.columns or {}
+    if Columns.ACTIONS_FOR_ENV not in columns:
+        return False
+    actions[trajectory.env][trajectory.agent] = columns.pop(Columns.ACTIONS_FOR_ENV)
+    return True
 
 
 def _step_of(state: _EnvState, result: Any) -> EnvStep:
