@@ -249,14 +249,21 @@ class ReplayColumns:
             return self._priorities.draw(self._random.random(count))
         filled = np.minimum(self._heads + 1, self._rows)
         ends = np.cumsum(filled)
-        rows = np.empty(count, np.int64)
-        missing = np.arange(count)
+        rows = self._places_of(self._random.integers(ends[-1], size=count), filled, ends)
+        missing = np.flatnonzero(~self._is_step[rows])
         while len(missing):
             places = self._random.integers(ends[-1], size=len(missing))
-            streams = np.searchsorted(ends, places, side="right")
-            rows[missing] = streams * self._rows + places - (ends - filled)[streams]
+            rows[missing] = self._places_of(places, filled, ends)
             missing = missing[~self._is_step[rows[missing]]]
         return rows
+
+    def _places_of(self, numbers: np.ndarray, filled: np.ndarray, ends: np.ndarray) -> np.ndarray:
+        """Return the rows of numbers that count the filled rows, ring by ring."""
+        if len(ends) == 1:
+            return numbers
+        streams = np.searchsorted(ends, numbers, side="right")
+        found: np.ndarray = streams * self._rows + numbers - (ends - filled)[streams]
+        return found
 
     def _next(self, rows: np.ndarray) -> np.ndarray:
         within = rows % self._rows + 1
