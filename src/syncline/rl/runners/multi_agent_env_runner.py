@@ -494,12 +494,10 @@ class MultiAgentEnvRunner(EpisodeSampling):
                 truncated = truncated or not terminated
                 trajectory.ended(terminated, truncated, _as_array(final), state.episode)
                 del state.trajectories[agent]
-        state.finished.update(
-            agent
-            for flags in (terminateds, truncateds)
-            for agent, ended in flags.items()
-            if ended and agent != ALL
-        )
+        for flags in (terminateds, truncateds):
+            for agent, ended in flags.items():
+                if ended and agent != ALL:
+                    state.finished.add(agent)
         if over:
             self._end_episode(state)
         else:
