@@ -25,8 +25,12 @@ _ACTIVATIONS: dict[type, Activation] = {nn.ReLU: "relu", nn.Tanh: "tanh", nn.Ide
 Scratch = dict[tuple[int, int], np.ndarray]
 
 ALL_ROWS = slice(None)
-LARGE_PRODUCT = 1 << 20
-"""Multiplications of a product that is left to torch: calls take longer, its library less."""
+LARGE_PRODUCT = 1 << 18
+"""Multiplications up to which NumPy multiplies matrices: its library is faster to call, and starts
+no threads of its own below this size.
+"""
+LARGE_VECTOR_PRODUCT = 9000
+"""The same for products of a vector and a matrix."""
 LARGE_ARRAY = 1 << 14
 """Elements of a layer's outputs that are left to torch."""
 
@@ -70,6 +74,13 @@ class DenseStack:
         self._size = size
         self._ones: np.ndarray = np.ones(size, np.float32)
         self._outputs = [np.empty((size, each), np.float32) for each in self._widths]
+
+    def _add_rows(self, values: np.ndarray, out: np.ndarray) -> None:
+        """Set `out` to the sum over the rows; for small arrays a product is faster."""
+        if values.size > LARGE_VECTOR_PRODUCT:
+            values.sum(0, out=out)
+        else:
+            np.dot(self._ones[: len(values)], values, out=out)
 
     def _scratch_array(self, place: int, rows: int, width: int) -> np.ndarray:
         """Return the array for the gradient of a layer's inputs; neighbours have different ones."""
@@ -116,7 +127,7 @@ class DenseStack:
             before = self._outputs[place - 1] if place else self._inputs
             if into_weights:
                 _product(gradient.T, before[rows], self._weight_gradients[place])
-                np.dot(self._ones[: len(gradient)], gradient, out=self._bias_gradients[place])
+                self._add_rows(gradient, self._bias_gradients[place])
             if place or into_inputs:
                 out = self._scratch_array(place, len(gradient), self._weights[place].shape[1])
                 _product(gradient, self._weights[place], out)
@@ -131,14 +142,14 @@ def _gradient_view(parameter: nn.Parameter) -> np.ndarray:
 
 
 def _product(left: np.ndarray, right: np.ndarray, out: np.ndarray) -> None:
-    if left.size * right.shape[1] >= LARGE_PRODUCT:
+    if left.size * right.shape[1] > LARGE_PRODUCT:
         torch.mm(torch.from_numpy(left), torch.from_numpy(right), out=torch.from_numpy(out))
     else:
         np.dot(left, right, out=out)
 
 
 def _affine(x: np.ndarray, weight: np.ndarray, bias: np.ndarray, out: np.ndarray) -> None:
-    if out.size >= LARGE_ARRAY:
+    if out.size >= LARGE_ARRAY or x.size * weight.shape[1] > LARGE_PRODUCT:
         terms = (torch.from_numpy(each) for each in (bias, x, weight))
         torch.addmm(*terms, out=torch.from_numpy(out))
     else:

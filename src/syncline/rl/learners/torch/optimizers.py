@@ -179,7 +179,7 @@ class Optimizers:
         norms: dict[str, float] = {}
         for name, optimizer in self.of_module(module_id).items():
             gradient = self._flat[optimizer].gradient
-            norm = norms[name] = math.sqrt(gradient.dot(gradient))
+            norm = norms[name] = float(torch.linalg.vector_norm(self._vectors(optimizer)[0]))
             if limit is not None and by == "value":
                 gradient.clip(-limit, limit, out=gradient)
             elif limit is not None and not norm <= limit:
