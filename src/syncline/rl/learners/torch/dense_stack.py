@@ -135,7 +135,7 @@ class DenseStack:
         return gradient
 
 
-def _gradient_view(parameter: nn.Parameter) -> np.ndarray:
+def _gradient_view(parameter: torch.Tensor) -> np.ndarray:
     """Return the gradient as an array; an empty one for frozen parameters."""
     found: np.ndarray = np.empty(0) if parameter.grad is None else parameter.grad.numpy()
     return found
