@@ -70,7 +70,7 @@ def config(library: str, passes: int):
 
 def sampled(result) -> int:
     """Return the lifetime count of environment steps."""
-    return int(result["env_runners"]["num_env_steps_sampled_lifetime"])
+    return int(result["num_env_steps_sampled_lifetime"])
 
 
 def measure(library: str, passes: int) -> dict[str, float]:
