@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from syncline.rl.algorithms.dqn import DQNConfig
-from syncline.rl.algorithms.dqn.torch.dqn_torch_learner import project
+from syncline.rl.algorithms.dqn.torch.dqn_torch_learner import DQNTorchLearner, project
 from syncline.rl.algorithms.dqn.torch.dqn_torch_module import NoisyLinear
 from syncline.rl.buffers.replay_columns import INDICES, N_STEP
 from syncline.rl.columns.names import Columns
@@ -113,7 +113,7 @@ def test_updates_without_autograd_are_those_with_it(options, activation):
     assert_same_training(made, OBS, ACTIONS, weights=True)
 
 
-class HalvedGradients(DQNConfig().get_default_learner_class()):
+class HalvedGradients(DQNTorchLearner):
     def postprocess_gradients(self, gradients_dict):
         return {key: 0.5 * value for key, value in gradients_dict.items()}
 

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from syncline.rl.algorithms.sac import SACConfig
+from syncline.rl.algorithms.sac.torch.sac_torch_learner import SACTorchLearner
 from syncline.rl.columns.names import Columns
 from syncline.rl.modules.default_model_config import DefaultModelConfig
 from syncline.rl.modules.torch.torch_acting import TorchActing
@@ -82,7 +83,7 @@ def test_updates_without_autograd_are_those_with_it(options, activation):
     assert_same_training(made, OBS, BOX, weights=True)
 
 
-class OtherPolicyLoss(SACConfig().get_default_learner_class()):
+class OtherPolicyLoss(SACTorchLearner):
     def _policy_loss(self, module, config, batch, alpha):
         loss, entropy = super()._policy_loss(module, config, batch, alpha)
         return 2.0 * loss, entropy
