@@ -212,7 +212,7 @@ class LineChart:
         top = 34 + (14 if self.fewest_named <= named <= FEW else 0) + (12 if self._marks else 0)
         return {
             "left": 8,
-            "right": 26 if self.over_time else 18,
+            "right": 30,  # half of the last label of the axis
             "top": top,
             "bottom": 24 if self.x_label else 8,
             "containLabel": True,
