@@ -351,6 +351,7 @@ PATHS: dict[str, dict[str, str]] = {
     "core.distribution.torch.torch_distribution": {
         "modules.torch.distributions.categorical": "TorchCategorical TorchMultiCategorical",
         "modules.torch.distributions.deterministic": "TorchDeterministic",
+        "modules.torch.distributions.mixture": "TorchGaussianMixture",
         "modules.torch.distributions.gaussian": "TorchDiagGaussian TorchSquashedGaussian",
         "modules.torch.distributions.base": "TorchDistribution",
         "modules.torch.distributions.multi": "TorchMultiDistribution",

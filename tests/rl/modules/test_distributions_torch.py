@@ -6,7 +6,10 @@ import pytest
 import torch
 from torch import distributions as reference
 
+from syncline.rl.algorithms.ppo import PPOConfig
 from syncline.rl.modules.distribution import Noise
+from syncline.rl.modules.rl_module import RLModuleSpec
+from syncline.rl.modules.torch.actor_critic import DefaultPPOTorchRLModule
 from syncline.rl.modules.torch.distributions.base import TorchDistribution
 from syncline.rl.modules.torch.distributions.categorical import (
     TorchCategorical,
@@ -17,6 +20,7 @@ from syncline.rl.modules.torch.distributions.gaussian import (
     TorchDiagGaussian,
     TorchSquashedGaussian,
 )
+from syncline.rl.modules.torch.distributions.mixture import TorchGaussianMixture
 from syncline.rl.modules.torch.distributions.multi import TorchMultiDistribution
 
 
@@ -304,6 +308,68 @@ def test_custom_distribution_wraps_one_of_torch():
         ours.sample_with_noise(torch.zeros(4, 1))
 
 
+def mixture(batch, modes=3, size=2):
+    return torch.randn(*batch, modes * (1 + 2 * size), generator=torch.Generator().manual_seed(4))
+
+
+def test_mixture_is_the_weighted_sum_of_its_modes():
+    parameters = mixture((5,))
+    ours = TorchGaussianMixture.get_partial_dist_cls(modes=3).from_logits(parameters)
+    actions = torch.randn(5, 2)
+    weights = parameters[:, :3].softmax(-1)
+    means, log_stds = parameters[:, 3:9].view(5, 3, 2), parameters[:, 9:].view(5, 3, 2)
+    densities = torch.zeros(5)
+    for mode in range(3):
+        normal = reference.Normal(means[:, mode], log_stds[:, mode].exp())
+        densities += weights[:, mode] * normal.log_prob(actions).sum(-1).exp()
+    torch.testing.assert_close(ours.logp(actions), densities.log())
+    greedy = ours.to_deterministic().sample()
+    torch.testing.assert_close(greedy, means[torch.arange(5), weights.argmax(-1)])
+    assert ours.sample(sample_shape=(7,)).shape == (7, 5, 2)
+    with pytest.raises(NotImplementedError, match="use TorchSquashedGaussian"):
+        ours.rsample()
+
+
+def test_estimates_of_a_mixture_of_equal_modes_are_those_of_one_gaussian():
+    torch.manual_seed(0)
+    one = torch.tensor([0.0, 0.0, 0.3, 0.3, -1.0, -1.0]).expand(2000, -1)
+    other = torch.tensor([0.0, 0.0, 0.8, 0.8, -0.5, -0.5]).expand(2000, -1)
+    ours, theirs = (TorchGaussianMixture(each, modes=2) for each in (one, other))
+    first = reference.Normal(0.3, float(np.exp(-1.0)))
+    second = reference.Normal(0.8, float(np.exp(-0.5)))
+    assert ours.entropy().mean().item() == pytest.approx(first.entropy().item(), abs=0.02)
+    divergence = reference.kl_divergence(first, second).item()
+    assert ours.kl(theirs).mean().item() == pytest.approx(divergence, abs=0.02)
+
+
+def test_entropy_of_a_mixture_grows_with_its_standard_deviations():
+    parameters = torch.tensor([0.0, 0.0, 0.3, 0.3, -1.0, -1.0]).expand(4000, -1).clone()
+    parameters.requires_grad_()
+    TorchGaussianMixture(parameters, modes=2).entropy().sum().backward()
+    gradient = parameters.grad.mean(0)
+    # d/ds of 0.5 + ln(2 pi) / 2 + s is 1, half of it for each of the equal modes.
+    assert gradient[4:].tolist() == pytest.approx([0.5, 0.5], abs=0.04)
+    assert gradient[:4].tolist() == pytest.approx([0.0] * 4, abs=0.04)
+
+
+def test_a_policy_with_two_modes_trains():
+    class TwoModes(DefaultPPOTorchRLModule):
+        action_dist_cls = TorchGaussianMixture.get_partial_dist_cls(modes=2)
+
+    algo = (
+        PPOConfig()
+        .environment("Pendulum-v1")
+        .env_runners(num_env_runners=0)
+        .training(train_batch_size_per_learner=128, minibatch_size=64, num_epochs=2)
+        .rl_module(rl_module_spec=RLModuleSpec(module_class=TwoModes))
+        .build_algo()
+    )
+    entropy = algo.train()["learners"]["default_policy"]["entropy"]
+    assert np.isfinite(entropy)
+    assert algo.compute_single_action(np.zeros(3, np.float32)).shape == (1,)
+    algo.stop()
+
+
 @pytest.mark.parametrize(
     ("cls", "space", "size"),
     [
@@ -312,6 +378,7 @@ def test_custom_distribution_wraps_one_of_torch():
         (TorchDiagGaussian, gym.spaces.Box(-1, 1, (2, 3)), 12),
         (TorchSquashedGaussian, gym.spaces.Box(-1, 1, (3,)), 6),
         (TorchDeterministic, gym.spaces.Box(-1, 1, (3,)), 3),
+        (TorchGaussianMixture, gym.spaces.Box(-1, 1, (3,)), 14),
         (TorchMultiCategorical, gym.spaces.MultiDiscrete([2, 4]), 6),
         (TorchMultiCategorical, gym.spaces.MultiBinary(3), 6),
     ],

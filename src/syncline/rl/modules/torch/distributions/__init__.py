@@ -1,4 +1,5 @@
-"""Action distributions: `base`, `categorical`, `gaussian` (also deterministic), `multi` (nested).
+"""Action distributions: `base`, `categorical`, `gaussian`, `deterministic`, `mixture`, `multi`
+(nested).
 
 They hold tensors and compute directly: objects of `torch.distributions` cost as much time as a
 small network.
