@@ -14,6 +14,11 @@ import numpy as np
 import torch
 
 from syncline.rl.algorithms.impala.torch.impala_torch_learner import IMPALATorchLearner
+from syncline.rl.algorithms.ppo.torch.ppo_torch_learner import (
+    LEARNER_RESULTS_CURR_KL_COEFF_KEY,
+    LEARNER_RESULTS_KL_KEY,
+    adapted_kl_coeff,
+)
 from syncline.rl.checkpointable import StateDict
 from syncline.rl.columns.fragment import Fragment
 from syncline.rl.columns.names import Columns
@@ -26,8 +31,6 @@ from syncline.rl.returns.vtrace import vtrace
 TARGET_LOGP = "target_action_logp"
 LARGEST_SAMPLER_RATIO = 2.0
 """Limit of mu / pi_target in the ratio to the target policy (rho in the paper's section 3.1)."""
-LEARNER_RESULTS_KL_KEY = "mean_kl_loss"
-LEARNER_RESULTS_CURR_KL_COEFF_KEY = "curr_kl_coeff"
 
 
 class APPOTorchLearner(IMPALATorchLearner):
@@ -118,15 +121,11 @@ class APPOTorchLearner(IMPALATorchLearner):
                 self._adapt_kl(module_id, config)
 
     def _adapt_kl(self, module_id: str, config: Any) -> None:
-        """Multiply by 1.5 above twice the target, by 0.5 below half of it."""
         key = (module_id, LEARNER_RESULTS_KL_KEY)
         kl = self.average(float(self.metrics.peek(key))) if key in self.metrics else np.nan
-        coefficient = self.curr_kl_coeffs_per_module.get(module_id, config.kl_coeff)
-        if np.isfinite(kl):
-            if kl > 2.0 * config.kl_target:
-                coefficient *= 1.5
-            elif kl < 0.5 * config.kl_target:
-                coefficient *= 0.5
+        coefficient = adapted_kl_coeff(
+            self.curr_kl_coeffs_per_module.get(module_id, config.kl_coeff), kl, config.kl_target
+        )
         self.curr_kl_coeffs_per_module[module_id] = coefficient
         self.metrics.log_value(
             (module_id, LEARNER_RESULTS_CURR_KL_COEFF_KEY), coefficient, window=1

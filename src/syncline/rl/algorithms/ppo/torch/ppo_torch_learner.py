@@ -119,17 +119,13 @@ class PPOTorchLearner(TorchLearner):
         return loss
 
     def after_gradient_based_update(self, *, timesteps: dict[str, Any]) -> None:
-        """Adapt the KL coefficients: x1.5 above twice the target, x0.5 below half of it."""
+        """Adapt the KL coefficients."""
         for module_id, coefficient in list(self.curr_kl_coeffs_per_module.items()):
             config: Any = self.config.get_config_for_module(module_id)
             key = (module_id, LEARNER_RESULTS_KL_KEY)
             if config.use_kl_loss and key in self.metrics:
                 kl = self.average(float(self.metrics.peek(key)))
-                if np.isfinite(kl):
-                    if kl > 2.0 * config.kl_target:
-                        coefficient *= 1.5
-                    elif kl < 0.5 * config.kl_target:
-                        coefficient *= 0.5
+                coefficient = adapted_kl_coeff(coefficient, kl, config.kl_target)
                 self.curr_kl_coeffs_per_module[module_id] = coefficient
                 self.metrics.log_value(
                     (module_id, LEARNER_RESULTS_CURR_KL_COEFF_KEY), coefficient, window=1
@@ -164,3 +160,15 @@ class PPOTorchLearner(TorchLearner):
 def trajectory_ends(fragment: Fragment) -> np.ndarray:
     """Return the mask [T, N] of the last steps of episodes and of trajectories."""
     return fragment.ends
+
+
+def adapted_kl_coeff(coefficient: float, kl: float, target: float) -> float:
+    """Return the next coefficient of the KL penalty (section 4 of the paper): x1.5 if the
+    divergence is above twice its target, x0.5 below half of it; the same if it is not finite.
+    """
+    if np.isfinite(kl):
+        if kl > 2.0 * target:
+            return coefficient * 1.5
+        if kl < 0.5 * target:
+            return coefficient * 0.5
+    return coefficient
