@@ -8,12 +8,13 @@ Files in the order in which a call flows through them:
 - `lifecycle`: start and end of the engine, with the configuration of `config`.
 - `engine`: the interface of engines, and this process's engine. Implementations: `embedded` (this
   machine), `inline` (this process), `cluster` (Ray).
-- `refs`: references to values, and their reference counting.
+- `refs`: references to values, and their reference counting; `ids`: Ray's classes of ids.
 - `serialization`: values as bytes (`pickling`: the pickler; `serializability`: which part fails).
 - `program_state`: arguments, logging and main module of the program, which its workers take over.
 - `error_frames`: exceptions as bytes; `tracebacks`: without syncline's frames; `error_messages`:
   texts that engines share.
-- `resources`, `cgroups`, `gpus`: amounts, limits and devices of this machine.
+- `resources`, `cgroups`, `gpus`: amounts, limits and devices of this machine; `node_rows`: nodes
+  with Ray's fields.
 - `termination`: SIGTERM as a notice. `debugger`: `breakpoint()` in workers, with `remote_pdb`, and
   `debug_terminal` for the terminal.
 - `control` and `control_server`: requests to running programs; `host`: sockets, network, terminal;

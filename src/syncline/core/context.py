@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 from syncline.core.engine import RuntimeInfo
+from syncline.core.ids import ActorID, JobID, NodeID, PlacementGroupID, TaskID
 from syncline.core.lifecycle import ensure_engine
 from syncline.core.remote import ActorHandle
 from syncline.core.runtime_env import RuntimeEnv
@@ -64,6 +65,48 @@ class RuntimeContext:
         return None if info.actor_id is None else info.actor_name or ""
 
     @property
+    def job_id(self) -> JobID:
+        """`get_job_id()` as an object."""
+        return JobID.from_hex(self._info.job_id)
+
+    @property
+    def node_id(self) -> NodeID:
+        """`get_node_id()` as an object."""
+        return NodeID.from_hex(self._info.node_id)
+
+    @property
+    def task_id(self) -> TaskID | None:
+        """`get_task_id()` as an object."""
+        found = self._info.task_id
+        return None if found is None else TaskID.from_hex(found)
+
+    @property
+    def actor_id(self) -> ActorID | None:
+        """`get_actor_id()` as an object."""
+        found = self._info.actor_id
+        return None if found is None else ActorID.from_hex(found)
+
+    @property
+    def current_placement_group_id(self) -> PlacementGroupID:
+        """`get_placement_group_id()` as an object; the null id outside a group."""
+        found = self.get_placement_group_id()
+        return PlacementGroupID.nil() if found is None else PlacementGroupID.from_hex(found)
+
+    def get_session_name(self) -> str:
+        """Return the name of the engine's session."""
+        return ensure_engine().session_directory.name
+
+    def get_temp_dir(self) -> str:
+        """Return the directory that contains the directories of sessions."""
+        return str(ensure_engine().session_directory.parent)
+
+    def get_node_labels(self) -> dict[str, str]:
+        """Return the labels of the node."""
+        engine = ensure_engine()
+        here = engine.runtime_info().node_id
+        return next(dict(row["Labels"]) for row in engine.nodes() if row["NodeID"] == here)
+
+    @property
     def namespace(self) -> str:
         """The default namespace of actor names."""
         return self._info.namespace
@@ -95,6 +138,11 @@ class RuntimeContext:
         group = self._info.placement_group_id
         return None if group is None else f"{group:032x}"
 
+    @property
+    def should_capture_child_tasks_in_placement_group(self) -> bool:
+        """True if submitted tasks run in the current placement group, and outside of groups."""
+        return self._info.captures_child_tasks
+
     def get_assigned_resources(self) -> dict[str, float]:
         """Return the resources of the task or actor; RuntimeError in the driver."""
         info = self._info
@@ -108,6 +156,10 @@ class RuntimeContext:
     def get_accelerator_ids(self) -> dict[str, list[str]]:
         """Return the ids of the assigned accelerators by kind."""
         return {"GPU": list(self._info.gpu_ids)}
+
+    def get_resource_ids(self) -> dict[str, list[str]]:
+        """Return the same as `get_accelerator_ids`."""
+        return self.get_accelerator_ids()
 
     @property
     def runtime_env(self) -> RuntimeEnv:

@@ -10,12 +10,14 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import field
 from itertools import islice
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Protocol
 
 from syncline.core import refs
 from syncline.core.definitions import ActorDefinition, CallDefinition, TaskDefinition
+from syncline.core.key_values import FileKeyValues, KeyValues
 from syncline.core.labels import Selector
 from syncline.core.options import MethodOptions
 from syncline.core.refs import AnyGenerator, AnyRef, Hold
@@ -42,6 +44,8 @@ class ActorRecord:
     """Options of every public method by name."""
     groups: tuple[str, ...] = ()
     """Concurrency groups that calls may name."""
+    signatures: Mapping[str, str] = field(default_factory=dict)
+    """Parameter lists of the methods by name, where they are known."""
 
     @classmethod
     def of(cls, definition: ActorDefinition, actor_id: int) -> ActorRecord:
@@ -51,6 +55,7 @@ class ActorRecord:
             class_name=definition.name,
             methods=definition.methods,
             groups=definition.groups,
+            signatures=definition.signatures,
         )
 
 
@@ -69,6 +74,8 @@ class RuntimeInfo:
     actor: ActorRecord | None = None
     was_restarted: bool = False
     placement_group_id: int | None = None
+    captures_child_tasks: bool = True
+    """False in a placement group whose tasks submit others outside of it."""
     assigned_resources: Mapping[str, float] | None = None
     gpu_ids: tuple[str, ...] = ()
     runtime_env: Env | None = None
@@ -206,6 +213,11 @@ class Engine(ABC):
     def shared_directory(self) -> Path | None:
         """Directory of this session in shared memory; None: the engine has none."""
         return None
+
+    @property
+    def key_values(self) -> KeyValues:
+        """Small values that all processes of this engine share."""
+        return FileKeyValues(self.session_directory / "key-values")
 
     @property
     def is_local_mode(self) -> bool:
@@ -370,7 +382,9 @@ class Engine(ABC):
 
     @abstractmethod
     def placement_groups(self) -> list[Row]:
-        """Return all groups: id, name, strategy, bundles, state (PENDING, CREATED, REMOVED)."""
+        """Return all groups: id, name, strategy, bundles, nodes (id by bundle, empty before it is
+        reserved), state (PENDING, CREATED, REMOVED), stats.
+        """
 
     # -- the machine
 

@@ -111,7 +111,8 @@ def get_current_placement_group() -> PlacementGroup | None:
 def placement_group_table(placement_group: PlacementGroup | None = None) -> dict[str, Any]:
     """Return the state of one group, or of all groups by id.
 
-    Keys: `placement_group_id`, `name`, `strategy`, `bundles` (resources by index), `state`.
+    Keys: `placement_group_id`, `name`, `strategy`, `bundles` (resources by index),
+    `bundles_to_node_id` (empty text while a bundle is not reserved), `state`, `stats`.
     """
     table = {f"{row['id']:032x}": _row(row) for row in ensure_engine().placement_groups()}
     if placement_group is None:
@@ -125,5 +126,7 @@ def _row(row: Mapping[str, Any]) -> dict[str, Any]:
         "name": row["name"],
         "strategy": row["strategy"],
         "bundles": dict(enumerate(row["bundles"])),
+        "bundles_to_node_id": dict(enumerate(row["nodes"])),
         "state": row["state"],
+        "stats": dict(row["stats"]),
     }

@@ -93,6 +93,7 @@ def runtime_info(environment: Env) -> RuntimeInfo:
         actor=actor,
         was_restarted=actor is not None and _was_restarted(context.get_actor_id()),
         placement_group_id=None if group is None else int(group, 16),
+        captures_child_tasks=group is None or context.should_capture_child_tasks_in_placement_group,
         assigned_resources=plain_resources(context.get_assigned_resources()),
         gpu_ids=tuple(str(gpu) for gpu in context.get_accelerator_ids().get("GPU", ())),
         runtime_env=dict(context.runtime_env),

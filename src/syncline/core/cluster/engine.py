@@ -22,6 +22,7 @@ from syncline.core import error_messages, runtime_env, serialization
 from syncline.core.cluster import cluster_state, feasibility, handles, ray_options
 from syncline.core.cluster.handles import ClusterRef, ItemWaiter, RayObject, ReadyRef, ray_ref
 from syncline.core.cluster.health import Connection
+from syncline.core.cluster.key_values import RayKeyValues
 from syncline.core.cluster.placement_groups import Groups
 from syncline.core.cluster.ray_errors import get_timeout_error, translated
 from syncline.core.cluster.ray_workers import (
@@ -46,7 +47,9 @@ from syncline.core.engine import (
     Submitted,
     TaskListing,
 )
+from syncline.core.key_values import KeyValues
 from syncline.core.labels import Selector, alternatives
+from syncline.core.node_rows import with_both_spellings
 from syncline.core.options import ActorOptions, Keywords, TaskOptions
 from syncline.core.refs import AnyGenerator, AnyRef, Hold, ObjectRefGenerator
 
@@ -96,6 +99,10 @@ class ClusterEngine(Engine):
     def session_directory(self) -> Path:
         node = ray._private.worker._global_node
         return Path(node.get_session_dir_path() if node is not None else ".")
+
+    @property
+    def key_values(self) -> KeyValues:
+        return RayKeyValues()
 
     @property
     def installs_packages(self) -> bool:
@@ -405,7 +412,7 @@ class ClusterEngine(Engine):
 
     def nodes(self) -> list[Row]:
         self._connection.check()
-        return list(ray.nodes())
+        return [with_both_spellings(row) for row in ray.nodes()]
 
     def draining_nodes(self) -> Mapping[str, float | None]:
         return self._state(cluster_state.draining_nodes)

@@ -95,7 +95,9 @@ def _row(id: int, row: Row) -> Row:
         "name": row["name"],
         "strategy": row["strategy"],
         "bundles": [_whole(bundle) for _, bundle in sorted(row["bundles"].items())],
+        "nodes": [node_id for _, node_id in sorted(row["bundles_to_node_id"].items())],
         "state": _STATES.get(row["state"], row["state"]),
+        "stats": row["stats"],
     }
 
 

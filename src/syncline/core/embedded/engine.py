@@ -93,7 +93,7 @@ def describe_current(
     """Return the facts of the running code's runtime context."""
     task_id, context = current
     return RuntimeInfo(
-        job_id=session.session_id,
+        job_id=session.session_id.rpartition("-")[2],  # hexadecimal, as Ray's
         node_id=session.node_id,
         worker_id=worker_id,
         namespace=session.namespace,
@@ -103,6 +103,7 @@ def describe_current(
         actor_name=context.actor_name or None,
         was_restarted=context.was_restarted,
         placement_group_id=context.group_id or None,
+        captures_child_tasks=not context.group_id or bool(context.captured_group_id),
         assigned_resources=dict(context.resources),
         gpu_ids=context.gpu_ids,
         actor=serialization.unpack(context.record) if context.record is not None else None,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from syncline.core import serialization
 from syncline.core.embedded.instructions import GroupRemoval, Instructions
@@ -12,6 +13,8 @@ from syncline.core.embedded.scheduler import Scheduler
 from syncline.exceptions import TaskPlacementGroupRemoved
 
 _TRUE = inline(serialization.pack(True).data)
+_SCHEDULING = {"PENDING": "QUEUED", "CREATED": "FINISHED", "REMOVED": "REMOVED"}
+"""Ray's `scheduling_state` by state."""
 REMOVED_KEPT = 100
 """Number of removed groups that stay listed."""
 
@@ -31,7 +34,7 @@ class GroupTable:
         self._objects = objects
         self._apply = apply
         self._end_members = end_members
-        self._groups: dict[int, dict[str, object]] = {}
+        self._groups: dict[int, dict[str, Any]] = {}
 
     def create(
         self, group_id: int, bundles: Sequence[Mapping[str, float]], strategy: str, name: str
@@ -72,6 +75,13 @@ class GroupTable:
         for id in removed[:-REMOVED_KEPT]:
             del self._groups[id]
 
-    def all(self) -> list[dict[str, object]]:
-        """Return every group that exists, and the last removed ones."""
-        return [dict(group) for group in self._groups.values()]
+    def all(self, node_id: str) -> list[dict[str, Any]]:
+        """Return every group that exists, and the last removed ones; `node_id` is this machine."""
+        return [
+            {
+                **group,
+                "nodes": [node_id if group["state"] == "CREATED" else ""] * len(group["bundles"]),
+                "stats": {"scheduling_state": _SCHEDULING[group["state"]]},
+            }
+            for group in self._groups.values()
+        ]

@@ -17,6 +17,7 @@ from syncline.core.embedded.hub_records import Process, Task
 from syncline.core.embedded.segments import Segment
 from syncline.core.embedded.task_table import TaskTable
 from syncline.core.engine import ActorInfo, ActorListing, TaskInfo, TaskListing, TaskStateName
+from syncline.core.node_rows import with_both_spellings
 
 
 class HubRequests:
@@ -45,13 +46,13 @@ class HubRequests:
                 process.number, label, always=True
             ),
             "debugger_waits": lambda _, path: hub.on_debugger(path),
-            "groups": lambda _: groups.all(),
+            "groups": lambda _: groups.all(str(hub.node["NodeID"])),
             "kill_actor": lambda _, actor_id, no_restart: actors.kill(
                 actor_id, no_restart=no_restart
             ),
             "named_actor": actors.find,
             "named_actors": lambda _: actors.names(),
-            "nodes": lambda _: [{**hub.node, "Resources": scheduler.total()}],
+            "nodes": lambda _: [with_both_spellings({**hub.node, "Resources": scheduler.total()})],
             "register_definition": lambda _, *arguments: tasks.register_definition(*arguments),
             "remove_group": lambda _, group_id: groups.remove(group_id),
             "resize": lambda _, amounts: hub.apply(scheduler.resize(amounts)),

@@ -45,6 +45,7 @@ from syncline.core.embedded.session_directories import create_session
 from syncline.core.embedded.shared_reactor import SharedReactor, Waiter
 from syncline.core.embedded.worker_output import WorkerOutput
 from syncline.core.embedded.worker_processes import WorkerProcesses
+from syncline.core.node_rows import node_row
 from syncline.core.program_state import ProgramWatch
 from syncline.core.resources import OBJECT_STORE_MEMORY
 
@@ -291,11 +292,6 @@ def _others(
 
 
 def _describe_node(node_id: str, config: EngineConfig) -> dict[str, object]:
-    return {
-        "NodeID": node_id,
-        "Alive": True,
-        "NodeManagerAddress": "127.0.0.1",
-        "NodeManagerHostname": os.uname().nodename,
-        "NodeName": "127.0.0.1",
-        "Labels": dict(config.labels),
-    }
+    return node_row(
+        node_id=node_id, hostname=os.uname().nodename, labels=config.labels, resources={}
+    )

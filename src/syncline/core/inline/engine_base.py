@@ -25,6 +25,7 @@ from syncline.core.inline.inline_actor import InlineActor
 from syncline.core.inline.inline_call import InlineContext
 from syncline.core.inline.inline_objects import InlineObjects
 from syncline.core.labels import Selector, check_machine
+from syncline.core.node_rows import node_row
 from syncline.core.refs import AnyRef, ObjectRef
 
 TIMELINE_EVENTS = 100_000
@@ -155,22 +156,18 @@ class InlineEngineBase(Engine):
 
     def placement_groups(self) -> list[Row]:
         with self._lock:
-            return self._groups.all()
+            return self._groups.all(self._session.node_id)
 
     # -- the machine
 
     def nodes(self) -> list[Row]:
-        name = os.uname().nodename
         return [
-            {
-                "NodeID": self._session.node_id,
-                "Alive": True,
-                "NodeManagerAddress": "127.0.0.1",
-                "NodeManagerHostname": name,
-                "NodeName": name,
-                "Resources": self.cluster_resources(),
-                "Labels": dict(self._config.labels),
-            }
+            node_row(
+                node_id=self._session.node_id,
+                hostname=os.uname().nodename,
+                labels=self._config.labels,
+                resources=self.cluster_resources(),
+            )
         ]
 
     def cluster_resources(self) -> dict[str, float]:

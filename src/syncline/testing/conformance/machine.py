@@ -24,6 +24,11 @@ class Machine(Suite):
         assert syncline.cluster_resources()["CPU"] == 3
         assert {"NodeID", "NodeManagerAddress", "NodeManagerHostname", "Labels"} <= set(nodes[0])
         assert syncline.get_runtime_context().get_node_id() in [node["NodeID"] for node in nodes]
+        assert {"NodeManagerPort", "NodeName", "RayletSocketName"} <= set(nodes[0])
+        for node in nodes:
+            assert (node["alive"], node["resources"]) == (True, node["Resources"])
+            (node["alive"], node["resources"]) == (True, node["Resources"]) for node in nodes
+        )
 
     def test_program_has_a_job_and_no_task(self) -> None:
         context = syncline.get_runtime_context()
@@ -33,6 +38,23 @@ class Machine(Suite):
         assert context.get_actor_id() is None
         with pytest.raises(RuntimeError):
             _ = context.current_actor
+
+    def test_ids_are_text_and_objects(self) -> None:
+        context = syncline.get_runtime_context()
+        assert context.job_id.hex() == context.get_job_id()
+        assert context.node_id.hex() == context.get_node_id()
+        assert (context.task_id, context.actor_id) == (None, None)
+        assert context.current_placement_group_id.is_nil()
+        assert context.should_capture_child_tasks_in_placement_group
+        assert context.get_session_name()
+        assert context.get_node_labels() == syncline.nodes()[0]["Labels"]
+
+        @syncline.remote
+        def look() -> object:
+            inside = syncline.get_runtime_context()
+            return inside.task_id.hex() == inside.get_task_id(), inside.job_id
+
+        assert get(look.remote()) == (True, context.job_id)
 
     def test_task_knows_its_id_and_job(self) -> None:
         @syncline.remote

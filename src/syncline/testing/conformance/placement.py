@@ -153,6 +153,7 @@ class PlacementGroups(Suite):
         assert group.wait(60)
         row = placement_group_table(group)
         assert (row["name"], row["strategy"], row["state"]) == ("listed", "SPREAD", "CREATED")
+        assert row["bundles_to_node_id"] == {0: syncline.get_runtime_context().get_node_id()}
         assert any(row["name"] == "listed" for row in placement_group_table().values())
         remove_placement_group(group)
 
