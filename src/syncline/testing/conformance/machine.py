@@ -27,8 +27,6 @@ class Machine(Suite):
         assert {"NodeManagerPort", "NodeName", "RayletSocketName"} <= set(nodes[0])
         for node in nodes:
             assert (node["alive"], node["resources"]) == (True, node["Resources"])
-            (node["alive"], node["resources"]) == (True, node["Resources"]) for node in nodes
-        )
 
     def test_program_has_a_job_and_no_task(self) -> None:
         context = syncline.get_runtime_context()
