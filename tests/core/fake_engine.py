@@ -36,9 +36,7 @@ class FakeEngine(Engine):
     def create_actor(self, plan, args, kwargs):
         self.calls.append(("actor", plan, args, kwargs))
         self._last_id += 1
-        return ActorRecord(
-            actor_id=self._last_id, class_name=plan.name, methods=plan.methods
-        ), Hold(self._last_id)
+        return ActorRecord.of(plan, self._last_id), Hold(self._last_id)
 
     def submit_call(self, plan, args, kwargs):
         self.calls.append(("call", plan, args, kwargs))

@@ -4,7 +4,8 @@ Files in the order in which a call flows through them:
 
 - `remote`, `api` and `context`: the public functions and classes.
 - `options` (values checked by `option_checks`), `placement`, `runtime_env`: what a call requests.
-- `definitions`: functions, classes and methods with their options, as passed to the engine.
+- `definitions`: functions, classes and methods with their options, as passed to the engine;
+  `signatures`: their parameters, and the check of a call's arguments.
 - `lifecycle`: start and end of the engine, with the configuration of `config`.
 - `engine`: the interface of engines, and this process's engine. Implementations: `embedded` (this
   machine), `inline` (this process), `cluster` (Ray).

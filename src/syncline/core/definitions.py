@@ -13,6 +13,7 @@ from typing import Any
 
 from syncline.core import refs
 from syncline.core.options import ActorOptions, MethodOptions, TaskOptions
+from syncline.core.signatures import parameter_list
 
 AnyFunction = Callable[..., Any]
 """A user's function or method."""
@@ -63,6 +64,8 @@ class ActorDefinition(_Definition):
     options: ActorOptions
     methods: dict[str, MethodOptions]
     is_async: bool
+    signatures: dict[str, str] = field(default_factory=dict)
+    """Parameter lists of the methods, where they are known."""
 
     @property
     def groups(self) -> tuple[str, ...]:
@@ -79,6 +82,8 @@ class CallDefinition(_Definition):
     method: str
     options: MethodOptions
     groups: tuple[str, ...]
+    signature: str | None = None
+    """Parameter list of the method; None if it is unknown."""
 
     @property
     def name(self) -> str:
@@ -103,6 +108,34 @@ def find_methods(cls: type) -> dict[str, AnyFunction]:
             if inspect.isroutine(function) and name not in methods and name not in _NOT_CALLS:
                 methods[name] = function
     return methods
+
+
+def find_signatures(cls: type) -> dict[str, str]:
+    """Return the parameter list of each method without `self`, where it is known."""
+    signatures: dict[str, str] = {}
+    for base in reversed(cls.__mro__[:-1]):
+        for name, value in vars(base).items():
+            is_static = isinstance(value, staticmethod)
+            function = value.__func__ if isinstance(value, (staticmethod, classmethod)) else value
+            if not inspect.isroutine(function) or name in _NOT_CALLS:
+                continue
+            parameters = parameter_list(function, skip_first=not is_static)
+            if parameters is None:
+                signatures.pop(name, None)
+            else:
+                signatures[name] = parameters
+    return signatures
+
+
+def constructor_parameters(cls: type) -> str | None:
+    """Return the parameter list of a class; None if it is unknown."""
+    for name in ("__init__", "__new__"):
+        constructor = inspect.getattr_static(cls, name)
+        if isinstance(constructor, staticmethod):
+            constructor = constructor.__func__
+        if constructor is not getattr(object, name):
+            return parameter_list(constructor, skip_first=True)
+    return ""
 
 
 def is_async_class(cls: type) -> bool:
@@ -143,8 +176,14 @@ finished; run a function on the instance.
 
 
 def bound_method(actor: object, name: str) -> AnyFunction:
-    """Return the method `name` of the instance; AttributeError if it has none."""
+    """Return the method `name` of the instance's class; AttributeError if it has none.
+
+    An attribute of the instance with the name of a method does not hide the method.
+    """
     function = _OF_EVERY_ACTOR.get(name)
-    if function is None:
+    if function is not None:
+        return function.__get__(actor)  # type: ignore[no-any-return]
+    if name not in getattr(actor, "__dict__", ()):
         return getattr(actor, name)  # type: ignore[no-any-return]
-    return function.__get__(actor)  # type: ignore[no-any-return]
+    method = inspect.getattr_static(type(actor), name)
+    return method.__get__(actor, type(actor))  # type: ignore[no-any-return]

@@ -5,17 +5,18 @@ from __future__ import annotations
 import functools
 import inspect
 import types
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Generic, NoReturn, TypeVar, overload
 
 from syncline.core import definitions
 from syncline.core import engine as engines
 from syncline.core.definitions import ActorDefinition, AnyFunction, CallDefinition, TaskDefinition
-from syncline.core.engine import ActorRecord, Args, Kwargs
+from syncline.core.engine import ActorRecord
 from syncline.core.lifecycle import ensure_engine
 from syncline.core.options import ActorOptions, Keywords, MethodOptions, TaskOptions, updated
 from syncline.core.refs import Hold, Id
+from syncline.core.signatures import CallCheck, call_check, parameter_list
 from syncline.core.tracebacks import forget_engine
 from syncline.suggestions import did_you_mean
 
@@ -47,53 +48,6 @@ class _Variants(Generic[Remote]):
         return made
 
 
-class _Arity:
-    """Check of arguments against a signature.
-
-    Positional arguments are checked by their number alone, which costs next to nothing.
-    """
-
-    __slots__ = ("_least", "_most", "_signature", "_what")
-
-    def __init__(self, function: AnyFunction, what: str, *, skip_first: bool = False) -> None:
-        self._what = what
-        self._least, self._most = 0, float("inf")
-        self._signature = _signature(function, skip_first=skip_first)
-        if self._signature is None:
-            return
-        kinds = inspect.Parameter
-        parameters = self._signature.parameters.values()
-        positional = [
-            p for p in parameters if p.kind in (kinds.POSITIONAL_ONLY, kinds.POSITIONAL_OR_KEYWORD)
-        ]
-        if not any(p.kind is kinds.VAR_POSITIONAL for p in parameters):
-            self._most = len(positional)
-        self._least = sum(p.default is kinds.empty for p in positional)
-        if any(p.kind is kinds.KEYWORD_ONLY and p.default is kinds.empty for p in parameters):
-            self._most = -1  # keywords are required, so always bind the signature
-
-    def check(self, args: Args, kwargs: Kwargs) -> None:
-        """Raise TypeError if a call with these arguments would fail."""
-        if (not kwargs and self._least <= len(args) <= self._most) or self._signature is None:
-            return
-        try:
-            self._signature.bind(*args, **kwargs)
-        except TypeError as error:
-            raise TypeError(
-                f"{self._what}{self._signature} cannot be called with these arguments: {error}"
-            ) from None
-
-
-def _signature(function: AnyFunction, *, skip_first: bool) -> inspect.Signature | None:
-    try:
-        signature = inspect.signature(function)
-    except (TypeError, ValueError):  # some functions written in C have no signature
-        return None
-    if skip_first:
-        return signature.replace(parameters=list(signature.parameters.values())[1:])
-    return signature
-
-
 class RemoteFunction:
     """A function that runs in workers: `f.remote(...)` returns a reference immediately."""
 
@@ -106,11 +60,9 @@ class RemoteFunction:
         self._variants: _Variants[RemoteFunction] = _Variants()
 
     @functools.cached_property
-    def _arity(self) -> _Arity:
+    def _check(self) -> CallCheck:
         # Computed late: a recursive function reaches a worker before its default values do.
-        return _Arity(
-            self._definition.function, getattr(self._definition.function, "__name__", "function")
-        )
+        return call_check(parameter_list(self._definition.function))
 
     def remote(self, *args: object, **kwargs: object) -> Any:
         """Submit one call.
@@ -120,7 +72,7 @@ class RemoteFunction:
         be pickled, ValueError for infeasible resources.
         """
         try:
-            self._arity.check(args, kwargs)
+            self._check(self._definition.name, args, kwargs)
             return (engines.current or ensure_engine()).submit_task(self._definition, args, kwargs)
         except BaseException as error:
             forget_engine(error)
@@ -129,6 +81,21 @@ class RemoteFunction:
     def options(self, **options: object) -> RemoteFunction:
         """Return the same function with other options."""
         return self._variants.get(options, self._with)
+
+    def _remote(
+        self,
+        args: Sequence[object] | None = None,
+        kwargs: Mapping[str, object] | None = None,
+        **options: object,
+    ) -> Any:
+        """Submit one call with other options: an older spelling of `options(...).remote(...)`."""
+        target = self.options(**options) if options else self
+        return target.remote(*(args or ()), **(kwargs or {}))
+
+    @property
+    def _function(self) -> AnyFunction:
+        """The ordinary function, under Ray's name; `__wrapped__` is the same."""
+        return self._definition.function
 
     def _with(self, options: Keywords) -> RemoteFunction:
         return RemoteFunction(self._definition.function, updated(self._definition.options, options))
@@ -146,6 +113,25 @@ class RemoteFunction:
 
     def __reduce__(self) -> tuple[object, ...]:
         return (RemoteFunction, (self._definition.function, self._definition.options))
+
+
+class ActorClassMetadata:
+    """An actor class as Ray describes it: `ActorClass.__ray_metadata__`."""
+
+    def __init__(self, cls: type) -> None:
+        self.class_name = cls.__name__
+        self.modified_class: type = types.new_class(
+            cls.__name__,
+            (cls,),
+            {},
+            lambda body: body.update(
+                __module__=cls.__module__,
+                __qualname__=cls.__qualname__,
+                __doc__=cls.__doc__,
+                __ray_actor_class__=cls,
+            ),
+        )
+        """An ordinary class derived from the actor's; `__ray_actor_class__` is the actor's."""
 
 
 class ActorClass:
@@ -173,15 +159,12 @@ class ActorClass:
             options,
             _method_table(cls, options),
             is_async=definitions.is_async_class(cls),
+            signatures=definitions.find_signatures(cls),
         )
 
     @functools.cached_property
-    def _arity(self) -> _Arity:
-        cls = self.__wrapped__
-        constructor = inspect.getattr_static(cls, "__init__")
-        if constructor is object.__init__:
-            return _Arity(lambda: None, cls.__name__)
-        return _Arity(constructor, cls.__name__, skip_first=True)
+    def _check(self) -> CallCheck:
+        return call_check(definitions.constructor_parameters(self.__wrapped__))
 
     def remote(self, *args: object, **kwargs: object) -> ActorHandle:
         """Start an actor and return its handle; the first call reports a failed constructor.
@@ -190,7 +173,7 @@ class ActorClass:
         that is taken and for infeasible resources.
         """
         try:
-            self._arity.check(args, kwargs)
+            self._check(self.__name__, args, kwargs)
             return ActorHandle(*ensure_engine().create_actor(self._definition, args, kwargs))
         except BaseException as error:
             forget_engine(error)
@@ -201,6 +184,26 @@ class ActorClass:
         if "name" in options:  # used once, so not worth caching
             return self._with(options)
         return self._variants.get(options, self._with)
+
+    def _remote(
+        self,
+        args: Sequence[object] | None = None,
+        kwargs: Mapping[str, object] | None = None,
+        **options: object,
+    ) -> ActorHandle:
+        """Start an actor with other options: an older spelling of `options(...).remote(...)`."""
+        target = self.options(**options) if options else self
+        return target.remote(*(args or ()), **(kwargs or {}))
+
+    @property
+    def __ray_actor_class__(self) -> type:
+        """The ordinary class, under Ray's name; `__wrapped__` is the same."""
+        return self.__wrapped__
+
+    @functools.cached_property
+    def __ray_metadata__(self) -> ActorClassMetadata:
+        """The class for programs that derive from it or inspect it."""
+        return ActorClassMetadata(self.__wrapped__)
 
     def _with(self, options: Keywords) -> ActorClass:
         return _checked(ActorClass(self.__wrapped__, updated(self._options, options)))
@@ -286,10 +289,11 @@ def _check_group(method: str, group: str | None, groups: Collection[str]) -> Non
 class ActorMethod:
     """One method of one actor: `handle.method.remote(...)`."""
 
-    __slots__ = ("_hold", "_definition", "_variants")
+    __slots__ = ("_hold", "_definition", "_check", "_variants")
 
     def __init__(self, definition: CallDefinition, hold: Hold) -> None:
         self._definition = definition
+        self._check = call_check(definition.signature)
         # Not the handle: that would be a cycle, and the actor must end with its last handle.
         self._hold = hold
         self._variants: _Variants[ActorMethod] = _Variants()
@@ -297,9 +301,10 @@ class ActorMethod:
     def remote(self, *args: object, **kwargs: object) -> Any:
         """Submit one call and return the same types as `RemoteFunction.remote`.
 
-        Raises TypeError for arguments that cannot be pickled.
+        Raises TypeError for arguments that do not fit or cannot be pickled.
         """
         try:
+            self._check(self._definition.name, args, kwargs)
             return (engines.current or ensure_engine()).submit_call(self._definition, args, kwargs)
         except BaseException as error:
             forget_engine(error)
@@ -308,6 +313,16 @@ class ActorMethod:
     def options(self, **options: object) -> ActorMethod:
         """Return the same method with other options."""
         return self._variants.get(options, self._with)
+
+    def _remote(
+        self,
+        args: Sequence[object] | None = None,
+        kwargs: Mapping[str, object] | None = None,
+        **options: object,
+    ) -> Any:
+        """Submit one call with other options: an older spelling of `options(...).remote(...)`."""
+        target = self.options(**options) if options else self
+        return target.remote(*(args or ()), **(kwargs or {}))
 
     def _with(self, options: Keywords) -> ActorMethod:
         definition = self._definition
@@ -363,7 +378,14 @@ class ActorHandle:
                 f"(Attributes of an actor are not visible outside of it: write a method.)"
             )
         method = ActorMethod(
-            CallDefinition(record.actor_id, record.class_name, name, options, record.groups),
+            CallDefinition(
+                record.actor_id,
+                record.class_name,
+                name,
+                options,
+                record.groups,
+                record.signatures.get(name),
+            ),
             self._syncline_hold,
         )
         self.__dict__[name] = method

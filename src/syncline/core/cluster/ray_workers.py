@@ -289,6 +289,7 @@ def remote_class(definition: ActorDefinition, enter: Enter) -> RayObject:
         definition.cls,
         definition.name,
         tuple(definition.methods.items()),
+        tuple(definition.signatures.items()),
         definition.groups,
         limits,
         definition.is_async,
@@ -307,6 +308,7 @@ def _remote_class(
     cls: type,
     name: str,
     methods: tuple[tuple[str, MethodOptions], ...],
+    signatures: tuple[tuple[str, str], ...],
     groups: tuple[str, ...],
     limits: Limits,
     is_async: bool,
@@ -315,7 +317,13 @@ def _remote_class(
     serialization.pack_callable(cls)
     body = {
         "_user_class": cls,
-        "_record": ActorRecord(actor_id=0, class_name=name, methods=dict(methods), groups=groups),
+        "_record": ActorRecord(
+            actor_id=0,
+            class_name=name,
+            methods=dict(methods),
+            groups=groups,
+            signatures=dict(signatures),
+        ),
         "_enter": staticmethod(enter),
         "__module__": cls.__module__,
     }

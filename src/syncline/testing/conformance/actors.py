@@ -118,6 +118,40 @@ class Actors(Suite):
         with pytest.raises(AttributeError, match="add"):
             counter.ad.remote()
 
+    def test_attribute_of_the_instance_does_not_hide_the_method_of_that_name(self) -> None:
+        @syncline.remote
+        class Account:
+            def __init__(self) -> None:
+                self.total = 3
+                self.kind = "instance"
+
+            def total(self) -> int:  # type: ignore[no-redef]
+                return vars(self)["total"] + 1
+
+            @staticmethod
+            def kind() -> str:  # type: ignore[no-redef]
+                return "class"
+
+        account = Account.remote()
+        assert get([account.total.remote(), account.kind.remote()]) == [4, "class"]
+
+    def test_call_with_wrong_arguments_fails_where_it_is_made(self) -> None:
+        with pytest.raises(TypeError):
+            Counter.remote(1, 2)
+        name = _name()
+        counter = Counter.options(name=name).remote()
+        for handle in (counter, syncline.get_actor(name)):
+            with pytest.raises(TypeError):
+                handle.add.remote(1, 2)
+            with pytest.raises(TypeError):
+                handle.add.remote(m=1)
+            with pytest.raises(TypeError):
+                handle.fail.remote(1)
+        assert get(counter.add.remote(n=2)) == 2
+
+    def test_methods_are_listed_by_dir(self) -> None:
+        assert {"add", "fail"} <= set(dir(Counter.remote()))
+
     def test_class_is_not_called_and_methods_are_not_called_directly(self) -> None:
         with pytest.raises(TypeError, match="remote"):
             Counter()
