@@ -23,5 +23,5 @@ Files in the order in which a call flows through them:
 - `state_machine`: base of the state machines; `event_loops`: end of event loops in threads;
   `random_states`: states of the global random generators.
 
-Also: `labels`, `message`.
+Also: `labels`, `message`, `key_values` (small values that all processes share).
 """

@@ -351,6 +351,10 @@ class Engine(ABC):
         The callback runs on an engine thread, which it must not block.
         """
 
+    def task_of(self, id: int) -> int:
+        """Return the id of the task or call that makes an object; `id` if that is unknown."""
+        return id
+
     # -- placement groups
 
     @abstractmethod

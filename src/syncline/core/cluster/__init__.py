@@ -8,7 +8,7 @@ Files in the order in which a program uses them:
 - `health`: detect the loss of the cluster.
 - `engine`: the `Engine`; `ray_client`: the engine through Ray Client.
 - `ray_options`: options as Ray's keywords; `feasibility`: demands that can never be satisfied.
-- `handles`: references and holds that contain Ray's own; `placement_groups`.
+- `handles`: references and holds that contain Ray's own; `placement_groups`; `key_values`.
 - `ray_workers`: functions and classes that run in Ray's workers.
 - `ray_errors`: Ray's errors as ours.
 - `cluster_state`: the calling code's ids, listings and the timeline.

@@ -7,7 +7,7 @@
 
 `suite` has the base class and the fixture. The topics are `tasks`, `generators`, `objects`,
 `actors`, `async_actors`, `errors`, `cancelling`, `resources`, `placement`, `environments`,
-`machine`, `listings`, `utilities`, `crashes` and `terminating`. Not covered: features of a single
+`machine`, `listings`, `utilities`, `pools`, `crashes` and `terminating`. Not covered: features of a single
 engine, such as the moment at which memory is freed.
 """
 
@@ -26,6 +26,7 @@ from syncline.testing.conformance.listings import Listings
 from syncline.testing.conformance.machine import Machine
 from syncline.testing.conformance.objects import Objects, Waiting, WaitingForWork
 from syncline.testing.conformance.placement import PlacementGroups
+from syncline.testing.conformance.pools import JoblibBackends, ProcessPools
 from syncline.testing.conformance.resources import HeldResources, ResourceBooks, VisibleGpus
 from syncline.testing.conformance.suite import EngineOptions, EngineTraits, Suite, tests_for
 from syncline.testing.conformance.tasks import NestedTasks, ParallelTasks, Retries, Tasks
@@ -60,6 +61,8 @@ SUITES: tuple[type[Suite], ...] = (
     Listings,
     ActorPools,
     Queues,
+    ProcessPools,
+    JoblibBackends,
     TaskCrashes,
     ActorCrashes,
     Terminating,

@@ -1,0 +1,172 @@
+"""Chunks of calls, the function that they call, and the actor `PoolWorker` that runs them."""
+
+from __future__ import annotations
+
+import math
+import time
+import traceback
+import types
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
+from multiprocessing.pool import RemoteTraceback
+from typing import Any, Literal, NamedTuple, Protocol
+
+from syncline.core import api
+from syncline.core.serialization import pack_callable, pack_error, unpack, unpack_error
+
+CHUNKS_PER_WORKER = 4
+"""Chunks of `map` for each worker: more balance the load better, fewer cost less."""
+SHARED_BYTES = 65_536
+"""Functions of this size and more are stored once instead of being sent with each chunk."""
+REMEMBERED_FUNCTIONS = 32
+
+Spread = Literal["one", "star", "apply"]
+"""An item is: the argument; the arguments; the arguments and the keyword arguments."""
+
+
+class Sink(Protocol):
+    """Receives the outcomes of the chunks of one call of the pool."""
+
+    def deliver(self, index: int, outcome: Outcome) -> None:
+        """Take the outcome of chunk `index`. Called once per chunk, by one thread at a time."""
+
+
+class Outcome(NamedTuple):
+    """Result of a chunk. If `failure` is set, no item has a value."""
+
+    values: Sequence[Any] = ()
+    errors: dict[int, BaseException] | None = None
+    """Exceptions by position; the values there are None."""
+    failure: BaseException | None = None
+
+    @property
+    def first_error(self) -> BaseException | None:
+        """The exception of the first item that raised; None if all have values."""
+        if self.failure is not None:
+            return self.failure
+        return self.errors[min(self.errors)] if self.errors else None
+
+
+class Timing:
+    """Duration of the chunks of a function."""
+
+    chunk_s = math.inf
+    """Seconds that the last chunk took; infinite before the first."""
+
+
+_timings: weakref.WeakKeyDictionary[Callable[..., Any], Timing] = weakref.WeakKeyDictionary()
+
+
+def _timing_of(function: Callable[..., Any]) -> Timing:
+    """Return the timing that all calls with this function share."""
+    try:
+        return _timings.setdefault(function, Timing())
+    except TypeError:  # not hashable, or without weak references
+        return Timing()
+
+
+class Function:
+    """A function as it travels to the workers; pickled once for all chunks of a call."""
+
+    def __init__(self, function: Callable[..., Any], *, repeated: bool) -> None:
+        """`repeated`: several chunks will call it. Raises TypeError if it cannot be pickled."""
+        self.name = getattr(function, "__qualname__", type(function).__qualname__)
+        self.timing = _timing_of(function)
+        self.sent: Any = function
+        """The function, a reference to it, or its code: plain bytes, the cheapest to send."""
+        if isinstance(function, types.FunctionType):
+            refs: list[int] = []
+            code = pack_callable(function, refs=refs)
+            if len(code) < SHARED_BYTES and not refs:
+                self.sent = code
+                return
+        if repeated:
+            self.sent = api.put(function)
+
+
+class PackedError(NamedTuple):
+    """An exception as a worker sends it."""
+
+    data: bytes
+    traceback_text: str
+
+
+class Chunk(NamedTuple):
+    """Items that travel together."""
+
+    sink: Sink
+    index: int
+    function: Function
+    spread: Spread
+    items: Sequence[Any]
+
+
+def split(items: Iterable[Any], size: int) -> Iterator[list[Any]]:
+    """Yield lists of `size` items; the last may be shorter."""
+    iterator = iter(items)
+    while chunk := list(islice(iterator, size)):
+        yield chunk
+
+
+def default_chunk_size(items: int, workers: int) -> int:
+    """Return the size with which each worker gets `CHUNKS_PER_WORKER` chunks."""
+    return max(1, math.ceil(items / (workers * CHUNKS_PER_WORKER)))
+
+
+class PoolWorker:
+    """One process of a pool."""
+
+    def __init__(
+        self, initializer: Callable[..., Any] | None, arguments: Sequence[Any] = ()
+    ) -> None:
+        self._functions: dict[bytes, Callable[..., Any]] = {}
+        if initializer is not None:
+            initializer(*arguments)
+
+    def ready(self) -> None:
+        """Return once the constructor has run."""
+
+    def run(
+        self, function: Any, spread: Spread, items: Sequence[Any]
+    ) -> tuple[list[Any], dict[int, PackedError], float]:
+        """Call the function for each item; return values, exceptions, and seconds."""
+        started = time.monotonic()
+        call = self._known(function) if isinstance(function, bytes) else function
+        values: list[Any] = []
+        errors: dict[int, PackedError] = {}
+        for index, item in enumerate(items):
+            try:
+                if spread == "one":
+                    values.append(call(item))
+                elif spread == "star":
+                    values.append(call(*item))
+                else:
+                    values.append(call(*item[0], **item[1]))
+            except Exception as error:
+                values.append(None)
+                frames = error.__traceback__.tb_next if error.__traceback__ else None
+                text = "".join(traceback.format_exception(type(error), error, frames))
+                errors[index] = PackedError(pack_error(error, traceback_text=text), text)
+                error.__traceback__ = None  # the frames would keep the arguments
+        return values, errors, time.monotonic() - started
+
+    def _known(self, code: bytes) -> Callable[..., Any]:
+        found = self._functions.get(code)
+        if found is None:
+            if len(self._functions) >= REMEMBERED_FUNCTIONS:
+                del self._functions[next(iter(self._functions))]
+            found = self._functions[code] = unpack(code)
+        return found
+
+
+def outcome_of(values: list[Any], errors: dict[int, PackedError]) -> Outcome:
+    """Return the outcome that a worker reported."""
+    return Outcome(values, {index: _rebuilt(error) for index, error in errors.items()})
+
+
+def _rebuilt(packed: PackedError) -> BaseException:
+    error = unpack_error(packed.data)
+    if error.__cause__ is None:
+        error.__cause__ = RemoteTraceback(f"\n{packed.traceback_text}")
+    return error

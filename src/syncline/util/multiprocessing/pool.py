@@ -1,0 +1,284 @@
+"""`Pool`: the interface of `multiprocessing.Pool`, whose workers are actors.
+
+Workers therefore run on every node of a cluster. Items of `imap` are read as results are taken, so
+endless iterables work. Not covered: `context`, because workers start as all workers do.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from syncline.core import api, lifecycle
+from syncline.util.multiprocessing.chunks import (
+    Chunk,
+    Function,
+    PoolWorker,
+    Spread,
+    default_chunk_size,
+    split,
+)
+from syncline.util.multiprocessing.dispatcher import Dispatcher, PoolStatistics
+from syncline.util.multiprocessing.results import AsyncResult, Callback, PoolIterator
+
+logger = logging.getLogger("syncline")
+
+
+class Pool:
+    """Worker processes that call functions in parallel. Use it as a context manager, or `close` it.
+
+    Args:
+        processes: Number of workers; by default the CPUs of the engine.
+        initializer: Function that each worker calls when it starts.
+        initargs: Arguments of `initializer`.
+        maxtasksperchild: Chunks after which a worker is replaced by a new process.
+        context: Ignored; for the signature of `multiprocessing.Pool`.
+        ray_address: `address` of `init`, if syncline does not run yet.
+        ray_remote_args: Options of the actors, such as `{"num_cpus": 1}`; they hold no CPU by
+            default.
+
+    Raises:
+        ValueError: `processes` or `maxtasksperchild` is below 1, or there are fewer CPUs than
+            `processes`.
+    """
+
+    def __init__(
+        self,
+        processes: int | None = None,
+        initializer: Callable[..., Any] | None = None,
+        initargs: Iterable[Any] | None = None,
+        maxtasksperchild: int | None = None,
+        context: Any = None,
+        ray_address: str | None = None,
+        ray_remote_args: Mapping[str, Any] | None = None,
+    ) -> None:
+        self._state = "CLOSED"
+        if initializer is not None and not callable(initializer):
+            raise TypeError(f"`initializer={initializer!r}` is not callable: pass a function.")
+        if maxtasksperchild is not None and maxtasksperchild < 1:
+            raise ValueError(
+                f"`maxtasksperchild={maxtasksperchild}` is below 1: pass 1 or more, or None to "
+                "keep the workers."
+            )
+        if context is not None:
+            logger.warning("`context` of a Pool is ignored: workers start as all workers do.")
+        self._processes = _checked_processes(processes, ray_address)
+        options = {"num_cpus": 0, **(ray_remote_args or {})}
+        worker = api.remote(PoolWorker).options(**options)
+        arguments = tuple(initargs or ())
+        self._dispatcher = Dispatcher(
+            lambda: worker.remote(initializer, arguments), self._processes, maxtasksperchild
+        )
+        self._state = "RUNNING"
+
+    # -- one call
+
+    def apply(
+        self,
+        func: Callable[..., Any],
+        args: Iterable[Any] | None = None,
+        kwargs: Mapping[str, Any] | None = None,
+        *,
+        kwds: Mapping[str, Any] | None = None,
+    ) -> Any:
+        """Return `func(*args, **kwargs)`, called in a worker."""
+        return self.apply_async(func, args, kwargs, kwds=kwds).get()
+
+    def apply_async(
+        self,
+        func: Callable[..., Any],
+        args: Iterable[Any] | None = None,
+        kwargs: Mapping[str, Any] | None = None,
+        callback: Callback | None = None,
+        error_callback: Callback | None = None,
+        *,
+        kwds: Mapping[str, Any] | None = None,
+    ) -> AsyncResult:
+        """Call `func(*args, **kwargs)` in a worker; return its result without waiting.
+
+        `callback` gets the value, `error_callback` the exception. `kwds` is `kwargs` under the
+        standard library's name.
+        """
+        self._check_running()
+        result = AsyncResult(1, single=True, callback=callback, error_callback=error_callback)
+        items = [(tuple(args or ()), dict(kwargs or kwds or {}))]
+        function = Function(func, repeated=False)
+        self._dispatcher.submit([Chunk(result, 0, function, "apply", items)])
+        return result
+
+    # -- many calls
+
+    def map(
+        self, func: Callable[[Any], Any], iterable: Iterable[Any], chunksize: int | None = None
+    ) -> list[Any]:
+        """Return `func(item)` for each item, in order.
+
+        `chunksize` items travel together; by default each worker gets four chunks.
+        """
+        values: list[Any] = self.map_async(func, iterable, chunksize).get()
+        return values
+
+    def map_async(
+        self,
+        func: Callable[[Any], Any],
+        iterable: Iterable[Any],
+        chunksize: int | None = None,
+        callback: Callback | None = None,
+        error_callback: Callback | None = None,
+    ) -> AsyncResult:
+        """Start `map`; `callback` gets the list, `error_callback` the first exception."""
+        return self._map_async(func, iterable, chunksize, callback, error_callback, "one")
+
+    def starmap(
+        self,
+        func: Callable[..., Any],
+        iterable: Iterable[Sequence[Any]],
+        chunksize: int | None = None,
+    ) -> list[Any]:
+        """Return `func(*item)` for each item, in order; otherwise like `map`."""
+        values: list[Any] = self.starmap_async(func, iterable, chunksize).get()
+        return values
+
+    def starmap_async(
+        self,
+        func: Callable[..., Any],
+        iterable: Iterable[Sequence[Any]],
+        chunksize: int | None = None,
+        callback: Callback | None = None,
+        error_callback: Callback | None = None,
+    ) -> AsyncResult:
+        """Start `starmap`; callbacks as in `map_async`."""
+        return self._map_async(func, iterable, chunksize, callback, error_callback, "star")
+
+    def imap(
+        self, func: Callable[[Any], Any], iterable: Iterable[Any], chunksize: int | None = 1
+    ) -> PoolIterator:
+        """Return an iterator over `func(item)`, in order. Few items are read ahead."""
+        return self._imap(func, iterable, chunksize, ordered=True)
+
+    def imap_unordered(
+        self, func: Callable[[Any], Any], iterable: Iterable[Any], chunksize: int | None = 1
+    ) -> PoolIterator:
+        """Return an iterator over `func(item)` as results arrive; otherwise like `imap`."""
+        return self._imap(func, iterable, chunksize, ordered=False)
+
+    # -- the end
+
+    def close(self) -> None:
+        """Take no more work; workers end when all work is done."""
+        if self._state == "RUNNING":
+            self._state = "CLOSED"
+
+    def terminate(self) -> None:
+        """End the workers now; results that are missing raise RayActorError."""
+        self._state = "TERMINATED"
+        self._dispatcher.end(cause="The pool was terminated before this result was complete.")
+
+    def join(self) -> None:
+        """Wait for the end of all work and of the workers.
+
+        Raises ValueError before `close` or `terminate`.
+        """
+        if self._state == "RUNNING":
+            raise ValueError("The pool still takes work: call `close` or `terminate` first.")
+        self._dispatcher.wait()
+        self._dispatcher.end(cause="The pool has ended.")
+
+    def statistics(self) -> PoolStatistics:
+        """Return the counters of the pool."""
+        return self._dispatcher.statistics()
+
+    def __enter__(self) -> Pool:
+        self._check_running()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.terminate()
+
+    def __del__(self) -> None:
+        if self._state == "RUNNING":
+            self.terminate()
+
+    def __reduce__(self) -> Any:
+        raise NotImplementedError("A Pool cannot be pickled: create one where it is used.")
+
+    def __repr__(self) -> str:
+        return f"Pool(processes={self._processes}, state={self._state})"
+
+    def _map_async(
+        self,
+        func: Callable[..., Any],
+        iterable: Iterable[Any],
+        chunksize: int | None,
+        callback: Callback | None,
+        error_callback: Callback | None,
+        spread: Spread,
+    ) -> AsyncResult:
+        self._check_running()
+        items = iterable if isinstance(iterable, (list, tuple)) else list(iterable)
+        chunks = list(split(items, self._chunk_size(chunksize, len(items))))
+        result = AsyncResult(
+            len(chunks), single=False, callback=callback, error_callback=error_callback
+        )
+        function = Function(func, repeated=len(chunks) > 1)
+        self._dispatcher.submit(
+            Chunk(result, index, function, spread, chunk) for index, chunk in enumerate(chunks)
+        )
+        return result
+
+    def _imap(
+        self,
+        func: Callable[[Any], Any],
+        iterable: Iterable[Any],
+        chunksize: int | None,
+        *,
+        ordered: bool,
+    ) -> PoolIterator:
+        self._check_running()
+        if chunksize is None:
+            iterable = list(iterable)
+            chunksize = default_chunk_size(len(iterable), self._processes)
+        chunks = split(iterable, self._chunk_size(chunksize, 0))
+        function = Function(func, repeated=True)
+        dispatcher = self._dispatcher
+
+        def submit_next(index: int) -> bool:
+            chunk = next(chunks, None)
+            if chunk is not None:
+                dispatcher.submit([Chunk(iterator, index, function, "one", chunk)])
+            return chunk is not None
+
+        iterator = PoolIterator(ordered=ordered, submit_next=submit_next, ahead=2 * self._processes)
+        iterator.submit_ahead()
+        return iterator
+
+    def _chunk_size(self, chunksize: int | None, items: int) -> int:
+        if chunksize is None:
+            return default_chunk_size(items, self._processes)
+        if chunksize < 1:
+            raise ValueError(f"`chunksize={chunksize}` is below 1: pass 1 or more, or omit it.")
+        return chunksize
+
+    def _check_running(self) -> None:
+        if self._state != "RUNNING":
+            raise ValueError("The pool was closed: create another one.")
+
+
+def _checked_processes(processes: int | None, address: str | None) -> int:
+    if processes is not None and processes < 1:
+        raise ValueError(f"`processes={processes}` is below 1: a pool needs a worker.")
+    if not lifecycle.is_initialized():
+        if address is None:
+            api.init(num_cpus=processes)
+        else:
+            api.init(address)
+    cpus = int(api.cluster_resources().get("CPU", 0))
+    if processes is None:
+        return max(1, cpus)
+    if processes > cpus:
+        raise ValueError(
+            f"A pool of {processes} processes needs as many CPUs, but the engine has {cpus}: lower "
+            f"`processes`, or start the engine with `init(num_cpus={processes})` before."
+        )
+    return processes
