@@ -39,6 +39,8 @@ T = TypeVar("T")
 
 Serialization = Literal["cloudpickle", "pickle", "msgpack", "orjson"]
 
+_PENDING = (DeploymentResponse, DeploymentResponseGenerator, ObjectRef)
+"""Arguments that are replaced by their values."""
 _ID_PREFIX = secrets.token_hex(8)
 _count = itertools.count(1).__next__
 
@@ -233,19 +235,17 @@ class DeploymentHandle(Generic[T]):
         *,
         stream: bool,
     ) -> None:
-        self._set_deadline(call)
+        if call.context is not None or self._options.timeout_s is not None:
+            self._set_deadline(call)
         if (traces := tracing.current()) is not None:
             call.span, call.trace = traces.begin_call(self._id, call.method, call.request_id)
-        pending = [
-            value
-            for value in (*args, *kwargs.values())
-            if isinstance(value, (DeploymentResponse, DeploymentResponseGenerator, ObjectRef))
-        ]
-        submit = partial(self._submit, link, call, stream)
+        values = (*args, *kwargs.values()) if kwargs else args
+        pending = [value for value in values if isinstance(value, _PENDING)]
         if pending:
+            submit = partial(self._submit, link, call, stream)
             _Arguments(call, args, kwargs, pending, submit).resolve()
         else:
-            submit(args, kwargs)
+            self._submit(link, call, stream, args, kwargs)
 
     def _set_deadline(self, call: HandleCall) -> None:
         limit = self._options.timeout_s

@@ -10,7 +10,7 @@ import asyncio
 import threading
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Generator, Iterator
+from collections.abc import AsyncIterator, Callable, Generator, Iterator, Sequence
 from typing import Any, Generic, TypeVar
 
 from syncline.core.api import ObjectRef, put
@@ -29,9 +29,12 @@ from syncline.serve.routing.thread_link import ThreadLink
 from syncline.serve.wire import shared_values
 from syncline.serve.wire.frames import Kind, encode_window
 from syncline.serve.wire.routes import DeploymentId
+from syncline.serve.wire.spinning import SPIN_S
 from syncline.serve.wire.values import unpack_failure, unpack_value
 
 R = TypeVar("R")
+
+_VALUE, _CHUNK = int(Kind.VALUE), int(Kind.CHUNK)
 
 GRANT_BYTES = 65_536
 """Consumed bytes of a stream that are granted to the replica again in one frame."""
@@ -52,6 +55,9 @@ class HandleCall(Call):
     """Span of OpenTelemetry; None without traces."""
     trace: dict[str, str] | None = None
     """Context of the span."""
+    _callbacks: Sequence[Callable[[], None]] = ()
+    _items: deque[bytes] | tuple[()] = ()
+    """Items of a stream that arrived and were not taken."""
     _owed = 0
     """Consumed bytes of a stream that were not granted again."""
 
@@ -69,8 +75,6 @@ class HandleCall(Call):
         self.context = context
         """The request during which the call was made."""
         self._link = link
-        self._callbacks: list[Callable[[], None]] = []
-        self._items: deque[bytes] = deque()
         if context is not None:
             context.add_child(self)
 
@@ -78,11 +82,13 @@ class HandleCall(Call):
 
     def on_frame(self, kind: int, payload: bytes) -> None:
         """Store a part of the answer."""
-        if kind == Kind.VALUE:
+        if kind == _VALUE:
             self._store_value(payload)
             self._finish()
-        elif kind == Kind.CHUNK:
+        elif kind == _CHUNK:
             self.can_resend = False
+            if not isinstance(self._items, deque):
+                self._items = deque()
             self._items.append(payload)
             self._wake()
         elif kind == Kind.ERROR:
@@ -120,10 +126,11 @@ class HandleCall(Call):
             self.context.remove_child(self)
         if self.span is not None and (traces := tracing.current()) is not None:
             traces.end_call(self.span, self._error)
-        self._wake()
+        if self._callbacks:
+            self._wake()
 
     def _wake(self) -> None:
-        callbacks, self._callbacks = self._callbacks, []
+        callbacks, self._callbacks = self._callbacks, ()
         for callback in callbacks:
             callback()
 
@@ -146,7 +153,7 @@ class HandleCall(Call):
             if self.is_done or self._items:
                 callback()
             else:
-                self._callbacks.append(callback)
+                self._callbacks = [*self._callbacks, callback]
 
         self._link.run(register)
 
@@ -155,15 +162,38 @@ class HandleCall(Call):
         if self.is_done or self._items:
             return True
         if isinstance(self._link, ThreadLink):
+            if self._receive(self._link):
+                return True
             waiter = Waiter()
             with self._link.guard:  # `call_back` without its function calls
                 if self.is_done or self._items:
                     return True
-                self._callbacks.append(waiter.settle)
+                self._callbacks = [*self._callbacks, waiter.settle]
             return self._link.wait(waiter, timeout_s)
         event = threading.Event()
         self.call_back(event.set)
         return event.wait(timeout_s)
+
+    def _receive(self, link: ThreadLink) -> bool:
+        """Look at the replica's socket, for a moment; return True if the answer came."""
+        receive = link.receiver(self)
+        if receive is None:
+            return False
+        receive()
+        if self.is_done or self._items:
+            return True
+        if not link.spins.allows():
+            return False
+        end = time.perf_counter() + SPIN_S
+        try:
+            while time.perf_counter() < end:
+                receive()
+                if self.is_done or self._items:
+                    break
+        finally:
+            found = self.is_done or bool(self._items)
+            link.spins.note(found=found)
+        return found
 
     async def wait_async(self) -> None:
         """Wait like `wait` on any event loop; the call is cancelled if the wait is."""
@@ -204,12 +234,11 @@ class HandleCall(Call):
 
         Call it after a wait.
         """
-        try:
-            payload = self._items.popleft()
-        except IndexError:
+        if not self._items:
             if self._error is not None:
-                raise self._error from None
+                raise self._error
             return False, None
+        payload = self._items.popleft()
         self._owed += len(payload)
         if self._owed >= GRANT_BYTES and not self.is_done:
             owed, self._owed = self._owed, 0

@@ -120,6 +120,15 @@ class SharedReactor:
                 if self._followers:
                     self._promote()
 
+    def visit(self) -> bool:
+        """Keep the background thread away for a moment, like a wait.
+
+        Return False if another thread leads. A thread that may find its answer at once looks at its
+        descriptor itself after a visit, and waits only if it is not there.
+        """
+        self._visits += 1
+        return not self._leader.locked()
+
     def close(self) -> None:
         """End the background thread; waiting threads get RuntimeError."""
         self._closed = True

@@ -23,6 +23,7 @@ from syncline.serve.context import RequestContext, request_context
 from syncline.serve.monitoring.call_times import CallTimes
 from syncline.serve.replica.admission import Admission, AdmissionStatistics
 from syncline.serve.replica.ledger import Ledger
+from syncline.serve.replica.loop_spinner import LoopSpinner
 from syncline.serve.replica.threads import HandlerThreads
 from syncline.serve.replica.user_frames import shortened_traceback
 from syncline.serve.tracing import Carrier, Tracing
@@ -293,6 +294,7 @@ class Caller:
         if kind == _HTTP:
             self.dispatcher.start(self, call_id, payload, self.dispatcher.make_http_call)
         elif kind == _CALL:
+            self.dispatcher.spinner.stop()
             self.dispatcher.times.by_handle += 1
             self.dispatcher.start(self, call_id, payload, self.dispatcher.make_handle_call)
         elif kind == _GRPC:
@@ -338,6 +340,7 @@ class Dispatcher:
         self.make_grpc_call: MakeCall = _unready
         self.tracing: Tracing | None = None
         self.times = CallTimes()
+        self.spinner = LoopSpinner(loop)
         self.cancelled = 0
         """Cancelled and expired calls."""
         self.failed = 0

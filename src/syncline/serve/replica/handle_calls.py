@@ -89,6 +89,8 @@ class MethodCall(OngoingCall):
         if isinstance(result, (Generator, AsyncGenerator)):
             raise self.not_streaming(method)
         self.answer(Kind.VALUE, *self.pack_result(result))
+        if not self.dispatcher.admission.ongoing:
+            self.dispatcher.spinner.start()
 
     async def _in_thread(self, function: Callable[[], Any]) -> Any:
         self.hold()

@@ -50,7 +50,7 @@ TABLE_S = 10.0
 _CALL_ID_BITS = 40
 _MOST_WAITS = 100_000
 
-_FINAL = frozenset({Kind.RESPONSE, Kind.VALUE, Kind.END, Kind.ERROR, Kind.ABORT})
+_FINAL = frozenset(map(int, (Kind.RESPONSE, Kind.VALUE, Kind.END, Kind.ERROR, Kind.ABORT)))
 
 
 class Connection(Protocol):

@@ -13,6 +13,7 @@ import pickle
 import threading
 import time
 from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import Any
 
 from syncline.core.embedded.interrupts import make_guard
@@ -27,9 +28,13 @@ from syncline.serve.routing.router import Call
 from syncline.serve.wire.connection import Hello
 from syncline.serve.wire.frames import Kind
 from syncline.serve.wire.routes import Address, ReplicaRoute, TableUpdate
+from syncline.serve.wire.spinning import SpinLimit
 from syncline.serve.wire.thread_connection import SocketConnection, open_socket
 
 logger = logging.getLogger("syncline.serve")
+
+READ_ALL_S = 0.005
+"""Seconds after which a thread that reads the socket of its call reads all of them."""
 
 
 class ThreadLink(Link):
@@ -55,6 +60,9 @@ class ThreadLink(Link):
         self._subscription: SocketConnection | None = None
         self._load_changes = LoadChanges(self)
         self._report_planned = False
+        self._reads_all_at = 0.0
+        self.spins = SpinLimit()
+        """The spins of threads that wait for answers."""
         self._loop: asyncio.AbstractEventLoop | None = None  # of custom request routers
         self.on_load = self._plan_report
 
@@ -82,6 +90,21 @@ class ThreadLink(Link):
         """Call `action` now, under the link's lock."""
         with self.guard:
             action()
+
+    def receiver(self, call: Call) -> Callable[[], None] | None:
+        """Return a function that handles the frames of a call's replica that have arrived.
+
+        None if this thread had better `wait`: another thread reads, the call was not sent, or it is
+        time to read all sockets and to look after the timers.
+        """
+        now = self._clock()
+        connection = self._connections.get(call.replica_id)
+        if not isinstance(connection, SocketConnection):
+            return None
+        if now >= self._reads_all_at or not self._shared.visit():
+            self._reads_all_at = now + READ_ALL_S
+            return None
+        return connection.receive
 
     def wait(self, waiter: Waiter, timeout_s: float | None) -> bool:
         """Wait until `waiter` is done, reading the answers; return False after the timeout."""
@@ -161,12 +184,11 @@ class ThreadLink(Link):
     # -- sockets and timers
 
     def _connect(self, replica: ReplicaRoute, delay_s: float) -> None:
-        id = replica.replica_id
         self._open(
             replica.address,
             lambda connection: self._connected(replica, connection),
             lambda error: self._not_connected(replica, delay_s, error),
-            on_frame=lambda kind, call_id, payload: self._on_frame(id, kind, call_id, payload),
+            on_frame=partial(self._on_frame, replica.replica_id),
             on_closed=lambda: self._disconnected(replica),
         )
 

@@ -121,7 +121,7 @@ class SocketConnection:
         self._reader = FrameReader()
         self._backlog: deque[memoryview] = deque()
         self._is_open = True
-        reactor.register(connection.fileno(), self._on_event)
+        reactor.register(connection.fileno(), self.receive)
         reactor.wake()
 
     def send(self, kind: int, call_id: int = 0, *parts: bytes | memoryview) -> None:
@@ -150,7 +150,8 @@ class SocketConnection:
             self._socket.close()
             self._on_closed()
 
-    def _on_event(self, events: int) -> None:
+    def receive(self, events: int = 0) -> None:
+        """Handle the frames that have arrived, on any thread, without the reactor."""
         with self._guard:
             if self._backlog:
                 self._write_backlog()
@@ -159,7 +160,7 @@ class SocketConnection:
             except BlockingIOError:
                 return
             except OSError:
-                data = b""
+                data = b""  # also after `close`
             if data:
                 self._reader.feed(data, self._on_frame)
             else:

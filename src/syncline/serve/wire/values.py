@@ -9,6 +9,7 @@ arguments until the call ends.
 from __future__ import annotations
 
 import marshal
+import pickle
 import struct
 from typing import Any, NamedTuple
 
@@ -21,6 +22,10 @@ from syncline.serve.wire import shared_values
 _COUNT = struct.Struct("<I")
 _ALIGNMENT = 16
 """Buffers begin at multiples of this many bytes after the beginning of the value."""
+
+_NO_BUFFERS = _COUNT.pack(0)
+_SIMPLE = frozenset({int, float, bool, str, type(None)})
+"""Types of values without references and buffers, which plain pickle encodes."""
 
 Parts = tuple[bytes | memoryview, ...]
 """A payload in pieces."""
@@ -50,6 +55,8 @@ def pack_value(value: object, *, what: str = "value", may_share: bool = False) -
 
     With `may_share`, a large value is written to a file, which lives as long as the payload.
     """
+    if type(value) in _SIMPLE:
+        return _NO_BUFFERS, pickle.dumps(value, 5)
     packed = serialization.pack(value, what=what)
     shared = shared_values.write(packed) if may_share else None
     return _joined(packed) if shared is None else (shared,)
@@ -61,7 +68,7 @@ def unpack_value(payload: bytes | memoryview) -> Any:
     if count == shared_values.MARK:
         return shared_values.unpack(shared_values.open_payload(payload))
     if not count:
-        return serialization.unpack(memoryview(payload)[4:])
+        return pickle.loads(memoryview(payload)[4:])
     view = memoryview(payload).toreadonly()
     position = 4 + 8 * (count + 1)
     sizes = struct.unpack_from(f"<{count + 1}Q", payload, 4)
@@ -78,7 +85,7 @@ def unpack_value(payload: bytes | memoryview) -> Any:
 def _joined(packed: Packed) -> Parts:
     data, buffers, _ = packed
     if not buffers:
-        return _COUNT.pack(0), data
+        return _NO_BUFFERS, data
     sizes = (len(data), *(buffer.nbytes for buffer in buffers))
     parts: list[bytes | memoryview] = [
         _COUNT.pack(len(buffers)) + struct.pack(f"<{len(sizes)}Q", *sizes),
@@ -95,10 +102,13 @@ def _joined(packed: Packed) -> Parts:
 def pack_call(meta: CallMeta, args: tuple[object, ...], kwargs: dict[str, object]) -> Parts:
     """Return the payload of a CALL frame; raise TypeError that names an unpicklable argument."""
     head = marshal.dumps(tuple(meta))
+    head = _COUNT.pack(len(head)) + head
+    if not kwargs and _SIMPLE.issuperset(map(type, args)):
+        return head, _NO_BUFFERS, pickle.dumps((args, kwargs), 5)
     packed = serialization.pack_call(args, kwargs, function_name=meta.method)
     shared = shared_values.write(packed)
     body = _joined(packed) if shared is None else (shared,)
-    return (_COUNT.pack(len(head)) + head, *body)
+    return (head, *body)
 
 
 def read_meta(parts: Parts) -> CallMeta:
