@@ -13,8 +13,9 @@ Files, in the order in which a task passes them:
 - `scheduler`: placement, a pure state machine; `scheduler_state`, `resource_pools`, `instructions`:
   its state and results; `actor_state_machine`: the lifecycle of an actor.
 - `session_directories`, `worker_processes`, `fork_server_messages`, `fork_server_process`,
-  `fork_server`: files and worker processes of a session; `exit_status`: reasons of their ends;
-  `program_register`: CPUs and GPUs that other programs of the user hold.
+  `fork_server`: files and worker processes of a session; `process_server`: the loop of fork
+  servers; `program_server`: the one that forks programs for the launcher; `exit_status`: reasons
+  of their ends; `program_register`: CPUs and GPUs that other programs of the user hold.
 - `worker`: set-up of a worker process; `executor`, `actor_executor`, `invocation`: user code in it.
 - `worker_output`, `log_display`: log files and the driver's terminal; `line_deduplicator`: repeated
   lines; `terminal_rows`: progress bars drawn in place; `stack_dump`: worker stacks.

@@ -1,8 +1,7 @@
 """The fork server: a process that has imported the workers' modules and forks workers on request.
 
-It has one thread and never uses a GPU. As the parent of all workers it learns how each one ended,
-and kills the processes that a dead worker left running. When the driver ends, for any reason, the
-fork server kills every worker, removes the session's files and exits.
+It kills the processes that a dead worker left running. When the driver ends, for any reason, it
+kills every worker, removes the session's files and exits.
 """
 
 from __future__ import annotations
@@ -12,7 +11,6 @@ import importlib
 import os
 import pickle
 import select
-import signal
 import socket
 import sys
 import threading
@@ -22,15 +20,9 @@ from multiprocessing import resource_tracker
 
 from syncline import settings
 from syncline.core.embedded import early_start, fork_server_messages, worker
-from syncline.core.embedded.fork_server_messages import (
-    ForkServerConfig,
-    LaunchWorker,
-    Preload,
-    WorkerEnded,
-    WorkerStarted,
-)
+from syncline.core.embedded.fork_server_messages import ForkServerConfig, LaunchWorker, Preload
+from syncline.core.embedded.process_server import ProcessServer, import_if_possible
 from syncline.core.embedded.session_directories import remove_directories
-from syncline.core.host import kill_group
 
 SPAWN_CODE = (
     "import sys; sys.path[:] = {path!r}; "
@@ -53,7 +45,7 @@ def main(fd: int, modules: Iterable[str] = ()) -> None:
     poller.register(fd, select.POLLIN | select.POLLHUP)
     while True:
         if early and not poller.poll(0):
-            _import(early.popleft())
+            import_if_possible(early.popleft())
             continue
         received = fork_server_messages.receive(connection)
         if received is None:
@@ -65,73 +57,46 @@ def main(fd: int, modules: Iterable[str] = ()) -> None:
     ForkServer(connection, message, early).serve()
 
 
-def _import(name: str) -> None:
-    """Import a module; the worker that needs it reports an error."""
-    try:
-        importlib.import_module(name)
-    except Exception:
-        pass
-
-
-class ForkServer:
+class ForkServer(ProcessServer):
     """The loop of the fork server."""
 
     def __init__(
         self, connection: socket.socket, config: ForkServerConfig, modules: Iterable[str] = ()
     ) -> None:
         """`modules` are imported as soon as there is nothing else to do."""
-        self._connection = connection
+        super().__init__(connection, modules)
         self._config = config
-        self._workers: dict[int, int] = {}  # pid -> number
-        self._idle_work = deque(modules)
-        self._wake_read, self._wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        sys.path[:] = config.sys_path
 
-    def serve(self) -> None:
-        """Handle requests and dead workers until the driver ends; never returns in a worker."""
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
-        # sent to all processes of a job as notice of termination; workers run until the driver ends
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        signal.signal(signal.SIGCHLD, lambda *_: None)
-        signal.set_wakeup_fd(self._wake_write, warn_on_full_buffer=False)
-        sys.path[:] = self._config.sys_path
-        poller = select.poll()
-        for fd in (self._connection.fileno(), self._wake_read):
-            poller.register(fd, select.POLLIN | select.POLLHUP)
-        while True:
-            readable = {fd for fd, _ in poller.poll(0 if self._idle_work else None)}
-            if not readable:
-                self._preload([self._idle_work.popleft()])
-            if self._wake_read in readable:
-                os.read(self._wake_read, 4096)
-                self._reap()
-            if self._connection.fileno() in readable:
-                try:
-                    received = fork_server_messages.receive(self._connection)
-                except ConnectionError:
-                    received = None
-                if received is None:
-                    break
-                message, fds = received
-                if isinstance(message, str):  # a module, see `ForkServerProcess.import_soon`
-                    self._idle_work.append(message)
-                elif isinstance(message, Preload):
-                    self._extend_path(message)
-                    if message.when_idle:
-                        self._idle_work.extend(message.modules)
-                    else:
-                        self._preload(message.modules)
-                elif isinstance(message, LaunchWorker):
-                    self._start(message, fds)
-        self._end()
+    def handle(self, message: object, fds: list[int]) -> None:
+        """Import modules or start a worker; never returns in a worker."""
+        if isinstance(message, str):  # a module, see `ForkServerProcess.import_soon`
+            self.idle_work.append(message)
+        elif isinstance(message, Preload):
+            self._extend_path(message)
+            if message.when_idle:
+                self.idle_work.extend(message.modules)
+            else:
+                self.import_modules(message.modules)
+        elif isinstance(message, LaunchWorker):
+            self._start(message, fds)
+
+    def leaves_processes(self, status: int) -> bool:
+        """Return False: a worker's processes end with it."""
+        return False
+
+    def end(self) -> None:
+        """Remove the session's files."""
+        remove_directories(self._config.paths)
 
     def _extend_path(self, message: Preload) -> None:
         for entry in message.sys_path:
             if entry not in sys.path:
                 sys.path.append(entry)
 
-    def _preload(self, modules: Iterable[str]) -> None:
-        for name in modules:
-            _import(name)
+    def import_modules(self, modules: Iterable[str]) -> None:
+        """Import modules, and what every worker needs of them."""
+        super().import_modules(modules)
         if "numpy" in sys.modules:
             # Every worker seeds it; numpy loads it lazily.
             importlib.import_module("numpy.random")
@@ -150,22 +115,13 @@ class ForkServer:
             os.setpgid(pid, pid)
         except OSError:
             pass  # the worker has done so itself, or is dead already
-        for fd in fds:
-            os.close(fd)
-        self._workers[pid] = message.number
-        self._send(WorkerStarted(number=message.number, pid=pid))
+        self.started(pid, message.number, fds)
 
     def _become_worker(self, message: LaunchWorker, fds: list[int]) -> None:
         """Run as a worker in the forked child; never returns."""
         code = 1
         try:
-            gc.enable()
-            signal.set_wakeup_fd(-1)
-            for number in (signal.SIGCHLD, signal.SIGINT):
-                signal.signal(number, signal.SIG_DFL)
-            self._connection.close()
-            os.close(self._wake_read)
-            os.close(self._wake_write)
+            self.leave()
             worker.run(fds, message, self._config)
             code = 0
         finally:
@@ -176,7 +132,7 @@ class ForkServer:
             os.set_inheritable(fd, True)
         arguments = pickle.dumps((fds, message, self._config))
         code = SPAWN_CODE.format(path=sys.path, arguments=arguments)
-        closed = [(os.POSIX_SPAWN_CLOSE, self._connection.fileno())]
+        closed = [(os.POSIX_SPAWN_CLOSE, self.connection.fileno())]
         return os.posix_spawn(
             sys.executable,
             [sys.executable, "-c", code],
@@ -184,39 +140,6 @@ class ForkServer:
             file_actions=closed,
             setpgroup=0,
         )
-
-    def _reap(self) -> None:
-        while True:
-            try:
-                pid, status, usage = os.wait4(-1, os.WNOHANG)
-            except ChildProcessError:
-                return
-            if pid == 0:
-                return
-            number = self._workers.pop(pid, None)
-            if number is not None:
-                kill_group(pid)  # processes that it left behind
-                self._send(
-                    WorkerEnded(
-                        number=number, pid=pid, status=status, peak_bytes=usage.ru_maxrss * 1024
-                    )
-                )
-
-    def _send(self, message: object) -> None:
-        try:
-            fork_server_messages.send(self._connection, message)
-        except OSError:
-            pass  # the driver is gone; the loop detects that next
-
-    def _end(self) -> None:
-        for pid in self._workers:
-            kill_group(pid)
-        for pid in self._workers:
-            try:
-                os.waitpid(pid, 0)
-            except ChildProcessError:
-                continue
-        remove_directories(self._config.paths)
 
 
 def run_spawned(arguments: bytes) -> None:

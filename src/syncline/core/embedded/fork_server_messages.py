@@ -7,15 +7,17 @@ from __future__ import annotations
 import array
 import pickle
 import socket
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from syncline.core.embedded.engine import SessionInfo
-from syncline.core.embedded.session_directories import SessionPaths
 from syncline.records import dataclass
+
+if TYPE_CHECKING:  # a driver without an engine needs none of them
+    from syncline.core.embedded.engine import SessionInfo
+    from syncline.core.embedded.session_directories import SessionPaths
 
 PACKET_BYTES = 200_000
 """Largest packet that fits the default socket buffers of Linux."""
-_FDS = 4
+_FDS = 6
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,6 +38,15 @@ class LaunchWorker:
     environment: str
     """Runtime environment as JSON, "" for none."""
     cwd: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class LaunchProgram:
+    """Request for a program. Descriptors: a file with its pickled work (see `program_server`), its
+    stdin, stdout and stderr, then those that it gets as argument.
+    """
+
+    number: int
 
 
 @dataclass(frozen=True, kw_only=True)
